@@ -1,0 +1,76 @@
+"""The two primitives of an engine, `score` and `generate`, and what travels through them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from q36eval.records import DeploymentIdentity
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """Teacher-force `token_ids` and return what predicts `token_ids[first:]` (so `first >= 1`)."""
+
+    key: str
+    token_ids: tuple[int, ...]
+    first: int = 1
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Row t of `hidden_states` [len(token_ids) - first, H], after the final norm, predicts `token_ids[first + t]`.
+
+    `error` is set instead when the engine could not score the request.
+    """
+
+    request: ScoreRequest
+    hidden_states: "torch.Tensor | None"
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """Greedy continuation of `token_ids` until end of turn, a stop string or `max_new_tokens`."""
+
+    key: str
+    token_ids: tuple[int, ...]
+    max_new_tokens: int
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The continuation: `text` is decoded without end-of-turn tokens, cut before a stop string.
+
+    `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`.
+    """
+
+    request: GenerationRequest
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: str
+    error: str | None = None
+
+
+class Engine(Protocol):
+    """A deployment that answers. Results come in any order; each carries its request."""
+
+    @property
+    def identity(self) -> DeploymentIdentity: ...
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+    def score(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]: ...
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[Generated]: ...
+
+    def logits(self, hidden_states: "torch.Tensor") -> "torch.Tensor":
+        """Float32 logits [T, V] of final hidden states [T, H] through this deployment's own head."""
+        ...
+
+
+Results = Iterable[Scored | Generated]

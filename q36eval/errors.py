@@ -1,0 +1,38 @@
+"""Errors a person sees: one clear sentence each, with the exit code it leads to."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command. Anything but `PASS` blocks a release."""
+
+    PASS = 0
+    FAIL = 1
+    USAGE = 2
+    INCONCLUSIVE = 3
+    NOT_MEASURED = 4
+    INTERRUPTED = 130
+
+
+class Q36Error(Exception):
+    """Base of every expected error: its text is one sentence that says what is wrong, where, and what to do."""
+
+    exit_code: ExitCode = ExitCode.USAGE
+
+
+class UsageError(Q36Error):
+    """Wrong usage, configuration or a missing prerequisite (exit code 2)."""
+
+    exit_code = ExitCode.USAGE
+
+
+class CorruptCheckpointError(Q36Error):
+    """A checkpoint that is not what it says it is: a proven FAIL (exit code 1)."""
+
+    exit_code = ExitCode.FAIL
+
+
+class EngineError(Q36Error):
+    """The engine or the infrastructure could not measure (exit code 4). Never counted as a wrong answer."""
+
+    exit_code = ExitCode.NOT_MEASURED

@@ -1,0 +1,76 @@
+"""The contract between a probe and the runner.
+
+A probe lists work items (the same for reference and branch), reduces the reference's results to a digest that is kept
+and reused, compares the branch's results with that digest one item at a time, and summarises outcomes as measurements.
+All three steps are pure, so a killed run resumes from the outcomes already in history.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.records import ItemOutcome, Measurement, ProbeName
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """One item: what must be scored and generated before it can be judged. `key` is a content hash of what is asked."""
+
+    key: str
+    scores: tuple[ScoreRequest, ...] = ()
+    generations: tuple[GenerationRequest, ...] = ()
+
+
+@dataclass(frozen=True)
+class ItemResults:
+    """The engine's results of one item, keyed by request key."""
+
+    scored: Mapping[str, Scored] = field(default_factory=dict)
+    generated: Mapping[str, Generated] = field(default_factory=dict)
+
+    @property
+    def error(self) -> str | None:
+        """The first engine error among the results, if any."""
+        results: list[Scored | Generated] = [*self.scored.values(), *self.generated.values()]
+        return next((result.error for result in results if result.error is not None), None)
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What is kept of one deployment's results for one item: JSON values, and tensors where a probe needs them."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    tensors: "dict[str, torch.Tensor]" = field(default_factory=dict)
+    error: str | None = None
+
+
+class Probe(Protocol):
+    """One way of judging."""
+
+    @property
+    def name(self) -> ProbeName: ...
+
+    @property
+    def suite_sha256(self) -> str:
+        """Content hash of everything this probe asks and of how it reads the answers."""
+        ...
+
+    def plan(self, tokenizer: Any) -> Sequence[WorkItem]: ...
+
+    def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
+        """Reduce the reference's results to what is kept. Errors are never passed here."""
+        ...
+
+    def compare(
+        self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest
+    ) -> Sequence[ItemOutcome]:
+        """Judge the branch's results of one item; `results.error` or `reference.error` become errored answers."""
+        ...
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        """Measurements over all outcomes of this probe, with intervals and counts."""
+        ...

@@ -1,0 +1,178 @@
+"""The records that pass between probes, history, gate and reports.
+
+Everything here is immutable, typed, free of I/O and of torch, and survives a round trip through JSON
+(NaN and infinities are written as strings).
+"""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, unknown fields refused, non-finite floats kept as strings in JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class ProbeName(StrEnum):
+    """One way of judging a branch."""
+
+    WEIGHTS = "weights"
+    KL = "kl"
+    EVALS = "evals"
+    CANARIES = "canaries"
+
+
+class Lane(StrEnum):
+    """A kind of use that is judged apart."""
+
+    STRUCTURED = "structured"
+    FREEFORM = "freeform"
+
+
+class Verdict(StrEnum):
+    """The gate's answer, per criterion, per lane and overall."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+class Direction(StrEnum):
+    """Which way a metric is better."""
+
+    LOWER_IS_BETTER = "lower_is_better"
+    HIGHER_IS_BETTER = "higher_is_better"
+
+
+class Counts(Record):
+    """How many items a figure rests on; `total = scored + errored`."""
+
+    total: int = Field(ge=0)
+    scored: int = Field(ge=0)
+    errored: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _add_up(self) -> "Counts":
+        if self.total != self.scored + self.errored:
+            raise ValueError(f"counts do not add up: {self.scored} scored + {self.errored} errored != {self.total}")
+        return self
+
+
+class Interval(Record):
+    """An interval whose two bounds each hold one-sided at confidence `(1 + level) / 2`."""
+
+    lower: float
+    upper: float
+    level: float = Field(gt=0, lt=1)
+    method: str
+
+
+class Clusters(Record):
+    """Sums per independent cluster (document, passage, template draw), the evidence a criterion is tested on.
+
+    Each tuple has one entry per cluster. `units` counts what the mean is taken over (tokens or items) and excludes
+    errored ones; `branch` and `reference` are the sums of the per-unit values under each deployment (`reference` is
+    None where the value is itself a comparison, as a divergence is); `errored` counts units that gave no value.
+    `bounds` are the least and greatest possible per-unit values, or None when unbounded.
+    """
+
+    units: tuple[int, ...]
+    branch: tuple[float, ...]
+    reference: tuple[float, ...] | None = None
+    errored: tuple[int, ...]
+    bounds: tuple[float, float] | None = None
+
+    @model_validator(mode="after")
+    def _same_length(self) -> "Clusters":
+        lengths = {len(self.units), len(self.branch), len(self.errored)}
+        if self.reference is not None:
+            lengths.add(len(self.reference))
+        if len(lengths) != 1:
+            raise ValueError("cluster columns differ in length")
+        return self
+
+
+Estimator = Literal["census", "mean", "paired_mean", "perplexity"]
+
+
+class Measurement(Record):
+    """One figure with unit, direction, interval and counts.
+
+    `estimator` says what `value`, `effect` and `effect_interval` are:
+
+    - `census`: everything was counted, nothing sampled; `effect = value`, a degenerate interval.
+    - `mean`: `value` is the ratio mean over clusters, `effect = value`.
+    - `paired_mean`: `value` and `reference_value` are means, `effect = value - reference_value`, paired by cluster.
+    - `perplexity`: clusters hold negative log-likelihoods in nats; `value` and `reference_value` are perplexities,
+      `effect = value / reference_value` (a ratio; 1 = no change).
+    """
+
+    probe: ProbeName
+    metric: str
+    slice: str = "all"
+    unit: str
+    direction: Direction
+    estimator: Estimator
+    value: float
+    reference_value: float | None = None
+    effect: float
+    effect_interval: Interval
+    counts: Counts
+    clusters: Clusters | None = None
+    note: str = ""
+
+    @property
+    def key(self) -> str:
+        """`probe.metric[slice]`, unique within a run."""
+        return f"{self.probe}.{self.metric}[{self.slice}]"
+
+
+class Answer(Record):
+    """What one deployment answered to one item. `score is None` means errored or not scored, never wrong."""
+
+    score: float | None
+    text: str | None = None
+    error: str | None = None
+    detail: dict[str, Any] = Field(default_factory=dict)
+
+
+class ItemOutcome(Record):
+    """One item asked of both deployments. `item_key` is the content hash of what was asked."""
+
+    probe: ProbeName
+    group: str
+    item_key: str
+    cluster: str
+    stratum: str = "all"
+    prompt: str | None = None
+    expected: str | None = None
+    must_pass: bool = False
+    branch: Answer
+    reference: Answer
+
+    @property
+    def flip(self) -> Literal["regression", "improvement"] | None:
+        """Regression: reference right (score 1), branch wrong (score 0); improvement: the reverse."""
+        pair = (self.reference.score, self.branch.score)
+        if pair == (1.0, 0.0):
+            return "regression"
+        return "improvement" if pair == (0.0, 1.0) else None
+
+
+class DeploymentIdentity(Record):
+    """What really answers. Two deployments are the same only when every field is equal."""
+
+    checkpoint_sha256: str
+    tokenizer_sha256: str
+    chat_template_sha256: str
+    engine: str
+    engine_version: str
+    settings: dict[str, str] = Field(default_factory=dict)
+    kv_cache_dtype: str = "auto"
+
+    def differing_fields(self, other: "DeploymentIdentity") -> list[str]:
+        """Names of the fields in which `other` differs, for messages that say which field."""
+        return [name for name in type(self).model_fields if getattr(self, name) != getattr(other, name)]
