@@ -1,0 +1,68 @@
+"""One-sided tests and bounds on the mean of a contrast: betting when bounded, bootstrap-t when not.
+
+Errored units are imputed at their worst for the upper bound and at their best for the lower one; where that end of the
+range is infinite, nothing can be claimed on that side.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from q36eval.records import Interval
+from q36eval.stats import _betting
+from q36eval.stats._bootstrap import Studentised, studentise
+from q36eval.stats._contrast import Contrast
+
+SEED = 20_260_417
+"""Fixed, so that the same evidence always gives the same verdict."""
+
+
+@dataclass(frozen=True)
+class MeanInference:
+    """Tests and bounds on the mean of one contrast."""
+
+    contrast: Contrast
+    seed: int = SEED
+
+    @cached_property
+    def _studentised(self) -> Studentised | None:
+        return studentise(self.contrast, self.seed)
+
+    @property
+    def _any_errored(self) -> bool:
+        return bool(self.contrast.errored.sum() > 0)
+
+    def p_at_least(self, margin: float) -> float:
+        """p-value of H0: mean >= margin. 1.0 for non-finite evidence."""
+        if margin != margin or not self.contrast.finite:
+            return 1.0
+        if self.contrast.bounded:
+            return _betting.p_mean_at_least(self.contrast, margin)
+        if self._studentised is None or self._any_errored:
+            return 1.0
+        return self._studentised.p_at_least(margin)
+
+    def p_at_most(self, margin: float) -> float:
+        """p-value of H0: mean <= margin. 1.0 for non-finite evidence."""
+        if margin != margin or not self.contrast.finite:
+            return 1.0
+        if self.contrast.bounded:
+            return _betting.p_mean_at_most(self.contrast, margin)
+        if self._studentised is None or self._any_errored:
+            return 1.0
+        return self._studentised.p_at_most(margin)
+
+    def interval(self, level: float) -> Interval:
+        """Bounds that each hold one-sided at (1 + level) / 2."""
+        alpha = (1.0 - level) / 2.0
+        if not self.contrast.finite or self.contrast.units.sum() == 0:
+            return Interval(lower=float("nan"), upper=float("nan"), level=level, method="none: no finite evidence")
+        if self.contrast.bounded:
+            lower, upper = _betting.lower_bound(self.contrast, alpha), _betting.upper_bound(self.contrast, alpha)
+            return Interval(lower=lower, upper=upper, level=level, method="betting")
+        if self._studentised is None or self._any_errored:
+            why = "errored units of unbounded value" if self._any_errored else "too few clusters"
+            return Interval(lower=self.contrast.low, upper=self.contrast.high, level=level, method=f"none: {why}")
+        lower, upper = self._studentised.bounds(alpha)
+        return Interval(
+            lower=max(lower, self.contrast.low), upper=min(upper, self.contrast.high), level=level, method="bootstrap-t"
+        )
