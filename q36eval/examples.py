@@ -38,7 +38,7 @@ class TextExample:
     expected: dict[str, Any] = field(default_factory=dict)
 
 
-ExampleT = TypeVar("ExampleT", ChatExample, TextExample)
+ExampleT = TypeVar("ExampleT", bound=ChatExample | TextExample)
 
 
 def split_of(key: str) -> Split:

@@ -7,7 +7,7 @@ All three steps are pure, so a killed run resumes from the outcomes already in h
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.records import ItemOutcome, Measurement, ProbeName
@@ -65,12 +65,17 @@ class Probe(Protocol):
         """Reduce the reference's results to what is kept. Errors are never passed here."""
         ...
 
-    def compare(
-        self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest
-    ) -> Sequence[ItemOutcome]:
+    def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> Sequence[ItemOutcome]:
         """Judge the branch's results of one item; `results.error` or `reference.error` become errored answers."""
         ...
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """Measurements over all outcomes of this probe, with intervals and counts."""
         ...
+
+
+@runtime_checkable
+class SharesTensors(Protocol):
+    """A probe whose reference digests share tensors (a head, say): kept once, and present in every digest."""
+
+    def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]": ...

@@ -72,5 +72,13 @@ class Engine(Protocol):
         """Float32 logits [T, V] of final hidden states [T, H] through this deployment's own head."""
         ...
 
+    def head_weight(self) -> "torch.Tensor":
+        """The decoded output projection [V, H], for a capture that rebuilds this deployment's logits later.
+
+        Raises:
+            EngineError: the head quantizes its inputs, so that its weight alone does not give its logits.
+        """
+        ...
+
 
 Results = Iterable[Scored | Generated]

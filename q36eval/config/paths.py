@@ -1,0 +1,46 @@
+"""Where things are: the repository's data, and the working state beside it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+
+@dataclass(frozen=True)
+class Paths:
+    """`repository` holds `data/`; `state` (`$Q36EVAL_STATE`, else `.q36eval` in it) holds history and captures."""
+
+    repository: Path
+    state: Path
+
+    @classmethod
+    def default(cls) -> Self:
+        """The repository this program runs from."""
+        repository = Path(__file__).resolve().parents[2]
+        state = os.environ.get("Q36EVAL_STATE")
+        return cls(repository, Path(state) if state else repository / ".q36eval")
+
+    @property
+    def data(self) -> Path:
+        return self.repository / "data"
+
+    @property
+    def families(self) -> Path:
+        return self.data / "families"
+
+    @property
+    def policies(self) -> Path:
+        return self.data / "policies"
+
+    @property
+    def history(self) -> Path:
+        return self.state / "history.sqlite"
+
+    @property
+    def captures(self) -> Path:
+        return self.state / "references"
+
+    @property
+    def built(self) -> Path:
+        """Branches built on first use."""
+        return self.state / "sandbox"

@@ -1,0 +1,137 @@
+"""What was captured from a reference, kept on disk and reused: keyed by the deployment's identity and the suite's hash.
+
+A capture is a folder of numbered parts, each written whole or not at all, so a killed capture loses at most its last
+unwritten part and resumes at the next item.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from q36eval.errors import UsageError
+from q36eval.probes import Digest
+from q36eval.records import DeploymentIdentity, ProbeName
+
+if TYPE_CHECKING:
+    import torch
+
+ITEMS_PER_PART = 64
+
+
+def capture_key(identity: DeploymentIdentity, probe: ProbeName, suite_sha256: str) -> str:
+    """Content hash that names a capture."""
+    text = json.dumps([identity.model_dump(mode="json"), probe, suite_sha256], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Capture(Mapping[str, Digest]):
+    """The digests of one probe's items under one reference deployment."""
+
+    def __init__(self, root: Path, identity: DeploymentIdentity, probe: ProbeName, suite_sha256: str) -> None:
+        self.key = capture_key(identity, probe, suite_sha256)
+        self.folder = root / f"{probe}-{self.key[:16]}"
+        self._pending: dict[str, Digest] = {}
+        self._digests: dict[str, Digest] = {}
+        self._shared: dict[str, torch.Tensor] = {}
+        self._parts = 0
+        self._open(identity, probe, suite_sha256)
+
+    def _open(self, identity: DeploymentIdentity, probe: ProbeName, suite_sha256: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        header = {"identity": identity.model_dump(mode="json"), "probe": probe, "suite_sha256": suite_sha256}
+        path = self.folder / "capture.json"
+        if path.exists():
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            different = [name for name in header if stored.get(name) != json.loads(json.dumps(header[name]))]
+            if different:
+                raise UsageError(f"The capture {self.folder} was made with another {', '.join(different)}; delete it.")
+        else:
+            _write_whole(path, json.dumps(header, sort_keys=True, indent=1).encode())
+        shared = self.folder / "shared.safetensors"
+        if shared.exists():
+            from safetensors.torch import load
+
+            self._shared = load(shared.read_bytes())
+        for part in sorted(self.folder.glob("part-*.json")):
+            self._digests.update(_read_part(part))
+            self._parts = int(part.stem.removeprefix("part-")) + 1
+
+    def __getitem__(self, item_key: str) -> Digest:
+        found = self._pending.get(item_key) or self._digests.get(item_key)
+        if found is None:
+            raise KeyError(item_key)
+        return replace(found, tensors={**self._shared, **found.tensors}) if self._shared else found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._digests
+        yield from self._pending
+
+    def __len__(self) -> int:
+        return len(self._digests) + len(self._pending)
+
+    def add(self, item_key: str, digest: Digest) -> None:
+        """Keep one digest; written to disk with its part."""
+        self._pending[item_key] = digest
+        if len(self._pending) >= ITEMS_PER_PART:
+            self.flush()
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether the tensors that all digests share were captured."""
+        return bool(self._shared)
+
+    def share(self, tensors: "dict[str, torch.Tensor]") -> None:
+        """Keep tensors that every digest carries; written at once."""
+        from safetensors.torch import save
+
+        _write_whole(self.folder / "shared.safetensors", save({k: v.contiguous().cpu() for k, v in tensors.items()}))
+        self._shared = tensors
+
+    def flush(self) -> None:
+        """Write what is pending as one part: tensors first, so that a part that is listed is complete."""
+        if not self._pending:
+            return
+        from safetensors.torch import save
+
+        tensors = {
+            f"{item_key}/{name}": tensor.contiguous()
+            for item_key, digest in self._pending.items()
+            for name, tensor in digest.tensors.items()
+        }
+        stem = self.folder / f"part-{self._parts:05d}"
+        payload = save(tensors)
+        _write_whole(stem.with_suffix(".safetensors"), payload)
+        body = {
+            "tensors_sha256": hashlib.sha256(payload).hexdigest(),
+            "digests": {item_key: [digest.values, digest.error] for item_key, digest in self._pending.items()},
+        }
+        _write_whole(stem.with_suffix(".json"), json.dumps(body, ensure_ascii=False).encode())
+        self._digests |= self._pending
+        self._pending = {}
+        self._parts += 1
+
+
+def _read_part(path: Path) -> dict[str, Digest]:
+    from safetensors.torch import load
+
+    payload = path.with_suffix(".safetensors").read_bytes()
+    body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if hashlib.sha256(payload).hexdigest() != body["tensors_sha256"]:
+        raise UsageError(f"The reference capture {path.with_suffix('.safetensors')} is damaged; delete its folder.")
+    tensors: dict[str, dict[str, Any]] = {}
+    for name, tensor in load(payload).items():
+        item_key, _, tensor_name = name.rpartition("/")
+        tensors.setdefault(item_key, {})[tensor_name] = tensor
+    return {
+        item_key: Digest(values=values, tensors=tensors.get(item_key, {}), error=error)
+        for item_key, (values, error) in body["digests"].items()
+    }
+
+
+def _write_whole(path: Path, payload: bytes) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(payload)
+    temporary.replace(path)

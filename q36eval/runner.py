@@ -1,0 +1,216 @@
+"""Runs probes: captures what is missing of the reference, measures the branch anew, writes everything as it is made.
+
+All that the probes want scored is handed to the engine as one plan, and likewise all that must be generated. Nothing is
+decided here.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from q36eval.engines.base import Engine, Generated, Scored
+from q36eval.errors import Q36Error
+from q36eval.probes import ItemResults, Probe, SharesTensors, WorkItem
+from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.references import Capture
+
+
+Captures = Mapping[ProbeName, Capture]
+
+
+class Sink(Protocol):
+    """Where outcomes and measurements go, at once."""
+
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None: ...
+
+    def add_measurement(self, measurement: Measurement) -> None: ...
+
+    def add_failure(self, failure: ProbeFailure) -> None: ...
+
+    def known_items(self) -> Sequence[ItemOutcome]:
+        """Outcomes already written, when a run is resumed."""
+        ...
+
+
+class Progress(Protocol):
+    """What the runner tells while it works."""
+
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+@dataclass
+class Work:
+    """One probe with its items still to do."""
+
+    probe: Probe
+    items: list[WorkItem]
+    failed: str | None = None
+
+
+@dataclass
+class _Pending:
+    work: Work
+    item: WorkItem
+    missing: int
+    scored: dict[str, Scored] = field(default_factory=dict)
+    generated: dict[str, Generated] = field(default_factory=dict)
+
+
+def finished_items(engine: Engine, works: Sequence[Work]) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
+    """Every item with all its results, as soon as the last one came; one `score` and one `generate` call for all.
+
+    A result that errored is asked for once more in a batch of other errored ones before its error stands.
+    """
+    waiting: dict[str, _Pending] = {}
+    for number, work in enumerate(works):
+        for item in work.items:
+            entry = _Pending(work, item, len(item.scores) + len(item.generations))
+            for key in [request.key for request in item.scores] + [request.key for request in item.generations]:
+                if key in waiting:
+                    raise ValueError(f"two requests of probe {number} have the same key {key!r}")
+                waiting[key] = entry
+    scores = [request for work in works for item in work.items for request in item.scores]
+    generations = [request for work in works for item in work.items for request in item.generations]
+    for result in with_retry(engine.score, scores):
+        yield from _complete(waiting.pop(result.request.key), result)
+    for answer in with_retry(engine.generate, generations):
+        yield from _complete(waiting.pop(answer.request.key), answer)
+
+
+def with_retry(call: Callable[[Sequence[Any]], Iterator[Any]], requests: Sequence[Any]) -> Iterator[Any]:
+    """Results of `call`; the errored ones are asked for a second time, and what they answer then stands."""
+    again = []
+    for result in call(requests):
+        if result.error is None:
+            yield result
+        else:
+            again.append(result.request)
+    if again:
+        yield from call(again)
+
+
+def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
+    if isinstance(result, Scored):
+        entry.scored[result.request.key] = result
+    else:
+        entry.generated[result.request.key] = result
+    entry.missing -= 1
+    if entry.missing == 0:
+        yield entry.work, entry.item, ItemResults(entry.scored, entry.generated)
+
+
+def capture_reference(engine: Engine, works: Sequence[Work], captures: Captures, progress: Progress) -> None:
+    """Capture the digests of all items in `works`. What errors is left out, to be asked for again next time."""
+    for work in works:
+        capture = captures[work.probe.name]
+        if isinstance(work.probe, SharesTensors) and not capture.has_shared:
+            capture.share(work.probe.shared_tensors(engine))
+    progress.stage("capturing the reference", sum(len(work.items) for work in works))
+    try:
+        for work, item, results in finished_items(engine, works):
+            if results.error is None:
+                captures[work.probe.name].add(item.key, work.probe.digest(engine, item, results))
+            progress.advance()
+    finally:
+        for capture in captures.values():
+            capture.flush()
+
+
+def measure_branch(engine: Engine, works: Sequence[Work], captures: Captures, sink: Sink, progress: Progress) -> None:
+    """Judge every item of every probe and write its outcome; a probe that crashes is recorded and the others go on."""
+    from q36eval.probes import Digest
+
+    missing = Digest(error="the reference could not be measured on this item")
+    progress.stage("measuring the branch", sum(len(work.items) for work in works))
+    for work, item, results in finished_items(engine, works):
+        progress.advance()
+        if work.failed is not None:
+            continue
+        reference = captures[work.probe.name].get(item.key, missing)
+        try:
+            sink.add_items(work.probe.compare(engine, item, results, reference))
+        except Q36Error:
+            raise
+        except Exception as error:
+            _fail(work, sink, error)
+
+
+def summarize_probes(works: Sequence[Work], sink: Sink) -> None:
+    """Turn the outcomes in history into measurements, probe by probe."""
+    outcomes = sink.known_items()
+    for work in works:
+        if work.failed is not None:
+            continue
+        try:
+            measurements = list(
+                work.probe.summarize([outcome for outcome in outcomes if outcome.probe == work.probe.name])
+            )
+        except Q36Error:
+            raise
+        except Exception as error:
+            _fail(work, sink, error)
+            continue
+        for measurement in measurements:
+            sink.add_measurement(measurement)
+
+
+def _fail(work: Work, sink: Sink, error: Exception) -> None:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    work.failed = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+    sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="crashed"))
+
+
+def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Work]:
+    """Each probe with its items; a probe whose plan crashes is recorded as failed."""
+    works = []
+    for probe in probes:
+        work = Work(probe, [])
+        try:
+            work.items = list(probe.plan(tokenizer))
+        except Q36Error:
+            raise
+        except Exception as error:
+            _fail(work, sink, error)
+        works.append(work)
+    return works
+
+
+def run_probes(
+    branch: Engine,
+    reference_identity: DeploymentIdentity,
+    load_reference: Callable[[], Engine],
+    probes: Sequence[Probe],
+    captures_root: Path,
+    sink: Sink,
+    progress: Progress,
+) -> dict[str, float]:
+    """Measure `branch` against its reference with all `probes`; returns the seconds each stage took.
+
+    The reference engine is loaded only when an item is missing from its captures.
+    """
+    seconds: dict[str, float] = {}
+    started = time.monotonic()
+    works = plan_probes(probes, branch.tokenizer, sink)
+    captures = {
+        work.probe.name: Capture(captures_root, reference_identity, work.probe.name, work.probe.suite_sha256)
+        for work in works
+    }
+    absent = [
+        Work(work.probe, [item for item in work.items if item.key not in captures[work.probe.name]]) for work in works
+    ]
+    if any(work.items for work in absent):
+        capture_reference(load_reference(), [work for work in absent if work.items], captures, progress)
+    seconds["reference"] = time.monotonic() - started
+    started = time.monotonic()
+    done = {(outcome.probe, outcome.item_key) for outcome in sink.known_items()}
+    for work in works:
+        work.items = [item for item in work.items if (work.probe.name, item.key) not in done]
+    measure_branch(branch, works, captures, sink, progress)
+    summarize_probes(works, sink)
+    seconds["branch"] = time.monotonic() - started
+    return seconds
