@@ -12,26 +12,27 @@ from q36eval.stats._contrast import Array, Contrast
 GRID_RATIO = 2.0**-0.5
 """Neighbouring bets differ by this ratio: the best bet is missed by 19 % at most, costing under 4 % of its growth."""
 
-MAXIMAL_BET_WEIGHT = 0.25
+MAXIMAL_BET_WEIGHT = 0.5
 """Prior weight of the maximal bet, the best one when nothing at all went wrong (the usual case near losslessness)."""
 
 BISECTION_STEPS = 60
 
 
-def bet_grid(n_clusters: int) -> tuple[Array, Array]:
-    """Relative bets in (0, 1] and their prior weights; both depend on the number of clusters alone.
+def bet_grid(n_clusters: int, maximal_bet_weight: float) -> tuple[Array, Array]:
+    """Relative bets in (0, 1] and their prior weights, chosen before any value is seen.
 
-    A bet under sqrt(2 log(40) / n) / 2 of the maximum could not reach significance at 97.5 % with n clusters.
+    The best bet is mean / variance; where a mean reaches significance at 97.5 % with n clusters and a standard
+    deviation no larger than the largest loss, that is at least sqrt(2 log(40) / n), so no smaller one is laid.
     """
-    smallest = float(np.clip(0.5 * np.sqrt(2 * np.log(40) / max(n_clusters, 1)), 0.01, 0.5))
+    smallest = float(np.clip(np.sqrt(2 * np.log(40) / max(n_clusters, 1)), 0.01, 0.5))
     steps = int(np.ceil(np.log(smallest) / np.log(GRID_RATIO)))
     bets = GRID_RATIO ** np.arange(steps + 1, dtype=np.float64)
-    weights = np.full(bets.shape, (1.0 - MAXIMAL_BET_WEIGHT) / steps)
-    weights[0] = MAXIMAL_BET_WEIGHT
+    weights = np.full(bets.shape, (1.0 - maximal_bet_weight) / steps)
+    weights[0] = maximal_bet_weight
     return bets, weights
 
 
-def p_mean_at_least(contrast: Contrast, margin: float) -> float:
+def p_mean_at_least(contrast: Contrast, margin: float, maximal_bet_weight: float = MAXIMAL_BET_WEIGHT) -> float:
     """p-value of H0: E[sum z] >= margin * E[units]; errored units count as `high`, their worst.
 
     Small when the mean is convincingly below `margin`. A margin beyond the range of z is refuted by definition (0.0).
@@ -45,20 +46,21 @@ def p_mean_at_least(contrast: Contrast, margin: float) -> float:
         return 0.0
     if largest_loss == 0:
         return 0.0 if bool((gains > 0).any()) else 1.0
-    bets, weights = bet_grid(totals.size)
+    bets, weights = bet_grid(totals.size, maximal_bet_weight)
     # -1 is the worst a cluster can do; the clip only removes rounding beyond it
     scaled = np.maximum(gains / largest_loss, -1.0)
     with np.errstate(divide="ignore"):
         log_wealth = np.log1p(np.outer(bets, scaled)).sum(axis=1) + np.log(weights)
-    return float(min(1.0, np.exp(-np.logaddexp.reduce(log_wealth))))
+    # wealth can overflow to infinity (p = 0) or vanish (p = 1)
+    return float(np.exp(-max(0.0, float(np.logaddexp.reduce(log_wealth)))))
 
 
-def p_mean_at_most(contrast: Contrast, margin: float) -> float:
+def p_mean_at_most(contrast: Contrast, margin: float, maximal_bet_weight: float = MAXIMAL_BET_WEIGHT) -> float:
     """p-value of H0: E[sum z] <= margin * E[units]; errored units count as `low`. Small when the mean is above."""
-    return p_mean_at_least(contrast.negated(), -margin)
+    return p_mean_at_least(contrast.negated(), -margin, maximal_bet_weight)
 
 
-def upper_bound(contrast: Contrast, alpha: float) -> float:
+def upper_bound(contrast: Contrast, alpha: float, maximal_bet_weight: float = MAXIMAL_BET_WEIGHT) -> float:
     """One-sided upper confidence bound on the mean at 1 - alpha, by inverting `p_mean_at_least`.
 
     Every factor of the wealth rises with the margin, so the p-value falls and bisection is exact.
@@ -66,13 +68,13 @@ def upper_bound(contrast: Contrast, alpha: float) -> float:
     low, high = contrast.low, contrast.high
     for _ in range(BISECTION_STEPS):
         middle = 0.5 * (low + high)
-        if p_mean_at_least(contrast, middle) <= alpha:
+        if p_mean_at_least(contrast, middle, maximal_bet_weight) <= alpha:
             high = middle
         else:
             low = middle
     return high
 
 
-def lower_bound(contrast: Contrast, alpha: float) -> float:
+def lower_bound(contrast: Contrast, alpha: float, maximal_bet_weight: float = MAXIMAL_BET_WEIGHT) -> float:
     """One-sided lower confidence bound on the mean at 1 - alpha."""
-    return -upper_bound(contrast.negated(), alpha)
+    return -upper_bound(contrast.negated(), alpha, maximal_bet_weight)

@@ -1,0 +1,194 @@
+"""Margin tests: is the loss convincingly inside, or convincingly outside, what a policy allows?"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from q36eval.records import Clusters, Direction, Estimator, Interval
+from q36eval.stats._contrast import linear_contrast
+from q36eval.stats._inference import MeanInference
+from q36eval.stats._summary import DEFAULT_LEVEL
+
+MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count"]
+
+MAX_ERRORED_SHARE = 0.01
+"""Above this share of errored units nothing is judged: what is missing could hide any answer."""
+
+ESTIMATOR_OF_KIND: dict[MarginKind, Estimator] = {
+    "max_value": "mean",
+    "max_increase": "paired_mean",
+    "min_recovery": "paired_mean",
+    "min_retention": "perplexity",
+    "max_count": "census",
+}
+
+DAMAGE_BET_WEIGHT = 0.2
+"""Prior weight of the maximal bet in `p_fail`: 92 % power became 95 % for 15 % lost with 2 % gained by chance."""
+
+LARGEST_RECOVERY = 16.0
+RECOVERY_BISECTION_STEPS = 40
+
+
+class MarginLike(Protocol):
+    """What a margin must say: how it limits, and by how much."""
+
+    @property
+    def kind(self) -> MarginKind: ...
+
+    @property
+    def value(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class MarginTest:
+    """The result of one margin test.
+
+    `p_pass` tests H0: loss >= limit, `p_fail` tests H0: loss <= limit; both are 1.0 where nothing can be said. `loss`,
+    `loss_interval` and `limit` are in the unit of the loss (`loss_limit`). `not_measured` says why nothing was judged.
+    """
+
+    p_pass: float
+    p_fail: float
+    loss: float
+    loss_interval: Interval
+    limit: float
+    not_measured: str | None = None
+
+
+def loss_limit(margin: MarginLike) -> float:
+    """The margin as a limit on the loss.
+
+    `max_value`, `max_increase`, `max_count`: as given. `min_recovery` rho: 1 - rho, for the loss 1 - branch/reference.
+    `min_retention` r: log(1/r), for the loss log(ppl_branch/ppl_reference) in nats/token.
+    """
+    if margin.kind == "min_recovery":
+        return 1.0 - margin.value
+    if margin.kind == "min_retention":
+        return math.log(1.0 / margin.value) if margin.value > 0 else math.inf
+    return margin.value
+
+
+def margin_test(
+    clusters: Clusters,
+    estimator: Estimator,
+    margin: MarginLike,
+    *,
+    direction: Direction = Direction.LOWER_IS_BETTER,
+    level: float = DEFAULT_LEVEL,
+) -> MarginTest:
+    """Test the loss of `clusters` against `margin`; `level` only sets the width of `loss_interval`.
+
+    `direction` matters to `max_increase` alone: the loss is branch - reference where lower is better, else the reverse.
+    Errored units count at their worst for `p_pass` and at their best for `p_fail`; above 1 % nothing is judged.
+
+    Raises:
+        ValueError: a margin kind that does not suit the estimator or its direction, or clusters without a reference.
+    """
+    _check_kind(estimator, margin, direction)
+    reason = why_not_measured(clusters, estimator)
+    if reason is not None:
+        nothing = Interval(lower=math.nan, upper=math.nan, level=level, method="none")
+        return MarginTest(1.0, 1.0, math.nan, nothing, loss_limit(margin), reason)
+    if margin.kind == "max_count":
+        return _census_test(clusters, margin, level)
+    if margin.kind == "min_recovery":
+        return _recovery_test(clusters, margin, level)
+    return _mean_test(clusters, margin, direction, level)
+
+
+def why_not_measured(clusters: Clusters, estimator: Estimator) -> str | None:
+    """Why these clusters cannot be judged at all, or None."""
+    scored, errored = sum(clusters.units), sum(clusters.errored)
+    if scored == 0:
+        return "no item was scored"
+    if errored > MAX_ERRORED_SHARE * (scored + errored):
+        return f"{errored} of {scored + errored} items errored, more than {MAX_ERRORED_SHARE:.0%}"
+    if not all(map(math.isfinite, clusters.branch)):
+        return "the branch's values are not finite"
+    if not all(map(math.isfinite, clusters.reference or ())):
+        return "the reference's values are not finite"
+    if estimator != "census" and clusters.bounds is not None and not _inside_bounds(clusters):
+        return "values lie outside the bounds that were declared for them"
+    return None
+
+
+def _inside_bounds(clusters: Clusters) -> bool:
+    """Whether every cluster's sums could come from per-unit values inside the bounds (1e-9 per unit for rounding)."""
+    assert clusters.bounds is not None
+    low, high = clusters.bounds
+    columns = [clusters.branch, *([] if clusters.reference is None else [clusters.reference])]
+    return all(
+        (low - 1e-9) * units <= total <= (high + 1e-9) * units
+        for column in columns
+        for units, total in zip(clusters.units, column, strict=True)
+    )
+
+
+def _check_kind(estimator: Estimator, margin: MarginLike, direction: Direction) -> None:
+    expected = ESTIMATOR_OF_KIND[margin.kind]
+    if estimator != expected:
+        raise ValueError(f"a {margin.kind} margin judges a {expected} measurement, not a {estimator} one")
+    if margin.kind == "max_value" and direction is Direction.HIGHER_IS_BETTER:
+        raise ValueError("a max_value margin judges a value of which lower is better")
+    if margin.kind == "min_recovery" and direction is Direction.LOWER_IS_BETTER:
+        raise ValueError("a min_recovery margin judges a value of which higher is better")
+
+
+def _census_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginTest:
+    """Exact: what was counted is all there is, except errored units, each of which could be one more."""
+    count = float(sum(clusters.branch))
+    worst = math.inf if sum(clusters.errored) else count
+    interval = Interval(lower=count, upper=worst, level=level, method="census")
+    return MarginTest(
+        0.0 if worst <= margin.value else 1.0, 0.0 if count > margin.value else 1.0, count, interval, margin.value
+    )
+
+
+def _mean_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:
+    weights = {"max_value": (1.0, 0.0), "min_retention": (1.0, -1.0), "max_increase": (1.0, -1.0)}[margin.kind]
+    sign = -1.0 if margin.kind == "max_increase" and direction is Direction.HIGHER_IS_BETTER else 1.0
+    inference = MeanInference(linear_contrast(clusters, sign * weights[0], sign * weights[1]), DAMAGE_BET_WEIGHT)
+    limit = loss_limit(margin)
+    return MarginTest(
+        inference.p_at_least(limit),
+        inference.p_at_most(limit),
+        inference.contrast.mean,
+        inference.interval(level),
+        limit,
+    )
+
+
+def _recovery_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginTest:
+    """Recovery branch/reference >= rho, tested as the mean of rho * reference - branch <= 0."""
+    reference_total = sum(clusters.reference or ())
+    limit = loss_limit(margin)
+    if clusters.bounds is None or clusters.bounds[0] < 0 or not math.isfinite(clusters.bounds[1]):
+        raise ValueError("a min_recovery margin judges bounded values that are never negative")
+    if reference_total <= 0:
+        nothing = Interval(lower=math.nan, upper=math.nan, level=level, method="none")
+        return MarginTest(1.0, 1.0, math.nan, nothing, limit, "the reference scores zero, so recovery is undefined")
+    shortfall = MeanInference(linear_contrast(clusters, -1.0, margin.value), DAMAGE_BET_WEIGHT)
+    alpha = (1.0 - level) / 2.0
+    interval = Interval(
+        lower=1.0 - _recovery_bound(clusters, alpha, upper=True),
+        upper=1.0 - _recovery_bound(clusters, alpha, upper=False),
+        level=level,
+        method="betting",
+    )
+    loss = 1.0 - sum(clusters.branch) / reference_total
+    return MarginTest(shortfall.p_at_least(0.0), shortfall.p_at_most(0.0), loss, interval, limit)
+
+
+def _recovery_bound(clusters: Clusters, alpha: float, *, upper: bool) -> float:
+    """One-sided confidence bound on branch/reference at 1 - alpha, by bisection over rho."""
+    low, high = 0.0, LARGEST_RECOVERY
+    for _ in range(RECOVERY_BISECTION_STEPS):
+        rho = 0.5 * (low + high)
+        shortfall = MeanInference(linear_contrast(clusters, -1.0, rho), DAMAGE_BET_WEIGHT)
+        if upper:
+            low, high = (low, rho) if shortfall.p_at_most(0.0) <= alpha else (rho, high)
+        else:
+            low, high = (rho, high) if shortfall.p_at_least(0.0) <= alpha else (low, rho)
+    if upper:
+        return high if high < LARGEST_RECOVERY else math.inf
+    return low

@@ -1,0 +1,170 @@
+"""Betting tests: validity by simulation, against the exact binomial test, power where the sandbox needs it."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from q36eval.records import Clusters, Direction
+from q36eval.stats import margin_test, summarize
+from q36eval.stats._betting import p_mean_at_least, p_mean_at_most
+from q36eval.stats._contrast import linear_contrast
+
+
+class Limit:
+    def __init__(self, kind: str, value: float) -> None:
+        self.kind, self.value = kind, value
+
+
+def items(branch, reference=None, errored=None) -> Clusters:
+    n = len(branch)
+    return Clusters(
+        units=tuple(0 if errored and errored[i] else 1 for i in range(n)),
+        branch=tuple(map(float, branch)),
+        reference=None if reference is None else tuple(map(float, reference)),
+        errored=tuple(errored or (0,) * n),
+        bounds=(0.0, 1.0),
+    )
+
+
+def paired_draw(rng, n, regressions, improvements):
+    """Reference and branch answers in which the given shares of all items flip."""
+    draw = rng.random(n)
+    reference = np.where(draw < regressions, 1, np.where(draw < regressions + improvements, 0, rng.random(n) < 0.8))
+    branch = np.where(draw < regressions, 0, np.where(draw < regressions + improvements, 1, reference))
+    return branch, reference
+
+
+def test_no_regression_in_400_items_bounds_the_loss_near_one_percent() -> None:
+    value, reference, effect, interval = summarize(items([1] * 400, [1] * 400), "paired_mean")
+    assert (value, reference, effect) == (1.0, 1.0, 0.0)
+    assert -0.011 < interval.lower < 0 < interval.upper < 0.011
+    # the exact binomial bound cannot be beaten
+    assert interval.upper > binomtest(0, 400).proportion_ci(0.95, "exact").high
+
+
+@pytest.mark.parametrize("failures", [0, 3, 20, 100, 200])
+def test_p_values_are_never_far_below_the_exact_binomial_ones(failures: int) -> None:
+    contrast = linear_contrast(items([1] * failures + [0] * (200 - failures)), 1.0)
+    for margin in (0.02, 0.1, 0.3, 0.6):
+        exact_below = binomtest(failures, 200, margin, alternative="less").pvalue
+        exact_above = binomtest(failures, 200, margin, alternative="greater").pvalue
+        # an e-value's p-value is conservative on average; 1/5 leaves room for the one outcome where it is not
+        assert p_mean_at_least(contrast, margin) >= exact_below / 5
+        assert p_mean_at_most(contrast, margin) >= exact_above / 5
+
+
+def test_at_the_margin_false_passes_and_false_fails_stay_below_alpha() -> None:
+    rng = np.random.default_rng(11)
+    passes = fails = 0
+    for _ in range(1500):
+        branch, reference = paired_draw(rng, 200, 0.08, 0.03)  # true loss exactly 0.05
+        contrast = linear_contrast(items(branch, reference), -1.0, 1.0)
+        passes += p_mean_at_least(contrast, 0.05) <= 0.05
+        fails += p_mean_at_most(contrast, 0.05) <= 0.05
+    # Ville's inequality promises <= 5 %; 6.7 % is three standard errors above that
+    assert passes / 1500 <= 0.067
+    assert fails / 1500 <= 0.067
+
+
+def test_clusters_of_several_items_keep_coverage() -> None:
+    rng = np.random.default_rng(12)
+    misses = 0
+    for _ in range(400):
+        share = rng.beta(1, 9, 40)  # mean loss 0.1, correlated within clusters
+        size = rng.integers(1, 7, 40)
+        lost = rng.binomial(size, share)
+        clusters = Clusters(
+            units=tuple(size.tolist()), branch=tuple(lost.astype(float)), errored=(0,) * 40, bounds=(0.0, 1.0)
+        )
+        interval = summarize(clusters, "mean", level=0.9)[3]
+        misses += not interval.lower <= 0.1 <= interval.upper
+    assert misses / 400 <= 0.13  # 10 % promised, plus two standard errors
+
+
+def test_recovery_decides_identical_and_three_margins_worse() -> None:
+    rng = np.random.default_rng(13)
+    limit = Limit("min_recovery", 0.95)
+    reference = (rng.random(450) < 0.8).astype(int)
+    same = margin_test(items(reference, reference), "paired_mean", limit, direction=Direction.HIGHER_IS_BETTER)
+    assert same.p_pass <= 0.025
+    assert same.loss == 0
+    assert same.loss_interval.upper < same.limit
+    failed = 0
+    for _ in range(200):
+        branch, reference = paired_draw(rng, 450, 0.14, 0.02)  # loss 0.12 of 0.8: recovery 0.85
+        test = margin_test(items(branch, reference), "paired_mean", limit, direction=Direction.HIGHER_IS_BETTER)
+        failed += test.p_fail <= 0.025
+        assert (test.p_fail <= 0.025) == (test.loss_interval.lower > test.limit)
+    assert failed / 200 >= 0.95
+
+
+def test_direction_turns_the_loss_around() -> None:
+    branch, reference = [1] * 60 + [0] * 40, [0] * 100
+    worse = margin_test(
+        items(branch, reference), "paired_mean", Limit("max_increase", 0.05), direction=Direction.LOWER_IS_BETTER
+    )
+    better = margin_test(
+        items(branch, reference), "paired_mean", Limit("max_increase", 0.05), direction=Direction.HIGHER_IS_BETTER
+    )
+    assert worse.loss == pytest.approx(0.6)
+    assert worse.p_fail < 1e-6
+    assert better.loss == pytest.approx(-0.6)
+    assert better.p_pass < 1e-6
+
+
+def test_errored_items_count_worst_for_pass_and_best_for_fail() -> None:
+    n = 400
+    clean = items([0] * n, [0] * n)
+    errored = items([0] * n, [0] * n, [1] * 4 + [0] * (n - 4))
+    limit = Limit("max_increase", 0.03)
+    lower = Direction.LOWER_IS_BETTER
+    assert (
+        margin_test(errored, "paired_mean", limit, direction=lower).p_pass
+        > 100 * margin_test(clean, "paired_mean", limit, direction=lower).p_pass
+    )
+    assert margin_test(errored, "paired_mean", limit, direction=lower).p_fail == 1.0
+    too_many = items([0] * n, [0] * n, [1] * 5 + [0] * (n - 5))
+    judged = margin_test(too_many, "paired_mean", limit, direction=lower)
+    assert judged.p_pass == judged.p_fail == 1.0
+    assert judged.not_measured is not None
+    assert "5 of 400" in judged.not_measured
+
+
+def test_order_of_items_changes_no_bit() -> None:
+    rng = np.random.default_rng(14)
+    branch, reference = paired_draw(rng, 300, 0.05, 0.02)
+    order = rng.permutation(300)
+    assert summarize(items(branch, reference), "paired_mean") == summarize(
+        items(branch[order], reference[order]), "paired_mean"
+    )
+
+
+def test_degenerate_evidence_never_passes() -> None:
+    higher = Direction.HIGHER_IS_BETTER
+    for clusters in (
+        items([]),
+        items([float("nan")] * 200, [1] * 200),
+        items([2] * 200, [1] * 200),
+        items([0] * 9, [0] * 9),
+    ):
+        judged = margin_test(clusters, "paired_mean", Limit("min_recovery", 0.9), direction=higher)
+        assert judged.p_pass == judged.p_fail == 1.0
+        assert judged.not_measured
+    value, _, effect, interval = summarize(items([]), "mean")
+    assert np.isnan([value, effect, interval.lower, interval.upper]).all()
+
+
+def test_a_margin_that_does_not_suit_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_value margin judges a mean"):
+        margin_test(items([1], [1]), "paired_mean", Limit("max_value", 1.0), direction=Direction.LOWER_IS_BETTER)
+
+
+def test_census_is_exact() -> None:
+    def census(count: float, errored: int = 0) -> Clusters:
+        return Clusters(units=(1000,), branch=(count,), errored=(errored,))
+
+    lower = Direction.LOWER_IS_BETTER
+    assert margin_test(census(0), "census", Limit("max_count", 0), direction=lower).p_pass == 0.0
+    assert margin_test(census(1), "census", Limit("max_count", 0), direction=lower).p_fail == 0.0
+    unsure = margin_test(census(0, errored=1), "census", Limit("max_count", 0), direction=lower)
+    assert (unsure.p_pass, unsure.p_fail) == (1.0, 1.0)
