@@ -162,6 +162,14 @@ class ItemOutcome(Record):
         return "improvement" if pair == (0.0, 1.0) else None
 
 
+class ProbeFailure(Record):
+    """A probe that gave no figures. `crashed`: the engine or the probe broke; `skipped`: it was not asked to run."""
+
+    probe: ProbeName
+    reason: str
+    kind: Literal["crashed", "skipped"]
+
+
 class DeploymentIdentity(Record):
     """What really answers. Two deployments are the same only when every field is equal."""
 
