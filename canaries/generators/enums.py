@@ -1,0 +1,156 @@
+"""Choosing from a closed list, and ordering by a stated order; the list is always in the prompt."""
+
+import random
+from typing import NamedTuple
+
+from canaries.generators._words import code, pick, step_number
+from q36eval.examples import ChatExample
+
+LATENCY_MAX_MS, LATENCY_STEP_MS = 9_990, 10
+NEAR_THRESHOLD_SHARE = 0.3
+"""Share of threshold problems at most five steps from a threshold."""
+
+ORDER_MIN, ORDER_MAX = 3, 6
+
+SEVERITIES_CS = ("kritická", "vysoká", "střední", "nízká")
+SEVERITIES_EN = ("critical", "high", "medium", "low")
+
+
+class Choice(NamedTuple):
+    """A closed list and, for each member, reports that can only mean it."""
+
+    czech: bool
+    what: str
+    members: dict[str, tuple[str, ...]]
+
+
+CHOICES = (
+    Choice(True, "kategorii", {
+        "fakturace": ("faktura má špatnou částku", "chybí mi daňový doklad", "platba odešla dvakrát"),
+        "doručení": ("balík nedorazil", "kurýr nechal zásilku u souseda", "zásilka je poškozená"),
+        "účet": ("nemohu se přihlásit", "zapomněl jsem heslo", "chci změnit e-mail"),
+        "závada": ("aplikace padá", "tlačítko nereaguje", "stránka hlásí chybu"),
+        "dotaz": ("jaká je otevírací doba", "máte prodejnu v Brně", "kdy bude nový katalog"),
+    }),
+    Choice(True, "stav", {
+        "nová": ("objednávka právě přišla", "nikdo ji zatím neotevřel"),
+        "zaplacená": ("peníze už jsou na účtu", "platba kartou prošla"),
+        "odeslaná": ("balík převzal dopravce", "zásilka je na cestě"),
+        "doručená": ("zákazník balík převzal", "zásilka je u zákazníka"),
+        "zrušená": ("zákazník objednávku odvolal", "objednávka už neplatí"),
+    }),
+    Choice(False, "category", {
+        "billing": ("the invoice shows a wrong amount", "I was charged twice", "the receipt is missing"),
+        "delivery": ("the parcel never arrived", "the box came damaged", "the courier did not ring"),
+        "account": ("I cannot log in", "I forgot my password", "I want to change my e-mail"),
+        "bug": ("the app crashes", "the button does nothing", "the page shows an error"),
+        "question": ("when do you open", "do you have a shop in Brno", "when is the sale"),
+    }),
+)  # fmt: skip
+
+ASK_CS = (
+    "Vyber {what} z tohoto seznamu: {listing}. Odpověz jedním slovem.",
+    "Urči {what}. Možnosti: {listing}. Napiš jen jednu z nich.",
+    "Jaká hodnota ze seznamu [{listing}] se hodí? Napiš jen ji ({what}).",
+)
+ASK_EN = (
+    "Choose the {what} from this list: {listing}. Answer with one word.",
+    "Which {what} fits? Options: {listing}. Write only one of them.",
+)
+SOURCES_CS = ("Tiket {}: {}.", "Zpráva {}: {}.", "Hlášení {}: {}.")
+SOURCES_EN = ("Ticket {}: {}.", "Message {}: {}.")
+
+
+def _chat(key: str, prompt: str, answer: str, expected: dict[str, object]) -> ChatExample:
+    return ChatExample(key=key, messages=({"role": "user", "content": prompt},), answer=answer, expected=expected)
+
+
+def _select_by_meaning(rng: random.Random) -> ChatExample:
+    choice = pick(rng, CHOICES)
+    offered = rng.sample(list(choice.members), 3 + int(rng.random() * (len(choice.members) - 2)))
+    answer = pick(rng, offered)
+    report, ticket = pick(rng, choice.members[answer]), code(rng)
+    source = pick(rng, SOURCES_CS if choice.czech else SOURCES_EN).format(ticket, report)
+    ask = pick(rng, ASK_CS if choice.czech else ASK_EN).format(what=choice.what, listing=", ".join(offered))
+    prompt = f"{source}\n{ask}" if rng.random() < 0.6 else f"{ask}\n{source}"
+    key = f"enum_select:{ticket}:{report}:{','.join(offered)}"
+    return _chat(key, prompt, answer, {"value": answer, "options": offered})
+
+
+def _select_by_threshold(rng: random.Random) -> ChatExample:
+    czech = rng.random() < 0.65
+    names = SEVERITIES_CS if czech else SEVERITIES_EN
+    limits = sorted((step_number(rng, 100, 9_000, 100) for _ in range(3)), reverse=True)
+    if len(set(limits)) < 3:
+        return _select_by_threshold(rng)
+    if rng.random() < NEAR_THRESHOLD_SHARE:
+        value = pick(rng, limits) + LATENCY_STEP_MS * pick(rng, (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5))
+    else:
+        value = step_number(rng, LATENCY_STEP_MS, LATENCY_MAX_MS, LATENCY_STEP_MS)
+    if value in limits:
+        return _select_by_threshold(rng)
+    answer = names[sum(value < limit for limit in limits)]
+    if czech:
+        rules = ", ".join(f"nad {limit} ms {name}" for limit, name in zip(limits, names, strict=False))
+        rules += f", jinak {names[3]}"
+        prompt = pick(
+            rng,
+            (
+                f"Závažnost: {rules}. Odezva je {value} ms. Jaká je závažnost? Odpověz jedním slovem.",
+                f"Odezva serveru je {value} ms. Pravidla závažnosti: {rules}. Napiš jen závažnost.",
+            ),
+        )
+    else:
+        rules = ", ".join(f"above {limit} ms {name}" for limit, name in zip(limits, names, strict=False))
+        rules += f", otherwise {names[3]}"
+        prompt = pick(
+            rng,
+            (
+                f"Severity: {rules}. The response took {value} ms. Which severity is it? Answer with one word.",
+                f"The response took {value} ms. Severity rules: {rules}. Write only the severity.",
+            ),
+        )
+    key = f"enum_select:{limits}:{value}:{answer}"
+    return _chat(key, prompt, answer, {"value": answer, "options": list(names)})
+
+
+def enum_select(rng: random.Random) -> ChatExample:
+    """One member of a closed list, by meaning or by a numeric rule."""
+    return _select_by_meaning(rng) if rng.random() < 0.4 else _select_by_threshold(rng)
+
+
+ORDERS = (
+    (True, "závažnosti", ("kritická", "vysoká", "střední", "nízká", "žádná")),
+    (True, "priority", ("okamžitá", "urgentní", "běžná", "odložená", "zrušená")),
+    (True, "stavu", ("nový", "přijatý", "rozpracovaný", "hotový", "uzavřený")),
+    (False, "severity", ("critical", "high", "medium", "low", "none")),
+    (False, "status", ("new", "accepted", "started", "done", "closed")),
+)
+ORDER_CS = (
+    "Seřaď položky podle {what} v pořadí {listing}. Při shodě zachovej původní pořadí. Napiš jen kódy oddělené čárkou.",
+    "Seřaď podle {what} ({listing}), při shodě nech původní pořadí. Odpověz jen kódy oddělenými čárkou.",
+)
+ORDER_EN = (
+    "Sort the items by {what} in the order {listing}. Keep the original order in ties. Write only the codes, "
+    "separated by commas.",
+    "Sort by {what} ({listing}), ties stay as they are. Answer only with the codes, separated by commas.",
+)
+
+
+def enum_order(rng: random.Random) -> ChatExample:
+    """A stable sort of coded items by the stated order, which runs either way."""
+    czech, what, levels = pick(rng, ORDERS)
+    stated = list(levels) if rng.random() < 0.5 else list(reversed(levels))
+    count = ORDER_MIN + int(rng.random() * (ORDER_MAX - ORDER_MIN + 1))
+    codes: list[str] = []
+    while len(codes) < count:
+        drawn = code(rng, digits=3)
+        if drawn not in codes:
+            codes.append(drawn)
+    items = [(name, pick(rng, levels)) for name in codes]
+    ordered = [name for name, _ in sorted(items, key=lambda item: stated.index(item[1]))]
+    listing = ", ".join(f"{name} ({level})" for name, level in items)
+    ask = pick(rng, ORDER_CS if czech else ORDER_EN).format(what=what, listing=", ".join(stated))
+    label = "Položky" if czech else "Items"
+    prompt = f"{ask}\n{label}: {listing}" if rng.random() < 0.6 else f"{label}: {listing}\n{ask}"
+    return _chat(f"enum_order:{stated[0]}:{listing}", prompt, ", ".join(ordered), {"items": ordered})
