@@ -130,7 +130,8 @@ def _search(rng: random.Random, czech: bool) -> Asked:
 def _translate(rng: random.Random, czech: bool) -> Asked:
     languages = {"němčiny": "de", "angličtiny": "en", "polštiny": "pl", "francouzštiny": "fr"}
     english = {"de": "German", "en": "English", "pl": "Polish", "fr": "French"}
-    word, number = pick(rng, tuple(languages)), code(rng)
+    offered = tuple(word for word, target in languages.items() if czech or target != "en")
+    word, number = pick(rng, offered), code(rng)
     text = f"Zásilka {number} dorazila" if czech else f"Parcel {number} has arrived"
     target = languages[word]
     asked = f"Přelož do {word}: „{text}“." if czech else f'Translate into {english[target]}: "{text}".'
