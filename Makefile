@@ -1,0 +1,41 @@
+# Two commands on a fresh machine: `make gate` (judge a sandbox branch) and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BRANCH ?= fp8-head
+# For a CPU-only torch on a machine whose package index serves CUDA builds: make gate TORCH_INDEX=<index of CPU wheels>
+TORCH_INDEX ?=
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+INSTALLED_DEV := $(VENV)/.installed-dev
+
+.PHONY: gate test lint types imports check clean
+gate: $(INSTALLED)
+	$(BIN)/q36eval gate --branch $(BRANCH)
+
+test: $(INSTALLED_DEV)
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED_DEV)
+	$(BIN)/mypy
+
+imports: $(INSTALLED_DEV)
+	$(BIN)/lint-imports
+
+check: lint types imports test
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[ui]"
+	touch $@
+
+$(INSTALLED_DEV): $(INSTALLED)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[ui,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .q36eval
