@@ -1,0 +1,186 @@
+"""Activation quantization, emulated: what a W4A4 or W8A8 kernel does to its input before the product.
+
+All arithmetic is float32, as in the kernels that serve these formats, and the result is rounded once to the input's
+dtype. It equals compressed-tensors' fake quantization of the same input in float32.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from q36eval.checkpoints.formats.activations import ActivationScheme
+from q36eval.errors import CorruptCheckpointError
+
+FP4_MAX = 6.0
+FP8_MAX = 448.0
+SMALLEST_LOCAL_SCALE = 0.125
+"""What an all-zero group's FP8 scale becomes, so that nothing is divided by zero (compressed-tensors' choice)."""
+
+
+def round_to_fp4(values: Tensor) -> Tensor:
+    """Nearest E2M1 value (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives), ties to even; `values` within ±6."""
+    magnitude = values.abs()
+    step = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0))
+    return torch.round(values / step) * step
+
+
+def _in_groups(x: Tensor, group_size: int) -> Tensor:
+    """Float32 [..., D / group_size, group_size]."""
+    return x.float().reshape(*x.shape[:-1], x.shape[-1] // group_size, group_size)
+
+
+def fake_quantize_nvfp4(x: Tensor, global_scale: Tensor, group_size: int = 16) -> Tensor:
+    """`x` [..., D] after NVFP4 under `global_scale`, which broadcasts against [..., D / group_size]."""
+    groups = _in_groups(x, group_size)
+    local = global_scale * (groups.abs().amax(-1) / FP4_MAX)
+    local = local.clamp(max=FP8_MAX).to(torch.float8_e4m3fn).float()
+    local = torch.where(local == 0, SMALLEST_LOCAL_SCALE, local)
+    scale = (local / global_scale).unsqueeze(-1)
+    quantized = round_to_fp4((groups / scale).clamp(-FP4_MAX, FP4_MAX)) * scale
+    return quantized.flatten(-2).to(x.dtype)
+
+
+def fake_quantize_fp8(x: Tensor, group_size: int = 128) -> Tensor:
+    """`x` [..., D] after dynamic FP8 E4M3 with one float32 scale per token and group."""
+    groups = _in_groups(x, group_size)
+    scale = groups.abs().amax(-1, keepdim=True) / FP8_MAX
+    scale = torch.where(scale == 0, torch.finfo(torch.float32).eps, scale)
+    values = (groups / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn).float()
+    return (values * scale).flatten(-2).to(x.dtype)
+
+
+class InputQuantizer(nn.Module):
+    """Quantizes rows, each under the global scale of its own expert (or of the one module it feeds).
+
+    `schemes` are all of one kind and group size; a None among them leaves the rows of that expert as they are.
+    """
+
+    global_scale: Tensor
+    active: Tensor
+
+    def __init__(self, schemes: list[ActivationScheme | None], width: int, device: Any) -> None:
+        super().__init__()
+        known = [scheme for scheme in schemes if scheme is not None]
+        if len({(scheme.kind, scheme.group_size) for scheme in known}) != 1:
+            raise CorruptCheckpointError("experts of one layer mix kinds of activation quantization")
+        self.kind, self.group_size = known[0].kind, known[0].group_size
+        if width % self.group_size:
+            raise CorruptCheckpointError(f"{width} input features do not divide into groups of {self.group_size}")
+        scales = [1.0 if scheme is None or scheme.global_scale is None else scheme.global_scale for scheme in schemes]
+        active = [scheme is not None for scheme in schemes]
+        self.register_buffer("global_scale", torch.tensor(scales, device=device), persistent=False)
+        self.register_buffer("active", torch.tensor(active, device=device), persistent=False)
+        self.all_active = all(active)
+
+    def same_as(self, other: "InputQuantizer") -> bool:
+        """Whether both do the same to every row."""
+        settings = (self.kind, self.group_size) == (other.kind, other.group_size)
+        same = torch.equal(self.global_scale, other.global_scale) and torch.equal(self.active, other.active)
+        return settings and same
+
+    def forward(self, x: Tensor, expert: Tensor | None = None) -> Tensor:
+        """`x` [N, D] with `expert` [N], or `x` [..., D] of one module."""
+        index = expert if expert is not None else torch.zeros((), dtype=torch.long, device=x.device)
+        if self.kind == "nvfp4":
+            quantized = fake_quantize_nvfp4(x, self.global_scale[index].unsqueeze(-1), self.group_size)
+        else:
+            quantized = fake_quantize_fp8(x, self.group_size)
+        return quantized if self.all_active else torch.where(self.active[index].unsqueeze(-1), quantized, x)
+
+
+class QuantizedInputLinear(nn.Linear):
+    """A linear layer whose input is quantized first."""
+
+    def __init__(self, linear: nn.Linear, scheme: ActivationScheme) -> None:
+        super().__init__(linear.in_features, linear.out_features, bias=False, device="meta")
+        self.weight, self.bias = linear.weight, linear.bias
+        self.input_quantizer = InputQuantizer([scheme], linear.in_features, linear.weight.device)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(self.quantize_input(input))
+
+    def quantize_input(self, x: Tensor) -> Tensor:
+        """What reaches the product, for callers that multiply by `weight` themselves (logits in float32)."""
+        quantized: Tensor = self.input_quantizer(x)
+        return quantized
+
+
+class QuantizedInputExperts(nn.Module):
+    """Routed experts with quantized inputs, each expert under its own scales.
+
+    Same parameters and results as transformers' grouped experts, apart from the quantization: rows are sorted by
+    expert, quantized all at once, and multiplied expert by expert.
+    """
+
+    def __init__(self, experts: nn.Module, gate: InputQuantizer, up: InputQuantizer, down: InputQuantizer) -> None:
+        super().__init__()
+        self.gate_up_proj: nn.Parameter = experts.gate_up_proj  # type: ignore[assignment]
+        self.down_proj: nn.Parameter = experts.down_proj  # type: ignore[assignment]
+        self.act_fn: Any = experts.act_fn
+        self.gate_input, self.up_input, self.down_input = gate, up, down
+        self.one_input = gate.same_as(up)
+
+    def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """[N, H] from [N, H], the chosen experts [N, K] and their weights [N, K]."""
+        top_k = top_k_index.shape[-1]
+        expert, order = torch.sort(top_k_index.reshape(-1), stable=True)
+        counts = torch.bincount(expert, minlength=self.gate_up_proj.shape[0]).tolist()
+        rows = hidden_states[order // top_k]
+        inner = self.down_input(self._gated(rows, expert, counts), expert)
+        output = _multiply_by_expert(inner, self.down_proj, counts) * top_k_weights.reshape(-1)[order].unsqueeze(-1)
+        restored = torch.empty_like(output)
+        restored[order] = output
+        return restored.view(-1, top_k, output.shape[-1]).sum(dim=1).to(hidden_states.dtype)
+
+    def _gated(self, rows: Tensor, expert: Tensor, counts: list[int]) -> Tensor:
+        if self.one_input:
+            gate_up = _multiply_by_expert(self.gate_input(rows, expert), self.gate_up_proj, counts)
+            gate, up = gate_up.chunk(2, dim=-1)
+        else:
+            gate_weight, up_weight = self.gate_up_proj.chunk(2, dim=1)
+            gate = _multiply_by_expert(self.gate_input(rows, expert), gate_weight, counts)
+            up = _multiply_by_expert(self.up_input(rows, expert), up_weight, counts)
+        gated: Tensor = self.act_fn(gate) * up
+        return gated
+
+
+def _multiply_by_expert(rows: Tensor, weight: Tensor, counts: list[int]) -> Tensor:
+    """Rows sorted by expert, `counts[e]` of them for expert e, times `weight` [E, out, in]: [N, out]."""
+    blocks = torch.split(rows, counts)
+    return torch.cat([nn.functional.linear(block, weight[e]) for e, block in enumerate(blocks) if len(block)])
+
+
+def install(model: nn.Module, schemes: Mapping[str, ActivationScheme]) -> int:
+    """Wrap every module named in `schemes` (canonical module names, per expert); returns how many schemes were used.
+
+    Raises:
+        CorruptCheckpointError: a scheme belongs to a module that cannot quantize its input.
+    """
+    by_experts: dict[str, dict[tuple[int, str], ActivationScheme]] = {}
+    for name, scheme in schemes.items():
+        prefix, marker, rest = name.partition(".mlp.experts.")
+        if marker:
+            index, projection = rest.split(".")
+            by_experts.setdefault(f"{prefix}.mlp.experts", {})[int(index), projection] = scheme
+            continue
+        linear = model.get_submodule(name)
+        if not isinstance(linear, nn.Linear):
+            raise CorruptCheckpointError(f"{name} is given quantized activations but is no linear layer")
+        model.set_submodule(name, QuantizedInputLinear(linear, scheme))
+    for name, chosen in by_experts.items():
+        model.set_submodule(name, _wrap_experts(model.get_submodule(name), chosen))
+    return len(schemes)
+
+
+def _wrap_experts(experts: nn.Module, chosen: Mapping[tuple[int, str], ActivationScheme]) -> QuantizedInputExperts:
+    gate_up: Any = experts.gate_up_proj
+    down: Any = experts.down_proj
+    count, device = gate_up.shape[0], gate_up.device
+
+    def quantizer(projection: str, width: int) -> InputQuantizer:
+        return InputQuantizer([chosen.get((index, projection)) for index in range(count)], width, device)
+
+    gate, up = (quantizer(projection, gate_up.shape[2]) for projection in ("gate_proj", "up_proj"))
+    return QuantizedInputExperts(experts, gate, up, quantizer("down_proj", down.shape[2]))

@@ -1,0 +1,26 @@
+"""Weights stored as they are: BF16, FP16 or FP32."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from q36eval.checkpoints.schemes import Scheme
+from q36eval.errors import CorruptCheckpointError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def decode(parts: Mapping[str, "torch.Tensor"], scheme: Scheme) -> "torch.Tensor":
+    """The tensor itself.
+
+    Raises:
+        CorruptCheckpointError: it is stored as integers or 8-bit floats, which mean nothing without a scale.
+    """
+    import torch
+
+    weight = parts["weight"]
+    if weight.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        raise CorruptCheckpointError(
+            f"stored as {weight.dtype} without a scale, and not quantized by the configuration"
+        )
+    return weight

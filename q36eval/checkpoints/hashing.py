@@ -1,0 +1,93 @@
+"""Content hashes of a checkpoint folder: what a deployment's identity is made of."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from q36eval.checkpoints.reader import read_json
+from q36eval.errors import UsageError
+
+CONFIG_FILES = (
+    "config.json",
+    "generation_config.json",
+    "hf_quant_config.json",
+    "quantize_config.json",
+    "model.safetensors.index.json",
+)
+TOKENIZER_SETTINGS = (
+    "add_bos_token",
+    "add_eos_token",
+    "add_prefix_space",
+    "bos_token",
+    "clean_up_tokenization_spaces",
+    "eos_token",
+    "pad_token",
+    "unk_token",
+)
+SLOW_TOKENIZER_FILES = ("vocab.json", "merges.txt", "tokenizer.model")
+
+
+def file_sha256(file: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _json_sha256(document: Any) -> str:
+    canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def checkpoint_sha256(path: str | Path) -> str:
+    """Hash of everything that decides what the model computes: configuration files and safetensors, by name.
+
+    Raises:
+        UsageError: not a folder, or without config.json or safetensors.
+    """
+    folder = Path(path)
+    files = [folder / name for name in CONFIG_FILES if (folder / name).is_file()]
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights or not (folder / "config.json").is_file():
+        raise UsageError(f"{folder} is not a checkpoint: config.json and safetensors files are needed.")
+    return _json_sha256({file.name: file_sha256(file) for file in [*files, *weights]})
+
+
+def tokenizer_sha256(path: str | Path) -> str:
+    """Hash of how text becomes token ids, whatever the formatting of the files and whatever the chat template.
+
+    `truncation` and `padding` are left out: quantization tools store the settings of their calibration there.
+
+    Raises:
+        UsageError: the folder holds no tokenizer.
+    """
+    folder = Path(path)
+    parts: dict[str, Any] = {}
+    if (folder / "tokenizer.json").is_file():
+        core = read_json(folder / "tokenizer.json")
+        parts["core"] = {key: value for key, value in core.items() if key not in ("truncation", "padding")}
+    else:
+        parts |= {name: file_sha256(folder / name) for name in SLOW_TOKENIZER_FILES if (folder / name).is_file()}
+    if not parts:
+        raise UsageError(f"{folder} holds no tokenizer: tokenizer.json (or vocab.json and merges.txt) is needed.")
+    if (folder / "tokenizer_config.json").is_file():
+        settings = read_json(folder / "tokenizer_config.json")
+        kept = {key: settings.get(key) for key in TOKENIZER_SETTINGS}
+        parts["settings"] = {key: _content(value) for key, value in kept.items() if value is not None}
+    return _json_sha256(parts)
+
+
+def _content(value: Any) -> Any:
+    """A special token's text, whether stored as text or as an added-token object."""
+    return value.get("content") if isinstance(value, dict) else value
+
+
+def chat_template_sha256(path: str | Path) -> str:
+    """Hash of the chat template's text: `chat_template.jinja`, else that in `tokenizer_config.json`, else none."""
+    folder = Path(path)
+    template: Any = ""
+    if (folder / "chat_template.jinja").is_file():
+        template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    elif (folder / "tokenizer_config.json").is_file():
+        template = read_json(folder / "tokenizer_config.json").get("chat_template") or ""
+    return _json_sha256(template)

@@ -1,0 +1,221 @@
+"""Build the transformers model of a checkpoint with decoded weights, every stored tensor used exactly once."""
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from q36eval.checkpoints import emulation
+from q36eval.checkpoints.formats import ActivationScheme
+from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
+from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights
+from q36eval.errors import CorruptCheckpointError, UsageError
+
+TEXT_MODEL_TYPES = ("qwen3_5_moe_text", "qwen3_5_moe")
+_EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
+WHOLE = "whole"
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What a load found.
+
+    `formats` counts logical weights by class of tensor and stored format, `stored_bytes` sums what they take;
+    `left_out` names the stored tensors that are no part of the text model, by reason; `quantized_inputs` counts the
+    modules whose activation quantization is emulated, `ignored_inputs` those whose quantization was switched off.
+    """
+
+    formats: dict[str, dict[str, int]]
+    stored_bytes: dict[str, int]
+    left_out: dict[str, tuple[str, ...]]
+    quantized_inputs: int = 0
+    ignored_inputs: int = 0
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A transformers model in eval mode with decoded weights, and how it came about."""
+
+    model: Any
+    report: LoadReport
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """Part of a parameter: an expert's rows of a fused parameter, or all of it."""
+
+    parameter: str
+    key: str = WHOLE
+    expert: int | None = None
+    rows: slice = field(default_factory=lambda: slice(None))
+
+
+def load_model(
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.bfloat16,
+    emulate_activations: bool = True,
+) -> LoadedModel:
+    """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
+
+    Raises:
+        UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.
+        CorruptCheckpointError: a tensor is missing, unexpected, used twice, of the wrong shape, or cannot be decoded.
+    """
+    checkpoint = open_checkpoint(path)
+    index = index_weights(checkpoint)
+    model = _empty_model(checkpoint, dtype)
+    schemes = _fill(model, checkpoint, index, torch.device(device), dtype)
+    _rebuild_buffers(model, torch.device(device))
+    used = emulation.install(model, schemes) if emulate_activations else 0
+    model.eval().requires_grad_(False)
+    return LoadedModel(model, _report(index, used, len(schemes) - used), checkpoint)
+
+
+def text_config(checkpoint: Checkpoint) -> Any:
+    """The transformers configuration of the text model, without its quantization.
+
+    Raises:
+        UsageError: another architecture.
+    """
+    from transformers import Qwen3_5MoeTextConfig
+
+    kind = checkpoint.config.get("model_type")
+    if kind not in TEXT_MODEL_TYPES:
+        raise UsageError(
+            f"{checkpoint.path}: model_type {kind!r} is not judged here; known: {', '.join(TEXT_MODEL_TYPES)}."
+        )
+    settings = dict(checkpoint.config.get("text_config") or checkpoint.config)
+    for quantization in ("quantization_config", "auto_map"):
+        settings.pop(quantization, None)
+    if checkpoint.config.get("tie_word_embeddings"):
+        settings["tie_word_embeddings"] = True
+    return Qwen3_5MoeTextConfig.from_dict(settings)
+
+
+def _empty_model(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
+    """The model on the meta device: shapes and dtypes, no memory, no random initialization."""
+    from transformers import GenerationConfig, Qwen3_5MoeForCausalLM
+
+    config = text_config(checkpoint)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("meta"):
+            model = Qwen3_5MoeForCausalLM(config)
+    finally:
+        torch.set_default_dtype(before)
+    model.config.dtype = dtype
+    if (checkpoint.path / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(checkpoint.path, local_files_only=True)
+    return model
+
+
+def _slot(name: str, parameters: dict[str, nn.Parameter]) -> _Slot | None:
+    """Where a logical weight belongs, None when the model has no such place."""
+    if name in parameters:
+        return _Slot(name)
+    found = _EXPERT.fullmatch(name)
+    if not found:
+        return None
+    projection, expert = found["projection"], int(found["index"])
+    parameter = f"{found['experts']}.{'down_proj' if projection == 'down' else 'gate_up_proj'}"
+    if parameter not in parameters or expert >= parameters[parameter].shape[0]:
+        return None
+    half = parameters[parameter].shape[1] // 2
+    rows = {"gate": slice(0, half), "up": slice(half, None), "down": slice(None)}[projection]
+    return _Slot(parameter, f"{expert}.{projection}_proj", expert, rows)
+
+
+def _expected_slots(name: str, parameter: nn.Parameter) -> set[str]:
+    if name.endswith(".mlp.experts.gate_up_proj"):
+        return {f"{expert}.{half}_proj" for expert in range(parameter.shape[0]) for half in ("gate", "up")}
+    if name.endswith(".mlp.experts.down_proj"):
+        return {f"{expert}.down_proj" for expert in range(parameter.shape[0])}
+    return {WHOLE}
+
+
+def _plan(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> dict[str, list[tuple[_Slot, LogicalWeight]]]:
+    """Each parameter's weights, after checking that all of them, and nothing else, are there exactly once."""
+    parameters = dict(model.named_parameters())
+    plan: dict[str, list[tuple[_Slot, LogicalWeight]]] = defaultdict(list)
+    for weight in index.weights.values():
+        slot = _slot(weight.name, parameters)
+        if slot is None:
+            raise CorruptCheckpointError(
+                f"{checkpoint.path}: tensor {weight.parts[0][1]!r} is unexpected in this model."
+            )
+        plan[slot.parameter].append((slot, weight))
+    for name, parameter in parameters.items():
+        keys = {slot.key for slot, _ in plan[name]}
+        if WHOLE in keys and len(keys) > 1:
+            names = ", ".join(weight.name for _, weight in plan[name][:3])
+            raise CorruptCheckpointError(f"{checkpoint.path}: {name} is stored both fused and per expert ({names}, …).")
+        missing = sorted(_expected_slots(name, parameter) - keys) if WHOLE not in keys else []
+        if missing:
+            what = name if missing[0] == WHOLE else f"{name.rpartition('.')[0]}.{missing[0]}.weight"
+            more = f" (and {len(missing) - 1} more of {name})" if len(missing) > 1 else ""
+            raise CorruptCheckpointError(f"{checkpoint.path}: tensor {what!r} is missing{more}.")
+    return plan
+
+
+def _fill(
+    model: nn.Module, checkpoint: Checkpoint, index: WeightIndex, device: torch.device, dtype: torch.dtype
+) -> dict[str, ActivationScheme]:
+    """Decode every weight into its place; returns the activation schemes by module."""
+    schemes: dict[str, ActivationScheme] = {}
+    for name, weights in _plan(model, checkpoint, index).items():
+        shape = model.get_parameter(name).shape
+        target = torch.empty(shape, dtype=dtype, device=device)
+        for slot, weight in weights:
+            decoded, scheme = weight.read()
+            place = target if slot.expert is None else target[slot.expert, slot.rows]
+            if decoded.shape != place.shape:
+                raise CorruptCheckpointError(
+                    f"{checkpoint.path}: {weight.name} has shape {list(decoded.shape)}, {list(place.shape)} is needed."
+                )
+            place.copy_(decoded)
+            if scheme is not None and weight.tensor_class != "embeddings":
+                schemes[weight.name.removesuffix(".weight")] = scheme
+        _set_parameter(model, name, target)
+    model.tie_weights()  # type: ignore[operator]
+    return schemes
+
+
+def _set_parameter(model: nn.Module, name: str, value: torch.Tensor) -> None:
+    module, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(module), attribute, nn.Parameter(value, requires_grad=False))
+
+
+def _rebuild_buffers(model: Any, device: torch.device) -> None:
+    """Compute the buffers that no checkpoint stores (rotary frequencies) anew: on the meta device they have no values.
+
+    Raises:
+        UsageError: a module whose buffers this loader cannot compute.
+    """
+    for name, module in list(model.named_modules()):
+        if any(buffer.is_meta for buffer in module.buffers(recurse=False)):
+            try:
+                rebuilt = type(module)(config=model.config)
+            except TypeError as error:
+                raise UsageError(
+                    f"{name} has buffers that no checkpoint stores and that cannot be computed."
+                ) from error
+            model.set_submodule(name, rebuilt.to(device))
+
+
+def _report(index: WeightIndex, used: int, ignored: int) -> LoadReport:
+    formats: dict[str, Counter[str]] = defaultdict(Counter)
+    stored: Counter[str] = Counter()
+    for weight in index.weights.values():
+        formats[weight.tensor_class][weight.scheme.format] += 1
+        stored[weight.tensor_class] += weight.stored_bytes
+    return LoadReport(
+        {name: dict(counts) for name, counts in formats.items()}, dict(stored), index.left_out, used, ignored
+    )

@@ -1,0 +1,72 @@
+"""What stored tensor names mean: module and part, class of tensor, and what is no part of the text model."""
+
+import re
+
+QUANTIZED_PARTS = (
+    "weight_packed",
+    "weight_scale",
+    "weight_scale_2",
+    "weight_global_scale",
+    "weight_zero_point",
+    "weight_shape",
+    "weight_g_idx",
+    "input_global_scale",
+    "input_scale",
+    "qweight",
+    "qzeros",
+    "scales",
+    "g_idx",
+)
+"""Names under which quantized formats store the parts of one weight, beside plain `weight`."""
+
+_LEFT_OUT = (
+    ("vision tower", re.compile(r"^(model\.)?visual\.")),
+    ("multi-token prediction", re.compile(r"^(model\.|language_model\.)?mtp\.")),
+    ("KV-cache scales", re.compile(r"\.self_attn\.([kv]_proj\.)?[kv]_scale$")),
+)
+_PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", ""))
+_CLASSES = (
+    ("lm_head", re.compile(r"^lm_head\.")),
+    ("embeddings", re.compile(r"\.embed_tokens\.")),
+    ("routed experts", re.compile(r"\.mlp\.experts\.")),
+    ("shared expert", re.compile(r"\.mlp\.shared_expert\.")),
+    ("router gates", re.compile(r"\.mlp\.(gate|shared_expert_gate)\.")),
+    ("norms", re.compile(r"(norm|layernorm)\.weight$")),
+    ("self-attention", re.compile(r"\.self_attn\.")),
+    ("linear attention", re.compile(r"\.linear_attn\.")),
+)
+_LINEAR = re.compile(r"(_proj|_proj_qkv|_proj_z|_proj_a|_proj_b|lm_head|shared_expert_gate)$")
+
+
+def left_out_as(stored: str) -> str | None:
+    """Why a stored tensor is no part of the text model's weights, or None when it is part of them."""
+    return next((reason for reason, pattern in _LEFT_OUT if pattern.search(stored)), None)
+
+
+def canonical(stored: str) -> str:
+    """The name in the text-only layout (`model.layers.…`, `lm_head.…`) of a name in either published layout."""
+    for prefix, replacement in _PREFIXES:
+        if stored.startswith(prefix):
+            return replacement + stored.removeprefix(prefix)
+    return stored
+
+
+def split_part(name: str) -> tuple[str, str]:
+    """(module, part) of a tensor name; part is `weight`, one of `QUANTIZED_PARTS`, or empty for a bare parameter."""
+    module, _, part = name.rpartition(".")
+    return (module, part) if part == "weight" or part in QUANTIZED_PARTS else (name, "")
+
+
+def tensor_class(name: str) -> str:
+    """The class a canonical tensor name belongs to, as recipes speak of them."""
+    return next((label for label, pattern in _CLASSES if pattern.search(name)), "other")
+
+
+def module_type(module: str) -> str:
+    """The torch class a recipe's class target (`Linear`, `Embedding`) would match; empty for anything else.
+
+    Router gates are linear by nature but no `nn.Linear` in transformers 5, so class targets do not reach them.
+    """
+    if module.endswith("embed_tokens"):
+        return "Embedding"
+    return "Linear" if _LINEAR.search(module) else ""

@@ -1,0 +1,116 @@
+"""A Hugging Face folder, opened without pickle and without remote code."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from q36eval.checkpoints.header import TensorEntry, read_header
+from q36eval.errors import CorruptCheckpointError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Checkpoint", "TensorEntry", "open_checkpoint"]
+
+INDEX_FILE = "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
+MTP_FILE = "model_mtp.safetensors"
+"""Published beside the index (or named in it) by checkpoints that ship a multi-token-prediction head."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An opened folder: its configuration and where every stored tensor lies. Tensor data are read on demand."""
+
+    path: Path
+    config: dict[str, Any]
+    tensors: dict[str, TensorEntry]
+
+    @cached_property
+    def files(self) -> tuple[Path, ...]:
+        """The weight files, by name."""
+        return tuple(sorted({entry.file for entry in self.tensors.values()}))
+
+    def read(self, name: str) -> "torch.Tensor":
+        """One stored tensor, exactly as stored, on the CPU.
+
+        Raises:
+            CorruptCheckpointError: no such tensor.
+        """
+        from safetensors import safe_open
+
+        entry = self.tensors.get(name)
+        if entry is None:
+            raise CorruptCheckpointError(f"{self.path}: tensor {name!r} is missing.")
+        with safe_open(entry.file, framework="pt", device="cpu") as stored:
+            tensor: torch.Tensor = stored.get_tensor(name)
+        return tensor
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object of a checkpoint folder.
+
+    Raises:
+        UsageError: the file is missing.
+        CorruptCheckpointError: it is not a JSON object.
+    """
+    if not file.is_file():
+        raise UsageError(f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.")
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CorruptCheckpointError(f"{file} is not valid JSON ({error}); download it again.") from error
+    if not isinstance(document, dict):
+        raise CorruptCheckpointError(f"{file} is not a JSON object; download it again.")
+    return document
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Open a folder and check the headers of all its weight files.
+
+    Raises:
+        UsageError: the folder, its config.json or one of its weight files is missing.
+        CorruptCheckpointError: a header is wrong, a tensor is stored twice, or index and files disagree.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
+    config = read_json(folder / "config.json")
+    index = folder / INDEX_FILE
+    weight_map: dict[str, str] = read_json(index).get("weight_map", {}) if index.is_file() else {}
+    tensors: dict[str, TensorEntry] = {}
+    for file in _weight_files(folder, weight_map):
+        for name, entry in read_header(file).items():
+            if name in tensors:
+                raise CorruptCheckpointError(f"tensor {name!r} is stored in both {tensors[name].file} and {file}.")
+            tensors[name] = entry
+    _check_index(folder, weight_map, tensors)
+    return Checkpoint(folder, config, tensors)
+
+
+def _weight_files(folder: Path, weight_map: dict[str, str]) -> list[Path]:
+    """The files that hold the weights: those of the index or the single file, and the MTP head's."""
+    names = set(weight_map.values()) or {SINGLE_FILE}
+    if any(Path(name).name != name for name in names):
+        raise CorruptCheckpointError(f"{folder / INDEX_FILE} names a file outside its folder.")
+    for name in sorted(names):
+        if not (folder / name).is_file():
+            raise UsageError(f"{folder / name} is missing: download the checkpoint again (only safetensors are read).")
+    present = {file.name for file in folder.glob("*.safetensors")}
+    strays = sorted(present - names - {MTP_FILE})
+    if strays:
+        raise CorruptCheckpointError(f"{folder}: {strays[0]} is not named in the index; remove it or fix the index.")
+    return [folder / name for name in sorted(names | (present & {MTP_FILE}))]
+
+
+def _check_index(folder: Path, weight_map: dict[str, str], tensors: dict[str, TensorEntry]) -> None:
+    """Every tensor the index names is in the file it says, and every tensor of those files is in the index."""
+    for name, file in weight_map.items():
+        if name not in tensors or tensors[name].file.name != file:
+            raise CorruptCheckpointError(f"{folder / INDEX_FILE} names tensor {name!r} in {file}, which lacks it.")
+    if weight_map:
+        for name, entry in tensors.items():
+            if name not in weight_map and entry.file.name != MTP_FILE:
+                raise CorruptCheckpointError(f"{entry.file}: tensor {name!r} is not named in {INDEX_FILE}.")

@@ -1,0 +1,113 @@
+"""The logical weights of a checkpoint: every stored tensor accounted for, each weight decodable on its own."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from q36eval.checkpoints.formats import FORMATS, ActivationScheme
+from q36eval.checkpoints.names import canonical, left_out_as, split_part, tensor_class
+from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.schemes import Scheme, scheme_resolver
+from q36eval.errors import CorruptCheckpointError, Q36Error
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class LogicalWeight:
+    """One weight of the model and the stored tensors that hold it.
+
+    `name` is the canonical parameter name, such as `model.layers.3.mlp.experts.7.gate_proj.weight`; `parts` maps part
+    names to stored tensor names.
+    """
+
+    checkpoint: Checkpoint
+    name: str
+    parts: tuple[tuple[str, str], ...]
+    scheme: Scheme
+
+    @property
+    def tensor_class(self) -> str:
+        """The class of tensor, as recipes speak of them."""
+        return tensor_class(self.name)
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the weight takes in the checkpoint, scales included."""
+        return sum(self.checkpoint.tensors[stored].n_bytes for _, stored in self.parts)
+
+    def read(self) -> "tuple[torch.Tensor, ActivationScheme | None]":
+        """The decoded weight, in its decoder's precision, and the quantization of its module's input.
+
+        Raises:
+            CorruptCheckpointError: the stored parts do not fit together.
+            UsageError: the activation quantization is of a kind that is not emulated.
+        """
+        tensors = {part: self.checkpoint.read(stored) for part, stored in self.parts}
+        layout = FORMATS[self.scheme.format]
+        try:
+            return layout.decode(tensors, self.scheme), layout.activations(tensors, self.scheme)
+        except Q36Error as error:
+            raise type(error)(f"{self.checkpoint.path}: {self.name}: {error}.") from error
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
+
+
+@dataclass(frozen=True)
+class WeightIndex:
+    """All logical weights by canonical name, and the stored tensors left out, by reason."""
+
+    weights: dict[str, LogicalWeight]
+    left_out: dict[str, tuple[str, ...]]
+
+
+def index_weights(checkpoint: Checkpoint) -> WeightIndex:
+    """Group the stored tensors into logical weights; nothing is decoded yet.
+
+    Raises:
+        CorruptCheckpointError: a part is missing, unexpected, or two stored tensors mean the same part.
+        UsageError: a quantization method or format that is not decoded.
+    """
+    modules: dict[str, dict[str, str]] = defaultdict(dict)
+    stored_module: dict[str, str] = {}
+    left_out: dict[str, list[str]] = defaultdict(list)
+    for stored in checkpoint.tensors:
+        reason = left_out_as(stored)
+        if reason is not None:
+            left_out[reason].append(stored)
+            continue
+        module, part = split_part(stored)
+        name = canonical(module)
+        if part in modules[name]:
+            raise CorruptCheckpointError(
+                f"{checkpoint.path}: {modules[name][part]!r} and {stored!r} are the same tensor."
+            )
+        modules[name][part] = stored
+        stored_module[name] = module
+    resolve = scheme_resolver(checkpoint)
+    weights: dict[str, LogicalWeight] = {}
+    for module, parts in modules.items():
+        weight = _logical(checkpoint, module, parts, resolve(stored_module[module], frozenset(parts)))
+        weights[weight.name] = weight
+    return WeightIndex(weights, {reason: tuple(names) for reason, names in left_out.items()})
+
+
+def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme: Scheme) -> LogicalWeight:
+    """Check that exactly the parts of the scheme's format are stored."""
+    if set(parts) == {""}:  # a bare parameter: A_log, dt_bias, a bias, or experts fused into one tensor
+        return LogicalWeight(checkpoint, module, (("weight", parts[""]),), Scheme("plain"))
+    layout = FORMATS.get(scheme.format)
+    if layout is None:
+        raise CorruptCheckpointError(f"{checkpoint.path}: {module} has the unknown format {scheme.format!r}.")
+    missing = sorted(layout.required - set(parts))
+    if missing:
+        raise CorruptCheckpointError(
+            f"{checkpoint.path}: {module}.{missing[0]} is missing ({scheme.format}; stored: {', '.join(parts)})."
+        )
+    unexpected = sorted(set(parts) - layout.required - layout.optional)
+    if unexpected:
+        raise CorruptCheckpointError(
+            f"{checkpoint.path}: {parts[unexpected[0]]} is unexpected: {module} is stored as {scheme.format}."
+        )
+    return LogicalWeight(checkpoint, f"{module}.weight", tuple(sorted(parts.items())), scheme)
