@@ -79,14 +79,16 @@ def margin_test(
     """Test the loss of `clusters` against `margin`; `level` only sets the width of `loss_interval`.
 
     `direction` matters to `max_increase` alone: the loss is branch - reference where lower is better, else the reverse.
-    Errored units count at their worst for `p_pass` and at their best for `p_fail`; above 1 % nothing is judged.
+    Errored units count at their worst for `p_pass` and at their best for `p_fail`; above 1 % nothing is judged,
+    except that faults already counted beyond a `max_count` stay proven.
 
     Raises:
         ValueError: a margin kind that does not suit the estimator or its direction, or clusters without a reference.
     """
     _check_kind(estimator, margin, direction)
     reason = why_not_measured(clusters, estimator)
-    if reason is not None:
+    faults_counted = margin.kind == "max_count" and sum(clusters.branch) > margin.value
+    if reason is not None and not faults_counted:
         nothing = Interval(lower=math.nan, upper=math.nan, level=level, method="none")
         return MarginTest(1.0, 1.0, math.nan, nothing, loss_limit(margin), reason)
     if margin.kind == "max_count":

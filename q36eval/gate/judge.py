@@ -1,0 +1,138 @@
+"""Judges one criterion on its own evidence, before Holm and waivers."""
+
+import math
+
+from q36eval.gate.policy import Criterion
+from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.records import Clusters, Interval, Measurement, ProbeFailure
+from q36eval.stats import MAX_ERRORED_SHARE, MarginTest, margin_test
+
+
+def judge(criterion: Criterion, found: list[Measurement], failures: list[ProbeFailure]) -> CriterionResult:
+    """The criterion's figures and p-values, with verdict NOT_MEASURED or (for now) INCONCLUSIVE.
+
+    `found` are the distinct measurements with the criterion's key, `failures` those of its probe.
+    """
+    if len(found) != 1:
+        return _missing(criterion, len(found), failures)
+    measurement = found[0]
+    described = _describe(criterion, measurement)
+    proven = _already_proven(criterion, measurement)
+    if not proven and any(failure.kind == "crashed" for failure in failures):
+        reason = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
+        return described.model_copy(update={"reason": reason, "infrastructure": True})
+    problem = None if proven else _why_unfit(criterion, measurement)
+    if problem is not None:
+        reason, infrastructure = problem
+        return described.model_copy(update={"reason": reason, "infrastructure": infrastructure})
+    try:
+        test = margin_test(
+            _evidence(measurement),
+            measurement.estimator,
+            criterion.margin,
+            direction=measurement.direction,
+            level=2 * criterion.confidence - 1,
+        )
+    except ValueError as error:
+        return described.model_copy(update={"reason": str(error)})
+    if test.not_measured is not None:
+        errored = _evidence(measurement).errored
+        return described.model_copy(update={"reason": test.not_measured, "infrastructure": sum(errored) > 0})
+    return _with_test(described, test)
+
+
+def _already_proven(criterion: Criterion, measurement: Measurement) -> bool:
+    """A fault that was counted stays counted, whatever broke afterwards."""
+    counted = criterion.margin.kind == "max_count" and measurement.estimator == "census"
+    return counted and math.isfinite(measurement.value) and measurement.value > criterion.margin.value
+
+
+def _missing(criterion: Criterion, found: int, failures: list[ProbeFailure]) -> CriterionResult:
+    if found > 1:
+        reason = f"{criterion.key} was measured {found} times with different figures"
+    elif failures:
+        reason = f"the {criterion.probe} probe " + _reasons(failures)
+    else:
+        reason = f"the run holds no measurement {criterion.key}"
+    crashed = any(failure.kind == "crashed" for failure in failures)
+    return _blank(criterion).model_copy(update={"reason": reason, "infrastructure": crashed})
+
+
+def _reasons(failures: list[ProbeFailure]) -> str:
+    return "; ".join(f"{failure.kind}: {failure.reason}" for failure in failures)
+
+
+def _blank(criterion: Criterion) -> CriterionResult:
+    return CriterionResult(
+        **criterion.model_dump(include={"id", "probe", "metric", "slice", "lanes", "tier", "confidence"}),
+        margin=criterion.margin,
+        verdict=CriterionVerdict.NOT_MEASURED,
+        reason="",
+    )
+
+
+def _describe(criterion: Criterion, measurement: Measurement) -> CriterionResult:
+    update = {
+        "unit": measurement.unit,
+        "direction": measurement.direction,
+        "value": measurement.value,
+        "reference_value": measurement.reference_value,
+        "counts": measurement.counts,
+    }
+    return _blank(criterion).model_copy(update=update)
+
+
+def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[str, bool] | None:
+    """Why a measurement cannot be judged, and whether the engine is to blame; None when it can."""
+    counts = measurement.counts
+    if counts.errored > MAX_ERRORED_SHARE * counts.total:
+        return f"{counts.errored} of {counts.total} items errored, more than {MAX_ERRORED_SHARE:.0%}", True
+    if counts.scored < criterion.min_scored:
+        return f"{counts.scored} items were scored, and the policy asks for {criterion.min_scored}", counts.errored > 0
+    if not math.isfinite(measurement.value) or not math.isfinite(measurement.effect):
+        return "the figure is not a finite number", False
+    if measurement.clusters is None:
+        if measurement.estimator != "census":
+            return "the measurement came without the evidence per cluster", False
+        return None
+    scored_clusters = sum(units > 0 for units in measurement.clusters.units)
+    if scored_clusters < criterion.min_clusters:
+        return f"{scored_clusters} clusters were scored, and the policy asks for {criterion.min_clusters}", False
+    return None
+
+
+def _evidence(measurement: Measurement) -> Clusters:
+    """The clusters; of a census without them, one cluster made of its counts."""
+    if measurement.clusters is not None:
+        return measurement.clusters
+    counts = measurement.counts
+    return Clusters(units=(counts.scored,), branch=(measurement.value,), errored=(counts.errored,))
+
+
+def _with_test(described: CriterionResult, test: MarginTest) -> CriterionResult:
+    figure, figure_interval = _in_margin_terms(described.margin.kind, test.loss, test.loss_interval)
+    update = {
+        "verdict": CriterionVerdict.INCONCLUSIVE,
+        "figure": figure,
+        "figure_interval": figure_interval,
+        "loss": test.loss,
+        "loss_interval": test.loss_interval,
+        "limit": test.limit,
+        "p_pass": test.p_pass,
+        "p_fail": test.p_fail,
+        "p_fail_adjusted": test.p_fail,
+    }
+    return described.model_copy(update=update)
+
+
+def _in_margin_terms(kind: str, loss: float, interval: Interval) -> tuple[float, Interval]:
+    """Loss and interval as the margin speaks of them: recovery = 1 - loss, retention = exp(-loss)."""
+    if kind == "min_recovery":
+        bounds = (1.0 - interval.upper, 1.0 - interval.lower)
+        figure = 1.0 - loss
+    elif kind == "min_retention":
+        bounds = (math.exp(-interval.upper), math.exp(min(-interval.lower, 700.0)))
+        figure = math.exp(-loss)
+    else:
+        return loss, interval
+    return figure, interval.model_copy(update={"lower": bounds[0], "upper": bounds[1]})

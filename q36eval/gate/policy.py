@@ -1,0 +1,110 @@
+"""The policy: which measurements decide, by which margin, for which lane, and where each figure comes from."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from q36eval.records import Lane, ProbeName
+from q36eval.stats import MarginKind
+
+
+class PolicyModel(BaseModel):
+    """Base of what a person writes: frozen, unknown keys refused, NaN and infinities refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Margin(PolicyModel):
+    """How much may be lost.
+
+    `max_value`: the mean itself, in its unit (a divergence). `max_increase`: how much worse than the reference, in the
+    metric's unit, whichever direction is better. `min_recovery`: branch / reference of a score, 1 = nothing lost.
+    `min_retention`: perplexity_reference / perplexity_branch, 1 = nothing lost. `max_count`: how many may be counted.
+    """
+
+    kind: MarginKind
+    value: float
+    source: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _in_range(self) -> "Margin":
+        if self.kind in ("min_recovery", "min_retention"):
+            if not 0 < self.value <= 1:
+                raise ValueError(f"a {self.kind} margin lies in (0, 1], not {self.value:g}")
+        elif self.value < 0:
+            raise ValueError(f"a {self.kind} margin is not negative, but {self.value:g} is")
+        return self
+
+
+class Criterion(PolicyModel):
+    """One rule over one measurement.
+
+    `confidence` is the one-sided confidence of the bound that must lie inside the margin for PASS. `min_scored` and
+    `min_clusters` are the least items and independent clusters to judge on. `on_inconclusive: fail` refuses what is not
+    proven good. `waivable: false` is for what no reviewer may excuse (a corrupt checkpoint, non-finite outputs).
+    """
+
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)
+    probe: ProbeName
+    metric: str = Field(min_length=1)
+    slice: str = "all"
+    margin: Margin
+    lanes: tuple[Lane, ...] = Field(min_length=1)
+    tier: Literal["blocking", "advisory"] = "blocking"
+    confidence: float = Field(default=0.975, gt=0.5, lt=1)
+    min_scored: int = Field(default=1, ge=1)
+    min_clusters: int = Field(default=1, ge=1)
+    on_inconclusive: Literal["inconclusive", "fail"] = "inconclusive"
+    waivable: bool = True
+    note: str = ""
+
+    @property
+    def key(self) -> str:
+        """Key of the measurement it judges, as `Measurement.key` writes it."""
+        return f"{self.probe}.{self.metric}[{self.slice}]"
+
+    @field_validator("lanes")
+    @classmethod
+    def _lanes_differ(cls, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
+        if len(set(lanes)) != len(lanes):
+            raise ValueError("a lane is named twice")
+        return lanes
+
+
+class Policy(PolicyModel):
+    """All criteria, and `alpha`, the chance that Holm's correction leaves of any false FAIL."""
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    alpha: float = Field(default=0.025, gt=0, lt=0.5)
+    criteria: tuple[Criterion, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _ids_differ_and_lanes_are_guarded(self) -> "Policy":
+        ids = [criterion.id for criterion in self.criteria]
+        twice = sorted({identifier for identifier in ids if ids.count(identifier) > 1})
+        if twice:
+            raise ValueError(f"criterion id {twice[0]!r} is used more than once")
+        guarded = {lane for criterion in self.criteria if criterion.tier == "blocking" for lane in criterion.lanes}
+        for lane in self.lanes:
+            if lane not in guarded:
+                raise ValueError(f"no blocking criterion guards lane {lane.value!r}, so it could never pass")
+        return self
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The lanes that the policy judges, in the order of `Lane`."""
+        named = {lane for criterion in self.criteria for lane in criterion.lanes}
+        return tuple(lane for lane in Lane if lane in named)
+
+    @classmethod
+    def load(cls, path: Path) -> "Policy":
+        """Read a policy from a YAML file.
+
+        Raises:
+            UsageError: one sentence that names the file, the key and the valid names.
+        """
+        from q36eval.gate._policy_file import read_policy
+
+        return read_policy(path)

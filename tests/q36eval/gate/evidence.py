@@ -1,0 +1,151 @@
+"""Evidence for the gate's tests, made by the same `summarize` that the probes use."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from q36eval.gate import Criterion, Margin, Policy
+from q36eval.records import Clusters, Counts, Direction, Estimator, Lane, Measurement, ProbeName
+from q36eval.stats import summarize
+
+LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
+
+
+def measurement(
+    probe: ProbeName,
+    metric: str,
+    clusters: Clusters,
+    estimator: Estimator,
+    direction: Direction = LOWER,
+    slice: str = "all",
+) -> Measurement:
+    value, reference_value, effect, interval = summarize(clusters, estimator)
+    scored, errored = sum(clusters.units), sum(clusters.errored)
+    return Measurement(
+        probe=probe,
+        metric=metric,
+        slice=slice,
+        unit="unit",
+        direction=direction,
+        estimator=estimator,
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        counts=Counts(total=scored + errored, scored=scored, errored=errored),
+        clusters=clusters,
+    )
+
+
+def accuracy(branch: Sequence[int], reference: Sequence[int], slice: str = "mmlu", errored: int = 0) -> Measurement:
+    n = len(branch)
+    clusters = Clusters(
+        units=(0,) * errored + (1,) * (n - errored),
+        branch=(0.0,) * errored + tuple(float(b) for b in branch[errored:]),
+        reference=(0.0,) * errored + tuple(float(r) for r in reference[errored:]),
+        errored=(1,) * errored + (0,) * (n - errored),
+        bounds=(0.0, 1.0),
+    )
+    return measurement(ProbeName.EVALS, "accuracy", clusters, "paired_mean", HIGHER, slice)
+
+
+def failure_rate(branch: Sequence[int], reference: Sequence[int], slice: str) -> Measurement:
+    n = len(branch)
+    clusters = Clusters(
+        units=(1,) * n,
+        branch=tuple(map(float, branch)),
+        reference=tuple(map(float, reference)),
+        errored=(0,) * n,
+        bounds=(0.0, 1.0),
+    )
+    return measurement(ProbeName.CANARIES, "failure_rate", clusters, "paired_mean", LOWER, slice)
+
+
+def divergence(per_token: Sequence[float], slice: str = "all", tokens: int = 200) -> Measurement:
+    n = len(per_token)
+    clusters = Clusters(units=(tokens,) * n, branch=tuple(k * tokens for k in per_token), errored=(0,) * n)
+    return measurement(ProbeName.KL, "kl_divergence", clusters, "mean", LOWER, slice)
+
+
+def perplexity(branch_nll: Sequence[float], reference_nll: Sequence[float], tokens: int = 200) -> Measurement:
+    n = len(branch_nll)
+    clusters = Clusters(
+        units=(tokens,) * n,
+        branch=tuple(float(x) * tokens for x in branch_nll),
+        reference=tuple(float(x) * tokens for x in reference_nll),
+        errored=(0,) * n,
+    )
+    return measurement(ProbeName.EVALS, "perplexity", clusters, "perplexity")
+
+
+def census(probe: ProbeName, metric: str, count: float, slice: str = "all", total: int = 100) -> Measurement:
+    return measurement(
+        probe, metric, Clusters(units=(total,), branch=(float(count),), errored=(0,)), "census", slice=slice
+    )
+
+
+def small_policy(**changes: object) -> Policy:
+    """Three blocking criteria over two lanes: accuracy for freeform, failures for structured, faults for both."""
+
+    def margin(kind: str, value: float) -> Margin:
+        return Margin.model_validate({"kind": kind, "value": value, "source": "test"})
+
+    both = (Lane.STRUCTURED, Lane.FREEFORM)
+    criteria = (
+        Criterion(
+            id="mmlu",
+            probe="evals",
+            metric="accuracy",
+            slice="mmlu",
+            margin=margin("min_recovery", 0.9),
+            lanes=both[1:],
+        ),
+        Criterion(
+            id="tools",
+            probe="canaries",
+            metric="failure_rate",
+            slice="tools",
+            margin=margin("max_increase", 0.1),
+            lanes=both[:1],
+        ),
+        Criterion(
+            id="intact",
+            probe="weights",
+            metric="integrity_faults",
+            margin=margin("max_count", 0),
+            lanes=both,
+            waivable=False,
+        ),
+    )
+    return Policy.model_validate({"name": "small", "criteria": criteria} | changes)
+
+
+def shipped_evidence(rng: np.random.Generator, margins_worse: float) -> list[Measurement]:
+    """Every blocking measurement of the sandbox policy at about its shipped size.
+
+    At 0 the branch is identical to the reference; otherwise each true loss is that many margins.
+    """
+    worse = margins_worse
+    reference_mmlu, reference_ruler = (rng.random(n) < p for n, p in ((450, 0.8), (300, 0.75)))
+    failing = {lane: rng.random(n) < 0.02 for lane, n in (("structured", 300), ("freeform", 150))}
+    nll = 1.5 + 0.5 * rng.random(120)
+    noise = rng.normal(0, 0.02, 120) if worse else 0.0
+    measurements = [
+        census(ProbeName.WEIGHTS, "integrity_faults", 0),
+        census(ProbeName.KL, "non_finite_tokens", 0),
+        divergence((worse * 0.014 * rng.lognormal(-0.5, 1.0, 120)).tolist()),
+        perplexity((nll + worse * np.log(1 / 0.979) + noise).tolist(), nll.tolist()),
+        accuracy(_lose(rng, reference_mmlu, worse * 0.05), reference_mmlu.astype(int).tolist(), "mmlu"),
+        accuracy(_lose(rng, reference_ruler, worse * 0.07), reference_ruler.astype(int).tolist(), "ruler"),
+    ]
+    for lane, margin in (("structured", 0.05), ("freeform", 0.08)):
+        reference = failing[lane]
+        branch = reference | (rng.random(reference.size) < worse * margin / (1 - reference.mean()))
+        measurements.append(failure_rate(branch.astype(int).tolist(), reference.astype(int).tolist(), lane))
+        measurements.append(census(ProbeName.CANARIES, "must_pass_flips", 0, lane))
+    return measurements
+
+
+def _lose(rng: np.random.Generator, right: np.ndarray, share: float) -> list[int]:
+    """The answers with `share` of the right ones lost."""
+    return (right & (rng.random(right.size) >= share)).astype(int).tolist()
