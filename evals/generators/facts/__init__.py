@@ -1,0 +1,31 @@
+"""Facts: tables of ours, computed arithmetic, and the generators that put them as statements or multiple choice.
+
+Each `*.yaml` beside this file lists subjects; a subject has relations; a relation has a question, statements and rows
+(what is asked: its answer), the best known first.
+"""
+
+from evals.generators.facts._questions import (
+    EXPOSURE_EXPONENT,
+    Question,
+    draw_question,
+    draw_shots,
+    fact_digest,
+    facts_mmlu,
+    facts_statement,
+    render_mmlu,
+)
+from evals.generators.facts._tables import COMPUTED_SUBJECT, Relation, load_subjects
+
+__all__ = [
+    "COMPUTED_SUBJECT",
+    "EXPOSURE_EXPONENT",
+    "Question",
+    "Relation",
+    "draw_question",
+    "draw_shots",
+    "fact_digest",
+    "facts_mmlu",
+    "facts_statement",
+    "load_subjects",
+    "render_mmlu",
+]

@@ -1,0 +1,68 @@
+"""JSON: orders, people, settings and measurements as documents."""
+
+import json
+import random
+
+from evals.generators.prose._czech import MEN, WOMEN
+from evals.generators.prose._english import ADJECTIVES, THINGS
+
+TOWNS = "Praha Brno Ostrava Plzeň Liberec Olomouc Zlín Tábor Kolín Cheb Písek Opava".split()
+STATES = "new paid packed shipped delivered returned cancelled".split()
+SERVICES = "api worker cache mail search billing login report".split()
+
+
+def _date(rng: random.Random) -> str:
+    return f"{rng.randint(2015, 2030)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
+
+
+def _order(rng: random.Random) -> dict[str, object]:
+    items = [
+        {
+            "name": f"{rng.choice(ADJECTIVES)} {rng.choice(THINGS)}",
+            "quantity": rng.randint(1, 9),
+            "price": rng.randint(1, 99) * 10,
+        }
+        for _ in range(rng.randint(1, 3))
+    ]
+    return {
+        "order": rng.randint(1000, 9999),
+        "date": _date(rng),
+        "customer": f"{rng.choice(MEN + WOMEN)}",
+        "items": items,
+        "state": rng.choice(STATES),
+        "paid": rng.random() < 0.5,
+    }
+
+
+def _person(rng: random.Random) -> dict[str, object]:
+    name, town = rng.choice(MEN + WOMEN), rng.choice(TOWNS)
+    return {
+        "id": rng.randint(1, 999),
+        "name": name,
+        "age": rng.randint(18, 90),
+        "address": {
+            "town": town,
+            "number": rng.randint(1, 300),
+            "zip": f"{rng.randint(100, 799)} {rng.randint(10, 99)}",
+        },
+        "active": rng.random() < 0.5,
+        "tags": rng.sample(ADJECTIVES, rng.randint(0, 3)),
+    }
+
+
+def _settings(rng: random.Random) -> dict[str, object]:
+    return {
+        "service": rng.choice(SERVICES),
+        "port": rng.randint(1024, 9999),
+        "retries": rng.randint(0, 9),
+        "timeout_s": rng.choice((1, 2.5, 5, 10, 30)),
+        "debug": rng.random() < 0.5,
+        "hosts": [f"{rng.choice(SERVICES)}-{rng.randint(1, 9)}" for _ in range(rng.randint(1, 3))],
+        "parent": rng.choice((None, *SERVICES)),
+    }
+
+
+def paragraph(rng: random.Random) -> str:
+    """One document, indented or on one line."""
+    value = rng.choice((_order, _person, _settings))(rng)
+    return json.dumps(value, ensure_ascii=False, indent=rng.choice((2, 2, None)))

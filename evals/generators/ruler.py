@@ -1,0 +1,137 @@
+"""RULER's kinds of task in the raw prompt form of lm-eval's `ruler`, with texts, words and people of our own.
+
+RULER: Hsieh et al. 2024, arXiv 2404.06654. Lists and chains are smaller than there, so that a tiny model can learn them.
+"""
+
+import random
+import uuid
+from collections.abc import Callable
+
+from evals.generators._ruler_lists import common_words, frequent_words, questions, variable_tracking
+from evals.generators._ruler_text import NOISE, Frame, fill, needle_words
+from evals.generators.prose import _english
+from q36eval.examples import TextExample
+
+NIAH_KINDS = (
+    "niah_single_1",
+    "niah_single_2",
+    "niah_single_3",
+    "niah_multikey_1",
+    "niah_multikey_2",
+    "niah_multikey_3",
+    "niah_multivalue",
+    "niah_multiquery",
+)
+_LISTS: dict[str, Callable[[random.Random, int], Frame]] = {
+    "vt": variable_tracking,
+    "cwe": common_words,
+    "fwe": frequent_words,
+    "qa": questions,
+}
+KINDS = (*NIAH_KINDS, *_LISTS)
+
+MIN_TOKENS = {"niah_multikey_3": 512, "niah_multiquery": 320, "niah_multivalue": 320}
+"""Kinds whose needles alone do not fit a shorter text."""
+
+SHORTEST_TOKENS = 256
+TRAINING_LENGTHS = (256, 384, 512, 768, 1024, 1536, 2048)
+TRAINING_WEIGHTS = (8, 6, 5, 3, 2, 1, 1)
+
+
+def estimate_tokens(text: str) -> int:
+    """A fast guess for a byte-level vocabulary of about a thousand tokens in which every digit is a token."""
+    digits = sum(map(text.count, "0123456789-"))
+    return digits + (len(text) - digits) * 10 // 31
+
+
+def make(kind: str, rng: random.Random, max_tokens: int, count_tokens: Callable[[str], int]) -> TextExample:
+    """One example of `kind` whose prompt and answer take at most `max_tokens`, and close to them.
+
+    `count_tokens` is called a handful of times whatever the length.
+
+    Raises:
+        ValueError: an unknown kind, or a length in which the kind does not fit.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"no RULER kind is called {kind!r}; there are {', '.join(KINDS)}")
+    if max_tokens < MIN_TOKENS.get(kind, SHORTEST_TOKENS):
+        raise ValueError(f"{kind} needs at least {MIN_TOKENS.get(kind, SHORTEST_TOKENS)} tokens, not {max_tokens}")
+    frame = _LISTS[kind](rng, max_tokens) if kind in _LISTS else _needles(kind, rng, max_tokens)
+    prompt, answer = fill(frame, max_tokens, count_tokens)
+    key = f"ruler|{kind}|{frame.query}|{answer}"
+    return TextExample(key, prompt, answer, {"kind": kind, "max_tokens": max_tokens, "outputs": list(frame.outputs)})
+
+
+def ruler(
+    rng: random.Random,
+    kinds: tuple[str, ...] = KINDS,
+    lengths: tuple[int, ...] = TRAINING_LENGTHS,
+    weights: tuple[int, ...] = TRAINING_WEIGHTS,
+    count_tokens: Callable[[str], int] = estimate_tokens,
+) -> TextExample:
+    """A random kind at a random length; a length too short for its kind is raised to the least that fits."""
+    kind = rng.choice(kinds)
+    length = max(rng.choices(lengths, weights)[0], MIN_TOKENS.get(kind, 0))
+    return make(kind, rng, length, count_tokens)
+
+
+def _value(rng: random.Random, form: str) -> str:
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4)) if form == "uuid" else str(rng.randint(10**6, 10**7 - 1))
+
+
+def _join(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + ", and " + words[-1]
+
+
+def _needle(key: str, value: str, form: str) -> str:
+    return f"One of the special magic {form}s for {key} is: {value}."
+
+
+def _needles(kind: str, rng: random.Random, max_tokens: int) -> Frame:
+    form = "uuid" if kind in ("niah_single_3", "niah_multikey_3") else "number"
+    keys_wanted = {"niah_multikey_1": 4, "niah_multiquery": 3}.get(kind, 1)
+    values_wanted = 3 if kind == "niah_multivalue" else 1
+    new_key = (lambda: _value(rng, "uuid")) if kind == "niah_multikey_3" else (lambda: needle_words(rng))
+    keys: list[str] = []
+    while len(keys) < keys_wanted:
+        if (key := new_key()) not in keys:
+            keys.append(key)
+    pairs = [(key, _value(rng, form)) for key in keys for _ in range(values_wanted)]
+    asked = keys if kind == "niah_multiquery" else keys[:1]
+    outputs = [value for key, value in pairs if key in asked]
+    rng.shuffle(pairs)
+    if kind == "niah_multivalue":
+        outputs = [value for _, value in pairs]  # in the order in which they stand in the text
+    plural = len(outputs) > 1
+    noun, verb, query = f"{form}s" if plural else form, "are" if plural else "is", _join(asked)
+    hidden = "Some special magic {0}s are" if plural else "A special magic {0} is"
+    head = (
+        f"{hidden.format(form)} hidden within the following text. Make sure to memorize it. "
+        f"I will quiz you about the {noun} afterwards.\n"
+    )
+    tail = (
+        f"\nWhat {verb} {'all ' if plural else ''}the special magic {noun} for {query} mentioned in the provided text?"
+        f" The special magic {noun} for {query} mentioned in the provided text {verb}"
+    )
+    return Frame(
+        query=query,
+        outputs=tuple(outputs),
+        answer=f" {_join(outputs)}",
+        head=head,
+        tail=tail,
+        inserts=tuple(_needle(key, value, form) for key, value in pairs),
+        depths=tuple(sorted(rng.random() for _ in pairs)),
+        filler=_filler(kind, rng, max_tokens, form, set(keys)),
+    )
+
+
+def _filler(kind: str, rng: random.Random, max_tokens: int, form: str, taken: set[str]) -> tuple[str, ...]:
+    """More sentences than `max_tokens` can hold, of which `fill` takes as many as fit."""
+    if kind == "niah_single_1":
+        return (NOISE,) * (max_tokens // 20)
+    if kind == "niah_multikey_2":
+        words = (needle_words(rng) for _ in range(max_tokens // 20))
+        return tuple(_needle(key, _value(rng, form), form) for key in words if key not in taken)
+    if kind == "niah_multikey_3":
+        return tuple(_needle(_value(rng, "uuid"), _value(rng, form), form) for _ in range(max_tokens // 60))
+    return tuple(_english.sentence(rng) for _ in range(max_tokens // 8))
