@@ -7,7 +7,7 @@ from evals.generators._ruler_text import NOISE, Frame
 from evals.generators.prose import _english
 
 LIST_WORDS = tuple(sorted({*_english.THINGS, *_english.JOBS, *_english.FOODS}))
-TOWNS = "Brno Prague Vienna Oslo Rome Lima Cairo Dublin Madrid Lisbon Warsaw Athens".split()
+TOWNS = ("Brno", "Prague", "Vienna", "Oslo", "Rome", "Lima", "Cairo", "Dublin", "Madrid", "Lisbon", "Warsaw", "Athens")
 COMMON_WORDS = 3
 FREQUENT_WORDS = 3
 
@@ -90,8 +90,8 @@ def frequent_words(rng: random.Random, max_tokens: int) -> Frame:
         answer=f" {' '.join(words[:FREQUENT_WORDS])}",
         head="Read the following coded text and track the frequency of each coded word. "
         "Find the three most frequently appeared coded words. ",
-        tail=f"{text}\nQuestion: Do not provide any explanation. Please ignore the dots '....'. What are the three most "
-        "frequently appeared words in the above coded text? Answer: According to the coded text above, the three most "
+        tail=f"{text}\nQuestion: Do not provide any explanation. Please ignore the dots '....'. What are the "
+        "three most frequently appeared words in the above coded text? Answer: According to the coded text above, the three most "
         "frequently appeared words are:",
         filler=(),
     )

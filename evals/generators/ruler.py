@@ -1,6 +1,6 @@
 """RULER's kinds of task in the raw prompt form of lm-eval's `ruler`, with texts, words and people of our own.
 
-RULER: Hsieh et al. 2024, arXiv 2404.06654. Lists and chains are smaller than there, so that a tiny model can learn them.
+RULER: Hsieh et al. 2024, arXiv 2404.06654. Lists and chains are smaller here, so that a tiny model can learn them.
 """
 
 import random
@@ -87,34 +87,29 @@ def _needle(key: str, value: str, form: str) -> str:
     return f"One of the special magic {form}s for {key} is: {value}."
 
 
+def _keys(kind: str, rng: random.Random) -> list[str]:
+    wanted = {"niah_multikey_1": 4, "niah_multiquery": 3}.get(kind, 1)
+    keys: list[str] = []
+    while len(keys) < wanted:
+        key = _value(rng, "uuid") if kind == "niah_multikey_3" else needle_words(rng)
+        if key not in keys:
+            keys.append(key)
+    return keys
+
+
 def _needles(kind: str, rng: random.Random, max_tokens: int) -> Frame:
     form = "uuid" if kind in ("niah_single_3", "niah_multikey_3") else "number"
-    keys_wanted = {"niah_multikey_1": 4, "niah_multiquery": 3}.get(kind, 1)
     values_wanted = 3 if kind == "niah_multivalue" else 1
-    new_key = (lambda: _value(rng, "uuid")) if kind == "niah_multikey_3" else (lambda: needle_words(rng))
-    keys: list[str] = []
-    while len(keys) < keys_wanted:
-        if (key := new_key()) not in keys:
-            keys.append(key)
+    keys = _keys(kind, rng)
     pairs = [(key, _value(rng, form)) for key in keys for _ in range(values_wanted)]
     asked = keys if kind == "niah_multiquery" else keys[:1]
     outputs = [value for key, value in pairs if key in asked]
     rng.shuffle(pairs)
     if kind == "niah_multivalue":
         outputs = [value for _, value in pairs]  # in the order in which they stand in the text
-    plural = len(outputs) > 1
-    noun, verb, query = f"{form}s" if plural else form, "are" if plural else "is", _join(asked)
-    hidden = "Some special magic {0}s are" if plural else "A special magic {0} is"
-    head = (
-        f"{hidden.format(form)} hidden within the following text. Make sure to memorize it. "
-        f"I will quiz you about the {noun} afterwards.\n"
-    )
-    tail = (
-        f"\nWhat {verb} {'all ' if plural else ''}the special magic {noun} for {query} mentioned in the provided text?"
-        f" The special magic {noun} for {query} mentioned in the provided text {verb}"
-    )
+    head, tail = _ask(form, _join(asked), plural=len(outputs) > 1)
     return Frame(
-        query=query,
+        query=_join(asked),
         outputs=tuple(outputs),
         answer=f" {_join(outputs)}",
         head=head,
@@ -123,6 +118,18 @@ def _needles(kind: str, rng: random.Random, max_tokens: int) -> Frame:
         depths=tuple(sorted(rng.random() for _ in pairs)),
         filler=_filler(kind, rng, max_tokens, form, set(keys)),
     )
+
+
+def _ask(form: str, query: str, *, plural: bool) -> tuple[str, str]:
+    """What stands before and after the text."""
+    noun, verb = (f"{form}s", "are") if plural else (form, "is")
+    hidden = f"Some special magic {form}s are" if plural else f"A special magic {form} is"
+    asked = f"the special magic {noun} for {query} mentioned in the provided text"
+    head = (
+        f"{hidden} hidden within the following text. Make sure to memorize it. "
+        f"I will quiz you about the {noun} afterwards.\n"
+    )
+    return head, f"\nWhat {verb} {'all ' if plural else ''}{asked}? T{asked[1:]} {verb}"
 
 
 def _filler(kind: str, rng: random.Random, max_tokens: int, form: str, taken: set[str]) -> tuple[str, ...]:

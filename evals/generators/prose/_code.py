@@ -2,10 +2,13 @@
 
 import random
 
-VERBS = "count sum scale shift merge filter collect reduce clip rank total blend split pick".split()
-NOUNS = "values prices items scores points rows weights orders steps marks lengths ages rates cells bytes".split()
-VARIABLES = "result total best found out acc kept seen".split()
-ITEMS = "x v n item value entry k".split()
+from evals.generators.prose._lexicon import lexicon
+
+_WORDS = lexicon("code")
+VERBS = _WORDS["verbs"]
+NOUNS = _WORDS["nouns"]
+VARIABLES = _WORDS["variables"]
+ITEMS = _WORDS["items"]
 OPERATORS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 
 
@@ -30,7 +33,8 @@ def _filter_function(rng: random.Random, name: str, argument: str) -> str:
     answer = [number for number in numbers if (number > limit) == keep_above and number != limit]
     return (
         f"def {name}({argument}: list[int]) -> list[int]:\n"
-        f"    return [{item} for {item} in {argument} if {item} {sign} {limit}]\n\n\nassert {name}({numbers}) == {answer}"
+        f"    return [{item} for {item} in {argument} if {item} {sign} {limit}]\n\n\n"
+        f"assert {name}({numbers}) == {answer}"
     )
 
 
@@ -47,7 +51,7 @@ def _fold_function(rng: random.Random, name: str, argument: str) -> str:
 
 def _class(rng: random.Random, name: str, argument: str) -> str:
     title = name.title().replace("_", "")
-    field, other = rng.sample(ITEMS[3:] + ["size", "width", "price", "rate", "limit"], 2)
+    field, other = rng.sample([*ITEMS[3:], "size", "width", "price", "rate", "limit"], 2)
     return (
         f"class {title}:\n    def __init__(self, {field}: int, {other}: int) -> None:\n        self.{field} = {field}\n"
         f"        self.{other} = {other}\n\n    def {argument}(self) -> int:\n"

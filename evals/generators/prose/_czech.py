@@ -1,49 +1,34 @@
-"""Czech: narrative, news, recipes and letters. Inflected forms are stored, or built by paradigms that have no exceptions."""
+"""Czech: narrative, news, recipes and letters. Inflected forms are stored, or built by paradigms without exceptions."""
 
 import random
 
-MEN = "Petr Jan Karel Tomáš Jiří Pavel Martin Ondřej Josef Lukáš Marek Vojtěch Adam Jakub Filip František Václav Radek Šimon Aleš".split()
-WOMEN = "Jana Eva Anna Lucie Tereza Hana Kateřina Věra Zuzana Barbora Markéta Alžběta Ivana Lenka Šárka Dagmar Jitka Olga Růžena Žofie".split()
+from evals.generators.prose._lexicon import lexicon
+
+_WORDS = lexicon("czech")
+MEN = _WORDS["men"]
+WOMEN = _WORDS["women"]
 # Masculine inanimate without vowel shifts (paradigm hrad).
-MASCULINE = "telefon papír program projekt plán systém návrh obraz román deník zápisník kabát klobouk motor dopis most strom zákon úkol kufr vlak autobus obchod budík salát koš svetr časopis košík klavír".split()
+MASCULINE = _WORDS["masculine"]
 # Feminine hard stems (paradigm žena).
-FEMININE = (
-    "lamp map budov zpráv smlouv zahrad váz mís škol kytar bund vstupenk pošt klik pohovk skříňk tašk obálk".split()
-)
-NEUTER = (
-    "auto okno pero kolo město slovo jablko zrcadlo křeslo piano rádio mléko máslo víno světlo prkno kladivo".split()
-)
+FEMININE = _WORDS["feminine"]
+NEUTER = _WORDS["neuter"]
 # Stems of hard adjectives.
-ADJECTIVES = "star nov mal velk krásn drah levn červen modr zelen černý bíl těžk lehk čist špinav rozbit prázdn pln dřevěn kožen tich dlouh krátk vzácn podivn skvěl oškliv zlat stříbrn pestr měkk tvrd kulat".split()
-PLACES = "v kuchyni|na náměstí|u řeky|ve staré knihovně|za domem|pod mostem|na nádraží|v lese|ve škole|na trhu|v parku|u babičky|na chalupě|v kanceláři|ve sklepě|na půdě|vedle kostela|v dílně|na zahradě|ve městě|u moře|na kopci|v kavárně|před divadlem|na poště".split(
-    "|"
-)
-TIMES = "včera|ráno|po obědě|loni v zimě|před polednem|v pondělí|o půlnoci|na jaře|každý večer|o dva dny později|toho léta|za úsvitu|během bouřky|v neděli|v září|kdysi dávno|znovu|nakonec|po škole|před Vánocemi".split(
-    "|"
-)
+ADJECTIVES = _WORDS["adjectives"]
+PLACES = _WORDS["places"]
+TIMES = _WORDS["times"]
 # Past tense, masculine and feminine, with an object in the accusative.
-VERBS = "koupil našel/našla prodal opravil ztratil namaloval přinesl/přinesla schoval vyčistil otevřel/otevřela zapomněl/zapomněla změřil zabalil zvedl/zvedla nakreslil rozbil vyhodil prohlédl/prohlédla půjčil hledal ukázal viděl/viděla dostal odnesl/odnesla".split()
-JOBS = "pekař/pekařka učitel/učitelka lékař/lékařka malíř/malířka prodavač/prodavačka zahradník/zahradnice řidič/řidička zpěvák/zpěvačka spisovatel/spisovatelka kuchař/kuchařka soudce/soudkyně starosta/starostka knihovník/knihovnice úředník/úřednice".split()
-FEELINGS = "šťastn unaven zvědav klidn hrd hladov smutn nervózn trpěliv spokojen osamel překvapen".split()
-WEATHER = "Přestalo pršet.|Foukal studený vítr.|Slunce už bylo nízko.|Na střechách ležel sníh.|Byla jasná noc.|Údolí zakryla mlha.|Vzduch voněl senem.|V dálce hřmělo.|Listí začínalo červenat.|Hladina řeky stoupla.|Nad městem kroužili ptáci.|Ulice byly prázdné.".split(
-    "|"
-)
-BODIES_M = "Krajský soud|Městský úřad|Dopravní podnik|Obecní úřad|Fotbalový klub|Nejvyšší soud|Energetický úřad".split(
-    "|"
-)
-BODIES_F = "Rada města|Univerzita|Nemocnice|Vláda|Národní banka|Knihovna|Pošta|Sněmovna".split("|")
-DECISIONS = "schválil{} nový rozpočet|uzavřel{} severní most|zvýšil{} ceny jízdenek|vyhlásil{} veřejnou soutěž|otevřel{} novou pobočku|zveřejnil{} výroční zprávu|zamítl{} stížnost|odložil{} hlasování|podepsal{} smlouvu|snížil{} poplatky|opravil{} vodovod|slíbil{} lepší služby|zrušil{} dva spoje|oznámil{} výsledky".split(
-    "|"
-)
-REASONS = "kvůli vysokým nákladům|po dlouhé debatě|navzdory protestům|bez udání důvodu|kvůli úsporám energie|podle nového zákona|už potřetí|těsnou většinou|podle plánu|na poslední chvíli".split(
-    "|"
-)
-TOWNS = "Brně Praze Ostravě Plzni Olomouci Liberci Jihlavě Opavě Kladně Pardubicích Táboře Kolíně Chebu Třebíči".split()
+VERBS = _WORDS["verbs"]
+JOBS = _WORDS["jobs"]
+FEELINGS = _WORDS["feelings"]
+WEATHER = _WORDS["weather"]
+BODIES_M = _WORDS["bodies_m"]
+BODIES_F = _WORDS["bodies_f"]
+DECISIONS = _WORDS["decisions"]
+REASONS = _WORDS["reasons"]
+TOWNS = _WORDS["towns"]
 # Ingredients in the genitive (after grams) and in the accusative.
-FOODS = "mouky/mouku másla/máslo cukru/cukr mléka/mléko rýže/rýži cibule/cibuli mrkve/mrkev žampionů/žampiony brambor/brambory smetany/smetanu sýra/sýr fazolí/fazole rajčat/rajčata jablek/jablka medu/med čočky/čočku špenátu/špenát ořechů/ořechy".split()
-STEPS = "Smícháme {0} a {1}.|Nadrobno nakrájíme {0}.|Přidáme {0} a promícháme.|Osmahneme {0} asi {2} minut.|Necháme {0} odpočinout {2} minut.|Uvaříme {0} ve slané vodě.|Pečeme při {3} stupních.|Nakonec vmícháme {0}.|Podáváme teplé.|Ochutíme solí a pepřem.".split(
-    "|"
-)
+FOODS = _WORDS["foods"]
+STEPS = _WORDS["steps"]
 
 
 def _gendered(pair: str, feminine: bool) -> str:
@@ -99,9 +84,11 @@ def sentence(rng: random.Random) -> str:
         return f"„Kde je {_nominative(rng).rsplit(' ', 1)[0]}?“ {said} {name}. „Asi {place}.“"
     if kind == 6:
         went = "ušla" if feminine else "ušel"
-        return f"{name} {went} {rng.randint(5, 40)} kilometrů, než {_gendered('našel/našla', feminine)} {_accusative(rng)}."
+        distance, found = rng.randint(5, 40), "našla" if feminine else "našel"
+        return f"{name} {went} {distance} kilometrů, než {found} {_accusative(rng)}."
     also = _gendered(rng.choice(VERBS), feminine)
-    return f"{_capital(_gendered(rng.choice(JOBS), feminine))} {verb} {_accusative(rng)} a {moment} {also} {_accusative(rng)}."
+    who = _capital(_gendered(rng.choice(JOBS), feminine))
+    return f"{who} {verb} {_accusative(rng)} a {moment} {also} {_accusative(rng)}."
 
 
 def _news(rng: random.Random) -> str:
@@ -117,7 +104,8 @@ def _news(rng: random.Random) -> str:
         else:
             cost = rng.randint(5, 90)
             parts.append(
-                f"Oprava v {rng.choice(TOWNS)} bude stát {cost} milionů korun a skončí v roce {rng.randint(2024, 2035)}."
+                f"Oprava v {rng.choice(TOWNS)} bude stát {cost} milionů korun "
+                f"a skončí v roce {rng.randint(2024, 2035)}."
             )
     return " ".join(parts)
 

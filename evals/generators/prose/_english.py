@@ -2,38 +2,23 @@
 
 import random
 
-NAMES = "Anna Ben Clara David Emma Frank Grace Henry Iris Jack Kate Leo Mary Nora Oliver Paul Rose Sam Tom Vera Will Zoe Alice Martin Helen George Lucy Peter Julia Simon".split()
-JOBS = "baker teacher sailor farmer doctor painter carpenter clerk gardener driver nurse miller singer lawyer writer cook judge soldier tailor engineer librarian postman fisherman shepherd".split()
-THINGS = "lamp letter basket clock map bottle chair ladder violin wagon kettle hammer blanket mirror ticket bicycle umbrella notebook coin boat key coat candle drum parcel rope saddle spoon table window bell brush cup engine fence hat kite lantern needle pipe".split()
-ADJECTIVES = "old small heavy broken green quiet bright wooden empty strange golden cheap narrow clean dusty soft round yellow cold warm tall simple rusty blue white black silver thin wide little".split()
-PLACES = "in the garden|at the market|near the river|behind the barn|on the hill|by the harbour|in the kitchen|under the bridge|at the station|in the old library|beside the church|on the train|in the forest|at school|across the square|in the attic|by the lake|along the road|in the workshop|at the inn".split(
-    "|"
-)
-TIMES = "yesterday|in the morning|after dinner|last winter|before noon|on Monday|at midnight|in early spring|every evening|two days later|that summer|at dawn|during the storm|on a Sunday|in September|just then|long ago|once more".split(
-    "|"
-)
-DEEDS = "found|bought|sold|repaired|lost|painted|carried|hid|borrowed|cleaned|opened|forgot|kept|measured|dropped|wrapped|noticed|lifted|drew|broke|brought|threw away|put down|examined".split(
-    "|"
-)
-FEELINGS = (
-    "happy tired angry calm curious proud afraid hungry sad nervous patient thankful lonely certain surprised".split()
-)
-WEATHER = "The rain had stopped.|A cold wind was blowing.|The sun was low.|Snow lay on the roofs.|It was a clear night.|Fog covered the valley.|The air smelled of hay.|Thunder rolled far away.|The leaves were turning red.|The river was high.".split(
-    "|"
-)
-INSTITUTIONS = "the city council|the national bank|the water company|the university|the regional court|the railway office|the museum|the hospital|the ministry|the football club|the weather service|the post office|the theatre|the energy agency".split(
-    "|"
-)
-DECISIONS = "approved a new budget|closed the northern bridge|raised the price of tickets|announced a public tender|opened a second branch|published its yearly report|rejected the complaint|hired new staff|postponed the vote|signed a contract|cancelled two trains|lowered the fee|repaired the main pipe|promised better service".split(
-    "|"
-)
-REASONS = "because of the high cost|after a long debate|despite many protests|without giving a reason|to save energy|under a new law|for the third time|with a small majority|as planned|at the last moment".split(
-    "|"
-)
-FOODS = "flour butter sugar milk rice onions carrots mushrooms potatoes cream cheese beans tomatoes apples honey lentils spinach walnuts".split()
-STEPS = "Mix the {0} with the {1}.|Chop the {0} finely.|Fry the {0} for {2} minutes.|Add the {0} and stir.|Let the {0} rest for {2} minutes.|Boil the {0} in salted water.|Pour the {0} over the {1}.|Bake everything at {3} degrees.|Serve with {0}.|Season the {1} with pepper.".split(
-    "|"
-)
+from evals.generators.prose._lexicon import lexicon
+
+_WORDS = lexicon("english")
+NAMES = _WORDS["names"]
+JOBS = _WORDS["jobs"]
+THINGS = _WORDS["things"]
+ADJECTIVES = _WORDS["adjectives"]
+PLACES = _WORDS["places"]
+TIMES = _WORDS["times"]
+DEEDS = _WORDS["deeds"]
+FEELINGS = _WORDS["feelings"]
+WEATHER = _WORDS["weather"]
+INSTITUTIONS = _WORDS["institutions"]
+DECISIONS = _WORDS["decisions"]
+REASONS = _WORDS["reasons"]
+FOODS = _WORDS["foods"]
+STEPS = _WORDS["steps"]
 
 
 def article(phrase: str) -> str:

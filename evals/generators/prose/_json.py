@@ -5,10 +5,12 @@ import random
 
 from evals.generators.prose._czech import MEN, WOMEN
 from evals.generators.prose._english import ADJECTIVES, THINGS
+from evals.generators.prose._lexicon import lexicon
 
-TOWNS = "Praha Brno Ostrava Plzeň Liberec Olomouc Zlín Tábor Kolín Cheb Písek Opava".split()
-STATES = "new paid packed shipped delivered returned cancelled".split()
-SERVICES = "api worker cache mail search billing login report".split()
+_WORDS = lexicon("json")
+TOWNS = _WORDS["towns"]
+STATES = _WORDS["states"]
+SERVICES = _WORDS["services"]
 
 
 def _date(rng: random.Random) -> str:

@@ -3,8 +3,10 @@
 import random
 
 from evals.generators.prose._english import NAMES
+from evals.generators.prose._lexicon import lexicon
 
-GOODS = "apples books pencils stamps marbles tickets eggs nails stones coins".split()
+_WORDS = lexicon("mathematics")
+GOODS = _WORDS["goods"]
 
 
 def _sum(rng: random.Random) -> str:
@@ -29,7 +31,10 @@ def _equation(rng: random.Random) -> str:
 def _percent(rng: random.Random) -> str:
     price, percent = rng.randint(1, 40) * 20, rng.choice((5, 10, 15, 20, 25, 30, 50))
     part = price * percent // 100
-    return f"Take {percent} % off {price}.\n{price} * {percent} / 100 = {part}\n{price} - {part} = {price - part}\nThe new price is {price - part}."
+    return (
+        f"Take {percent} % off {price}.\n{price} * {percent} / 100 = {part}\n"
+        f"{price} - {part} = {price - part}\nThe new price is {price - part}."
+    )
 
 
 def _story(rng: random.Random) -> str:
