@@ -91,8 +91,8 @@ def frequent_words(rng: random.Random, max_tokens: int) -> Frame:
         head="Read the following coded text and track the frequency of each coded word. "
         "Find the three most frequently appeared coded words. ",
         tail=f"{text}\nQuestion: Do not provide any explanation. Please ignore the dots '....'. What are the "
-        "three most frequently appeared words in the above coded text? Answer: According to the coded text above, the three most "
-        "frequently appeared words are:",
+        "three most frequently appeared words in the above coded text? Answer: According to the coded text above, the "
+        "three most frequently appeared words are:",
         filler=(),
     )
 
