@@ -33,7 +33,7 @@ def integer_weights(bits: int, group_size: int | None) -> dict[str, Any]:
     """Symmetric integer weights, per group or per output channel."""
     strategy = "channel" if group_size is None else "group"
     weights = {"num_bits": bits, "type": "int", "strategy": strategy, "group_size": group_size, "symmetric": True}
-    return weights | {"actorder": None}
+    return weights
 
 
 def nvfp4_recipe() -> Any:
@@ -55,7 +55,7 @@ def w4a16_recipe(layers: int, super_experts: list[tuple[int, int]]) -> Any:
     plain = "".join(rf"(?!.*layers\.{layer}\.mlp\.experts\.{expert}\.)" for layer, expert in super_experts)
     eight = {"targets": [rf"re:.*layers\.({middle})\.{ATTENTION}", *protected], "weights": integer_weights(8, None)}
     four = {"targets": [rf"re:{plain}.*layers\.({middle})\.{EXPERT}"], "weights": integer_weights(4, 32)}
-    return GPTQModifier(config_groups={"group_0": eight, "group_1": four}, ignore=["lm_head"])
+    return GPTQModifier(config_groups={"group_0": eight, "group_1": four}, ignore=["lm_head"], actorder=None)
 
 
 def gptq_recipe() -> Any:
@@ -63,7 +63,7 @@ def gptq_recipe() -> Any:
     from llmcompressor.modifiers.gptq import GPTQModifier
 
     group = {"targets": [f"re:.*{EXPERT}"], "weights": integer_weights(4, 128)}
-    return GPTQModifier(config_groups={"group_0": group}, ignore=["lm_head"])
+    return GPTQModifier(config_groups={"group_0": group}, ignore=["lm_head"], actorder=None)
 
 
 def find_super_experts(model: Any, sequences: list[list[int]]) -> list[tuple[int, int]]:

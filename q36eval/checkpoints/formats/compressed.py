@@ -49,10 +49,10 @@ def decode_packed(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     groups = parts.get("weight_g_idx", torch.arange(shape[1]) // group_size).long()
     if groups.shape != (shape[1],) or int(groups.min()) < 0 or int(groups.max()) >= scale.shape[1]:
         raise CorruptCheckpointError(f"weight_g_idx does not name one of {scale.shape[1]} groups for each column")
-    if zero is None:
-        return q.to(scale.dtype) * scale[:, groups]
-    zero = unpack_from_int32(zero, weights.num_bits, scale.shape, packed_dim=0)
-    return (q.to(scale.dtype) - zero.to(scale.dtype)[:, groups]) * scale[:, groups]
+    values = q.to(scale.dtype)
+    if zero is not None:
+        values -= unpack_from_int32(zero, weights.num_bits, scale.shape, packed_dim=0).to(scale.dtype)[:, groups]
+    return values * scale[:, groups]
 
 
 def _check_scale_shape(rows: int, columns: int, scale: "torch.Tensor", weights: Any) -> None:
