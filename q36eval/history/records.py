@@ -1,0 +1,66 @@
+"""What goes into history and comes out of it. Callers never see a table, a session or a row."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from q36eval.gate.report import GateReport
+from q36eval.records import DeploymentIdentity, Measurement, Record, Verdict
+
+
+class RunState(StrEnum):
+    """Where a run stands. `interrupted` and `running` runs can be resumed."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+
+
+class RunRecord(Record):
+    """One run: what was asked, of what, with what, and what came out.
+
+    `identity` is None where the branch could not even be read. `suites` maps a probe's name to its suite hash;
+    `provenance` holds package versions, the git commit and its dirty flag. Times are UTC.
+    """
+
+    id: str
+    family: str
+    branch: str
+    identity: DeploymentIdentity | None
+    reference_identity: DeploymentIdentity | None
+    policy: dict[str, Any] | None = None
+    suites: dict[str, str] = Field(default_factory=dict)
+    provenance: dict[str, Any] = Field(default_factory=dict)
+    state: RunState
+    started: datetime
+    finished: datetime | None = None
+    verdict: Verdict | None = None
+    report: GateReport | None = None
+
+
+class Blessing(Record):
+    """A reviewer accepted a branch as this run found it."""
+
+    run_id: str
+    family: str
+    branch: str
+    owner: str = Field(min_length=1)
+    reason: str = Field(min_length=1)
+    at: datetime
+
+
+class SeriesPoint(Record):
+    """One measurement of one finished run, with what must agree before two of them may be compared.
+
+    `measurement` comes without its clusters.
+    """
+
+    run_id: str
+    started: datetime
+    verdict: Verdict | None
+    suite_sha256: str | None
+    identity: DeploymentIdentity | None
+    reference_identity: DeploymentIdentity | None
+    measurement: Measurement

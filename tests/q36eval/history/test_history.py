@@ -1,0 +1,276 @@
+"""History on real SQLite files: round trips, commits, concurrency, migrations, refusals."""
+
+import json
+import math
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+import q36eval.history
+from q36eval.errors import UsageError
+from q36eval.gate import Criterion, GateReport, Margin, Policy, Waiver, decide
+from q36eval.history import History, RunState
+from q36eval.history import _database as database
+from q36eval.history._tables import metadata
+from q36eval.records import (
+    Answer,
+    Clusters,
+    Counts,
+    DeploymentIdentity,
+    Direction,
+    Interval,
+    ItemOutcome,
+    Lane,
+    Measurement,
+    ProbeFailure,
+    ProbeName,
+    Verdict,
+)
+
+IDENTITY = DeploymentIdentity(
+    checkpoint_sha256="aa", tokenizer_sha256="bb", chat_template_sha256="cc", engine="in-process", engine_version="1"
+)
+POLICY = Policy(
+    name="one",
+    criteria=(
+        Criterion(
+            id="intact",
+            probe=ProbeName.WEIGHTS,
+            metric="integrity_faults",
+            margin=Margin(kind="max_count", value=0, source="test"),
+            lanes=(Lane.FREEFORM,),
+        ),
+    ),
+)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History.open(tmp_path / "history.db")
+
+
+def start(history: History, branch: str = "fp8-head"):
+    return history.start_run(
+        family="sandbox",
+        branch=branch,
+        identity=IDENTITY,
+        reference_identity=IDENTITY,
+        policy=POLICY,
+        suites={"kl": "s1"},
+        provenance={"commit": "abc", "dirty": True, "versions": {"torch": "2.13.0"}},
+    )
+
+
+def faults(count: float) -> Measurement:
+    return Measurement(
+        probe=ProbeName.WEIGHTS,
+        metric="integrity_faults",
+        unit="faults",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="census",
+        value=count,
+        effect=count,
+        effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
+        counts=Counts(total=5, scored=5, errored=0),
+    )
+
+
+def outcome(key: str, branch: float | None, reference: float = 1.0, text: str = "příliš\x00 [red]</b>") -> ItemOutcome:
+    return ItemOutcome(
+        probe=ProbeName.CANARIES,
+        group="discount",
+        item_key=key,
+        cluster=key,
+        prompt="Kolik?",
+        must_pass=True,
+        branch=Answer(score=branch, text=text, error=None if branch is not None else "timeout"),
+        reference=Answer(score=reference, text="150", detail={"margin": 0.5}),
+    )
+
+
+def test_a_run_comes_back_as_it_went_in(history: History) -> None:
+    run = start(history)
+    assert history.get_run(run.id) == run
+    report = decide(POLICY, [faults(1)])
+    finished = history.finish_run(run.id, report)
+    assert (finished.state, finished.verdict, finished.report) == (RunState.FINISHED, Verdict.FAIL, report)
+    assert Policy.model_validate(finished.policy) == POLICY
+    assert decide(Policy.model_validate(finished.policy), [faults(1)]) == finished.report
+    assert isinstance(finished.report, GateReport)
+
+
+def test_non_finite_numbers_survive(history: History, tmp_path: Path) -> None:
+    run = start(history)
+    for slice_name, value in (("a", math.nan), ("b", math.inf), ("c", -math.inf), ("d", 0.1 + 0.2)):
+        clusters = Clusters(units=(1,), branch=(value,), errored=(0,))
+        history.add_measurement(
+            run.id,
+            faults(value).model_copy(update={"slice": slice_name, "clusters": clusters, "reference_value": value}),
+        )
+    values = {m.slice: (m.value, m.reference_value, m.clusters.branch[0]) for m in history.measurements(run.id)}
+    assert all(map(math.isnan, values["a"]))
+    assert values["b"] == (math.inf,) * 3
+    assert values["c"] == (-math.inf,) * 3
+    assert values["d"] == (0.1 + 0.2,) * 3
+    with sqlite3.connect(tmp_path / "history.db") as raw:
+        kinds = dict(raw.execute("SELECT slice, value_kind FROM measurements"))
+    assert kinds == {"a": "nan", "b": "inf", "c": "-inf", "d": "finite"}
+
+
+def test_items_pair_by_key_and_a_retry_replaces(history: History) -> None:
+    run = start(history)
+    history.add_items(run.id, [outcome("k1", None), outcome("k2", 0.0), outcome("k3", 1.0)])
+    history.add_items(run.id, (o for o in [outcome("k1", 1.0)]))
+    assert history.items(run.id) == [outcome("k1", 1.0), outcome("k2", 0.0), outcome("k3", 1.0)]
+    assert [o.item_key for o in history.items(run.id, ProbeName.CANARIES, "discount", flips_only=True)] == ["k2"]
+    assert history.items(run.id, ProbeName.EVALS) == []
+
+
+def test_each_item_is_committed_as_it_comes(history: History, tmp_path: Path) -> None:
+    run = start(history)
+
+    def dies_half_way():
+        yield outcome("k1", 1.0)
+        with sqlite3.connect(tmp_path / "history.db") as other:
+            assert other.execute("SELECT count(*) FROM items").fetchone() == (1,)
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        history.add_items(run.id, dies_half_way())
+    assert [o.item_key for o in History.open(tmp_path / "history.db").items(run.id)] == ["k1"]
+
+
+def test_what_belongs_to_no_run_is_refused(history: History) -> None:
+    with pytest.raises(Exception, match="FOREIGN KEY"):
+        history.add_measurement("nowhere", faults(0))
+    with pytest.raises(UsageError, match="no run 'nowhere'"):
+        history.finish_run("nowhere")
+
+
+def test_runs_are_found_by_prefix_and_latest(history: History) -> None:
+    with pytest.raises(UsageError, match="holds no run yet"):
+        history.get_run("latest")
+    first, second = start(history, "main"), start(history)
+    assert history.get_run("latest").id == second.id
+    assert history.get_run(second.id[:-1]).id in {first.id, second.id}
+    with pytest.raises(UsageError, match=f"2 runs start with '2'; they are .*{second.id}"):
+        history.get_run("2")
+    for unknown in ("zzz", "%", "_"):
+        with pytest.raises(UsageError, match="the newest are"):
+            history.get_run(unknown)
+    history.finish_run(first.id, decide(POLICY, [faults(0)]))
+    assert [r.id for r in history.list_runs()] == [second.id, first.id]
+    assert [r.id for r in history.list_runs(branch="main", verdict=Verdict.PASS)] == [first.id]
+    assert history.list_runs(family="other") == []
+
+
+def test_blessing_needs_a_verdict_and_the_newest_counts(history: History) -> None:
+    run = start(history)
+    with pytest.raises(UsageError, match="cannot be blessed: it is running"):
+        history.bless(run.id, "eva", "looks fine")
+    history.finish_run(run.id, decide(POLICY, [faults(0)]))
+    later = start(history)
+    history.finish_run(later.id, decide(POLICY, [faults(0)]))
+    with pytest.raises(UsageError, match="owner and a reason"):
+        history.bless(run.id, "eva", " ")
+    history.bless(later.id, "eva", "release 2")
+    blessing = history.bless(run.id, "jan", "rolled back")
+    assert history.blessings("fp8-head", "sandbox")[0] == blessing
+    assert history.blessed("fp8-head").id == run.id
+    assert history.blessed("main") is None
+
+
+def test_waivers_and_failures(history: History) -> None:
+    waiver = Waiver(owner="eva", reason="known", criterion="kl", expires=date(2026, 5, 1))
+    number = history.add_waiver("sandbox", "main", waiver)
+    assert history.waivers("sandbox", "main") == {number: waiver}
+    assert history.waivers("sandbox", "fp8-head") == {}
+    history.revoke_waiver(number)
+    assert history.waivers("sandbox", "main") == {}
+    with pytest.raises(UsageError, match="no waiver number"):
+        history.revoke_waiver(number)
+    run = start(history)
+    failure = ProbeFailure(probe=ProbeName.KL, reason="out of memory", kind="crashed")
+    history.add_failure(run.id, failure)
+    history.add_failure(run.id, failure)
+    assert history.failures(run.id) == [failure]
+    history.clear_failures(run.id)
+    assert history.failures(run.id) == []
+
+
+def test_series_holds_finished_runs_only(history: History) -> None:
+    done, open_ = start(history), start(history)
+    for run in (done, open_):
+        history.add_measurement(run.id, faults(0))
+    history.finish_run(done.id, decide(POLICY, [faults(0)]))
+    series = history.metric_series("fp8-head")
+    assert [(p.run_id, p.measurement, p.identity) for p in series] == [(done.id, faults(0), IDENTITY)]
+
+
+def test_threads_write_at_once(history: History) -> None:
+    run = start(history)
+
+    def write(worker: int) -> None:
+        for i in range(10):
+            history.add_items(run.id, [outcome(f"{worker}-{i}", 1.0)])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    assert len(history.items(run.id)) == 80
+
+
+def test_processes_may_open_a_fresh_file_together(tmp_path: Path) -> None:
+    code = f"from q36eval.history import History; History.open({str(tmp_path / 'new' / 'h.db')!r}).list_runs()"
+    root = Path(q36eval.history.__file__).parents[2]
+    workers = [subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.PIPE) for _ in range(4)]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=60)
+        assert worker.returncode == 0, errors.decode()
+
+
+def test_migrations_lead_to_the_tables_of_today(history: History) -> None:
+    with history._engine.connect() as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, metadata) == []
+        assert context.get_current_revision() == database.HEAD
+        mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+    assert mode == "wal"
+    folder = Path(database.__file__).parent / "migrations"
+    assert ScriptDirectory(str(folder)).get_current_head() == database.HEAD
+
+
+def test_foreign_and_newer_databases_are_refused_untouched(tmp_path: Path) -> None:
+    newer, foreign, text = tmp_path / "newer.db", tmp_path / "foreign.db", tmp_path / "text.db"
+    History.open(newer).close()
+    with sqlite3.connect(newer) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = '0999'")
+    with sqlite3.connect(foreign) as raw:
+        raw.execute("CREATE TABLE songs (title TEXT)")
+    text.write_text("not a database at all, just words " * 50)
+    with pytest.raises(UsageError, match=r"newer q36eval \(schema 0999, this one knows up to 0001\)"):
+        History.open(newer)
+    with pytest.raises(UsageError, match="database of something else"):
+        History.open(foreign)
+    with sqlite3.connect(foreign) as raw:
+        assert [row[0] for row in raw.execute("SELECT name FROM sqlite_master")] == ["songs"]
+    with pytest.raises(UsageError, match="cannot be used"):
+        History.open(text)
+    with pytest.raises(UsageError, match="kept in an SQLite file"):
+        History.open("postgresql://localhost/x")
+
+
+def test_report_json_holds_no_bare_nan(history: History, tmp_path: Path) -> None:
+    run = start(history)
+    history.finish_run(run.id, decide(POLICY, [faults(math.nan)]))
+    with sqlite3.connect(tmp_path / "history.db") as raw:
+        stored = raw.execute("SELECT report FROM runs").fetchone()[0]
+    json.loads(stored, parse_constant=lambda name: pytest.fail(f"bare {name}"))
+    assert history.get_run(run.id).verdict is Verdict.INCONCLUSIVE
