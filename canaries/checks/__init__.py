@@ -1,0 +1,53 @@
+"""Checkers: pure functions of (text, expected) that say what is wrong with an answer and where."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from canaries.checks._base import Check, Expected, Failure, Tools
+from canaries.checks._tool_parser import Call, Reply, parse_reply
+from canaries.checks.discount import WRONG_CONCLUSION, discount
+from canaries.checks.json_answer import json_answer
+from canaries.checks.text import enum_member, exact_lines, exact_text, ordered_list
+from canaries.checks.tool_calls import no_tool_call, tool_call
+
+CHECKS_VERSION = 1
+"""Part of the suite's hash: raise it whenever a checker would judge some text differently."""
+
+CHECKS: dict[str, Check[Any]] = {
+    check.name: check
+    for check in (
+        exact_text,
+        exact_lines,
+        enum_member,
+        ordered_list,
+        json_answer,
+        tool_call,
+        no_tool_call,
+        discount,
+    )
+}
+"""Every check by the name that specifications use."""
+
+
+def run_checks(text: str, names: Sequence[str], expected: dict[str, Any], tools: Tools = ()) -> list[Failure]:
+    """All failures of `text` under the named checks; an empty list means right.
+
+    Raises:
+        KeyError: an unknown check.
+        pydantic.ValidationError: `expected` lacks what a check needs. Never because of `text`.
+    """
+    return [failure for name in names for failure in CHECKS[name](text, expected, tools)]
+
+
+__all__ = [
+    "CHECKS",
+    "CHECKS_VERSION",
+    "WRONG_CONCLUSION",
+    "Call",
+    "Check",
+    "Expected",
+    "Failure",
+    "Reply",
+    "parse_reply",
+    "run_checks",
+]

@@ -1,0 +1,95 @@
+"""Exact text: the whole answer, its lines, one member of a list, an ordered list."""
+
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+from canaries.checks._base import Check, Expected, Failure, Tools, shown
+
+
+class ExpectedText(Expected):
+    """`text`: the whole answer, outer white space aside."""
+
+    text: str
+
+
+class ExpectedLines(Expected):
+    """`lines`: the values to copy, one per line, in order."""
+
+    lines: Annotated[list[str], Field(min_length=1)]
+
+
+class ExpectedMember(Expected):
+    """`value`: the right member of the closed list `options`."""
+
+    value: str
+    options: Annotated[list[str], Field(min_length=2)]
+
+
+class ExpectedList(Expected):
+    """`items`: the whole list in its right order; the answer separates them by commas or line ends."""
+
+    items: Annotated[list[str], Field(min_length=1)]
+
+
+def _first_difference(said: str, wanted: str) -> int:
+    """The 1-based character at which two different texts part."""
+    pairs = zip(said, wanted, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs, 1) if a != b), min(len(said), len(wanted)) + 1)
+
+
+def _exact_text(text: str, expected: ExpectedText, tools: Tools) -> list[Failure]:
+    said = text.strip()
+    if said == expected.text:
+        return []
+    place = f"character {_first_difference(said, expected.text)}"
+    return [Failure("exact_text", "different_text", place, f"says {shown(said)}, not {shown(expected.text)}")]
+
+
+def _exact_lines(text: str, expected: ExpectedLines, tools: Tools) -> list[Failure]:
+    said = [line.strip() for line in text.split("\n") if line.strip()]
+    failures = []
+    if len(said) != len(expected.lines):
+        message = f"{len(said)} values instead of {len(expected.lines)}"
+        failures.append(Failure("exact_lines", "wrong_count", "answer", message))
+    for number, (line, wanted) in enumerate(zip(said, expected.lines, strict=False), 1):
+        if line != wanted:
+            place = f"line {number}, character {_first_difference(line, wanted)}"
+            message = f"says {shown(line)}, not {shown(wanted)}"
+            failures.append(Failure("exact_lines", "different_value", place, message))
+    return failures
+
+
+def _enum_member(text: str, expected: ExpectedMember, tools: Tools) -> list[Failure]:
+    said = text.strip()
+    if said == expected.value:
+        return []
+    code = "wrong_member" if said in expected.options else "not_a_member"
+    return [Failure("enum_member", code, "answer", f"says {shown(said)}, not {shown(expected.value)}")]
+
+
+def _ordered_list(text: str, expected: ExpectedList, tools: Tools) -> list[Failure]:
+    said = [item.strip() for item in re.split(r"[,\n]", text.strip())]
+    if said == expected.items:
+        return []
+    missing = [item for item in expected.items if item not in said]
+    extra = [item for item in said if item not in expected.items]
+    failures = [Failure("ordered_list", "missing_item", "answer", f"{shown(item)} is missing") for item in missing]
+    for at, item in enumerate(said, 1):
+        if item in extra:
+            failures.append(Failure("ordered_list", "unknown_item", f"item {at}", f"{shown(item)} is not in the list"))
+    if not missing and not extra:
+        if len(said) != len(expected.items):
+            message = f"{len(said)} items instead of {len(expected.items)}"
+            return [Failure("ordered_list", "repeated_item", "answer", message)]
+        at = next(at for at, (a, b) in enumerate(zip(said, expected.items, strict=True), 1) if a != b)
+        message = f"{shown(said[at - 1])} stands where {shown(expected.items[at - 1])} belongs"
+        failures.append(Failure("ordered_list", "wrong_order", f"item {at}", message))
+    return failures
+
+
+exact_text = Check("exact_text", ExpectedText, _exact_text)
+exact_lines = Check("exact_lines", ExpectedLines, _exact_lines)
+enum_member = Check("enum_member", ExpectedMember, _enum_member)
+ordered_list = Check("ordered_list", ExpectedList, _ordered_list)

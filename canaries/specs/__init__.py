@@ -1,0 +1,1 @@
+"""The canaries that ship, one YAML file each."""
