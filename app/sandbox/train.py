@@ -94,10 +94,13 @@ class RouterLosses:
                 module.register_forward_hook(self._collect)
 
     def _collect(self, module: Any, inputs: Any, output: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
         logits, _, chosen = output
         probabilities = logits.float().softmax(-1).mean(0)
         experts = probabilities.numel()
-        load = torch.histc(chosen.flatten().int(), bins=experts, min=0, max=experts - 1).float() / chosen.numel()
+        countable = chosen.flatten().int() if chosen.is_cuda else chosen.flatten().float()
+        load = torch.histc(countable, bins=experts, min=0, max=experts - 1).float() / chosen.numel()
         self.losses.append(experts * (load * probabilities).sum())
 
     def pop(self) -> torch.Tensor:
