@@ -6,6 +6,7 @@ Each `*.yaml` beside this file lists subjects; a subject has relations; a relati
 
 from evals.generators.facts._questions import (
     EXPOSURE_EXPONENT,
+    LETTERS,
     Question,
     draw_question,
     draw_shots,
@@ -19,6 +20,7 @@ from evals.generators.facts._tables import COMPUTED_SUBJECT, Relation, load_subj
 __all__ = [
     "COMPUTED_SUBJECT",
     "EXPOSURE_EXPONENT",
+    "LETTERS",
     "Question",
     "Relation",
     "draw_question",

@@ -1,0 +1,141 @@
+"""Freezes the sandbox's eval tasks and KL corpus: from seeds, and from the test side of the split only.
+
+RULER prompts are cut to length with the tokenizer they will be asked with, so freezing needs one.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from evals.frozen import Manifest, write_frozen
+from evals.generators.facts import (
+    COMPUTED_SUBJECT,
+    LETTERS,
+    Question,
+    draw_question,
+    fact_digest,
+    load_subjects,
+)
+from evals.generators.prose import SLICES, document
+from evals.generators.ruler import KINDS, MIN_TOKENS, make
+from q36eval.examples import TextExample, draw, split_of
+
+SEED = 20261
+QUESTIONS_PER_SUBJECT = 15
+SHOTS_PER_SUBJECT = 1
+RULER_ITEMS = {256: 8, 512: 7, 1024: 5, 2048: 3}
+"""Items per kind at each length; fewer of the long ones, which cost the most tokens."""
+PERPLEXITY_SLICES = ("czech", "english")
+PERPLEXITY_DOCUMENTS = 24
+PERPLEXITY_TOKENS = (120, 360)
+CORPUS_DOCUMENTS = 20
+CORPUS_TOKENS = (170, 400)
+TOOL_DIALOGUE = "tool_dialogue"
+
+Record = dict[str, Any]
+
+
+def freeze_tasks(folder: Path, count_tokens: Callable[[str], int], tokenizer_sha256: str, seed: int = SEED) -> Manifest:
+    """Write the eval tasks under `folder`: `mmlu/` and its `mmlu_dev/`, `ruler/`, `perplexity/`."""
+    files: dict[str, list[Record]] = {}
+    for subject in (*load_subjects(), COMPUTED_SUBJECT):
+        shots, questions = _subject_questions(subject, seed)
+        name = subject.replace(" ", "_")
+        files[f"mmlu_dev/{name}.jsonl"] = [_mmlu_record(shot) for shot in shots]
+        files[f"mmlu/{name}.jsonl"] = [_mmlu_record(question) for question in questions]
+    for kind in KINDS:
+        files[f"ruler/{kind}.jsonl"] = list(_ruler_records(kind, seed, count_tokens))
+    for name in PERPLEXITY_SLICES:
+        texts = _documents(f"{seed}/perplexity/{name}", name, PERPLEXITY_DOCUMENTS, PERPLEXITY_TOKENS)
+        files[f"perplexity/{name}.jsonl"] = [
+            {"slice": name, "cluster": f"{name}-{index:03d}", "text": text} for index, text in enumerate(texts)
+        ]
+    made_from = {"facts_sha256": fact_digest(), "tokenizer_sha256": tokenizer_sha256}
+    return write_frozen(folder, "sandbox tasks", seed, files, made_from)
+
+
+def freeze_corpus(folder: Path, tool_dialogues: Sequence[str], seed: int = SEED) -> Manifest:
+    """Write the KL corpus under `folder`, a file per slice; records hold `id`, `slice` and `text`.
+
+    `tool_dialogues` are ready texts, rendered by the caller from held-out conversations.
+    """
+    slices = {name: _documents(f"{seed}/corpus/{name}", name, CORPUS_DOCUMENTS, CORPUS_TOKENS) for name in SLICES}
+    if tool_dialogues:
+        slices[TOOL_DIALOGUE] = list(dict.fromkeys(tool_dialogues))
+    files = {
+        f"{name}.jsonl": [
+            {"id": f"{name}-{index:03d}", "slice": name, "text": text} for index, text in enumerate(texts)
+        ]
+        for name, texts in slices.items()
+    }
+    return write_frozen(folder, "sandbox corpus", seed, files, {})
+
+
+def _subject_questions(subject: str, seed: int) -> tuple[list[Question], list[Question]]:
+    """The solved examples of a subject (training side) and its test questions, about other facts than those."""
+    rng = random.Random(f"{seed}/mmlu/{subject}")
+    shots: list[Question] = []
+    while len(shots) < SHOTS_PER_SUBJECT:
+        # Shots are drawn evenly over the facts, so that the best known ones stay to be asked.
+        shot = draw_question(rng, subject, "train", exponent=0.0)
+        if shot.fact not in {known.fact for known in shots}:
+            shots.append(shot)
+    taken = {shot.fact for shot in shots}
+    questions: dict[str, Question] = {}
+    while len(questions) < QUESTIONS_PER_SUBJECT:
+        question = draw_question(rng, subject, "test")
+        if question.fact not in taken:
+            questions[question.key] = question
+    return shots, list(questions.values())
+
+
+def _mmlu_record(question: Question) -> Record:
+    return {
+        "subject": question.subject,
+        "question": question.text,
+        "choices": list(question.choices),
+        "answer": question.answer,
+        "answer_letter": LETTERS[question.answer],
+        # Questions about one fact stand or fall together.
+        "cluster": f"{question.subject}|{question.fact}",
+    }
+
+
+def _ruler_records(kind: str, seed: int, count_tokens: Callable[[str], int]) -> Iterator[Record]:
+    for length, wanted in RULER_ITEMS.items():
+        if length < MIN_TOKENS.get(kind, 0):
+            continue
+        rng = random.Random(f"{seed}/ruler/{kind}/{length}")
+        for index in range(wanted):
+            example = draw(partial(_make, kind, length, count_tokens), rng, "test")
+            yield {
+                "kind": kind,
+                "length": length,
+                "cluster": f"{kind}-{length}-{index}",
+                "input": example.prompt,
+                "outputs": example.expected["outputs"],
+            }
+
+
+def _make(kind: str, length: int, count_tokens: Callable[[str], int], rng: random.Random) -> TextExample:
+    return make(kind, rng, length, count_tokens)
+
+
+def _documents(seed: str, slice_name: str, count: int, tokens: tuple[int, int]) -> list[str]:
+    rng = random.Random(seed)
+
+    def generate(rng: random.Random) -> TextExample:
+        return document(rng, slice_name, rng.randint(*tokens))
+
+    texts: dict[str, None] = {}
+    while len(texts) < count:
+        texts[draw(generate, rng, "test").answer] = None
+    return list(texts)
+
+
+def is_held_out(record: Record) -> bool:
+    """Whether a frozen MMLU record lies on the test side of the split (for the check that none leaked)."""
+    key = "|".join(("mmlu", record["cluster"], *record["choices"]))
+    return split_of(key) == "test"

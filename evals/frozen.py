@@ -1,0 +1,109 @@
+"""Frozen data: JSON Lines files under a folder with a SHA-256 manifest, written once and checked before every use."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from q36eval.errors import UsageError
+
+MANIFEST = "manifest.json"
+
+
+class FrozenFile(BaseModel):
+    """One file of a frozen folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    lines: int = Field(ge=0)
+
+
+class Manifest(BaseModel):
+    """What a frozen folder holds and what it was made from; `files` maps relative POSIX paths."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    seed: int
+    made_from: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, FrozenFile]
+
+    @property
+    def sha256(self) -> str:
+        """Content hash of all files together, their names included."""
+        listed = sorted((path, entry.sha256) for path, entry in self.files.items())
+        return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def write_frozen(
+    folder: Path,
+    name: str,
+    seed: int,
+    files: Mapping[str, Sequence[Mapping[str, Any]]],
+    made_from: Mapping[str, str],
+) -> Manifest:
+    """Write `files` (relative path -> records) as JSON Lines, then the manifest; files of an older manifest go.
+
+    The same input gives the same bytes.
+    """
+    for path in _listed_files(folder):
+        path.unlink()
+    entries = {}
+    for relative, records in sorted(files.items()):
+        path = folder / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        body = "".join(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n" for record in records).encode()
+        path.write_bytes(body)
+        entries[relative] = FrozenFile(sha256=hashlib.sha256(body).hexdigest(), lines=len(records))
+    manifest = Manifest(name=name, seed=seed, made_from=dict(made_from), files=entries)
+    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return manifest
+
+
+def _listed_files(folder: Path) -> list[Path]:
+    """The files an existing manifest lists, those that are there. Nothing else in the folder is ours to remove."""
+    if not (folder / MANIFEST).exists():
+        return []
+    return [path for relative in read_manifest(folder).files if (path := folder / relative).exists()]
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a frozen folder.
+
+    Raises:
+        UsageError: there is none, or it cannot be read.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = Manifest.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"{folder} has no {MANIFEST}; make it with `q36eval data freeze`.") from error
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not a manifest of frozen data: {str(error).splitlines()[0]}.") from error
+    for relative in manifest.files:
+        if Path(relative).is_absolute() or ".." in Path(relative).parts:
+            raise UsageError(f"{path} lists {relative!r}, which lies outside its folder; freeze the data anew.")
+    return manifest
+
+
+def verify(folder: Path) -> Manifest:
+    """Check that the folder holds exactly what its manifest says.
+
+    Raises:
+        UsageError: a file is missing, changed, or there and not listed; it is named.
+    """
+    manifest = read_manifest(folder)
+    for relative, entry in manifest.files.items():
+        path = folder / relative
+        if not path.is_file():
+            raise UsageError(f"{path} is missing though {MANIFEST} lists it; restore it or freeze the data anew.")
+        if hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+            raise UsageError(f"{path} is not what {MANIFEST} says it was; restore it or freeze the data anew.")
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*.jsonl")}
+    if extra := sorted(found - set(manifest.files)):
+        raise UsageError(f"{folder / extra[0]} is not listed in {MANIFEST}; remove it or freeze the data anew.")
+    return manifest
