@@ -1,0 +1,43 @@
+"""A tiny random model of the judged architecture, saved as transformers saves it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+HIDDEN, INTERMEDIATE, EXPERTS, VOCABULARY = 128, 64, 4, 160
+
+
+@pytest.fixture(scope="session")
+def bf16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
+
+    config = Qwen3_5MoeTextConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        num_hidden_layers=2,
+        layer_types=["linear_attention", "full_attention"],
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=64,
+        linear_num_key_heads=1,
+        linear_num_value_heads=2,
+        linear_key_head_dim=32,
+        linear_value_head_dim=32,
+        num_experts=EXPERTS,
+        num_experts_per_tok=2,
+        moe_intermediate_size=INTERMEDIATE,
+        shared_expert_intermediate_size=INTERMEDIATE,
+        max_position_embeddings=256,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+        tie_word_embeddings=False,
+    )
+    torch.manual_seed(7)
+    model = Qwen3_5MoeForCausalLM(config).to(torch.bfloat16)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # Larger weights and norms that are not at rest, so that a swapped tensor shows in the output.
+            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name else 0.05))
+    folder = tmp_path_factory.mktemp("checkpoints") / "bf16"
+    model.save_pretrained(folder)
+    return folder
