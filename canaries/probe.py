@@ -26,8 +26,8 @@ class CanaryProbe:
     name = ProbeName.CANARIES
 
     def __init__(self, specs: Sequence[CanarySpec]) -> None:
-        self._specs = tuple(specs)
-        self._cases = [case for spec in self._specs for case in cases_of(spec)]
+        self.specs = tuple(specs)
+        self._cases = [case for spec in self.specs for case in cases_of(spec)]
         self._by_key: dict[str, tuple[Case, str]] = {}
         contents = json.dumps(sorted(case.content for case in self._cases))
         self.suite_sha256 = hashlib.sha256(contents.encode()).hexdigest()
@@ -75,7 +75,7 @@ class CanaryProbe:
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """Failure rates by family and lane, must-pass flips by lane, right numbers with a wrong conclusion."""
-        yield from summarize_outcomes(self._specs, outcomes)
+        yield from summarize_outcomes(self.specs, outcomes)
 
 
 def rendered(case: Case, tokenizer: Any) -> str:

@@ -1,0 +1,180 @@
+"""The probe on the sandbox's own tokenizer and template, with answers written by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canaries.probe import CanaryProbe
+from canaries.specification import load_specs
+from q36eval.engines.base import Generated
+from q36eval.probes import Digest, ItemResults, WorkItem
+from q36eval.records import ItemOutcome, Measurement
+
+BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
+RIGHT_NUMBERS = "discount-compare"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(BF16)
+
+
+@pytest.fixture
+def probe() -> CanaryProbe:
+    ids = ["discount-compare", "discount-compare-must-pass", "discount-thinking-must-pass", "tool-call", "json-flat"]
+    return CanaryProbe(load_specs(only=ids, n=20))
+
+
+def _results(item: WorkItem, text: str | None, reason: str = "stop") -> ItemResults:
+    (request,) = item.generations
+    error = None if text is not None else "engine: out of memory"
+    return ItemResults(generated={request.key: Generated(request, (), text or "", reason, error=error)})
+
+
+def _outcome(
+    probe: CanaryProbe, item: WorkItem, branch: ItemResults, reference: ItemResults | None = None
+) -> ItemOutcome:
+    engine: Any = None  # the probe judges text alone
+    if reference is None:
+        digest = Digest(error="the reference could not be measured on this item")
+    else:
+        digest = probe.digest(engine, item, reference)
+    (outcome,) = probe.compare(engine, item, branch, digest)
+    return outcome
+
+
+def _answers(probe: CanaryProbe, items: list[WorkItem]) -> dict[str, str]:
+    """The right answer of every item, by item key."""
+    errored = [_outcome(probe, item, _results(item, None)) for item in items]
+    right = {outcome.item_key: outcome.expected or "" for outcome in errored}
+    thinking = {o.item_key for o in errored if o.group == "discount-thinking-must-pass"}
+    return {key: f"Počítám.\n</think>\n\n{text}" if key in thinking else text for key, text in right.items()}
+
+
+def _by_key(measurements: list[Measurement]) -> dict[str, Measurement]:
+    return {f"{measurement.metric}[{measurement.slice}]": measurement for measurement in measurements}
+
+
+def test_the_plan_is_the_same_every_time_and_asks_the_rendered_prompt(probe: CanaryProbe, tokenizer: Any) -> None:
+    items = probe.plan(tokenizer)
+    assert items == CanaryProbe(load_specs(only=[s.id for s in probe.specs], n=20)).plan(tokenizer)
+    assert len({item.key for item in items}) == len(items) == 3 * 20 + 6 + 2
+    for item in items:
+        (request,) = item.generations
+        prompt = tokenizer.decode(request.token_ids)
+        assert prompt == _outcome(probe, item, _results(item, "")).prompt
+        assert "<|im_start|>user\n" in prompt
+        assert prompt.endswith(("<think>\n\n</think>\n\n", "<think>\n"))
+
+
+def test_token_ids_are_those_of_the_chat_template(probe: CanaryProbe, tokenizer: Any) -> None:
+    from canaries.cases import cases_of
+
+    case = cases_of(next(spec for spec in probe.specs if spec.id == "tool-call"))[0]
+    direct = tokenizer.apply_chat_template(
+        list(case.messages), tools=list(case.tools), add_generation_prompt=True, enable_thinking=False, tokenize=True,
+        return_dict=False,
+    )  # fmt: skip
+    assert tuple(direct) in {item.generations[0].token_ids for item in probe.plan(tokenizer)}
+
+
+def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, tokenizer: Any) -> None:
+    items = probe.plan(tokenizer)
+    right = _answers(probe, items)
+    outcomes = [_outcome(probe, i, _results(i, right[i.key]), _results(i, right[i.key])) for i in items]
+    assert {outcome.branch.score for outcome in outcomes} == {1.0}
+    found = _by_key(list(probe.summarize(outcomes)))
+    assert set(found) == {
+        "failure_rate[discount-compare]", "failure_rate[tool-call]", "failure_rate[json-flat]",
+        "failure_rate[structured]", "failure_rate[freeform]", "right_numbers_wrong_conclusion[all]",
+        "must_pass_flips[all]", "must_pass_flips[structured]", "must_pass_flips[freeform]",
+    }  # fmt: skip
+    assert {measurement.value for measurement in found.values()} == {0.0}
+    assert found["failure_rate[structured]"].counts.scored == 40
+    assert found["must_pass_flips[all]"].counts.total == 8
+    assert found["must_pass_flips[structured]"].counts.total == 6
+
+
+def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, tokenizer: Any) -> None:
+    items = probe.plan(tokenizer)
+    right = _answers(probe, items)
+    outcomes = []
+    for item in items:
+        text = right[item.key]
+        branch = text.replace("je obchod A.", "je obchod X.").replace("je obchod B.", "je obchod A.")
+        branch = branch.replace("je obchod X.", "je obchod B.")
+        outcomes.append(_outcome(probe, item, _results(item, branch), _results(item, text)))
+    found = _by_key(list(probe.summarize(outcomes)))
+    flipped = found["right_numbers_wrong_conclusion[all]"]
+    assert flipped.value == found["failure_rate[discount-compare]"].value == found["failure_rate[freeform]"].value > 0.8
+    assert flipped.reference_value == 0.0
+    assert flipped.effect_interval.lower > 0.3
+    assert found["failure_rate[structured]"].value == 0.0
+    flips = found["must_pass_flips[all]"]
+    assert flips.value == 7  # the tie stays a tie
+    assert "discount-compare-must-pass/near-a" in flips.note
+    assert "discount-compare-must-pass/tie" not in flips.note
+
+
+def test_both_raw_texts_and_the_failures_are_kept(probe: CanaryProbe, tokenizer: Any) -> None:
+    item = probe.plan(tokenizer)[0]
+    outcome = _outcome(probe, item, _results(item, "nevím"), _results(item, "\ud83d <b>"))
+    assert (outcome.branch.text, outcome.reference.text) == ("nevím", "\ud83d <b>")
+    codes = {failure["code"] for failure in outcome.branch.detail["failures"]}
+    assert codes == {"wrong_amount", "no_conclusion"}
+
+
+def test_what_the_reference_fails_cannot_flip_and_is_named(probe: CanaryProbe, tokenizer: Any) -> None:
+    items = probe.plan(tokenizer)
+    outcomes = [_outcome(probe, item, _results(item, "nevím"), _results(item, "nevím")) for item in items]
+    found = _by_key(list(probe.summarize(outcomes)))
+    flips = found["must_pass_flips[all]"]
+    assert (flips.value, flips.counts.total) == (0.0, 0)
+    assert "the reference itself fails: discount-compare-must-pass/near-a" in flips.note
+    assert found["failure_rate[structured]"].value == found["failure_rate[structured]"].reference_value == 1.0
+
+
+def test_errors_are_never_wrong_answers(probe: CanaryProbe, tokenizer: Any) -> None:
+    items = probe.plan(tokenizer)
+    right = _answers(probe, items)
+    outcomes = []
+    for number, item in enumerate(items):
+        text = None if number % 10 == 0 else right[item.key]
+        reference = None if number % 10 == 1 else _results(item, right[item.key])
+        outcomes.append(_outcome(probe, item, _results(item, text), reference))
+    assert {outcome.branch.score for outcome in outcomes[::10]} == {None}
+    for measurement in probe.summarize(outcomes):
+        assert measurement.value == 0.0
+    rate = _by_key(list(probe.summarize(outcomes)))["failure_rate[structured]"]
+    assert rate.counts.errored == 8
+    assert rate.counts.scored == 32
+
+
+def test_an_answer_that_never_ends_is_wrong(probe: CanaryProbe, tokenizer: Any) -> None:
+    items = probe.plan(tokenizer)
+    right = _answers(probe, items)
+    for item in items:
+        cut = _outcome(probe, item, _results(item, right[item.key], "length"))
+        assert cut.branch.score == 0.0
+        assert {failure["code"] for failure in cut.branch.detail["failures"]} == {"cut_off"}
+
+
+def test_with_reasoning_only_what_follows_it_counts(probe: CanaryProbe, tokenizer: Any) -> None:
+    items = probe.plan(tokenizer)
+    right = _answers(probe, items)
+    item = next(item for item in items if "</think>" in right[item.key])
+    answer = right[item.key].split("</think>")[1]
+    misled = f"Levnější je obchod C.\n</think>{answer}"
+    assert _outcome(probe, item, _results(item, misled)).branch.score == 1.0
+    unfinished = _outcome(probe, item, _results(item, answer))
+    assert [failure["code"] for failure in unfinished.branch.detail["failures"]] == ["no_answer"]
+
+
+def test_the_suite_hash_follows_what_is_asked() -> None:
+    def suite(n: int) -> str:
+        return CanaryProbe(load_specs(only=["json-flat"], n=n)).suite_sha256
+
+    assert suite(5) == suite(5) != suite(6)
