@@ -52,7 +52,7 @@ class CanaryProbe:
         case, _ = self._by_key[item.key]
         generated = results.generated[item.key]
         failures = [failure.as_dict() for failure in judge(case, generated.text, generated.finish_reason)]
-        values = {"text": generated.text, "finish_reason": generated.finish_reason, "failures": failures}
+        values = {"text": _storable(generated.text), "finish_reason": generated.finish_reason, "failures": failures}
         return Digest(values=values)
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
@@ -108,7 +108,12 @@ def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
 def _answer(case: Case, text: str, finish_reason: str) -> Answer:
     failures = judge(case, text, finish_reason)
     detail = {"failures": [failure.as_dict() for failure in failures], "finish_reason": finish_reason}
-    return Answer(score=0.0 if failures else 1.0, text=text, detail=detail)
+    return Answer(score=0.0 if failures else 1.0, text=_storable(text), detail=detail)
+
+
+def _storable(text: str) -> str:
+    """Lone surrogates, which a server's JSON can carry but UTF-8 cannot, become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:

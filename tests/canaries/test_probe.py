@@ -12,7 +12,6 @@ from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import ItemOutcome, Measurement
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
-RIGHT_NUMBERS = "discount-compare"
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +121,8 @@ def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, token
 def test_both_raw_texts_and_the_failures_are_kept(probe: CanaryProbe, tokenizer: Any) -> None:
     item = probe.plan(tokenizer)[0]
     outcome = _outcome(probe, item, _results(item, "nevím"), _results(item, "\ud83d <b>"))
-    assert (outcome.branch.text, outcome.reference.text) == ("nevím", "\ud83d <b>")
+    assert (outcome.branch.text, outcome.reference.text) == ("nevím", "\ufffd <b>")
+    assert ItemOutcome.model_validate_json(outcome.model_dump_json()) == outcome
     codes = {failure["code"] for failure in outcome.branch.detail["failures"]}
     assert codes == {"wrong_amount", "no_conclusion"}
 
