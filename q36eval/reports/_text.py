@@ -1,0 +1,109 @@
+"""Text from models, engines and people, made harmless; figures, made readable."""
+
+import math
+import re
+
+from q36eval.gate.policy import Margin
+from q36eval.gate.report import CriterionResult
+from q36eval.records import Interval
+
+MAX_CHARACTERS = 400
+
+_HOSTILE = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0, DEL and C1 controls drive terminals
+    "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"  # invisible and bidirectional marks reorder what one reads
+    "\ufffe\uffff\ud800-\udfff"  # cannot be written as XML or UTF-8
+    "]"
+)
+
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "#": "&#35;"})
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
+
+
+def plain(text: str, limit: int = MAX_CHARACTERS) -> str:
+    """One line without control, bidirectional or unwritable characters (shown as U+FFFD), cut at `limit`."""
+    line = _HOSTILE.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def markdown(text: str) -> str:
+    """`plain` text that Markdown, its HTML and GitHub's mentions and autolinks leave as it is."""
+    escaped = plain(text).translate(_ENTITIES)
+    escaped = _MARKDOWN.sub(r"\\\1", escaped)
+    return escaped.replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def number(value: float | None) -> str:
+    """Four significant digits; a dash for what does not exist."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:.4g}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.4g} %" if math.isfinite(value) else number(value)
+
+
+def _in_unit(margin: Margin, value: float) -> str:
+    return _percent(value) if margin.kind in ("min_recovery", "min_retention") else number(value)
+
+
+def margin_text(margin: Margin, unit: str | None) -> str:
+    """The margin as a rule: `recovery ≥ 95 %`, `≤ 0.014 nats/token`."""
+    limit = _in_unit(margin, margin.value)
+    return {
+        "max_value": f"≤ {limit} {unit or ''}".rstrip(),
+        "max_increase": f"worse by ≤ {limit}",
+        "min_recovery": f"recovery ≥ {limit}",
+        "min_retention": f"retention ≥ {limit}",
+        "max_count": f"count ≤ {limit}",
+    }[margin.kind]
+
+
+def interval_text(margin: Margin, interval: Interval | None) -> str:
+    """The interval in the margin's own terms."""
+    if interval is None:
+        return "–"
+    return f"[{_in_unit(margin, interval.lower)}, {_in_unit(margin, interval.upper)}]"
+
+
+def figure_text(result: CriterionResult) -> str:
+    """What the margin is held against, in its own terms."""
+    return "–" if result.figure is None else _in_unit(result.margin, result.figure)
+
+
+def counts_text(result: CriterionResult) -> str:
+    """How many were scored, of how many where some errored."""
+    counts = result.counts
+    if counts is None:
+        return "–"
+    return f"{counts.scored} of {counts.total}" if counts.errored else str(counts.scored)
+
+
+def verdict_text(result: CriterionResult) -> str:
+    """The verdict as people read it, and whether it was waived."""
+    words = str(result.verdict).replace("_", " ")
+    return f"{words} (waived)" if result.waived else words
+
+
+def name_text(result: CriterionResult) -> str:
+    """The criterion's id, with a star where it is advisory."""
+    return result.id if result.tier == "blocking" else f"{result.id}*"
+
+
+ADVISORY_NOTE = "* advisory: shown, never blocking"
+
+
+def waiver_text(result: CriterionResult) -> str | None:
+    """Who excused it, until when and why."""
+    waiver = result.waived_by
+    return None if waiver is None else f"waived by {waiver.owner} until {waiver.expires}: {waiver.reason}"
+
+
+def why_text(result: CriterionResult) -> str:
+    """The reason, with the waiver where there is one."""
+    waiver = waiver_text(result)
+    return result.reason if waiver is None else f"{result.reason}; {waiver}"

@@ -1,0 +1,116 @@
+"""The report for a terminal."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.reports._text import (
+    ADVISORY_NOTE,
+    counts_text,
+    figure_text,
+    interval_text,
+    margin_text,
+    name_text,
+    number,
+    plain,
+    verdict_text,
+    why_text,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from q36eval.history.records import RunRecord
+
+STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "NOT_MEASURED": "bold magenta"}
+COLUMNS = ("criterion", "lanes", "branch", "reference", "judged", "interval", "margin", "scored", "verdict")
+WIDE_ONLY = ("lanes", "branch", "reference", "scored")
+WIDE = 110
+NUMERIC = ("branch", "reference", "judged", "interval", "scored")
+
+
+def to_console(report: GateReport, run: "RunRecord | None" = None) -> "RenderableType":
+    """Verdict first, lanes, a table of criteria, then why anything is not PASS. No text is read as markup."""
+    return _ConsoleReport(report, run)
+
+
+@dataclass(frozen=True)
+class _ConsoleReport:
+    """Lays itself out for the width it is given."""
+
+    report: GateReport
+    run: "RunRecord | None"
+
+    def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
+        yield _verdict_line(self.report, self.run)
+        yield from _lane_lines(self.report)
+        yield _criteria_table(self.report, wide=options.max_width >= WIDE)
+        yield from _reason_lines(self.report)
+
+
+def _text(content: str, style: str = "") -> "Text":
+    from rich.text import Text
+
+    return Text(plain(content), style=style)
+
+
+def _verdict_line(report: GateReport, run: "RunRecord | None") -> "Text":
+    line = _text(report.headline, STYLES[report.verdict])
+    if run is not None:
+        line.append("  ").append_text(_text(f"{run.family}/{run.branch}, run {run.id}"))
+    return line.append("  ").append_text(_text(f"(policy {report.policy}, exit code {report.exit_code})"))
+
+
+def _lane_lines(report: GateReport) -> list["Text"]:
+    lines = []
+    for lane in report.lanes:
+        line = _text("").append(f"  {lane.lane:<12}").append_text(_text(lane.headline, STYLES[lane.verdict]))
+        if lane.decisive:
+            line.append("  decided by ").append_text(_text(", ".join(lane.decisive)))
+        lines.append(line)
+    return lines
+
+
+def _criteria_table(report: GateReport, *, wide: bool) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    names = [name for name in COLUMNS if wide or name not in WIDE_ONLY]
+    for name in names:
+        justify: Literal["left", "right"] = "right" if name in NUMERIC else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in ("criterion", "verdict"))
+    for result in report.criteria:
+        cells = _cells(result)
+        table.add_row(*(cells[name] for name in names))
+    if any(result.tier == "advisory" for result in report.criteria):
+        table.caption, table.caption_justify = _text(ADVISORY_NOTE), "left"
+    return table
+
+
+def _cells(result: CriterionResult) -> dict[str, "Text"]:
+    return {
+        "criterion": _text(name_text(result)),
+        "lanes": _text(" ".join(lane.value[0].upper() for lane in result.lanes)),
+        "branch": _text(number(result.value)),
+        "reference": _text(number(result.reference_value)),
+        "judged": _text(figure_text(result)),
+        "interval": _text(interval_text(result.margin, result.figure_interval)),
+        "margin": _text(margin_text(result.margin, result.unit)),
+        "scored": _text(counts_text(result)),
+        "verdict": _text(verdict_text(result), STYLES[result.verdict]),
+    }
+
+
+def _reason_lines(report: GateReport) -> list["RenderableType"]:
+    lines: list[RenderableType] = []
+    for result in report.criteria:
+        if result.verdict is not CriterionVerdict.PASS:
+            line = _text(result.id, "bold").append(": ").append_text(_text(why_text(result)))
+            lines.append(line)
+    lines += [_text(f"{failure.probe} {failure.kind}: {failure.reason}") for failure in report.failures]
+    lines += [_text(f"note: {note}") for note in report.notes]
+    return lines
