@@ -29,9 +29,10 @@ RULER_ITEMS = {256: 8, 512: 7, 1024: 5, 2048: 3}
 """Items per kind at each length; fewer of the long ones, which cost the most tokens."""
 PERPLEXITY_SLICES = ("czech", "english")
 PERPLEXITY_DOCUMENTS = 24
-PERPLEXITY_TOKENS = (120, 360)
+PERPLEXITY_TOKENS = (80, 230)
 CORPUS_DOCUMENTS = 20
-CORPUS_TOKENS = (170, 400)
+# Lengths are in the prose generators' approximate tokens, about 1.5 of the sandbox's.
+CORPUS_TOKENS = (110, 260)
 TOOL_DIALOGUE = "tool_dialogue"
 
 Record = dict[str, Any]

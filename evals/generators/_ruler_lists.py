@@ -48,13 +48,14 @@ def variable_tracking(rng: random.Random, max_tokens: int) -> Frame:
 
 
 def common_words(rng: random.Random, max_tokens: int) -> Frame:
-    """A numbered list in which three words appear six times and the others once or twice."""
-    size = max(30, min(120, max_tokens // 9))
+    """A numbered list in which three words appear far more often than any other."""
+    size = max(18, max_tokens // 8)
+    repeats = max(4, min(6, size // 5), size // 20)
     words = rng.sample(LIST_WORDS, COMMON_WORDS + 60)
     common, others = words[:COMMON_WORDS], words[COMMON_WORDS:]
-    listed = common * 6
+    listed = common * repeats
     while len(listed) < size:
-        listed.append(others[(len(listed) - COMMON_WORDS * 6) % len(others)])
+        listed.append(others[(len(listed) - COMMON_WORDS * repeats) % len(others)])
     rng.shuffle(listed)
     numbered = " ".join(f"{index}. {word}" for index, word in enumerate(listed, 1))
     outputs = tuple(sorted(common, key=listed.index))
@@ -77,7 +78,7 @@ def frequent_words(rng: random.Random, max_tokens: int) -> Frame:
         word = "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(2))
         if word not in words:
             words.append(word)
-    size = max(30, min(160, max_tokens // 6))
+    size = max(24, max_tokens // 4)
     counts = (size * 9 // 30, size * 6 // 30, size * 4 // 30)
     coded = [word for word, count in zip(words, counts, strict=False) for _ in range(count)]
     while len(coded) < size:
@@ -99,7 +100,7 @@ def frequent_words(rng: random.Random, max_tokens: int) -> Frame:
 
 def questions(rng: random.Random, max_tokens: int) -> Frame:
     """Short documents about people of our own; the question asks one thing about one of them."""
-    count = max(3, min(24, max_tokens // 70))
+    count = max(2, min(24, max_tokens // 70))
     names = rng.sample(_english.NAMES, count)
     people = [(name, rng.choice(TOWNS), rng.choice(_english.JOBS), rng.choice(_english.THINGS)) for name in names]
     documents = [

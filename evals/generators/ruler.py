@@ -56,10 +56,22 @@ def make(kind: str, rng: random.Random, max_tokens: int, count_tokens: Callable[
         raise ValueError(f"no RULER kind is called {kind!r}; there are {', '.join(KINDS)}")
     if max_tokens < MIN_TOKENS.get(kind, SHORTEST_TOKENS):
         raise ValueError(f"{kind} needs at least {MIN_TOKENS.get(kind, SHORTEST_TOKENS)} tokens, not {max_tokens}")
-    frame = _LISTS[kind](rng, max_tokens) if kind in _LISTS else _needles(kind, rng, max_tokens)
+    frame = _list_frame(kind, rng, max_tokens, count_tokens) if kind in _LISTS else _needles(kind, rng, max_tokens)
     prompt, answer = fill(frame, max_tokens, count_tokens)
     key = f"ruler|{kind}|{frame.query}|{answer}"
     return TextExample(key, prompt, answer, {"kind": kind, "max_tokens": max_tokens, "outputs": list(frame.outputs)})
+
+
+LIST_SCALES = (1.0, 0.8, 0.65, 0.5, 0.4)
+
+
+def _list_frame(kind: str, rng: random.Random, max_tokens: int, count_tokens: Callable[[str], int]) -> Frame:
+    """A frame of a kind that has no filler to cut: drawn for less and less room until it fits."""
+    for scale in LIST_SCALES:
+        frame = _LISTS[kind](rng, int(max_tokens * scale))
+        if count_tokens(frame.prompt(0) + frame.answer) <= max_tokens:
+            break
+    return frame
 
 
 def ruler(

@@ -1,0 +1,174 @@
+"""From lm-eval's requests to ours and back: token ids exactly as lm-eval's `HFLM` makes them (0.4.13).
+
+A `Reading` remembers how the engine's results become the response that lm-eval's own scoring expects.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
+from q36eval.probes import ItemResults
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """The rows of one score request, and the tokens whose log-probabilities are read from them."""
+
+    request_key: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How one lm-eval request is answered: `pieces` are summed (windows of a rolling request), or a text is read."""
+
+    pieces: tuple[Continuation, ...] = ()
+    generation_key: str | None = None
+    until: tuple[str, ...] = ()
+    rolling: bool = False
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """All requests of one document with the reading of each of its lm-eval instances, in their order."""
+
+    scores: tuple[ScoreRequest, ...]
+    generations: tuple[GenerationRequest, ...]
+    readings: tuple[Reading, ...]
+
+
+class Encoder:
+    """Encodes lm-eval instances with one tokenizer and one greatest length."""
+
+    def __init__(self, tokenizer: Any, max_length: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._eos = tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=False)
+        has_bos = tokenizer.bos_token_id is not None
+        self._prefix = int(tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id)
+        self._prefix_text = tokenizer.decode([self._prefix])
+
+    def encode(self, key: str, instances: Sequence[Any]) -> Encoded:
+        """Encode the instances of one document; request keys begin with `key`."""
+        scores: dict[tuple[tuple[int, ...], int], ScoreRequest] = {}
+        generations: list[GenerationRequest] = []
+        readings: list[Reading] = []
+        for index, instance in enumerate(instances):
+            if instance.request_type == "generate_until":
+                request, until = self._generation(f"{key}/g{index}", *instance.args)
+                generations.append(request)
+                readings.append(Reading(generation_key=request.key, until=until))
+                continue
+            rolling = instance.request_type == "loglikelihood_rolling"
+            pairs = self._windows(*instance.args) if rolling else [self._pair(*instance.args)]
+            pieces = [self._scored(scores, key, context, continuation) for context, continuation in pairs]
+            readings.append(Reading(pieces=tuple(pieces), rolling=rolling))
+        return Encoded(tuple(scores.values()), tuple(generations), tuple(readings))
+
+    def _ids(self, text: str) -> list[int]:
+        """`HFLM.tok_encode`: the tokenizer's own special tokens, unless the text brings its prefix token along."""
+        if text.startswith(self._prefix_text):
+            return list(self._tokenizer.encode(text, add_special_tokens=False))
+        return list(self._tokenizer.encode(text))
+
+    def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """`TemplateLM.loglikelihood` and `_encode_pair`: spaces at the context's end go to the continuation."""
+        if context == "":
+            ids = list(self._tokenizer.encode(continuation, add_special_tokens=False))
+            return ([self._prefix], ids) if self._prefix != ids[0] else (ids[:1], ids[1:])
+        spaces = len(context) - len(context.rstrip())
+        if spaces:
+            context, continuation = context[:-spaces], context[-spaces:] + continuation
+        whole, start = self._ids(context + continuation), self._ids(context)
+        return start, whole[len(start) :]
+
+    def _windows(self, text: str) -> list[tuple[list[int], list[int]]]:
+        from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+        windows = get_rolling_token_windows(
+            token_list=self._ids(text), prefix_token=self._prefix, max_seq_len=self._max_length, context_len=1
+        )
+        return [make_disjoint_window(window) for window in windows]
+
+    def _scored(
+        self,
+        scores: dict[tuple[tuple[int, ...], int], ScoreRequest],
+        key: str,
+        context: list[int],
+        continuation: list[int],
+    ) -> Continuation:
+        """The request that scores `continuation`; one-token continuations of the same context share theirs."""
+        ids = (context + continuation)[-(self._max_length + 1) :]
+        first = len(ids) - len(continuation)
+        # What is computed depends on all but the last token, so that alone tells requests apart.
+        asked = (tuple(ids[:-1]), first)
+        if asked not in scores:
+            scores[asked] = ScoreRequest(key=f"{key}/s{len(scores)}", token_ids=tuple(ids), first=first)
+        return Continuation(scores[asked].key, tuple(continuation))
+
+    def _generation(
+        self, key: str, context: str, settings: Mapping[str, Any]
+    ) -> tuple[GenerationRequest, tuple[str, ...]]:
+        configured = settings.get("until") or []
+        stops = [configured] if isinstance(configured, str) else list(configured)
+        until = tuple(dict.fromkeys([*stops, self._eos]))
+        budget = int(settings.get("max_gen_toks", 256))
+        ids = tuple(self._ids(context)[-(self._max_length - budget) :])
+        return GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, stop=until), until
+
+
+Response = tuple[float, bool] | float | str
+
+
+def responses(encoded: Encoded, engine: Engine, results: ItemResults) -> list[Response]:
+    """What lm-eval's `loglikelihood`, `loglikelihood_rolling` and `generate_until` would have returned.
+
+    Log-likelihoods are in nats, from a float32 log-softmax over the deployment's own logits.
+    """
+    log_probs = _log_probs(encoded, engine, results)
+    answers: list[Response] = []
+    for reading in encoded.readings:
+        if reading.generation_key is not None:
+            answers.append(_text(engine, results.generated[reading.generation_key], reading.until))
+            continue
+        pieces = [_log_likelihood(log_probs[piece.request_key], piece.token_ids) for piece in reading.pieces]
+        total = sum(log_likelihood for log_likelihood, _ in pieces)
+        answers.append(total if reading.rolling else (total, all(greedy for _, greedy in pieces)))
+    return answers
+
+
+def _log_probs(encoded: Encoded, engine: Engine, results: ItemResults) -> "dict[str, torch.Tensor]":
+    """Log-probabilities [T, V] of every score request, each computed once."""
+    import torch
+
+    found = {}
+    for request in encoded.scores:
+        states = results.scored[request.key].hidden_states
+        if states is None:
+            raise ValueError(f"request {request.key} has no hidden states and no error")
+        found[request.key] = torch.log_softmax(engine.logits(states).float(), dim=-1)
+    return found
+
+
+def _log_likelihood(log_probs: "torch.Tensor", token_ids: tuple[int, ...]) -> tuple[float, bool]:
+    """Sum of the tokens' log-probabilities in nats, and whether each is the most probable one."""
+    import torch
+
+    ids = torch.tensor(token_ids, device=log_probs.device)
+    rows = log_probs[-len(token_ids) :]
+    picked = rows.gather(1, ids[:, None]).sum()
+    return float(picked), bool((rows.argmax(dim=-1) == ids).all())
+
+
+def _text(engine: Engine, generated: Generated, until: tuple[str, ...]) -> str:
+    """The text as `HFLM.generate_until` cuts it; a server that returns no token ids is taken at its text."""
+    text = generated.text
+    if generated.token_ids:
+        text = str(engine.tokenizer.decode(generated.token_ids, skip_special_tokens=True))
+    for stop in until:
+        text = text.split(stop)[0] if stop else text
+    return text
