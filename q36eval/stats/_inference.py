@@ -20,12 +20,11 @@ SEED = 20_260_417
 class MeanInference:
     """Tests and bounds on the mean of one contrast.
 
-    `above_weight` is the prior weight of the maximal bet in the tests that the mean lies above something. A margin test
-    lowers it: damage comes with noise, and then the maximal bet loses everything.
+    `above_shape` is the prior over bets in the tests that the mean lies above something (`_betting.bets`).
     """
 
     contrast: Contrast
-    above_weight: float = _betting.MAXIMAL_BET_WEIGHT
+    above_shape: float = _betting.EAGER
     seed: int = SEED
 
     @cached_property
@@ -51,7 +50,7 @@ class MeanInference:
         if margin != margin or not self.contrast.finite:
             return 1.0
         if self.contrast.bounded:
-            return _betting.p_mean_at_most(self.contrast, margin, self.above_weight)
+            return _betting.p_mean_at_most(self.contrast, margin, self.above_shape)
         if self._studentised is None or self._any_errored:
             return 1.0
         return self._studentised.p_at_most(margin)
@@ -62,7 +61,7 @@ class MeanInference:
         if not self.contrast.finite or self.contrast.units.sum() == 0:
             return Interval(lower=float("nan"), upper=float("nan"), level=level, method="none: no finite evidence")
         if self.contrast.bounded:
-            lower = _betting.lower_bound(self.contrast, alpha, self.above_weight)
+            lower = _betting.lower_bound(self.contrast, alpha, self.above_shape)
             upper = _betting.upper_bound(self.contrast, alpha)
             return Interval(lower=lower, upper=upper, level=level, method="betting")
         if self._studentised is None or self._any_errored:

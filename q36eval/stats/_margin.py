@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from q36eval.records import Clusters, Direction, Estimator, Interval
+from q36eval.stats._betting import EVEN
 from q36eval.stats._contrast import linear_contrast
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._summary import DEFAULT_LEVEL
@@ -21,9 +22,6 @@ ESTIMATOR_OF_KIND: dict[MarginKind, Estimator] = {
     "min_retention": "perplexity",
     "max_count": "census",
 }
-
-DAMAGE_BET_WEIGHT = 0.2
-"""Prior weight of the maximal bet in `p_fail`: 92 % power became 95 % for 15 % lost with 2 % gained by chance."""
 
 LARGEST_RECOVERY = 16.0
 RECOVERY_BISECTION_STEPS = 40
@@ -120,7 +118,7 @@ def _inside_bounds(clusters: Clusters) -> bool:
     low, high = clusters.bounds
     columns = [clusters.branch, *([] if clusters.reference is None else [clusters.reference])]
     return all(
-        (low - 1e-9) * units <= total <= (high + 1e-9) * units
+        (low - 1e-9) * units <= total <= (high + 1e-9) * units if units else total == 0.0
         for column in columns
         for units, total in zip(clusters.units, column, strict=True)
     )
@@ -149,7 +147,7 @@ def _census_test(clusters: Clusters, margin: MarginLike, level: float) -> Margin
 def _mean_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:
     weights = {"max_value": (1.0, 0.0), "min_retention": (1.0, -1.0), "max_increase": (1.0, -1.0)}[margin.kind]
     sign = -1.0 if margin.kind == "max_increase" and direction is Direction.HIGHER_IS_BETTER else 1.0
-    inference = MeanInference(linear_contrast(clusters, sign * weights[0], sign * weights[1]), DAMAGE_BET_WEIGHT)
+    inference = MeanInference(linear_contrast(clusters, sign * weights[0], sign * weights[1]), EVEN)
     limit = loss_limit(margin)
     return MarginTest(
         inference.p_at_least(limit),
@@ -169,7 +167,7 @@ def _recovery_test(clusters: Clusters, margin: MarginLike, level: float) -> Marg
     if reference_total <= 0:
         nothing = Interval(lower=math.nan, upper=math.nan, level=level, method="none")
         return MarginTest(1.0, 1.0, math.nan, nothing, limit, "the reference scores zero, so recovery is undefined")
-    shortfall = MeanInference(linear_contrast(clusters, -1.0, margin.value), DAMAGE_BET_WEIGHT)
+    shortfall = MeanInference(linear_contrast(clusters, -1.0, margin.value), EVEN)
     alpha = (1.0 - level) / 2.0
     interval = Interval(
         lower=1.0 - _recovery_bound(clusters, alpha, upper=True),
@@ -186,7 +184,7 @@ def _recovery_bound(clusters: Clusters, alpha: float, *, upper: bool) -> float:
     low, high = 0.0, LARGEST_RECOVERY
     for _ in range(RECOVERY_BISECTION_STEPS):
         rho = 0.5 * (low + high)
-        shortfall = MeanInference(linear_contrast(clusters, -1.0, rho), DAMAGE_BET_WEIGHT)
+        shortfall = MeanInference(linear_contrast(clusters, -1.0, rho), EVEN)
         if upper:
             low, high = (low, rho) if shortfall.p_at_most(0.0) <= alpha else (rho, high)
         else:

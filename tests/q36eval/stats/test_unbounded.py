@@ -25,10 +25,10 @@ def documents(per_token, tokens, reference=None, errored=None) -> Clusters:
 
 
 def test_each_bound_misses_about_what_it_promises_on_lognormal_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_bootstrap, "RESAMPLES", 1_999)
+    monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)
     rng = np.random.default_rng(21)
     above = below = 0
-    for seed in range(500):
+    for seed in range(300):
         tokens = rng.integers(80, 240, 120).astype(float)
         sums = rng.lognormal(-0.5, 1.0, 120) * tokens  # mean exactly 1 per token
         studentised = _bootstrap.studentise(sorted_contrast(sums, tokens, np.zeros(120), -np.inf, np.inf), seed)
@@ -37,8 +37,8 @@ def test_each_bound_misses_about_what_it_promises_on_lognormal_documents(monkeyp
         above += upper < 1.0
         below += lower > 1.0
     # 2.5 % promised; 3.2-4.3 % was seen for the upper bound in longer runs (percentile bootstrap: 6.7 %)
-    assert above / 500 <= 0.06
-    assert below / 500 <= 0.04
+    assert above / 300 <= 0.065
+    assert below / 300 <= 0.045
 
 
 def test_the_ratio_mean_agrees_with_a_naive_bootstrap() -> None:
@@ -108,3 +108,14 @@ def test_holm_matches_a_worked_example() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([math.nan, 0.01]) == pytest.approx([1.0, 0.02])
     assert holm([]) == []
+
+
+def test_a_value_known_to_be_at_least_zero_has_no_lower_bound_below_it() -> None:
+    few = documents([0.1, 0.2, 0.3], [100] * 3)
+    half_bounded = few.model_copy(update={"bounds": (0.0, math.inf)})
+    bounds = [
+        (summary[3].lower, summary[3].upper) for summary in (summarize(few, "mean"), summarize(half_bounded, "mean"))
+    ]
+    assert bounds == [(-math.inf, math.inf), (0.0, math.inf)]
+    assert margin_test(half_bounded, "mean", Limit("max_value", 0.05)).not_measured is None
+    assert Clusters.model_validate_json(half_bounded.model_dump_json()) == half_bounded
