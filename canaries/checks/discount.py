@@ -19,7 +19,11 @@ _TIE = "tie"
 
 
 class ExpectedDiscount(Expected):
-    """`amounts`: per shop every amount on the way, the final price last. `decision`: the cheapest shop, or `tie`."""
+    """`amounts`: per shop every amount on the way, the final price last. `decision`: the cheapest shop, or `tie`.
+
+    Only the final prices must be stated; which steps lead there is the answer's choice, and those written as equations
+    must hold.
+    """
 
     amounts: dict[Shop, Annotated[list[int], Field(min_length=1)]]
     decision: Literal["A", "B", "C", "tie"]

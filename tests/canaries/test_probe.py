@@ -151,6 +151,8 @@ def test_errors_are_never_wrong_answers(probe: CanaryProbe, tokenizer: Any) -> N
     rate = _by_key(list(probe.summarize(outcomes)))["failure_rate[structured]"]
     assert rate.counts.errored == 8
     assert rate.counts.scored == 32
+    assert rate.clusters is not None
+    assert (sum(rate.clusters.units), sum(rate.clusters.errored)) == (32, 8)
 
 
 def test_an_answer_that_never_ends_is_wrong(probe: CanaryProbe, tokenizer: Any) -> None:

@@ -1,6 +1,7 @@
 """Specifications: the shipped ones, and one clear sentence for each way to write one wrong."""
 
 import json
+import random
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from canaries.cases import cases_of, draws
 from canaries.generators import GENERATORS
 from canaries.specification import SPECS_FOLDER, CanarySpec, Family, FixedPrompt, load_specs, read_spec
 from q36eval.errors import UsageError
-from q36eval.examples import split_of
+from q36eval.examples import ChatExample, split_of
 
 SPECS = load_specs()
 FIXED = [(spec, prompt) for spec in SPECS for prompt in spec.must_pass or ()]
@@ -54,6 +55,20 @@ def test_families_draw_distinct_problems_that_training_never_saw() -> None:
             keys = [example.key for example in draws(spec.family, spec.id)]
             assert len(set(keys)) == spec.family.n
             assert {split_of(key) for key in keys} == {"test"}
+
+
+def test_draws_that_repeat_are_drawn_again() -> None:
+    family = Family(generator="discount_threshold", seed=1, n=3000)
+    assert len({example.key for example in draws(family, "x")}) == 3000
+
+
+def test_a_family_larger_than_its_generator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(rng: random.Random) -> ChatExample:
+        return ChatExample(key=f"few:{rng.randrange(50)}", messages=(), answer="")
+
+    monkeypatch.setitem(GENERATORS, "few", few)
+    with pytest.raises(UsageError, match=r"x: few has only \d+ distinct draws, not n = 40"):
+        draws(Family(generator="few", seed=1, n=40), "x")
 
 
 def test_a_longer_family_starts_with_the_shorter_one() -> None:
