@@ -20,9 +20,10 @@ SMALLEST_LOCAL_SCALE = 0.125
 
 
 def round_to_fp4(values: Tensor) -> Tensor:
-    """Nearest E2M1 value (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives), ties to even; `values` within ±6."""
-    magnitude = values.abs()
-    step = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0))
+    """Nearest E2M1 value (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives), ties to even; float32 `values` within ±6."""
+    # The spacing is half the power of two below |value|, and 0.5 under 1: exponent bits give it without branches.
+    exponent = values.abs().clamp(min=1.0).view(torch.int32) & 0x7F800000
+    step = exponent.view(torch.float32) / 2
     return torch.round(values / step) * step
 
 

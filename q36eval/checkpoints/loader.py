@@ -174,7 +174,7 @@ def _fill(
         shape = model.get_parameter(name).shape
         target = torch.empty(shape, dtype=dtype, device=device)
         for slot, weight in weights:
-            decoded, scheme = weight.read()
+            decoded, scheme = weight.read(device)
             place = target if slot.expert is None else target[slot.expert, slot.rows]
             if decoded.shape != place.shape:
                 raise CorruptCheckpointError(

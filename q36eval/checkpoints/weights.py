@@ -37,14 +37,14 @@ class LogicalWeight:
         """What the weight takes in the checkpoint, scales included."""
         return sum(self.checkpoint.tensors[stored].n_bytes for _, stored in self.parts)
 
-    def read(self) -> "tuple[torch.Tensor, ActivationScheme | None]":
-        """The decoded weight, in its decoder's precision, and the quantization of its module's input.
+    def read(self, device: "torch.device | str" = "cpu") -> "tuple[torch.Tensor, ActivationScheme | None]":
+        """The weight, decoded on `device` in its decoder's precision, and the quantization of its module's input.
 
         Raises:
             CorruptCheckpointError: the stored parts do not fit together.
             UsageError: the activation quantization is of a kind that is not emulated.
         """
-        tensors = {part: self.checkpoint.read(stored) for part, stored in self.parts}
+        tensors = {part: self.checkpoint.read(stored).to(device) for part, stored in self.parts}
         layout = FORMATS[self.scheme.format]
         try:
             return layout.decode(tensors, self.scheme), layout.activations(tensors, self.scheme)

@@ -46,7 +46,8 @@ def decode_packed(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     q: torch.Tensor = unpack_from_int32(parts["weight_packed"], weights.num_bits, shape)
     scale, zero = parts["weight_scale"], parts.get("weight_zero_point")
     group_size = weights.group_size or shape[1]
-    groups = parts.get("weight_g_idx", torch.arange(shape[1]) // group_size).long()
+    in_order = torch.arange(shape[1], device=scale.device) // group_size
+    groups = parts.get("weight_g_idx", in_order).long()
     if groups.shape != (shape[1],) or int(groups.min()) < 0 or int(groups.max()) >= scale.shape[1]:
         raise CorruptCheckpointError(f"weight_g_idx does not name one of {scale.shape[1]} groups for each column")
     values = q.to(scale.dtype)

@@ -17,7 +17,7 @@ def unpack_rows(packed: "torch.Tensor", bits: int) -> "torch.Tensor":
     """Unsigned integers [n · 32 / bits, m] from int32 words [n, m], lowest bits first."""
     import torch
 
-    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=packed.device)
     values = (packed.unsqueeze(1) >> shifts[None, :, None]) & (2**bits - 1)
     unsigned: torch.Tensor = values.flatten(0, 1)
     return unsigned
@@ -36,7 +36,8 @@ def decode(parts: Mapping[str, "torch.Tensor"], scheme: Scheme) -> "torch.Tensor
         raise CorruptCheckpointError(
             f"qweight, qzeros and scales do not fit: {tuple(q.shape)}, {tuple(zeros.shape)}, {tuple(scales.shape)}"
         )
-    group = parts["g_idx"].long() if "g_idx" in parts else torch.arange(columns) // (columns // groups)
+    in_order = torch.arange(columns, device=q.device) // (columns // groups)
+    group = parts.get("g_idx", in_order).long()
     if group.shape != (columns,) or int(group.min()) < 0 or int(group.max()) >= groups:
         raise CorruptCheckpointError(f"g_idx does not name one of {groups} groups for each of {columns} columns")
     decoded: torch.Tensor = ((q - zeros[group]).float() * scales[group]).T
