@@ -9,7 +9,7 @@ from app.sandbox.branches_raw import RawTensor, read_raw, write_raw
 if TYPE_CHECKING:
     import torch
 
-GROUP_SIZE = 128
+GROUP_SIZE = 32
 BITS = 2
 TARGET = r"re:.*mlp\.experts\.\d+\.(gate|up|down)_proj$"
 
@@ -17,8 +17,8 @@ TARGET = r"re:.*mlp\.experts\.\d+\.(gate|up|down)_proj$"
 def write_int2_experts(bf16: Path, target: Path) -> None:
     """Write `config.json` and `model.safetensors` of the branch into `target`.
 
-    Symmetric round-to-nearest in groups of 128: values in {-2, -1, 0, 1} times a BF16 scale of max |w| / 1.5, packed
-    as compressed-tensors packs them.
+    Symmetric round-to-nearest in groups of 32 columns, as the damage ladder's INT2: values in {-2, -1, 0, 1} times a
+    BF16 scale of max |w| / 1.5, packed as compressed-tensors packs them.
     """
     tensors = read_raw(bf16)
     branch: dict[str, RawTensor] = {}
