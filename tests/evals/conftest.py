@@ -1,0 +1,67 @@
+"""A random model of the sandbox's architecture with the sandbox's tokenizer, in float32."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.records import DeploymentIdentity
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKENIZER = ROOT / "data/sandbox/bf16"
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(TOKENIZER, local_files_only=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tokenizer: Any) -> Any:
+    """Large enough weights that answers differ from prompt to prompt and no two choices tie."""
+    import torch
+    from transformers import GenerationConfig, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
+
+    torch.manual_seed(3)
+    config = Qwen3_5MoeTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=3,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        linear_num_key_heads=1,
+        linear_num_value_heads=2,
+        linear_key_head_dim=32,
+        linear_value_head_dim=32,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+        max_position_embeddings=4096,
+    )
+    model = Qwen3_5MoeForCausalLM(config).float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim >= 2:
+                parameter.mul_(3)
+    model.generation_config = GenerationConfig(
+        eos_token_id=[tokenizer.eos_token_id, tokenizer.pad_token_id], pad_token_id=tokenizer.pad_token_id
+    )
+    return model
+
+
+@pytest.fixture(scope="session")
+def engine(tiny_model: Any, tokenizer: Any) -> InProcessEngine:
+    identity = DeploymentIdentity(
+        checkpoint_sha256="0" * 64,
+        tokenizer_sha256="0" * 64,
+        chat_template_sha256="0" * 64,
+        engine="in-process",
+        engine_version="test",
+    )
+    return InProcessEngine(tiny_model, tokenizer, identity)

@@ -1,0 +1,81 @@
+"""Frozen data: what is shipped verifies, is held out, fits its lengths; damage is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.freeze import RULER_ITEMS, TOOL_DIALOGUE, freeze_tasks, is_held_out
+from evals.frozen import verify, write_frozen
+from evals.generators.prose import SLICES
+from q36eval.errors import UsageError
+from q36eval.examples import split_of
+
+ROOT = Path(__file__).resolve().parents[2]
+TASKS, CORPUS = ROOT / "data/tasks/sandbox", ROOT / "data/corpus/sandbox"
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_shipped_data_is_what_its_manifest_says_and_was_made_for_the_shipped_tokenizer() -> None:
+    from q36eval.checkpoints import tokenizer_sha256
+
+    manifest = verify(TASKS)
+    assert manifest.made_from["tokenizer_sha256"] == tokenizer_sha256(ROOT / "data/sandbox/bf16")
+    verify(CORPUS)
+
+
+def test_every_frozen_question_and_document_is_held_out() -> None:
+    questions = [record for path in (TASKS / "mmlu").glob("*.jsonl") for record in _records(path)]
+    assert len(questions) >= 400
+    assert all(is_held_out(record) for record in questions)
+    solved = [record for path in (TASKS / "mmlu_dev").glob("*.jsonl") for record in _records(path)]
+    assert not any(is_held_out(record) for record in solved), "a solved example must come from the training side"
+    assert not {record["cluster"] for record in solved} & {record["cluster"] for record in questions}
+    prose = [record for path in (TASKS / "perplexity").glob("*.jsonl") for record in _records(path)]
+    prose += [record for name in SLICES for record in _records(CORPUS / f"{name}.jsonl")]
+    assert all(split_of(f"prose|{record['text']}") == "test" for record in prose)
+    assert len({record["text"] for record in prose}) == len(prose)
+
+
+def test_the_corpus_has_enough_documents_of_every_slice() -> None:
+    counts = {name: len(_records(CORPUS / f"{name}.jsonl")) for name in (*SLICES, TOOL_DIALOGUE)}
+    assert min(counts.values()) >= 15
+    assert sum(counts.values()) >= 120
+
+
+def test_ruler_prompts_fit_their_length_with_the_shipped_tokenizer(tokenizer: Any) -> None:
+    for path in sorted((TASKS / "ruler").glob("*.jsonl")):
+        records = _records(path)
+        assert {record["length"] for record in records} >= set(RULER_ITEMS) - {256}
+        for record in records[::4]:
+            assert len(tokenizer.encode(record["input"])) <= record["length"]
+
+
+def test_freezing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    from evals.generators.ruler import estimate_tokens
+
+    first, second = (freeze_tasks(tmp_path / name, estimate_tokens, "0" * 64, seed=7) for name in "ab")
+    assert first == second
+    assert freeze_tasks(tmp_path / "a", estimate_tokens, "0" * 64, seed=8) != first
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    write_frozen(tmp_path, "two", 1, {"a.jsonl": [{"x": 1}], "b/c.jsonl": [{"x": 2}]}, {})
+    verify(tmp_path)
+    (tmp_path / "b/c.jsonl").write_text('{"x": 3}\n')
+    with pytest.raises(UsageError, match=r"c\.jsonl is not what"):
+        verify(tmp_path)
+    (tmp_path / "b/c.jsonl").unlink()
+    with pytest.raises(UsageError, match=r"c\.jsonl is missing"):
+        verify(tmp_path)
+    write_frozen(tmp_path, "one", 1, {"a.jsonl": [{"x": 1}]}, {})
+    (tmp_path / "z.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match=r"z\.jsonl is not listed"):
+        verify(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(UsageError, match="not a manifest"):
+        verify(tmp_path)
