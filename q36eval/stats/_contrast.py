@@ -9,6 +9,8 @@ from q36eval.records import Clusters
 
 Array = NDArray[np.float64]
 
+SIZE_CAP_QUANTILE = 0.9
+
 
 @dataclass(frozen=True)
 class Contrast:
@@ -43,6 +45,20 @@ class Contrast:
     def negated(self) -> "Contrast":
         """The contrast of -z."""
         return sorted_contrast(-self.sums, self.units, self.errored, -self.high, -self.low)
+
+    def with_capped_sizes(self) -> "Contrast":
+        """Clusters larger than nine in ten others weigh as much as those, no more.
+
+        A bet is limited by the largest loss that one cluster could bring, so a single oversized cluster (one fact asked
+        nine times among facts asked once) would leave no test any power. Sizes are known before any answer is, so
+        weights made from sizes alone are fair; what is then tested is the mean under these weights.
+        """
+        totals = self.units + self.errored
+        if totals.size == 0:
+            return self
+        cap = np.quantile(totals, SIZE_CAP_QUANTILE, method="higher")
+        weights = np.minimum(1.0, cap / totals)
+        return Contrast(self.sums * weights, self.units * weights, self.errored * weights, self.low, self.high)
 
 
 def sorted_contrast(sums: Array, units: Array, errored: Array, low: float, high: float) -> Contrast:

@@ -31,6 +31,24 @@ class MeanInference:
     def _studentised(self) -> Studentised | None:
         return studentise(self.contrast, self.seed)
 
+    @cached_property
+    def _capped(self) -> Contrast:
+        return self.contrast.with_capped_sizes()
+
+    @property
+    def _worst_mean(self) -> float:
+        """The plain mean with errored units at their worst: whatever the weights, a test never contradicts it."""
+        return self._imputed_mean(self.contrast.high)
+
+    @property
+    def _best_mean(self) -> float:
+        return self._imputed_mean(self.contrast.low)
+
+    def _imputed_mean(self, value: float) -> float:
+        errored = float(self.contrast.errored.sum())
+        total = float(self.contrast.units.sum()) + errored
+        return (float(self.contrast.sums.sum()) + errored * value) / total if total else float("nan")
+
     @property
     def _any_errored(self) -> bool:
         return bool(self.contrast.errored.sum() > 0)
@@ -40,7 +58,9 @@ class MeanInference:
         if margin != margin or not self.contrast.finite:
             return 1.0
         if self.contrast.bounded:
-            return _betting.p_mean_at_least(self.contrast, margin)
+            if self._worst_mean >= margin:
+                return 1.0
+            return _betting.p_mean_at_least(self._capped, margin)
         if self._studentised is None or self._any_errored:
             return 1.0
         return self._studentised.p_at_least(margin)
@@ -50,7 +70,9 @@ class MeanInference:
         if margin != margin or not self.contrast.finite:
             return 1.0
         if self.contrast.bounded:
-            return _betting.p_mean_at_most(self.contrast, margin, self.above_shape)
+            if self._best_mean <= margin:
+                return 1.0
+            return _betting.p_mean_at_most(self._capped, margin, self.above_shape)
         if self._studentised is None or self._any_errored:
             return 1.0
         return self._studentised.p_at_most(margin)
@@ -61,8 +83,8 @@ class MeanInference:
         if not self.contrast.finite or self.contrast.units.sum() == 0:
             return Interval(lower=float("nan"), upper=float("nan"), level=level, method="none: no finite evidence")
         if self.contrast.bounded:
-            lower = _betting.lower_bound(self.contrast, alpha, self.above_shape)
-            upper = _betting.upper_bound(self.contrast, alpha)
+            lower = min(self._best_mean, _betting.lower_bound(self._capped, alpha, self.above_shape))
+            upper = max(self._worst_mean, _betting.upper_bound(self._capped, alpha))
             return Interval(lower=lower, upper=upper, level=level, method="betting")
         if self._studentised is None or self._any_errored:
             why = "errored units of unbounded value" if self._any_errored else "too few clusters"

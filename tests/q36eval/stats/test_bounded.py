@@ -81,6 +81,43 @@ def test_clusters_of_several_items_keep_coverage() -> None:
     assert misses / 400 <= 0.13  # 10 % promised, plus two standard errors
 
 
+def test_one_fact_asked_nine_times_does_not_disarm_the_test() -> None:
+    sizes = [1] * 172 + [2] * 61 + [3] * 36 + [4] * 4 + [5] * 4 + [6] * 3 + [9]
+    right = [round(0.8 * size) for size in sizes]
+    limit, higher = Limit("min_recovery", 0.95), Direction.HIGHER_IS_BETTER
+
+    def judged(branch: list[int]):
+        clusters = Clusters(
+            units=tuple(sizes),
+            branch=tuple(map(float, branch)),
+            reference=tuple(map(float, right)),
+            errored=(0,) * len(sizes),
+            bounds=(0.0, 1.0),
+        )
+        return margin_test(clusters, "paired_mean", limit, direction=higher)
+
+    assert judged(right).p_pass <= 0.025
+    # all that was lost lies in the clusters that weigh less: the plain mean still forbids a PASS
+    hollow = judged([r if size <= 3 else 0 for r, size in zip(right, sizes, strict=True)])
+    assert hollow.loss > hollow.limit
+    assert hollow.p_pass == 1.0
+    assert hollow.loss_interval.lower <= hollow.loss <= hollow.loss_interval.upper
+
+
+def test_skewed_cluster_sizes_keep_coverage() -> None:
+    rng = np.random.default_rng(15)
+    misses = 0
+    for _ in range(300):
+        size = np.minimum(rng.zipf(2.2, 120), 12)
+        lost = size * (rng.random(120) < 0.1)  # whole clusters fail together, the worst case
+        clusters = Clusters(
+            units=tuple(size.tolist()), branch=tuple(lost.astype(float)), errored=(0,) * 120, bounds=(0.0, 1.0)
+        )
+        interval = summarize(clusters, "mean", level=0.9)[3]
+        misses += not interval.lower <= 0.1 <= interval.upper
+    assert misses / 300 <= 0.13  # 10 % promised, plus two standard errors
+
+
 def test_recovery_decides_identical_and_three_margins_worse() -> None:
     rng = np.random.default_rng(13)
     limit = Limit("min_recovery", 0.95)
