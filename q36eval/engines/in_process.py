@@ -42,17 +42,26 @@ class InProcessEngine:
             UsageError: no such folder, or it has no tokenizer.
             CorruptCheckpointError: a tensor is missing, unexpected, used twice or of the wrong shape.
         """
-        import transformers
         from transformers import AutoTokenizer
 
-        from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_model, tokenizer_sha256
+        from q36eval.checkpoints import load_model
 
         loaded = load_model(folder, device=device, emulate_activations=emulate_activations)
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError) as error:
             raise UsageError(f"{folder} has no tokenizer that can be read; add tokenizer.json to it.") from error
-        identity = DeploymentIdentity(
+        identity = cls.identity_of(folder, device=device, emulate_activations=emulate_activations)
+        return cls(loaded.model, tokenizer, identity)
+
+    @staticmethod
+    def identity_of(folder: Path, *, device: str = "cpu", emulate_activations: bool = True) -> DeploymentIdentity:
+        """The identity `load` would give, from the files alone."""
+        import transformers
+
+        from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
+
+        return DeploymentIdentity(
             checkpoint_sha256=checkpoint_sha256(folder),
             tokenizer_sha256=tokenizer_sha256(folder),
             chat_template_sha256=chat_template_sha256(folder),
@@ -61,11 +70,10 @@ class InProcessEngine:
             settings={
                 "device": device if device == "cpu" else torch.cuda.get_device_name(device),
                 "machine": platform.machine(),
-                "dtype": str(loaded.model.dtype).removeprefix("torch."),
+                "dtype": "bfloat16",
                 "activation_emulation": "on" if emulate_activations else "off",
             },
         )
-        return cls(loaded.model, tokenizer, identity)
 
     @property
     def identity(self) -> DeploymentIdentity:

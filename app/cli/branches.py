@@ -1,0 +1,51 @@
+"""`q36eval branches`: what a family publishes."""
+
+import typer
+
+from app.cli.options import FamilyOption, JsonOption, print_json
+from q36eval.config.paths import Paths
+
+app = typer.Typer(no_args_is_help=True, help="The branches of a family.")
+
+
+@app.command("list")
+def list_branches(family: FamilyOption = None, as_json: JsonOption = False) -> None:
+    """List the branches, their schemes, lanes and sources."""
+    from app.targets import load_family
+
+    chosen = load_family(family, Paths.default())
+    if as_json:
+        print_json(chosen.model_dump(mode="json"))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("branch", "scheme", "lanes", "source", title=f"{chosen.name} (reference: {chosen.reference})")
+    for name, branch in chosen.branches.items():
+        table.add_row(name, branch.scheme, ", ".join(branch.lanes), str(branch.source))
+    Console().print(table)
+
+
+@app.command("show")
+def show(name: str, family: FamilyOption = None, as_json: JsonOption = False) -> None:
+    """Explain one branch: its recipe, published figures with their sources, and what judging it would need."""
+    from app.targets import load_family
+
+    chosen = load_family(family, Paths.default())
+    branch = chosen.branch(name)
+    if as_json:
+        print_json(branch.model_dump(mode="json"))
+        return
+    lines = [
+        f"{chosen.name}/{name}: {branch.description}",
+        f"  scheme   {branch.scheme}",
+        f"  source   {branch.source}",
+    ]
+    lines.append(f"  lanes    {', '.join(branch.lanes)}")
+    lines.append(f"  KV cache {', '.join(branch.kv_cache_dtypes)}")
+    if branch.source.path is None:
+        size = "its weights" if branch.size_gib is None else f"about {branch.size_gib:g} GiB of weights"
+        lines.append(f"  needs    {size} on this machine; then: q36eval gate --family {chosen.name} --branch FOLDER")
+    lines += [f"  figure   {figure.metric}: {figure.value} ({figure.source})" for figure in branch.figures]
+    lines += [f"  note     {note}" for note in branch.notes]
+    print("\n".join(lines))

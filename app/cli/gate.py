@@ -1,0 +1,157 @@
+"""`q36eval gate`: measure branches and decide."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.options import (
+    BranchOption,
+    DeviceOption,
+    FamilyOption,
+    JsonOption,
+    ReferenceOption,
+    SuiteOption,
+    WeightsOnly,
+    check_device,
+    open_history,
+    print_json,
+    worst,
+)
+from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
+from q36eval.records import ProbeName
+
+if TYPE_CHECKING:
+    from q36eval.config import Family
+    from q36eval.gate import Policy
+    from q36eval.history import RunRecord
+
+FORMATS = {"json": "report.json", "markdown": "report.md", "junit": "junit.xml"}
+
+
+def gate(
+    branch: BranchOption,
+    reference: ReferenceOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    policy: Annotated[str | None, typer.Option(help="Policy name or file.", metavar="NAME|FILE")] = None,
+    skip: Annotated[list[ProbeName] | None, typer.Option(help="Leave a probe out; its criteria cannot pass.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Continue an interrupted run.", metavar="RUN")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the reports into this folder.")] = None,
+    format: Annotated[list[str] | None, typer.Option("--format", help=f"Of {', '.join(FORMATS)}; all.")] = None,
+    device: DeviceOption = "cpu",
+    weights_only: WeightsOnly = False,
+    exhaustive: Annotated[bool, typer.Option(help="Run everything; so far every run does.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Judge branches against the reference: exit 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured."""
+    from app.console import ConsoleProgress
+    from app.measuring import ALL_PROBES, Request, measure
+    from app.targets import load_family, resolve
+
+    del exhaustive
+    formats = _formats(format)
+    if resume is not None and len(branch) != 1:
+        raise UsageError("--resume continues one run; give exactly one --branch with it.")
+    paths = Paths.default()
+    chosen = load_family(family, paths)
+    rules = load_policy(policy, chosen, paths)
+    check_device(device)
+    targets = [resolve(name, chosen, paths) for name in branch]
+    baseline = resolve(reference or chosen.reference, chosen, paths)
+    history = open_history(paths)
+    runs = []
+    for target in targets:
+        request = Request(
+            family=chosen,
+            branch=target,
+            reference=baseline,
+            suite=suite or chosen.suite,
+            policy=rules,
+            probes=tuple(name for name in ALL_PROBES if name not in (skip or [])),
+            device=device,
+            emulate_activations=not weights_only,
+            resume=resume,
+        )
+        with ConsoleProgress() as progress:
+            run = measure(request, paths, history, progress)
+        runs.append(run)
+        if out is not None:
+            write_reports(run, out if len(targets) == 1 else out / target.name, formats)
+        if not as_json:
+            _print_report(run)
+    if as_json:
+        documents = [report_json(run) for run in runs]
+        print_json(documents[0] if len(documents) == 1 else documents)
+    elif len(runs) > 1:
+        _print_lanes(runs)
+    return worst([run.report.exit_code for run in runs if run.report is not None])
+
+
+def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Policy":
+    """The policy of that name or file; the family's own when None.
+
+    Raises:
+        UsageError: an unknown name, or a policy that is malformed.
+    """
+    from q36eval.gate import Policy
+
+    wanted = name_or_path or family.policy
+    if wanted.endswith((".yaml", ".yml")):
+        return Policy.load(Path(wanted))
+    path = paths.policies / f"{wanted}.yaml"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in paths.policies.glob("*.yaml")))
+        raise UsageError(f"There is no policy {wanted!r}; known policies: {known}, or name a .yaml file.")
+    return Policy.load(path)
+
+
+def report_json(run: "RunRecord") -> object:
+    """The run's JSON report as a document."""
+    from q36eval.reports import to_json
+
+    assert run.report is not None, "a gate run has a report"
+    return json.loads(to_json(run.report, run))
+
+
+def write_reports(run: "RunRecord", folder: Path, formats: list[str]) -> None:
+    """Write the report in each format into `folder`."""
+    from q36eval.reports import to_json, to_junit, to_markdown
+
+    if run.report is None:
+        raise UsageError(f"Run {run.id} has no verdict to report; it only measured.")
+    writers = {"json": to_json, "markdown": to_markdown, "junit": to_junit}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in formats:
+        (folder / FORMATS[name]).write_text(writers[name](run.report, run), encoding="utf-8")
+
+
+def _formats(asked: list[str] | None) -> list[str]:
+    unknown = [name for name in asked or [] if name not in FORMATS]
+    if unknown:
+        raise UsageError(f"There is no report format {unknown[0]!r}; formats are: {', '.join(FORMATS)}.")
+    return asked or list(FORMATS)
+
+
+def _print_report(run: "RunRecord") -> None:
+    from rich.console import Console
+
+    from q36eval.reports import to_console
+
+    if run.report is not None:
+        Console().print(to_console(run.report, run))
+
+
+def _print_lanes(runs: list["RunRecord"]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    reports = [(run.branch, run.report) for run in runs if run.report is not None]
+    table = Table("branch", *(lane.lane.value for lane in reports[0][1].lanes), "overall")
+    for branch, report in reports:
+        cells = [lane.verdict.value for lane in report.lanes]
+        table.add_row(Text(branch), *cells, report.verdict.value)
+    Console().print(table)

@@ -1,0 +1,90 @@
+"""`q36eval history`: the runs so far."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.options import JsonOption, open_history, print_json
+
+if TYPE_CHECKING:
+    from q36eval.history import RunRecord
+
+app = typer.Typer(no_args_is_help=True, help="Every run, measurement and verdict so far.")
+
+
+def _row(run: "RunRecord") -> dict[str, str | None]:
+    return {
+        "run": run.id,
+        "family": run.family,
+        "branch": run.branch,
+        "started": run.started.strftime("%Y-%m-%d %H:%M:%S"),
+        "state": run.state.value,
+        "verdict": None if run.verdict is None else run.verdict.value,
+    }
+
+
+@app.command("list")
+def list_runs(
+    branch: Annotated[str | None, typer.Option("--branch", help="Only runs of this branch.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, newest first."""
+    rows = [_row(run) for run in open_history().list_runs(branch=branch, limit=limit)]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        print("No runs yet; q36eval gate --branch fp8-head makes one.")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*(Text(value or "") for value in row.values()))
+    Console().print(table)
+
+
+@app.command("show")
+def show(
+    run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")], as_json: JsonOption = False
+) -> None:
+    """Show one run: its verdict and criteria, or its measurements when it only measured."""
+    history = open_history()
+    record = history.get_run(run)
+    if as_json:
+        import json
+
+        body = json.loads(record.model_dump_json())
+        body["measurements"] = [
+            json.loads(m.model_dump_json(exclude={"clusters"})) for m in history.measurements(record.id)
+        ]
+        body["failures"] = [failure.model_dump(mode="json") for failure in history.failures(record.id)]
+        print_json(body)
+        return
+    from rich.console import Console
+
+    from q36eval.reports import to_console
+
+    console = Console()
+    if record.report is not None:
+        console.print(to_console(record.report, record))
+        return
+    print(f"Run {record.id} of {record.branch}: {record.state}, no verdict.")
+    for m in history.measurements(record.id):
+        interval = f"[{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
+        print(f"  {m.key}: {m.value:.4g} {m.unit}, effect {m.effect:.4g} {interval}, {m.counts.scored} scored")
+
+
+@app.command("bless")
+def bless(
+    run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")],
+    owner: Annotated[str, typer.Option(help="Who accepts it.")],
+    reason: Annotated[str, typer.Option(help="Why.")],
+) -> None:
+    """Accept a branch as this run found it; drift is measured against it from now on."""
+    history = open_history()
+    blessing = history.bless(history.get_run(run).id, owner, reason)
+    print(f"Blessed {blessing.branch} as run {blessing.run_id} found it, by {blessing.owner}.")

@@ -1,0 +1,63 @@
+"""Options and small steps that several commands share."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from q36eval.history import History
+
+BranchOption = Annotated[list[str], typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")]
+OneBranch = Annotated[str, typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")]
+ReferenceOption = Annotated[
+    str | None, typer.Option("--reference", help="Reference alias or path; the family's own by default.")
+]
+FamilyOption = Annotated[
+    str | None, typer.Option("--family", help="Family name or file; the sandbox by default.", metavar="NAME|FILE")
+]
+SuiteOption = Annotated[str | None, typer.Option("--suite", help="Suite; the family's own by default.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or cuda:0 and so on.")]
+WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not emulate activation quantization.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)
+
+
+def worst(codes: list[int]) -> int:
+    """The exit code that stands for several, by DESIGN's precedence."""
+    return int(next(code for code in PRECEDENCE if code in codes))
+
+
+def open_history(paths: Paths | None = None) -> "History":
+    """The history of this working state."""
+    from q36eval.history import History
+
+    chosen = paths or Paths.default()
+    chosen.state.mkdir(parents=True, exist_ok=True)
+    return History.open(chosen.history)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not here.
+
+    Raises:
+        UsageError: no such device.
+    """
+    if device == "cpu":
+        return
+    import torch
+
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        raise UsageError(f"The device {device!r} is not available here; use cpu, or a machine with that device.")
+
+
+def print_json(body: Any) -> None:
+    """One JSON document on stdout; NaN and infinities are strings in what it is given."""
+    import json
+
+    json.dump(body, sys.stdout, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
+    sys.stdout.write("\n")

@@ -1,0 +1,128 @@
+"""`q36eval kl|evals|canaries`: one probe alone. They measure and do not decide."""
+
+from typing import Any
+
+from app.cli.options import (
+    DeviceOption,
+    FamilyOption,
+    JsonOption,
+    OneBranch,
+    ReferenceOption,
+    SuiteOption,
+    WeightsOnly,
+    check_device,
+    open_history,
+    print_json,
+)
+from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode
+from q36eval.records import Measurement, ProbeName
+
+
+def kl(
+    branch: OneBranch,
+    reference: ReferenceOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    device: DeviceOption = "cpu",
+    weights_only: WeightsOnly = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
+    return _measure(ProbeName.KL, branch, reference, family, suite, device, weights_only, as_json)
+
+
+def evals(
+    branch: OneBranch,
+    reference: ReferenceOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    device: DeviceOption = "cpu",
+    weights_only: WeightsOnly = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
+    return _measure(ProbeName.EVALS, branch, reference, family, suite, device, weights_only, as_json)
+
+
+def canaries(
+    branch: OneBranch,
+    reference: ReferenceOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    device: DeviceOption = "cpu",
+    weights_only: WeightsOnly = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure the canaries against the reference; exit 0 when all was measured, 4 when not."""
+    return _measure(ProbeName.CANARIES, branch, reference, family, suite, device, weights_only, as_json)
+
+
+def _measure(
+    probe: ProbeName,
+    branch: str,
+    reference: str | None,
+    family: str | None,
+    suite: str | None,
+    device: str,
+    weights_only: bool,
+    as_json: bool,
+) -> int:
+    from app.console import ConsoleProgress
+    from app.measuring import Request, measure
+    from app.targets import load_family, resolve
+
+    paths = Paths.default()
+    chosen = load_family(family, paths)
+    check_device(device)
+    request = Request(
+        family=chosen,
+        branch=resolve(branch, chosen, paths),
+        reference=resolve(reference or chosen.reference, chosen, paths),
+        suite=suite or chosen.suite,
+        policy=None,
+        probes=(probe,),
+        device=device,
+        emulate_activations=not weights_only,
+    )
+    history = open_history(paths)
+    with ConsoleProgress() as progress:
+        run = measure(request, paths, history, progress)
+    measurements, failures = history.measurements(run.id), history.failures(run.id)
+    if as_json:
+        print_json(
+            {
+                "run": run.id,
+                "branch": run.branch,
+                "measurements": [_plain(measurement) for measurement in measurements],
+                "failures": [failure.model_dump(mode="json") for failure in failures],
+            }
+        )
+    else:
+        _print_table(run.id, measurements, [f"{failure.probe}: {failure.reason}" for failure in failures])
+    whole = bool(measurements) and not failures and not any(m.counts.errored for m in measurements)
+    return int(ExitCode.PASS if whole else ExitCode.NOT_MEASURED)
+
+
+def _plain(measurement: Measurement) -> dict[str, Any]:
+    import json
+
+    body: dict[str, Any] = json.loads(measurement.model_dump_json(exclude={"clusters"}))
+    return body
+
+
+def _print_table(run_id: str, measurements: list[Measurement], failures: list[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("metric", "slice", "value", "reference", "effect [95 % interval]", "scored", "errored", title=run_id)
+    for m in measurements:
+        interval = f"{m.effect:.4g} [{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
+        base = "" if m.reference_value is None else f"{m.reference_value:.4g}"
+        cells = (m.metric, m.slice, f"{m.value:.4g}", base, interval, str(m.counts.scored), str(m.counts.errored))
+        table.add_row(*(Text(cell) for cell in cells))
+    console = Console()
+    console.print(table)
+    for failure in failures:
+        console.print(Text(f"not measured: {failure}"))

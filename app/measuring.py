@@ -1,0 +1,212 @@
+"""One run, put together: targets, engines, probes, history, decision."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.targets import Target
+from q36eval.config import Family, Paths
+from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
+from q36eval.gate import GateReport, Policy, decide
+from q36eval.history import History, RunRecord, RunState
+from q36eval.probes import Probe
+from q36eval.provenance import provenance
+from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.runner import Progress, run_probes
+
+if TYPE_CHECKING:
+    from q36eval.engines.in_process import InProcessEngine
+
+ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for: one branch against one reference."""
+
+    family: Family
+    branch: Target
+    reference: Target
+    suite: str
+    policy: Policy | None
+    probes: tuple[ProbeName, ...] = ALL_PROBES
+    device: str = "cpu"
+    emulate_activations: bool = True
+    resume: str | None = None
+
+
+class RunSink:
+    """Writes a run's outcomes, measurements and failures to history at once."""
+
+    def __init__(self, history: History, run_id: str) -> None:
+        self._history, self._run_id = history, run_id
+
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
+        self._history.add_items(self._run_id, list(outcomes))
+
+    def add_measurement(self, measurement: Measurement) -> None:
+        self._history.add_measurement(self._run_id, measurement)
+
+    def add_failure(self, failure: ProbeFailure) -> None:
+        self._history.add_failure(self._run_id, failure)
+
+    def known_items(self) -> list[ItemOutcome]:
+        return list(self._history.items(self._run_id))
+
+
+def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[Probe]:
+    """The probes that ask something, for that suite.
+
+    Raises:
+        UsageError: an unknown suite, or data that is not what its manifest says.
+    """
+    found: list[Probe] = []
+    if ProbeName.CANARIES in names:
+        from canaries.probe import CanaryProbe
+        from canaries.specification import load_specs
+
+        found.append(CanaryProbe(load_specs()))
+    if ProbeName.KL in names:
+        from kl.corpus import load_corpus
+        from kl.probe import KLProbe
+
+        found.append(KLProbe(load_corpus(paths.data / "corpus" / suite)))
+    if ProbeName.EVALS in names:
+        import evals
+        from evals.probe import EvalsProbe
+
+        suites = Path(evals.__file__).parent / "suites"
+        found.append(EvalsProbe(suites / f"{suite}.yaml", data=paths.data / "tasks" / suite))
+    return found
+
+
+def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
+    """Measure the branch anew (or continue the run to resume) and decide, if a policy was given.
+
+    A checkpoint that cannot be what it says is a proven fault and is judged as one; trouble of the engine becomes a
+    failed probe. The run is closed in every case but an interruption, which leaves it to be resumed.
+    """
+    probes = build_probes(request.probes, request.suite, paths)
+    run = _start(request, probes, paths, history)
+    with _interruptible(history, run):
+        try:
+            _run(request, probes, paths, RunSink(history, run.id), history, run, progress)
+        except EngineError as error:
+            for name in request.probes:
+                history.add_failure(run.id, ProbeFailure(probe=name, reason=str(error), kind="crashed"))
+        report = None if request.policy is None else judge(request.policy, request, history, run)
+        return history.finish_run(run.id, report)
+
+
+def judge(policy: Policy, request: Request, history: History, run: RunRecord) -> GateReport:
+    """The decision over what is in history."""
+    waivers = list(history.waivers(request.family.name, request.branch.name).values())
+    for name in ALL_PROBES:
+        if name not in request.probes:
+            history.add_failure(run.id, ProbeFailure(probe=name, reason="it was not asked for", kind="skipped"))
+    return decide(policy, history.measurements(run.id), waivers, history.failures(run.id), on=datetime.now(UTC).date())
+
+
+def _start(request: Request, probes: Sequence[Probe], paths: Paths, history: History) -> RunRecord:
+    suites = {probe.name.value: probe.suite_sha256 for probe in probes}
+    if request.resume is None:
+        return history.start_run(
+            family=request.family.name,
+            branch=request.branch.name,
+            identity=None,
+            reference_identity=None,
+            policy=request.policy,
+            suites=suites,
+            provenance=provenance(paths.repository),
+        )
+    run = history.get_run(request.resume)
+    if run.state is RunState.FINISHED:
+        raise UsageError(f"Run {run.id} is finished; start a new one without --resume.")
+    if run.branch != request.branch.name or run.suites != suites:
+        raise UsageError(f"Run {run.id} asked other things of {run.branch}; it cannot be resumed for this request.")
+    history.clear_failures(run.id)
+    return history.update_run(run.id, state=RunState.RUNNING)
+
+
+@contextmanager
+def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        history.finish_run(run.id, state=RunState.INTERRUPTED)
+        raise
+
+
+def _run(
+    request: Request,
+    probes: Sequence[Probe],
+    paths: Paths,
+    sink: RunSink,
+    history: History,
+    run: RunRecord,
+    progress: Progress,
+) -> None:
+    from app.weights import integrity
+
+    reference_identity = _identity(request.reference.folder, request)
+    progress.stage("reading the checkpoint", 1)
+    try:
+        branch = _load(request.branch.folder, request)
+    except CorruptCheckpointError as error:
+        sink.add_measurement(integrity([str(error)]))
+        for probe in probes:
+            reason = f"the checkpoint could not be loaded: {error}"
+            sink.add_failure(ProbeFailure(probe=probe.name, reason=reason, kind="skipped"))
+        return
+    progress.advance()
+    if run.identity is not None and run.identity != branch.identity:
+        differing = ", ".join(run.identity.differing_fields(branch.identity))
+        raise UsageError(f"Run {run.id} measured another deployment ({differing} differ); start a new run.")
+    history.update_run(run.id, identity=branch.identity, reference_identity=reference_identity)
+    faults = incomparable(branch.identity, reference_identity)
+    if ProbeName.WEIGHTS in request.probes:
+        sink.add_measurement(integrity(faults))
+    if faults:
+        for probe in probes:
+            sink.add_failure(ProbeFailure(probe=probe.name, reason=faults[0], kind="skipped"))
+        return
+    run_probes(
+        branch,
+        reference_identity,
+        lambda: _load_reference(request),
+        probes,
+        paths.captures,
+        sink,
+        progress,
+    )
+
+
+def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> list[str]:
+    """Why the branch cannot be asked the reference's questions, one sentence each."""
+    return [
+        f"the branch's {what} differs from the reference's, so it is asked other tokens"
+        for what, field in (("tokenizer", "tokenizer_sha256"), ("chat template", "chat_template_sha256"))
+        if getattr(branch, field) != getattr(reference, field)
+    ]
+
+
+def _load(folder: Path, request: Request) -> "InProcessEngine":
+    from q36eval.engines.in_process import InProcessEngine
+
+    return InProcessEngine.load(folder, device=request.device, emulate_activations=request.emulate_activations)
+
+
+def _identity(folder: Path, request: Request) -> DeploymentIdentity:
+    from q36eval.engines.in_process import InProcessEngine
+
+    return InProcessEngine.identity_of(folder, device=request.device, emulate_activations=request.emulate_activations)
+
+
+def _load_reference(request: Request) -> "InProcessEngine":
+    try:
+        return _load(request.reference.folder, request)
+    except CorruptCheckpointError as error:
+        raise UsageError(f"The reference cannot be used: {error}") from error

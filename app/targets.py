@@ -1,0 +1,67 @@
+"""From what a person names (a branch alias or a path) to a checkpoint folder on this machine."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from q36eval.config import Family, Paths
+from q36eval.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A checkpoint to judge: the name it goes by in history, and its folder."""
+
+    name: str
+    folder: Path
+
+
+def load_family(name_or_path: str | None, paths: Paths) -> Family:
+    """The family of that name, or from that file; the sandbox when None.
+
+    Raises:
+        UsageError: neither a known name nor a file; lists the known names.
+    """
+    if name_or_path is None:
+        return Family.load(paths.families / "sandbox.yaml")
+    if name_or_path.endswith((".yaml", ".yml")):
+        return Family.load(Path(name_or_path))
+    path = paths.families / f"{name_or_path}.yaml"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in paths.families.glob("*.yaml")))
+        raise UsageError(f"There is no family {name_or_path!r}; known families: {known}, or name a .yaml file.")
+    return Family.load(path)
+
+
+def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
+    """The checkpoint a person means. A branch alias wins over a folder of the same name.
+
+    Raises:
+        UsageError: neither a branch of the family nor a folder; or its weights are not on this machine.
+    """
+    if name_or_path in family.branches:
+        return Target(name_or_path, _branch_folder(name_or_path, family, paths))
+    folder = Path(name_or_path)
+    if folder.is_dir():
+        return Target(folder.resolve().name, folder.resolve())
+    raise UsageError(
+        f"The family {family.name} has no branch {name_or_path!r}, and there is no such folder; "
+        f"its branches are: {', '.join(family.branches)}."
+    )
+
+
+def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
+    branch = family.branches[name]
+    if branch.source.path is None:
+        size = "" if branch.size_gib is None else f" (about {branch.size_gib:g} GiB)"
+        raise UsageError(
+            f"The weights of {family.name}/{name}, {branch.source}{size}, are not on this machine; "
+            f"download that revision and name its folder instead of {name!r}."
+        )
+    if family.name == "sandbox":
+        from app.sandbox.branches import build
+
+        return build(name, paths.data / "sandbox", paths.built)
+    folder = paths.repository / branch.source.path
+    if not folder.is_dir():
+        raise UsageError(f"The folder {folder} of branch {name!r} is missing; restore it or correct the family file.")
+    return folder
