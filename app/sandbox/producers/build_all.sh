@@ -4,6 +4,8 @@
 # SANDBOX_DIR receives the branches and manifest.json (and a copy of BF16_DIR as bf16/, unless it is that already).
 # The two environments are described in llm_compressor.py and modelopt.py.
 set -eu
+# One thread: sums always run in one order, and threads that wait for a busy second core cost more than they bring.
+export OMP_NUM_THREADS=1
 bf16=$(realpath "$1"); calibration=$(realpath "$2"); sandbox=$(realpath -m "$3")
 producers=$(realpath -s "$4")/bin/python; modelopt=$(realpath -s "$5")/bin/python
 cd "$(dirname "$0")/../../.."
