@@ -1,0 +1,129 @@
+"""Reads history for the pages, through its public interface only, and keeps what cannot change."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import streamlit as st
+
+from q36eval.config.paths import Paths
+from q36eval.gate.report import Waiver
+from q36eval.history import Blessing, History, MetricDrift, RunRecord, RunState, drift
+from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
+
+FRESH_S = 5
+"""What may still change is read again after so many seconds."""
+
+T = TypeVar("T")
+
+
+def history_path() -> Path:
+    """The file named on the command line after `--`, else the working state's own."""
+    arguments = sys.argv[1:]
+    return Path(arguments[0]) if arguments and not arguments[0].startswith("-") else Paths.default().history
+
+
+def file_key(path: Path) -> str | None:
+    """Names one file, so that a replaced history is opened anew; None when there is none yet."""
+    try:
+        return f"{path.resolve()}#{path.stat().st_ino}"
+    except OSError:
+        return None
+
+
+def moment(run: RunRecord) -> str:
+    """Part of a cache key: constant for a finished run, new every few seconds for one that may still grow."""
+    return run.state.value if run.state is RunState.FINISHED else f"{run.state}@{time.time() // FRESH_S:.0f}"
+
+
+class Reader:
+    """Reads of one history file. Opening a file that does not exist would make one, so `exists` comes first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.key = file_key(path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file to read."""
+        return self.key is not None
+
+    def runs(self) -> list[RunRecord]:
+        """All runs, newest first."""
+        return _runs(self.key, str(self.path)) if self.exists else []
+
+    def measurements(self, run: RunRecord) -> list[Measurement]:
+        """Measurements of a run, without the evidence per cluster."""
+        return _measurements(self.key, str(self.path), run.id, moment(run))
+
+    def failures(self, run: RunRecord) -> list[ProbeFailure]:
+        """Probes of a run that gave no figures."""
+        return _failures(self.key, str(self.path), run.id, moment(run))
+
+    def canaries(self, run: RunRecord) -> list[ItemOutcome]:
+        """Canary outcomes of a run."""
+        return _canaries(self.key, str(self.path), run.id, moment(run))
+
+    def blessings(self, family: str, branch: str) -> list[Blessing]:
+        """Blessings of a branch, newest first."""
+        return _blessings(self.key, str(self.path), family, branch)
+
+    def waivers(self, family: str, branch: str) -> dict[int, Waiver]:
+        """Waivers of a branch that were not revoked."""
+        return _waivers(self.key, str(self.path), family, branch)
+
+    def drift(self, family: str, branch: str, blessed_run_id: str | None) -> list[MetricDrift]:
+        """Drift of every metric of a branch."""
+        return _drift(self.key, str(self.path), family, branch, blessed_run_id)
+
+
+def _open(key: str | None, path: str) -> History:
+    """One connection pool per file; `key` changes when the file is replaced."""
+    del key
+    return History.open(path)
+
+
+def _cached(function: Callable[..., T], ttl: int | None, entries: int) -> Callable[..., T]:
+    cached: Callable[..., T] = st.cache_data(function, ttl=ttl, max_entries=entries, show_spinner=False)
+    return cached
+
+
+def _read_runs(key: str | None, path: str) -> list[RunRecord]:
+    return _history(key, path).list_runs()
+
+
+def _read_measurements(key: str | None, path: str, run_id: str, moment: str) -> list[Measurement]:
+    found = _history(key, path).measurements(run_id)
+    return [measurement.model_copy(update={"clusters": None}) for measurement in found]
+
+
+def _read_failures(key: str | None, path: str, run_id: str, moment: str) -> list[ProbeFailure]:
+    return _history(key, path).failures(run_id)
+
+
+def _read_canaries(key: str | None, path: str, run_id: str, moment: str) -> list[ItemOutcome]:
+    return _history(key, path).items(run_id, ProbeName.CANARIES)
+
+
+def _read_blessings(key: str | None, path: str, family: str, branch: str) -> list[Blessing]:
+    return _history(key, path).blessings(branch, family)
+
+
+def _read_waivers(key: str | None, path: str, family: str, branch: str) -> dict[int, Waiver]:
+    return _history(key, path).waivers(family, branch)
+
+
+def _read_drift(key: str | None, path: str, family: str, branch: str, blessed: str | None) -> list[MetricDrift]:
+    return drift(_history(key, path).metric_series(branch, family), blessed)
+
+
+_history: Callable[..., History] = st.cache_resource(_open, max_entries=4, show_spinner=False)
+_runs = _cached(_read_runs, FRESH_S, 4)
+_measurements = _cached(_read_measurements, None, 32)
+_failures = _cached(_read_failures, None, 32)
+_canaries = _cached(_read_canaries, None, 8)
+_blessings = _cached(_read_blessings, FRESH_S, 64)
+_waivers = _cached(_read_waivers, FRESH_S, 64)
+_drift = _cached(_read_drift, FRESH_S, 32)

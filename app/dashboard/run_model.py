@@ -1,0 +1,158 @@
+"""What the run page shows: criteria as table rows and as shares of their margins, identities, provenance. Pure."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.dashboard.look import criterion_label, look_of
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.history import RunRecord
+from q36eval.records import DeploymentIdentity, Measurement
+from q36eval.reports._text import figure_text, interval_text, margin_text, number, why_text
+
+
+@dataclass(frozen=True)
+class MarginBar:
+    """A criterion's loss as a share of the most that its margin allows: at most 1 is inside, below 0 is a gain.
+
+    `lower` and `upper` are None where that bound is not finite.
+    """
+
+    id: str
+    verdict: CriterionVerdict
+    label: str
+    share: float
+    lower: float | None
+    upper: float | None
+    detail: str
+
+
+def margin_bars(criteria: Sequence[CriterionResult]) -> list[MarginBar]:
+    """Criteria that can be drawn: a finite loss against a margin that allows some (a count of none has no scale)."""
+    bars = []
+    for result in criteria:
+        if result.loss is None or result.limit is None or not math.isfinite(result.loss) or not result.limit > 0:
+            continue
+        interval = result.loss_interval
+        bars.append(
+            MarginBar(
+                id=result.id,
+                verdict=result.verdict,
+                label=criterion_label(result),
+                share=result.loss / result.limit,
+                lower=None if interval is None else _share(interval.lower, result.limit),
+                upper=None if interval is None else _share(interval.upper, result.limit),
+                detail=f"{figure_text(result)} {interval_text(result.margin, interval)}, "
+                f"margin {margin_text(result.margin, result.unit)}",
+            )
+        )
+    return bars
+
+
+def not_drawn(criteria: Sequence[CriterionResult]) -> list[str]:
+    """Ids of the criteria that `margin_bars` leaves to the table."""
+    drawn = {bar.id for bar in margin_bars(criteria)}
+    return [result.id for result in criteria if result.id not in drawn]
+
+
+def _share(bound: float, limit: float) -> float | None:
+    return bound / limit if math.isfinite(bound) else None
+
+
+def criteria_rows(criteria: Iterable[CriterionResult]) -> list[dict[str, str]]:
+    """One row of plain text per criterion, what is not PASS first."""
+    order = [CriterionVerdict.FAIL, CriterionVerdict.NOT_MEASURED, CriterionVerdict.INCONCLUSIVE, CriterionVerdict.PASS]
+    return [_criterion_row(result) for result in sorted(criteria, key=lambda r: (order.index(r.verdict), r.id))]
+
+
+def _criterion_row(result: CriterionResult) -> dict[str, str]:
+    counts = result.counts
+    return {
+        "criterion": result.id,
+        "verdict": criterion_label(result),
+        "judged": figure_text(result),
+        "interval": interval_text(result.margin, result.figure_interval),
+        "margin": margin_text(result.margin, result.unit),
+        "branch": number(result.value),
+        "reference": number(result.reference_value),
+        "unit": result.unit or "–",
+        "scored": "–" if counts is None else str(counts.scored),
+        "errored": "–" if counts is None else str(counts.errored),
+        "lanes": ", ".join(result.lanes),
+        "tier": result.tier,
+        "reason": why_text(result),
+        "p pass": number(result.p_pass),
+        "p fail (Holm)": number(result.p_fail_adjusted),
+        "source of the margin": result.margin.source,
+    }
+
+
+def not_measured(report: GateReport) -> list[dict[str, str]]:
+    """Every criterion without a figure that could be judged, and why."""
+    return [
+        {"criterion": result.id, "tier": result.tier, "lanes": ", ".join(result.lanes), "why": result.reason}
+        for result in report.criteria
+        if result.verdict is CriterionVerdict.NOT_MEASURED
+    ]
+
+
+def measurement_rows(measurements: Iterable[Measurement]) -> list[dict[str, str]]:
+    """Everything that was measured, judged or not, in plain text."""
+    return [
+        {
+            "measurement": found.key,
+            "branch": number(found.value),
+            "reference": number(found.reference_value),
+            "effect": number(found.effect),
+            "interval": f"[{number(found.effect_interval.lower)}, {number(found.effect_interval.upper)}]",
+            "level": f"{found.effect_interval.level:.1%}",
+            "unit": found.unit,
+            "better": "lower" if found.direction.value.startswith("lower") else "higher",
+            "scored": str(found.counts.scored),
+            "errored": str(found.counts.errored),
+            "note": found.note,
+        }
+        for found in measurements
+    ]
+
+
+def identity_rows(run: RunRecord) -> list[dict[str, str]]:
+    """Branch and reference field by field, and whether they agree."""
+    rows = []
+    for name in DeploymentIdentity.model_fields:
+        branch, reference = _field(run.identity, name), _field(run.reference_identity, name)
+        agree = "–" if "unknown" in (branch, reference) else ("same" if branch == reference else "differs")
+        rows.append({"field": name.replace("_", " "), "branch": branch, "reference": reference, "agree": agree})
+    return rows
+
+
+def _field(identity: DeploymentIdentity | None, name: str) -> str:
+    if identity is None:
+        return "unknown"
+    value = getattr(identity, name)
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict) else str(value)
+
+
+def provenance_rows(run: RunRecord) -> list[dict[str, str]]:
+    """When, with which code, packages and questions."""
+    rows = [
+        {"what": "started (UTC)", "value": f"{run.started:%Y-%m-%d %H:%M:%S}"},
+        {"what": "finished (UTC)", "value": "–" if run.finished is None else f"{run.finished:%Y-%m-%d %H:%M:%S}"},
+        {"what": "state", "value": str(run.state)},
+    ]
+    for name, value in sorted(run.provenance.items()):
+        pairs = value.items() if isinstance(value, dict) else [("", value)]
+        rows += [{"what": f"{name} {key}".strip(), "value": _unknown(inner)} for key, inner in pairs]
+    return rows + [{"what": f"suite of {name}", "value": digest} for name, digest in sorted(run.suites.items())]
+
+
+def _unknown(value: object) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def summary(run: RunRecord) -> str:
+    """The run in one line of plain text."""
+    exit_code = "" if run.report is None else f", exit code {run.report.exit_code}"
+    policy = "" if run.report is None else f", policy {run.report.policy}"
+    return f"{run.branch} of family {run.family}: {look_of(run.verdict).word}{policy}{exit_code}"

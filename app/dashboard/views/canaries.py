@@ -1,0 +1,91 @@
+"""Canaries: what reference and branch answered, side by side, as raw text."""
+
+import streamlit as st
+
+from app.dashboard.canary_model import (
+    ALL,
+    OUTCOMES,
+    Filter,
+    counts_by_canary,
+    diff_text,
+    failure_lines,
+    outcome_label,
+    select,
+)
+from app.dashboard.inert import block, line
+from app.dashboard.parts import choose_run, page_of, plain_table, reader_or_stop, verdict_badge
+from q36eval.records import Answer, ItemOutcome
+
+ITEMS_PER_PAGE = 10
+
+
+def draw() -> None:
+    """The page."""
+    st.title("Canaries")
+    reader = reader_or_stop()
+    run = choose_run(reader.runs(), "canaries_run")
+    verdict_badge(run.verdict)
+    items = reader.canaries(run)
+    if not items:
+        st.warning("No canary was asked in this run.")
+        for failure in reader.failures(run):
+            st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+        return
+    plain_table(counts_by_canary(items), "Outcomes by canary")
+    found = select(items, _choose_filter(items))
+    st.caption(f"{len(found)} of {len(items)} questions, regressions first.")
+    for item in page_of(found, ITEMS_PER_PAGE, "canaries_page"):
+        _draw_item(item)
+
+
+def _choose_filter(items: list[ItemOutcome]) -> Filter:
+    canary, outcome, flips, must_pass = st.columns((2, 2, 1, 1), vertical_alignment="bottom")
+    groups = [ALL, *sorted({item.group for item in items})]
+    return Filter(
+        canary=canary.selectbox("Canary", groups, key="canary_group", format_func=line),
+        outcome=outcome.selectbox("Outcome", list(OUTCOMES), key="canary_outcome"),
+        flips_only=flips.toggle("Flips only", key="canary_flips"),
+        must_pass_only=must_pass.toggle("Must-pass only", key="canary_must"),
+    )
+
+
+def _draw_item(item: ItemOutcome) -> None:
+    with st.container(border=True):
+        label, colour = outcome_label(item)
+        with st.container(horizontal=True):
+            st.badge(label, color=colour)
+            if item.must_pass:
+                st.badge("! MUST PASS", color="orange")
+            st.text(line(f"{item.group} · {item.cluster} · {item.item_key[:12]}"))
+        left, right = st.columns(2)
+        with left:
+            _draw_answer("Reference", item.reference)
+        with right:
+            _draw_answer("Branch", item.branch)
+        if item.expected is not None:
+            st.caption("Expected")
+            st.code(block(item.expected), language=None, wrap_lines=True)
+        if item.prompt is not None:
+            with st.expander("Prompt"):
+                st.code(block(item.prompt), language=None, wrap_lines=True)
+        if item.reference.text is not None and item.branch.text is not None and item.reference.text != item.branch.text:
+            with st.expander("Difference: [-only the reference-] {+only the branch+}"):
+                st.code(diff_text(block(item.reference.text), block(item.branch.text)), language=None, wrap_lines=True)
+
+
+def _draw_answer(side: str, answer: Answer) -> None:
+    st.caption(f"{side}: {_score_words(answer)}")
+    if answer.text is not None:
+        st.code(block(answer.text), language=None, wrap_lines=True)
+    for failure in failure_lines(answer):
+        st.text(f"✗ {line(failure)}")
+
+
+def _score_words(answer: Answer) -> str:
+    if answer.score is None:
+        return "not scored"
+    return {1.0: "right", 0.0: "wrong"}.get(answer.score, f"score {answer.score:.3g}")
+
+
+if __name__ == "__main__":
+    draw()

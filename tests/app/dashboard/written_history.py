@@ -1,0 +1,180 @@
+"""A small history, written through its public interface and judged by the shipped policy's own rules."""
+
+from pathlib import Path
+
+import numpy as np
+
+from q36eval.gate import Policy, Waiver, decide
+from q36eval.history import History, RunRecord
+from q36eval.records import (
+    Answer,
+    Clusters,
+    Counts,
+    DeploymentIdentity,
+    Direction,
+    Estimator,
+    ItemOutcome,
+    Measurement,
+    ProbeFailure,
+    ProbeName,
+)
+from q36eval.stats import summarize
+
+POLICY = Path(__file__).parents[3] / "data" / "policies" / "sandbox.yaml"
+HOSTILE = (
+    "<script>alert('owned')</script> [a link](javascript:alert(1)) \x1b[31mred\x07 \u202egnitrevni ![x](http://x/y)"
+)
+
+
+def identity(weights: str, **changes: str) -> DeploymentIdentity:
+    fields = {"tokenizer_sha256": "b" * 64, "chat_template_sha256": "c" * 64, "engine": "in-process"}
+    return DeploymentIdentity(checkpoint_sha256=weights * 64, **fields | {"engine_version": "5.17.0"} | changes)
+
+
+def measured(
+    probe: ProbeName, metric: str, slice: str, clusters: Clusters, estimator: Estimator, unit: str
+) -> Measurement:
+    value, reference, effect, interval = summarize(clusters, estimator)
+    scored, errored = sum(clusters.units), sum(clusters.errored)
+    return Measurement(
+        probe=probe,
+        metric=metric,
+        slice=slice,
+        unit=unit,
+        direction=Direction.HIGHER_IS_BETTER if metric == "accuracy" else Direction.LOWER_IS_BETTER,
+        estimator=estimator,
+        value=value,
+        reference_value=reference,
+        effect=effect,
+        effect_interval=interval,
+        counts=Counts(total=scored + errored, scored=scored, errored=errored),
+        clusters=clusters,
+    )
+
+
+def _counted(probe: ProbeName, metric: str, slice: str, count: int) -> Measurement:
+    clusters = Clusters(units=(100,), branch=(float(count),), errored=(0,))
+    return measured(probe, metric, slice, clusters, "census", "count")
+
+
+def _paired(
+    probe: ProbeName, metric: str, slice: str, branch: np.ndarray, reference: np.ndarray, unit: str
+) -> Measurement:
+    n, bounded = len(branch), metric != "perplexity"
+    clusters = Clusters(
+        units=(1,) * n if bounded else (200,) * n,
+        branch=tuple(map(float, branch)),
+        reference=tuple(map(float, reference)),
+        errored=(0,) * n,
+        bounds=(0.0, 1.0) if bounded else None,
+    )
+    return measured(probe, metric, slice, clusters, "paired_mean" if bounded else "perplexity", unit)
+
+
+def evidence(policy: Policy, damage: float, seed: int) -> list[Measurement]:
+    """A measurement for every criterion; `damage` is how many margins the branch is worse than its reference."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for criterion in policy.criteria:
+        probe, metric, slice = criterion.probe, criterion.metric, criterion.slice
+        if criterion.margin.kind == "max_count":
+            found.append(_counted(probe, metric, slice, 0 if damage < 2 or probe is not ProbeName.CANARIES else 3))
+        elif criterion.margin.kind == "max_value":
+            n = 120
+            sums = 200 * damage * criterion.margin.value * rng.lognormal(-0.5, 1.0, n)
+            clusters = Clusters(units=(200,) * n, branch=tuple(map(float, sums)), errored=(0,) * n)
+            found.append(measured(probe, metric, slice, clusters, "mean", "nats/token"))
+        elif criterion.margin.kind == "min_retention":
+            nll = 200 * (1.5 + 0.5 * rng.random(120))
+            noise = 200 * (damage * 0.02 + rng.normal(0, 0.01, 120))
+            found.append(_paired(probe, metric, slice, nll + noise, nll, "perplexity per token"))
+        else:
+            better_is_one = metric == "accuracy"
+            right = rng.random(500) < (0.8 if better_is_one else 0.97)
+            keeps = right & (rng.random(500) >= damage * 0.06)
+            values = (keeps, right) if better_is_one else (~keeps, ~right)
+            found.append(_paired(probe, metric, slice, *values, "share of items"))
+    return found
+
+
+def outcome(number: int, group: str, reference: str, branch: str | None, *, scores: tuple[float, float]) -> ItemOutcome:
+    failures = [{"check": "number", "code": "wrong_number", "place": "end", "message": f"expected 90, saw {branch}"}]
+    answer = Answer(score=None, error="the engine gave up")
+    if branch is not None:
+        answer = Answer(score=scores[1], text=branch, detail={"failures": [] if scores[1] else failures})
+    return ItemOutcome(
+        probe=ProbeName.CANARIES,
+        group=group,
+        item_key=f"{number:064x}",
+        cluster=f"{group}-{number}",
+        prompt=f"<|im_start|>user\nJe výhodnější sleva {number} % nebo 90 Kč?<|im_end|>\n",
+        expected="Výhodnější je sleva v procentech.",
+        must_pass=number % 5 == 0,
+        branch=answer,
+        reference=Answer(score=scores[0], text=reference, detail={"failures": [] if scores[0] else failures}),
+    )
+
+
+def canary_items(n: int, damage: float) -> list[ItemOutcome]:
+    """Czech and JSON answers; the first regression of a damaged branch carries hostile text."""
+    items = []
+    for i in range(n):
+        group = ("czech-discount", "json-nested", "tool-calls")[i % 3]
+        right = f"Po slevě {i} % zaplatíme 90 Kč.\nVýhodnější je sleva v procentech."
+        wrong = f"Po slevě {i} % zaplatíme 80 Kč.\nVýhodnější je pevná sleva."
+        worse = damage > 0 and i % max(2, int(12 / damage)) == 1
+        text = HOSTILE if worse and i == 1 else (wrong if worse else right)
+        items.append(outcome(i, group, right, text, scores=(1.0, 0.0 if worse else 1.0)))
+    items.append(outcome(n, "tool-calls", "<tool_call>{}</tool_call>", None, scores=(1.0, 1.0)))
+    items.append(outcome(n + 1, "json-nested", "{", '{"a": 1}', scores=(0.0, 1.0)))
+    return items
+
+
+def write_run(
+    history: History,
+    branch: str,
+    damage: float,
+    seed: int,
+    *,
+    n_items: int = 30,
+    without: ProbeName | None = None,
+    engine_version: str = "5.17.0",
+    waivers: tuple[Waiver, ...] = (),
+) -> RunRecord:
+    """One gate run, measured, judged and finished; `without` names a probe that crashed."""
+    policy = Policy.load(POLICY)
+    run = history.start_run(
+        family="sandbox",
+        branch=branch,
+        identity=identity("d" if damage else "a", engine_version=engine_version),
+        reference_identity=identity("a"),
+        policy=policy,
+        suites={name.value: f"suite-{name}" for name in ProbeName},
+        provenance={"git_commit": "abc123", "git_dirty": True, "packages": {"torch": "2.13.0"}},
+    )
+    found = [m for m in evidence(policy, damage, seed) if m.probe is not without]
+    for measurement in found:
+        history.add_measurement(run.id, measurement)
+    if without is not ProbeName.CANARIES:
+        history.add_items(run.id, canary_items(n_items, damage))
+    failures = []
+    if without is not None:
+        failures.append(ProbeFailure(probe=without, reason=f"out of memory {HOSTILE}", kind="crashed"))
+        history.add_failure(run.id, failures[0])
+    return history.finish_run(run.id, decide(policy, found, waivers, failures, on=run.started.date()))
+
+
+def write_history(path: Path, n_items: int = 30) -> dict[str, RunRecord]:
+    """Runs by a short name: a blessed PASS, a later PASS, a FAIL, a crashed probe, and an interrupted run."""
+    history = History.open(path)
+    runs = {"first": write_run(history, "fp8-head", 0.05, 1, n_items=n_items, engine_version="5.16.0")}
+    runs["blessed"] = write_run(history, "fp8-head", 0.05, 2, n_items=n_items)
+    history.bless(runs["blessed"].id, "Jana", "release 1.0")
+    runs["pass"] = write_run(history, "fp8-head", 0.1, 3, n_items=n_items)
+    runs["ruined"] = write_run(history, "int2-experts", 4.0, 4, n_items=n_items)
+    runs["crashed"] = write_run(history, "main", 0.05, 5, n_items=n_items, without=ProbeName.EVALS)
+    resumable = history.start_run(family="sandbox", branch="w4a16", identity=None, reference_identity=None)
+    history.finish_run(resumable.id, state=resumable.state.__class__.INTERRUPTED)
+    runs["interrupted"] = history.get_run(resumable.id)
+    history.close()
+    return runs
