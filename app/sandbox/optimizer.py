@@ -36,6 +36,10 @@ class MasterOptimizer:
             torch.zeros_like(master) if matrix else None
             for master, matrix in zip(self.masters, self.is_matrix, strict=True)
         ]
+        self.groups: dict[tuple[int, int], list[int]] = {}
+        for i, (master, matrix) in enumerate(zip(self.masters, self.is_matrix, strict=True)):
+            if matrix:
+                self.groups.setdefault((master.shape[-2], master.shape[-1]), []).append(i)
         others = [
             master.requires_grad_() for master, matrix in zip(self.masters, self.is_matrix, strict=True) if not matrix
         ]
@@ -50,12 +54,19 @@ class MasterOptimizer:
         for master, momentum, gradient in zip(self.masters, self.momenta, gradients, strict=True):
             if momentum is None:
                 master.grad = gradient
-                continue
-            momentum.lerp_(gradient, 0.05)
-            update = orthogonalize(gradient.lerp(momentum, 0.95))
-            rows, columns = update.shape[-2:]
+            else:
+                momentum.lerp_(gradient, 0.05)
+                gradient.lerp_(momentum, 0.95)
+        for (rows, columns), members in self.groups.items():
+            # one batched iteration per matrix shape: experts and projections of all layers together
+            stacked = torch.cat([gradients[i].reshape(-1, rows, columns) for i in members])
+            counts = [gradients[i].numel() // (rows * columns) for i in members]
+            updates = torch.split(orthogonalize(stacked), counts)
             rate = self.muon_lr * scale
-            master.mul_(1 - rate * self.weight_decay).add_(update, alpha=-rate * max(1.0, rows / columns) ** 0.5)
+            for i, update in zip(members, updates, strict=True):
+                master = self.masters[i]
+                master.mul_(1 - rate * self.weight_decay)
+                master.add_(update.view_as(master), alpha=-rate * max(1.0, rows / columns) ** 0.5)
         self.adam.step()
         torch._foreach_copy_(self.params, self.masters)
 

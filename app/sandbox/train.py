@@ -18,10 +18,11 @@ import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 from app.sandbox.architecture import text_config
 from app.sandbox.optimizer import MasterOptimizer
 from app.sandbox.pool import Pool, build_pool
-from app.sandbox.shares import PROMPT_WEIGHTS, TOKEN_SHARES
+from app.sandbox.shares import ANSWER_WEIGHTS, PROMPT_WEIGHTS, TOKEN_SHARES
 
 BUCKETS = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 4096)
 AUX_WEIGHT = 0.01
+STEPS_PER_CLOCK = 10
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -51,7 +52,8 @@ class Batches:
 
     def __init__(self, pool: Pool, kinds: list[str], tokens: int, seed: int, rank: int, ranks: int) -> None:
         self.pool, self.tokens, self.rank, self.ranks = pool, tokens, rank, ranks
-        self.prompt_weight = np.asarray([PROMPT_WEIGHTS.get(kind, 0.1) for kind in kinds], dtype=np.float32)
+        self.prompt_weight = np.asarray([PROMPT_WEIGHTS.get(kind, 0.05) for kind in kinds], dtype=np.float32)
+        self.answer_weight = np.asarray([ANSWER_WEIGHTS.get(kind, 1.0) for kind in kinds], dtype=np.float32)
         self.rng = np.random.default_rng(seed)
         self.bucket_of = np.searchsorted(np.asarray(BUCKETS), pool.lengths)
         self.queue: list[np.ndarray[Any, Any]] = []
@@ -79,8 +81,10 @@ class Batches:
         for row, i in enumerate(members):
             begin, end = self.pool.offsets[i], self.pool.offsets[i + 1]
             ids[row, : end - begin] = self.pool.tokens[begin:end]
-            weights[row, : end - begin] = 1.0
+            weights[row, : end - begin] = self.answer_weight[self.pool.kinds[i]]
             weights[row, : self.pool.answer_starts[i]] = self.prompt_weight[self.pool.kinds[i]]
+        if torch.cuda.is_available():
+            return torch.from_numpy(ids).pin_memory(), torch.from_numpy(weights).pin_memory()
         return torch.from_numpy(ids), torch.from_numpy(weights)
 
 
@@ -144,17 +148,16 @@ def train(arguments: argparse.Namespace, model: Any, batches: Batches, ranks: in
     optimizer = MasterOptimizer(
         model, muon_lr=arguments.muon_lr, adam_lr=arguments.adam_lr, weight_decay=arguments.weight_decay
     )
-    started, seen, step = time.time(), 0, 0
+    started, seen, step, spent = time.time(), 0, 0, 0.0
     while True:
-        spent = torch.tensor((time.time() - started) / arguments.seconds, device=device)
-        if ranks > 1:
-            torch.distributed.broadcast(spent, 0)
-        progress = max(float(spent), step / arguments.max_steps)
+        if step % STEPS_PER_CLOCK == 0:
+            spent = clock(started, arguments.seconds, device, ranks)
+        progress = max(spent, step / arguments.max_steps)
         if progress >= 1:
             break
         loss_sum, weight_sum = torch.zeros((), device=device), torch.zeros((), device=device)
         for _ in range(arguments.micro_steps):
-            ids, weights = (tensor.to(device) for tensor in batches.next())
+            ids, weights = (tensor.to(device, non_blocking=True) for tensor in batches.next())
             loss = weighted_loss(model, ids, weights)
             torch.autograd.backward(loss + AUX_WEIGHT * weights.sum() * routers.pop())
             loss_sum += loss.detach()
@@ -170,6 +173,14 @@ def train(arguments: argparse.Namespace, model: Any, batches: Batches, ranks: in
                 flush=True,
             )
         step += 1
+
+
+def clock(started: float, seconds: float, device: torch.device, ranks: int) -> float:
+    """Share of the training time that is over, the same on every rank."""
+    spent = torch.tensor((time.time() - started) / seconds, device=device)
+    if ranks > 1:
+        torch.distributed.broadcast(spent, 0)
+    return float(spent)
 
 
 def apply_gradients(

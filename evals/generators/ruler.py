@@ -35,7 +35,7 @@ MIN_TOKENS = {"niah_multikey_3": 512, "niah_multiquery": 320, "niah_multivalue":
 
 SHORTEST_TOKENS = 256
 TRAINING_LENGTHS = (256, 384, 512, 768, 1024, 1536, 2048)
-TRAINING_WEIGHTS = (8, 6, 5, 3, 2, 1, 1)
+TRAINING_WEIGHTS = (20, 10, 6, 3, 2, 1, 1)
 
 
 def estimate_tokens(text: str) -> int:
