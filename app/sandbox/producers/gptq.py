@@ -38,7 +38,7 @@ def write_gptq(tensors: Tensors, config: dict[str, Any]) -> tuple[Tensors, dict[
         "lm_head": False,
         "checkpoint_format": "gptq",
         "pack_dtype": "int32",
-        "dynamic": {rf"-:.*\.{kept}\.*": {} for kept in ("self_attn", "linear_attn", "shared_expert", "mlp.gate")},
+        "dynamic": {rf"-:.*\.{kept}.*": {} for kept in ("self_attn", "linear_attn", "shared_expert", r"mlp\.gate")},
         "meta": {"quantizer": ["llmcompressor:0.14.0.1"]},
     }
     return branch, config | {"quantization_config": quantization}
