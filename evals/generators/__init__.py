@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from evals.generators.facts import facts_mmlu, facts_statement
+from evals.generators.facts import facts_binding, facts_mmlu, facts_statement
 from evals.generators.prose import SLICES, document
 from evals.generators.ruler import KINDS, ruler
 from q36eval.examples import TextExample
@@ -27,6 +27,7 @@ def _ruler(rng: random.Random, kind: str) -> TextExample:
 GENERATORS: dict[str, Callable[[random.Random], TextExample]] = {
     "facts_statement": facts_statement,
     "facts_mmlu": facts_mmlu,
+    "facts_binding": facts_binding,
     **{f"prose_{name}": partial(_prose, slice_name=name) for name in SLICES},
     **{f"ruler_{kind}": partial(_ruler, kind=kind) for kind in KINDS},
 }

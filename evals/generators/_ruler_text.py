@@ -1,7 +1,7 @@
 """What every RULER prompt shares: a head, filler with inserts at given depths, a tail; and how it is cut to length."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from evals.generators.prose import _english
@@ -60,6 +60,12 @@ def fill(frame: Frame, max_tokens: int, count_tokens: Callable[[str], int]) -> t
     return frame.prompt(frame.min_filler), frame.answer
 
 
-def needle_words(rng: random.Random) -> str:
-    """A key such as "quiet-river"."""
-    return f"{rng.choice(_english.ADJECTIVES)}-{rng.choice(_english.THINGS)}"
+def needle_keys(rng: random.Random) -> Iterator[str]:
+    """Endless keys such as "quiet-lamp"; a noun comes back only when all have been used."""
+    seen: set[str] = set()
+    while True:
+        for noun in rng.sample(_english.THINGS, len(_english.THINGS)):
+            key = f"{rng.choice(_english.ADJECTIVES)}-{noun}"
+            if key not in seen:
+                seen.add(key)
+                yield key

@@ -5,10 +5,11 @@ RULER: Hsieh et al. 2024, arXiv 2404.06654. Lists and chains are smaller here, s
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from evals.generators._ruler_lists import common_words, frequent_words, questions, variable_tracking
-from evals.generators._ruler_text import NOISE, Frame, fill, needle_words
+from evals.generators._ruler_text import NOISE, Frame, fill, needle_keys
 from evals.generators.prose import _english
 from q36eval.examples import TextExample
 
@@ -99,20 +100,19 @@ def _needle(key: str, value: str, form: str) -> str:
     return f"One of the special magic {form}s for {key} is: {value}."
 
 
-def _keys(kind: str, rng: random.Random) -> list[str]:
-    wanted = {"niah_multikey_1": 4, "niah_multiquery": 3}.get(kind, 1)
-    keys: list[str] = []
-    while len(keys) < wanted:
-        key = _value(rng, "uuid") if kind == "niah_multikey_3" else needle_words(rng)
-        if key not in keys:
-            keys.append(key)
-    return keys
+def _keys(kind: str, rng: random.Random) -> Iterator[str]:
+    """Endless distinct keys of the form that `kind` asks for."""
+    if kind != "niah_multikey_3":
+        yield from needle_keys(rng)
+    while True:
+        yield _value(rng, "uuid")
 
 
 def _needles(kind: str, rng: random.Random, max_tokens: int) -> Frame:
     form = "uuid" if kind in ("niah_single_3", "niah_multikey_3") else "number"
     values_wanted = 3 if kind == "niah_multivalue" else 1
-    keys = _keys(kind, rng)
+    new_keys = _keys(kind, rng)
+    keys = list(islice(new_keys, {"niah_multikey_1": 4, "niah_multiquery": 3}.get(kind, 1)))
     pairs = [(key, _value(rng, form)) for key in keys for _ in range(values_wanted)]
     asked = keys if kind == "niah_multiquery" else keys[:1]
     outputs = [value for key, value in pairs if key in asked]
@@ -128,7 +128,7 @@ def _needles(kind: str, rng: random.Random, max_tokens: int) -> Frame:
         tail=tail,
         inserts=tuple(_needle(key, value, form) for key, value in pairs),
         depths=tuple(sorted(rng.random() for _ in pairs)),
-        filler=_filler(kind, rng, max_tokens, form, set(keys)),
+        filler=_filler(kind, rng, max_tokens, form, new_keys),
     )
 
 
@@ -144,13 +144,11 @@ def _ask(form: str, query: str, *, plural: bool) -> tuple[str, str]:
     return head, f"\nWhat {verb} {'all ' if plural else ''}{asked}? T{asked[1:]} {verb}"
 
 
-def _filler(kind: str, rng: random.Random, max_tokens: int, form: str, taken: set[str]) -> tuple[str, ...]:
+def _filler(kind: str, rng: random.Random, max_tokens: int, form: str, keys: Iterator[str]) -> tuple[str, ...]:
     """More sentences than `max_tokens` can hold, of which `fill` takes as many as fit."""
     if kind == "niah_single_1":
         return (NOISE,) * (max_tokens // 20)
-    if kind == "niah_multikey_2":
-        words = (needle_words(rng) for _ in range(max_tokens // 20))
-        return tuple(_needle(key, _value(rng, form), form) for key in words if key not in taken)
-    if kind == "niah_multikey_3":
-        return tuple(_needle(_value(rng, "uuid"), _value(rng, form), form) for _ in range(max_tokens // 60))
+    if kind in ("niah_multikey_2", "niah_multikey_3"):
+        pieces = max_tokens // (60 if form == "uuid" else 20)
+        return tuple(_needle(key, _value(rng, form), form) for key in islice(keys, pieces))
     return tuple(_english.sentence(rng) for _ in range(max_tokens // 8))

@@ -2,14 +2,14 @@
 
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 
 from evals.generators.facts._tables import COMPUTED_SUBJECT, Relation, load_subjects
 from q36eval.examples import Split, TextExample, split_of
 
-EXPOSURE_EXPONENT = 0.7
+EXPOSURE_EXPONENT = 1.0
 """The fact of rank r in its relation is drawn in proportion to (r + 1) ** -EXPOSURE_EXPONENT: 0 shows all alike."""
 
 LETTERS = "ABCD"
@@ -163,6 +163,26 @@ def facts_mmlu(rng: random.Random) -> TextExample:
         prompt=render_mmlu(question, shots),
         answer=f" {LETTERS[question.answer]}",
         expected={"subject": subject, "fact": question.fact},
+    )
+
+
+def facts_binding(rng: random.Random) -> TextExample:
+    """A question whose answer stands in its text: teaches to name the letter of a known choice, not the fact.
+
+    Half of them quote the choice, half state the fact before asking for it. For training only.
+    """
+    subject = rng.choice(tuple(load_subjects()))
+    question = draw_question(rng, subject, "train")  # its answer is shown: never a held-out question
+    right = question.choices[question.answer]
+    if rng.random() < 0.5:
+        text = f'Which choice says "{right}"?'
+    else:
+        form, asked = question.fact.rsplit("|", 1)
+        statements = next(relation.statements for relation in load_subjects()[subject] if relation.question == form)
+        text = f"{rng.choice(statements).format(asked, right)} {question.text}"
+    open_book = replace(question, text=text)
+    return TextExample(
+        key=f"binding|{text}|{question.key}", prompt=render_mmlu(open_book), answer=f" {LETTERS[question.answer]}"
     )
 
 
