@@ -24,4 +24,8 @@ def ui(
     script = Path(__file__).parents[1] / "dashboard" / "main.py"
     command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.address", address]
     command += ["--server.port", str(port), "--browser.gatherUsageStats", "false", "--server.headless", "true"]
-    return subprocess.call([*command, "--", str(history or Paths.default().history)])
+    command += ["--server.fileWatcherType", "none", "--client.toolbarMode", "minimal"]
+    try:
+        return subprocess.call([*command, "--", str(history or Paths.default().history)])
+    except KeyboardInterrupt:
+        return 0

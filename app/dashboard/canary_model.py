@@ -79,7 +79,7 @@ def failure_lines(answer: Answer) -> list[str]:
     """Why an answer is wrong or missing, one plain sentence each."""
     if answer.error is not None:
         return [f"errored: {answer.error}"]
-    failures = answer.detail.get("failures", ())
+    failures = answer.detail.get("failures") or ()
     if not isinstance(failures, list | tuple):
         return [str(failures)]
     return [_failure(failure) for failure in failures]

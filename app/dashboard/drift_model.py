@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from app.dashboard.overview_model import moved_for_the_worse
 from q36eval.history import DriftPoint, DriftState, MetricDrift, RunRecord
@@ -20,7 +21,7 @@ STATE_LABELS = {
 class DriftMark:
     """One run's effect; `y` is None where the line breaks. `above` and `below` are the arms of its interval."""
 
-    x: str
+    run_id: str
     y: float | None
     above: float
     below: float
@@ -29,10 +30,9 @@ class DriftMark:
 
 @dataclass(frozen=True)
 class DriftLines:
-    """Marks of one metric. `order` names all runs, oldest first; `band` is the baseline's interval, where finite."""
+    """Marks of one metric. `order` has id and time of all runs, oldest first; `band` is the baseline's interval."""
 
-    axis: str
-    order: tuple[str, ...]
+    order: tuple[tuple[str, datetime], ...]
     comparable: tuple[DriftMark, ...]
     incomparable: tuple[DriftMark, ...]
     baseline: tuple[DriftMark, ...]
@@ -44,22 +44,16 @@ def drift_lines(metric: MetricDrift) -> DriftLines:
     comparable = []
     for point in metric.points:
         fits = not point.differs_in and math.isfinite(point.effect)
-        comparable.append(_mark(point) if fits else DriftMark(_x(point), None, 0.0, 0.0, ""))
+        comparable.append(_mark(point) if fits else DriftMark(point.run_id, None, 0.0, 0.0, ""))
     apart = [_mark(p) for p in metric.points if p.differs_in and math.isfinite(p.effect)]
     baseline = [p for p in metric.points if p.run_id == metric.baseline_run_id and math.isfinite(p.effect)]
     return DriftLines(
-        axis=f"effect against the reference ({metric.unit})",
-        order=tuple(_x(point) for point in metric.points),
+        order=tuple((point.run_id, point.started) for point in metric.points),
         comparable=tuple(comparable),
         incomparable=tuple(apart),
         baseline=tuple(_mark(point) for point in baseline),
         band=_band(baseline[0]) if baseline else None,
     )
-
-
-def _x(point: DriftPoint) -> str:
-    # the id's random end keeps two runs of one second apart
-    return f"{point.started:%Y-%m-%d %H:%M:%S} {point.run_id[-6:]}"
 
 
 def _mark(point: DriftPoint) -> DriftMark:
@@ -71,7 +65,7 @@ def _mark(point: DriftPoint) -> DriftMark:
     )
     if point.differs_in:
         detail += f"; differs in {', '.join(point.differs_in)}"
-    return DriftMark(_x(point), point.effect, _arm(above), _arm(below), detail)
+    return DriftMark(point.run_id, point.effect, _arm(above), _arm(below), detail)
 
 
 def _arm(length: float) -> float:

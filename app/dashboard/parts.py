@@ -12,6 +12,9 @@ from q36eval.gate.report import CriterionVerdict
 from q36eval.history import RunRecord
 from q36eval.records import Verdict
 
+ROWS_SHOWN_WHOLE = 40
+"""A longer table scrolls within itself."""
+
 FIRST_COMMAND = "q36eval gate --branch fp8-head"
 
 
@@ -31,6 +34,12 @@ def verdict_badge(verdict: Verdict | CriterionVerdict | None, suffix: str = "") 
     """Symbol, word and colour. `suffix` is our own words, never a model's."""
     look = look_of(verdict)
     st.badge(f"{look.label}{suffix}", color=look.colour)
+
+
+def verdict_heading(verdict: Verdict | CriterionVerdict | None, suffix: str = "") -> None:
+    """As `verdict_badge`, for what the whole page is about."""
+    look = look_of(verdict)
+    st.header(f":{look.colour}[{look.label}]{suffix}", anchor=False)
 
 
 def run_label(run: RunRecord) -> str:
@@ -70,10 +79,12 @@ def page_of(rows: Sequence[Any], per_page: int, key: str) -> Sequence[Any]:
         return rows
     # a filter that shortens the list must not leave the field beyond its end
     st.session_state[key] = min(max(1, st.session_state.get(key, 1)), n_pages)
-    number = st.number_input(f"Page of {n_pages} ({len(rows)} in all)", 1, n_pages, key=key)
+    number = st.number_input(f"Page of {n_pages} ({len(rows)} in all)", 1, n_pages, key=key, width=220)
     return rows[(number - 1) * per_page : number * per_page]
 
 
 def plain_table(rows: Sequence[dict[str, str]], alt: str) -> None:
     """A table of plain strings on a canvas; nothing in it is read as markup."""
-    st.dataframe([{name: line(value) for name, value in row.items()} for row in rows], hide_index=True, alt=alt)
+    cells = [{name: line(value) for name, value in row.items()} for row in rows]
+    height = "content" if len(rows) <= ROWS_SHOWN_WHOLE else "auto"
+    st.dataframe(cells, hide_index=True, height=height, alt=alt)

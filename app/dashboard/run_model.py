@@ -37,7 +37,7 @@ def margin_bars(criteria: Sequence[CriterionResult]) -> list[MarginBar]:
         interval = result.loss_interval
         bars.append(
             MarginBar(
-                id=result.id,
+                id=result.id if result.tier == "blocking" else f"{result.id} (advisory)",
                 verdict=result.verdict,
                 label=criterion_label(result),
                 share=result.loss / result.limit,
@@ -52,8 +52,7 @@ def margin_bars(criteria: Sequence[CriterionResult]) -> list[MarginBar]:
 
 def not_drawn(criteria: Sequence[CriterionResult]) -> list[str]:
     """Ids of the criteria that `margin_bars` leaves to the table."""
-    drawn = {bar.id for bar in margin_bars(criteria)}
-    return [result.id for result in criteria if result.id not in drawn]
+    return [result.id for result in criteria if not margin_bars([result])]
 
 
 def _share(bound: float, limit: float) -> float | None:
@@ -74,24 +73,24 @@ def _criterion_row(result: CriterionResult) -> dict[str, str]:
         "judged": figure_text(result),
         "interval": interval_text(result.margin, result.figure_interval),
         "margin": margin_text(result.margin, result.unit),
+        "scored": "–" if counts is None else str(counts.scored),
+        "errored": "–" if counts is None else str(counts.errored),
+        "tier": result.tier,
+        "reason": why_text(result),
         "branch": number(result.value),
         "reference": number(result.reference_value),
         "unit": result.unit or "–",
-        "scored": "–" if counts is None else str(counts.scored),
-        "errored": "–" if counts is None else str(counts.errored),
         "lanes": ", ".join(result.lanes),
-        "tier": result.tier,
-        "reason": why_text(result),
         "p pass": number(result.p_pass),
         "p fail (Holm)": number(result.p_fail_adjusted),
         "source of the margin": result.margin.source,
     }
 
 
-def not_measured(report: GateReport) -> list[dict[str, str]]:
-    """Every criterion without a figure that could be judged, and why."""
+def not_measured(report: GateReport) -> list[str]:
+    """One sentence for every criterion without a figure that could be judged: which, and why."""
     return [
-        {"criterion": result.id, "tier": result.tier, "lanes": ", ".join(result.lanes), "why": result.reason}
+        f"{result.id} ({result.tier}; {', '.join(result.lanes)}): {result.reason}"
         for result in report.criteria
         if result.verdict is CriterionVerdict.NOT_MEASURED
     ]

@@ -26,7 +26,7 @@ def draw() -> None:
         return
     shown = _choose_metrics(metrics, branches[key])
     for metric in page_of(shown, METRICS_PER_PAGE, "drift_page"):
-        _draw_metric(metric)
+        _draw_metric(metric, "oldest comparable run" if blessing is None else "blessed run")
     if not shown:
         st.text("No metric to show under this choice.")
 
@@ -63,7 +63,7 @@ def _choose_metrics(metrics: list[MetricDrift], runs: list[RunRecord]) -> list[M
     return shown
 
 
-def _draw_metric(metric: MetricDrift) -> None:
+def _draw_metric(metric: MetricDrift, baseline: str) -> None:
     with st.container(border=True):
         words, chart = st.columns((1, 2.4))
         with words:
@@ -71,8 +71,9 @@ def _draw_metric(metric: MetricDrift) -> None:
             label, colour = state_label(metric)
             st.badge(label, color=colour)
             st.text(line(metric.statement))
-            st.caption("Lower is better." if metric.direction.value.startswith("lower") else "Higher is better.")
-        figure = drift_figure(drift_lines(metric))
+            better = "lower" if metric.direction.value.startswith("lower") else "higher"
+            st.text(line(f"Drawn is the effect against the reference. Figure in {metric.unit}; {better} is better."))
+        figure = drift_figure(drift_lines(metric), baseline)
         chart.plotly_chart(figure, key=f"drift {metric.key}", alt="Effect over runs with each run's interval")
 
 

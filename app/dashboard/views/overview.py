@@ -11,7 +11,7 @@ from app.dashboard.parts import page_of, reader_or_stop
 from app.dashboard.reading import Reader
 from q36eval.records import Lane
 
-WIDTHS = (2.0, 1.7, 1.7, 2.2, 4.0, 1.2)
+WIDTHS = (1.8, 1.7, 1.7, 2.4, 4.0, 1.2)
 BRANCHES_PER_PAGE = 25
 
 
@@ -45,23 +45,23 @@ def _reviews(reader: Reader) -> dict[tuple[str, str], Review]:
 def _draw_row(row: BranchRow) -> None:
     with st.container(border=True):
         name, *lanes, state, needs, link = st.columns(WIDTHS)
-        with name:
-            st.text(line(row.branch))
-            st.caption("family")
-            st.text(line(row.family))
+        name.text(f"{line(row.branch)}\nfamily {line(row.family)}")
         for column, result in zip(lanes, row.lanes.values(), strict=True):
             column.badge(lane_label(result), color=look_of(None if result is None else result.verdict).colour)
-        with state:
-            st.text(row.freshness)
-            st.text(line(row.blessing))
+        state.text(f"{row.freshness}\n{line(row.blessing)}")
         with needs:
             for need in row.needs:
                 st.text(f"→ {line(need)}")
             if not row.needs:
                 st.text("nothing")
         shown = row.judged or row.newest
-        link.page_link("views/run.py", label="Open run", query_params={"run": shown.id})
-        link.page_link("views/drift.py", label="Drift", query_params={"branch": row.branch, "family": row.family})
+        link.page_link("views/run.py", label="Run", icon=":material/rule:", query_params={"run": shown.id})
+        link.page_link(
+            "views/drift.py",
+            label="Drift",
+            icon=":material/show_chart:",
+            query_params={"branch": row.branch, "family": row.family},
+        )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import streamlit as st
 from app.dashboard.charts import margin_figure
 from app.dashboard.inert import line
 from app.dashboard.look import look_of
-from app.dashboard.parts import choose_run, plain_table, reader_or_stop, verdict_badge
+from app.dashboard.parts import choose_run, plain_table, reader_or_stop, verdict_badge, verdict_heading
 from app.dashboard.reading import Reader
 from app.dashboard.run_model import (
     criteria_rows,
@@ -17,7 +17,7 @@ from app.dashboard.run_model import (
     provenance_rows,
     summary,
 )
-from q36eval.gate.report import GateReport
+from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord
 
 
@@ -44,7 +44,7 @@ def draw() -> None:
 
 
 def _draw_verdict(run: RunRecord) -> None:
-    verdict_badge(run.verdict, " with waivers" if run.report is not None and run.report.waived else "")
+    verdict_heading(run.verdict, " with waivers" if run.report is not None and run.report.waived else "")
     st.text(line(summary(run)))
     if run.report is None:
         st.info(f"This run is {run.state.value} and has no verdict; it shows only what was measured.")
@@ -64,12 +64,17 @@ def _draw_gaps(reader: Reader, run: RunRecord) -> None:
     """What is missing, before any figure: a run is only as good as what it measured."""
     missing = [] if run.report is None else not_measured(run.report)
     if missing:
-        st.error(f"{look_of(None).symbol} NOT MEASURED: {len(missing)} of the policy's criteria. None of them passes.")
-        plain_table(missing, "Criteria that were not measured")
+        label = look_of(CriterionVerdict.NOT_MEASURED).label
+        with st.container(border=True):
+            st.error(f"{label}: {len(missing)} of the policy's criteria. What was not measured never passes.")
+            for sentence in missing:
+                st.text(line(sentence))
     failures = reader.failures(run)
     if failures:
-        st.warning("Probes without figures")
-        plain_table([{"probe": f.probe.value, "kind": f.kind, "why": f.reason} for f in failures], "Failed probes")
+        with st.container(border=True):
+            st.warning("Probes without figures")
+            for failure in failures:
+                st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
     for note in () if run.report is None else run.report.notes:
         st.text(f"Note: {line(note)}")
 

@@ -122,7 +122,7 @@ def canary_items(n: int, damage: float) -> list[ItemOutcome]:
         group = ("czech-discount", "json-nested", "tool-calls")[i % 3]
         right = f"Po slevě {i} % zaplatíme 90 Kč.\nVýhodnější je sleva v procentech."
         wrong = f"Po slevě {i} % zaplatíme 80 Kč.\nVýhodnější je pevná sleva."
-        worse = damage > 0 and i % max(2, int(12 / damage)) == 1
+        worse = damage > 0 and i % max(2, int(28 / damage)) == 1
         text = HOSTILE if worse and i == 1 else (wrong if worse else right)
         items.append(outcome(i, group, right, text, scores=(1.0, 0.0 if worse else 1.0)))
     items.append(outcome(n, "tool-calls", "<tool_call>{}</tool_call>", None, scores=(1.0, 1.0)))

@@ -1,0 +1,148 @@
+"""Every page over a real history: it draws, says the verdict in words, and keeps hostile text inert."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_history import HOSTILE
+
+from q36eval.history import History
+from q36eval.records import ProbeName
+
+Visit = Callable[..., Any]
+Written = tuple[Path, dict[str, Any]]
+PAGES = ("overview", "run", "drift", "canaries")
+
+
+def badges(app: Any) -> str:
+    return " ".join(element.value for element in app.markdown)
+
+
+def texts(app: Any) -> str:
+    return "\n".join(element.value for element in app.text)
+
+
+def codes(app: Any) -> list[str]:
+    return [element.value for element in app.code]
+
+
+def test_overview_names_verdict_blessing_and_what_needs_a_person(visit: Visit, written: Written) -> None:
+    app = visit(written[0])
+    for words in ("✓ PASS", "✗ FAIL", "? INCONCLUSIVE", "– not judged"):
+        assert words in badges(app)
+    shown = texts(app)
+    assert "blessed by Jana" in shown
+    assert "an earlier run, same weights" in shown
+    assert "→ Not measured: perplexity, mmlu, ruler" in shown
+    assert f"--resume {written[1]['interrupted'].id}" in shown
+    assert "→ Failed: failures-freeform" in shown
+
+
+@pytest.mark.parametrize(("short", "word"), [("pass", "✓ PASS"), ("ruined", "✗ FAIL"), ("crashed", "? INCONCLUSIVE")])
+def test_run_page_follows_its_address(visit: Visit, written: Written, short: str, word: str) -> None:
+    run = written[1][short]
+    app = visit(written[0], "run", run=run.id)
+    assert app.selectbox[0].value == run.id
+    assert word in app.header[0].value
+    criteria = next(frame.value for frame in app.dataframe if "criterion" in frame.value)
+    assert sorted(criteria["criterion"]) == sorted(result.id for result in run.report.criteria)
+    by_id = {row["criterion"]: row for row in criteria.to_dict("records")}
+    for result in run.report.criteria:
+        assert result.verdict.value.replace("_", " ") in by_id[result.id]["verdict"]
+        assert by_id[result.id]["reason"].startswith(result.reason.split(" <")[0])
+
+
+def test_run_page_puts_what_was_not_measured_first(visit: Visit, written: Written) -> None:
+    app = visit(written[0], "run", run=written[1]["crashed"].id)
+    assert "NOT MEASURED: 3 of the policy's criteria" in app.error[0].value
+    assert "mmlu (blocking; freeform): the evals probe crashed" in texts(app)
+
+
+def test_choosing_a_run_changes_the_address(visit: Visit, written: Written) -> None:
+    runs = written[1]
+    app = visit(written[0], "run", run=runs["ruined"].id)
+    app = app.selectbox[0].set_value(runs["pass"].id).run()
+    assert app.query_params["run"] == runs["pass"].id
+    assert "✓ PASS" in app.header[0].value
+
+
+def test_unknown_run_in_the_address_is_said(visit: Visit, written: Written) -> None:
+    app = visit(written[0], "run", run="<b>nothing</b>")
+    assert "names no run" in app.warning[0].value
+    assert "<b>nothing</b>" in texts(app)
+
+
+def test_drift_page_states_what_moved(visit: Visit, written: Written) -> None:
+    app = visit(written[0], "drift", family="sandbox", branch="fp8-head")
+    assert written[1]["blessed"].id in texts(app)
+    assert "MOVED FOR THE WORSE" in badges(app)
+    assert "Moved beyond both intervals since the blessed run, for the worse" in texts(app)
+
+
+def test_canary_filters_narrow_what_is_shown(visit: Visit, written: Written) -> None:
+    path, runs = written
+    history = History.open(path)
+    flips = history.items(runs["ruined"].id, ProbeName.CANARIES, flips_only=True)
+    history.close()
+    app = visit(path, "canaries", run=runs["ruined"].id)
+    assert "32 of 32" in app.caption[0].value
+    app = app.toggle(key="canary_flips").set_value(True).run()
+    assert f"{len(flips)} of 32" in app.caption[0].value
+    app = app.selectbox(key="canary_outcome").set_value("improvement").run()
+    assert "1 of 32" in app.caption[0].value
+    assert not app.exception
+
+
+def test_turned_page_survives_a_filter_that_shortens_the_list(visit: Visit, written: Written) -> None:
+    app = visit(written[0], "canaries", run=written[1]["ruined"].id)
+    app = app.number_input[0].set_value(4).run()
+    shown_last = codes(app)
+    app = app.selectbox(key="canary_group").set_value("tool-calls").run()
+    assert not app.exception
+    assert codes(app)
+    assert codes(app) != shown_last
+
+
+def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written) -> None:
+    for page, short in (("canaries", "ruined"), ("run", "crashed"), ("overview", "crashed"), ("canaries", "crashed")):
+        app = visit(written[0], page, run=written[1][short].id)
+        markup = [e.value for kind in ("markdown", "caption", "error", "warning", "info") for e in app.get(kind)]
+        markup += [e.value for kind in ("title", "header", "subheader") for e in app.get(kind)]
+        assert not any("script" in text or "javascript" in text for text in markup)
+        plain = codes(app) + [element.value for element in app.text]
+        assert not any(set("\x1b\x07\u202e") & set(text) for text in plain)
+    shown = codes(visit(written[0], "canaries", run=written[1]["ruined"].id))
+    assert any(HOSTILE.split(" \x1b")[0] in text for text in shown)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("exists", [False, True])
+def test_empty_history_says_which_command_to_run(visit: Visit, tmp_path: Path, page: str, exists: bool) -> None:
+    path = tmp_path / "history.sqlite"
+    if exists:
+        History.open(path).close()
+    app = visit(path, page)
+    assert "q36eval gate --branch fp8-head" in codes(app)
+    assert path.exists() is exists
+
+
+def test_file_that_is_no_history_is_one_sentence(visit: Visit, tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    path.write_text("not a database, but long enough to be taken for one " * 20)
+    app = visit(path)
+    assert "cannot be read" in app.error[0].value
+    assert "cannot be used" in texts(app)
+
+
+def test_dashboard_loads_no_model_library() -> None:
+    code = (
+        "import sys, pkgutil, importlib, app.dashboard as d\n"
+        "for m in pkgutil.walk_packages(d.__path__, 'app.dashboard.'):\n"
+        "    if m.name != 'app.dashboard.main': importlib.import_module(m.name)\n"
+        "print(sorted({'torch', 'transformers', 'lm_eval', 'kl', 'evals', 'canaries'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
