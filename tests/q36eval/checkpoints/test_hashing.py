@@ -56,3 +56,10 @@ def test_template_file_stands_for_the_template_wherever_it_is_kept(folder: Path)
 def test_folder_without_tokenizer_is_a_usage_error(bf16_folder: Path) -> None:
     with pytest.raises(UsageError, match="tokenizer"):
         tokenizer_sha256(bf16_folder)
+
+
+def test_a_changed_configuration_changes_the_checkpoint_hash(folder: Path) -> None:
+    before = checkpoint_sha256(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-5}))
+    assert checkpoint_sha256(folder) != before

@@ -128,3 +128,10 @@ def test_missing_file_is_a_usage_error(folder: Path, missing: str) -> None:
 def test_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere"):
         open_checkpoint(tmp_path / "nowhere")
+
+
+def test_bytes_after_the_last_tensor_are_refused(folder: Path) -> None:
+    with (folder / "model.safetensors").open("ab") as stream:
+        stream.write(b"more")
+    with pytest.raises(CorruptCheckpointError, match="4 bytes after its last tensor"):
+        open_checkpoint(folder)
