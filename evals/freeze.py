@@ -88,7 +88,8 @@ def _subject_questions(subject: str, seed: int) -> tuple[list[Question], list[Qu
     while len(questions) < QUESTIONS_PER_SUBJECT:
         question = draw_question(rng, subject, "test")
         if question.fact not in taken:
-            questions[question.key] = question
+            # Two questions about one fact would stand or fall together: one is asked.
+            questions.setdefault(question.fact, question)
     return shots, list(questions.values())
 
 
@@ -99,7 +100,6 @@ def _mmlu_record(question: Question) -> Record:
         "choices": list(question.choices),
         "answer": question.answer,
         "answer_letter": LETTERS[question.answer],
-        # Questions about one fact stand or fall together.
         "cluster": f"{question.subject}|{question.fact}",
     }
 

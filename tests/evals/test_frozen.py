@@ -34,6 +34,7 @@ def test_every_frozen_question_and_document_is_held_out() -> None:
     assert all(is_held_out(record) for record in questions)
     solved = [record for path in (TASKS / "mmlu_dev").glob("*.jsonl") for record in _records(path)]
     assert not any(is_held_out(record) for record in solved), "a solved example must come from the training side"
+    assert len({record["cluster"] for record in questions}) == len(questions), "one question per fact"
     assert not {record["cluster"] for record in solved} & {record["cluster"] for record in questions}
     prose = [record for path in (TASKS / "perplexity").glob("*.jsonl") for record in _records(path)]
     prose += [record for name in SLICES for record in _records(CORPUS / f"{name}.jsonl")]
