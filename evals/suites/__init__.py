@@ -1,0 +1,1 @@
+"""Suites: which tasks are run on which frozen data."""
