@@ -39,7 +39,10 @@ def moment(run: RunRecord) -> str:
 
 
 class Reader:
-    """Reads of one history file. Opening a file that does not exist would make one, so `exists` comes first."""
+    """Reads of one history file. Opening a file that does not exist would make one, so `exists` comes first.
+
+    What is cached is shared between sessions without copies: records are frozen, and lists must be left as they are.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -86,7 +89,8 @@ def _open(key: str | None, path: str) -> History:
 
 
 def _cached(function: Callable[..., T], ttl: int | None, entries: int) -> Callable[..., T]:
-    cached: Callable[..., T] = st.cache_data(function, ttl=ttl, max_entries=entries, show_spinner=False)
+    # copies of thousands of frozen records, which `st.cache_data` makes at every click, cost a second
+    cached: Callable[..., T] = st.cache_resource(function, ttl=ttl, max_entries=entries, show_spinner=False)
     return cached
 
 

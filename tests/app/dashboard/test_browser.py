@@ -110,3 +110,17 @@ def test_every_page_draws_and_model_text_stays_inert(
         assert HOSTILE.split(" \x1b")[0] in text
         assert "\x1b" not in text
         assert "\u202e" not in text
+
+
+def test_links_lead_from_branch_to_run_to_canaries(browser: Any, served: tuple[str, dict[str, Any]]) -> None:
+    root, runs = served
+    page = browser.new_page()
+    page.goto(root)
+    # the second row is int2-experts: branches are sorted by name
+    page.locator("[data-testid=stMain]").get_by_role("link", name="Run", exact=True).nth(1).click(timeout=WAIT_S * 1000)
+    page.wait_for_url(f"**/run?run={runs['ruined'].id}", timeout=WAIT_S * 1000)
+    page.get_by_role("link", name="Canaries of this run").click(timeout=WAIT_S * 1000)
+    page.wait_for_url(f"**/canaries?run={runs['ruined'].id}", timeout=WAIT_S * 1000)
+    page.get_by_text("Difference:").first.click(timeout=WAIT_S * 1000)
+    page.get_by_text("[-90-]{+80+}").first.wait_for(timeout=WAIT_S * 1000)
+    page.close()
