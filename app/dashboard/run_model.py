@@ -122,7 +122,7 @@ def identity_rows(run: RunRecord) -> list[dict[str, str]]:
     for name in DeploymentIdentity.model_fields:
         branch, reference = _field(run.identity, name), _field(run.reference_identity, name)
         agree = "–" if "unknown" in (branch, reference) else ("same" if branch == reference else "differs")
-        rows.append({"field": name.replace("_", " "), "branch": branch, "reference": reference, "agree": agree})
+        rows.append({"field": name.replace("_", " "), "agree": agree, "branch": branch, "reference": reference})
     return rows
 
 
