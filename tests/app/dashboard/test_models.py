@@ -41,6 +41,10 @@ def test_margin_axis_turns_logarithmic_and_keeps_the_order(written: Written) -> 
     line_at_one = figure.layout.shapes[0].x0
     for bar, trace in zip(bars, figure.data, strict=True):
         assert (trace.x[0] > line_at_one) == (bar.share > 1)
+        # on the stretched axis the arms must still end where the bounds are
+        assert trace.x[0] + trace.error_x.array[0] == pytest.approx(math.asinh(bar.upper))
+        assert trace.x[0] - trace.error_x.arrayminus[0] == pytest.approx(math.asinh(bar.lower))
+        assert trace.x[0] == pytest.approx(math.asinh(bar.share))
         assert all(math.isfinite(x) for x in (*trace.x, *trace.error_x.array, *trace.error_x.arrayminus))
     assert "logarithmic" not in margin_figure(margin_bars(written[1]["pass"].report.criteria)).layout.xaxis.title.text
 

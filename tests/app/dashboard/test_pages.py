@@ -69,6 +69,14 @@ def test_choosing_a_run_changes_the_address(visit: Visit, written: Written) -> N
     assert "✓ PASS" in app.header[0].value
 
 
+def test_run_last_looked_at_is_kept_between_pages(visit: Visit, written: Written) -> None:
+    chosen = written[1]["ruined"].id
+    app = visit(written[0], "run", run=chosen)
+    del app.query_params["run"]
+    app = app.switch_page("views/canaries.py").run()
+    assert app.selectbox[0].value == chosen
+
+
 def test_unknown_run_in_the_address_is_said(visit: Visit, written: Written) -> None:
     app = visit(written[0], "run", run="<b>nothing</b>")
     assert "names no run" in app.warning[0].value
