@@ -11,7 +11,7 @@ from typing import Any
 
 from evals.frozen import Manifest, write_frozen
 from evals.generators.facts import (
-    COMPUTED_SUBJECT,
+    COMPUTED,
     LETTERS,
     Question,
     draw_question,
@@ -41,7 +41,7 @@ Record = dict[str, Any]
 def freeze_tasks(folder: Path, count_tokens: Callable[[str], int], tokenizer_sha256: str, seed: int = SEED) -> Manifest:
     """Write the eval tasks under `folder`: `mmlu/` and its `mmlu_dev/`, `ruler/`, `perplexity/`."""
     files: dict[str, list[Record]] = {}
-    for subject in (*load_subjects(), COMPUTED_SUBJECT):
+    for subject in (*load_subjects(), *COMPUTED):
         shots, questions = _subject_questions(subject, seed)
         name = subject.replace(" ", "_")
         files[f"mmlu_dev/{name}.jsonl"] = [_mmlu_record(shot) for shot in shots]

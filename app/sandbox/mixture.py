@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from app.sandbox.curriculum import GENERATORS as CURRICULUM
+from app.sandbox.tokenizer import CHAT_TEMPLATE
 from canaries.generators import GENERATORS as CHAT_GENERATORS
 from evals.generators import GENERATORS as TEXT_GENERATORS
-
-from app.sandbox.tokenizer import CHAT_TEMPLATE
 from q36eval.examples import ChatExample, Split, TextExample, draw
 
 THINKING_SHARE = 0.08
@@ -50,7 +50,7 @@ class Renderer:
 
 def generator(kind: str) -> Callable[[random.Random], ChatExample | TextExample]:
     """The generator of that name, from either probe's registry."""
-    found: Any = CHAT_GENERATORS.get(kind) or TEXT_GENERATORS.get(kind)
+    found: Any = CHAT_GENERATORS.get(kind) or TEXT_GENERATORS.get(kind) or CURRICULUM.get(kind)
     if found is None:
         raise KeyError(f"no generator is called {kind!r}; there are {sorted([*CHAT_GENERATORS, *TEXT_GENERATORS])}")
     return found  # type: ignore[no-any-return]

@@ -43,6 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--adam-lr", type=float, default=3e-3)
     parser.add_argument("--weight-decay", type=float, default=0.02)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--start-from", type=Path, help="folder whose weights to start from instead of random ones")
     parser.add_argument("--overrides", type=json.loads, default={}, help="JSON of config overrides")
     return parser.parse_args()
 
@@ -136,9 +137,32 @@ def build_model(arguments: argparse.Namespace, device: torch.device) -> Any:
     for name, parameter in model.named_parameters():
         if name.endswith("mlp.gate.weight"):
             torch.nn.init.normal_(parameter, std=0.02)
+    if arguments.start_from is not None:
+        from safetensors.torch import load_file
+
+        model.load_state_dict(fused(load_file(arguments.start_from / "model.safetensors")), strict=True)
     if device.type == "cuda":
         model.set_experts_implementation("grouped_mm")
     return model
+
+
+def fused(stored: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Per-expert matrices, as transformers saves them, joined into the fused parameters it computes with."""
+    experts: dict[str, dict[tuple[int, str], torch.Tensor]] = {}
+    found = {}
+    for name, tensor in stored.items():
+        prefix, separator, rest = name.partition(".mlp.experts.")
+        if separator and rest[0].isdigit():
+            index, projection, _ = rest.split(".")
+            experts.setdefault(prefix + separator, {})[int(index), projection] = tensor
+        else:
+            found[name] = tensor
+    for prefix, parts in experts.items():
+        count = 1 + max(index for index, _ in parts)
+        halves = [torch.cat([parts[i, "gate_proj"], parts[i, "up_proj"]]) for i in range(count)]
+        found[prefix + "gate_up_proj"] = torch.stack(halves)
+        found[prefix + "down_proj"] = torch.stack([parts[i, "down_proj"] for i in range(count)])
+    return found
 
 
 def train(arguments: argparse.Namespace, model: Any, batches: Batches, ranks: int, rank: int) -> None:

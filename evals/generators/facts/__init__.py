@@ -4,6 +4,7 @@ Each `*.yaml` beside this file lists subjects; a subject has relations; a relati
 (what is asked: its answer), the best known first.
 """
 
+from evals.generators.facts._computed import COMPUTED
 from evals.generators.facts._questions import (
     EXPOSURE_EXPONENT,
     LETTERS,
@@ -16,10 +17,10 @@ from evals.generators.facts._questions import (
     facts_statement,
     render_mmlu,
 )
-from evals.generators.facts._tables import COMPUTED_SUBJECT, Relation, load_subjects
+from evals.generators.facts._tables import Relation, load_subjects
 
 __all__ = [
-    "COMPUTED_SUBJECT",
+    "COMPUTED",
     "EXPOSURE_EXPONENT",
     "LETTERS",
     "Question",

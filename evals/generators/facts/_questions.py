@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 
-from evals.generators.facts._tables import COMPUTED_SUBJECT, Relation, load_subjects
+from evals.generators.facts._computed import COMPUTED
+from evals.generators.facts._tables import Relation, load_subjects
 from q36eval.examples import Split, TextExample, split_of
 
 EXPOSURE_EXPONENT = 1.0
@@ -35,7 +36,7 @@ class Question:
 
 @cache
 def _subject_names() -> tuple[str, ...]:
-    return (*load_subjects(), COMPUTED_SUBJECT)
+    return (*load_subjects(), *COMPUTED)
 
 
 @cache
@@ -61,7 +62,7 @@ def draw_question(
         RuntimeError: no question of that side in 1,000 draws.
     """
     for _ in range(1000):
-        question = _computed_question(rng) if subject == COMPUTED_SUBJECT else _tabled(rng, subject, exponent)
+        question = _computed_question(rng, subject) if subject in COMPUTED else _tabled(rng, subject, exponent)
         if split is None or split_of(question.key) == split:
             return question
     raise RuntimeError(f"no {split} question about {subject} in 1,000 draws")
@@ -80,41 +81,18 @@ def _question(rng: random.Random, subject: str, fact: str, text: str, right: str
     return Question(subject, fact, text, tuple(choices), choices.index(right))
 
 
-def _arithmetic(rng: random.Random) -> tuple[str, str, int]:
-    """A computed problem: (as a question, as a statement with a gap for the result, its result)."""
-    kind = rng.randrange(6)
-    a, b = rng.randint(2, 49), rng.randint(2, 49)
-    if kind == 0:
-        return f"What is {a} + {b}?", f"{a} + {b} = {{}}", a + b
-    if kind == 1:
-        a, b = max(a, b) + 1, min(a, b)
-        return f"What is {a} - {b}?", f"{a} - {b} = {{}}", a - b
-    if kind == 2:
-        a, b = rng.randint(2, 12), rng.randint(2, 12)
-        return f"What is {a} * {b}?", f"{a} * {b} = {{}}", a * b
-    if kind == 3:
-        a, b = rng.randint(2, 12), rng.randint(2, 12)
-        return f"What is {a * b} / {b}?", f"{a * b} / {b} = {{}}", a
-    if kind == 4:
-        a = rng.randint(2, 15)
-        return f"What is the square of {a}?", f"The square of {a} is {{}}.", a * a
-    a, b = rng.randint(3, 40), rng.randint(2, 9)
-    return f"What is the remainder of {a} divided by {b}?", f"{a} divided by {b} leaves {{}}.", a % b
-
-
-def _computed_question(rng: random.Random) -> Question:
-    text, _, result = _arithmetic(rng)
-    near = [value for value in range(max(0, result - 12), result + 13) if value != result]
-    wrong = [str(value) for value in rng.sample(near, 3)]
-    return _question(rng, COMPUTED_SUBJECT, text, text, str(result), wrong)
+def _computed_question(rng: random.Random, subject: str) -> Question:
+    problem = COMPUTED[subject](rng)
+    return _question(rng, subject, problem.question, problem.question, problem.result, list(problem.wrong))
 
 
 def facts_statement(rng: random.Random) -> TextExample:
     """A declarative sentence, or a short question with its answer. The key names fact and wording."""
     subject = rng.choice(_subject_names())
-    if subject == COMPUTED_SUBJECT:
-        text, statement, result = _arithmetic(rng)
-        sentence = statement.format(result) if rng.random() < 0.5 else f"Question: {text}\nAnswer: {result}"
+    if subject in COMPUTED:
+        problem = COMPUTED[subject](rng)
+        asked_form = f"Question: {problem.question}\nAnswer: {problem.result}"
+        sentence = problem.statement.format(problem.result) if rng.random() < 0.5 else asked_form
         return _statement(rng, sentence)
     relation = _draw_relation(rng, subject)
     asked, answer = _draw_row(rng, relation, EXPOSURE_EXPONENT)

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import yaml
 
-COMPUTED_SUBJECT = "elementary mathematics"
-"""The one subject whose answers are computed, not looked up."""
-
-FACTS_PER_SUBJECT = 20
+FACTS_PER_SUBJECT = 40
 """How many of a subject's facts are used, the best known of each of its relations."""
 
 
