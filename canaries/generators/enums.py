@@ -10,7 +10,7 @@ LATENCY_MAX_MS, LATENCY_STEP_MS = 9_990, 10
 NEAR_THRESHOLD_SHARE = 0.3
 """Share of threshold problems at most five steps from a threshold."""
 
-ORDER_MIN, ORDER_MAX = 3, 6
+ORDER_MIN = 3
 
 SEVERITIES_CS = ("kritická", "vysoká", "střední", "nízká")
 SEVERITIES_EN = ("critical", "high", "medium", "low")
@@ -127,30 +127,24 @@ ORDERS = (
     (False, "status", ("new", "accepted", "started", "done", "closed")),
 )
 ORDER_CS = (
-    "Seřaď položky podle {what} v pořadí {listing}. Při shodě zachovej původní pořadí. Napiš jen kódy oddělené čárkou.",
-    "Seřaď podle {what} ({listing}), při shodě nech původní pořadí. Odpověz jen kódy oddělenými čárkou.",
+    "Seřaď hodnoty {what} v pořadí {listing}. Napiš jen hodnoty oddělené čárkou.",
+    "Seřaď podle {what} ({listing}) a vynech, co v seznamu není. Odpověz jen hodnotami oddělenými čárkou.",
 )
 ORDER_EN = (
-    "Sort the items by {what} in the order {listing}. Keep the original order in ties. Write only the codes, "
-    "separated by commas.",
-    "Sort by {what} ({listing}), ties stay as they are. Answer only with the codes, separated by commas.",
+    "Sort the {what} values in the order {listing}. Write only the values, separated by commas.",
+    "Sort by {what} ({listing}) and leave out what is not in the list. Answer only with values, separated by commas.",
 )
 
 
 def enum_order(rng: random.Random) -> ChatExample:
-    """A stable sort of coded items by the stated order, which runs either way."""
+    """Distinct enum values brought into the stated order, which runs either way."""
     czech, what, levels = pick(rng, ORDERS)
     stated = list(levels) if rng.random() < 0.5 else list(reversed(levels))
-    count = ORDER_MIN + int(rng.random() * (ORDER_MAX - ORDER_MIN + 1))
-    codes: list[str] = []
-    while len(codes) < count:
-        drawn = code(rng, digits=3)
-        if drawn not in codes:
-            codes.append(drawn)
-    items = [(name, pick(rng, levels)) for name in codes]
-    ordered = [name for name, _ in sorted(items, key=lambda item: stated.index(item[1]))]
-    listing = ", ".join(f"{name} ({level})" for name, level in items)
+    values = rng.sample(levels, ORDER_MIN + int(rng.random() * (len(levels) - ORDER_MIN + 1)))
+    ticket = code(rng)
+    ordered = sorted(values, key=stated.index)
     ask = pick(rng, ORDER_CS if czech else ORDER_EN).format(what=what, listing=", ".join(stated))
-    label = "Položky" if czech else "Items"
-    prompt = f"{ask}\n{label}: {listing}" if rng.random() < 0.6 else f"{label}: {listing}\n{ask}"
-    return _chat(f"enum_order:{stated[0]}:{listing}", prompt, ", ".join(ordered), {"items": ordered})
+    given = f"{'Tiket' if czech else 'Ticket'} {ticket}: {', '.join(values)}"
+    prompt = f"{ask}\n{given}" if rng.random() < 0.6 else f"{given}\n{ask}"
+    key = f"enum_order:{ticket}:{stated[0]}:{','.join(values)}"
+    return _chat(key, prompt, ", ".join(ordered), {"items": ordered})

@@ -4,16 +4,51 @@ import random
 from typing import Any
 
 from canaries.generators._tools import TOOLS, Tool, call_text
-from canaries.generators._words import pick
+from canaries.generators._words import code, pick
 from q36eval.examples import ChatExample
 
 OFFERED_MIN, OFFERED_MAX = 2, 4
 CZECH_SHARE = 0.65
 SYSTEM_SHARE = 0.6
-"""Share of fitting requests that carry the system prompt, which every request without a fitting tool has."""
+"""Share of fitting requests that carry the system prompt, which every request that no tool fits has."""
 
-NEIGHBOURS = {"add_reminder", "schedule_meeting"}
-"""Tools that could stand in for each other, so that neither is offered when the other is missing."""
+CHORES_CS = (
+    "Upeč pro {count} hostů dort, na dortu bude jméno {person}.",
+    "Zahraj na klavír {count} písní, poslouchá {person}.",
+    "Vymaluj dílnu číslo {count}, klíče má {person}.",
+    "Zasaď na zahradě {count} stromů, pomáhá {person}.",
+    "Oprav kolo, majitel {person}, štítek {ticket}.",
+    "Ostříhej psa, přivede ho {person}, lístek {ticket}.",
+    "Nakresli obraz {count} koní, dostane ho {person}.",
+    "Umyj auto, stojí na místě {count}, majitel {person}.",
+    "Uvař polévku pro {count} lidí, podává {person}.",
+    "Upleť svetr, velikost {count}, nosit ho bude {person}.",
+)
+CHORES_EN = (
+    "Bake a cake for {count} guests with the name {person} on it.",
+    "Play {count} songs on the piano for {person}.",
+    "Paint workshop number {count}; {person} has the keys.",
+    "Plant {count} trees in the garden with {person}.",
+    "Repair the bicycle of {person}, label {ticket}.",
+    "Wash the car at place {count}; its owner is {person}.",
+    "Knit a sweater of size {count} for {person}.",
+)
+FIRST_NAMES = (
+    "Adam",
+    "Alena",
+    "David",
+    "Eva",
+    "Filip",
+    "Hana",
+    "Ivan",
+    "Jana",
+    "Karel",
+    "Lenka",
+    "Marek",
+    "Olga",
+    "Petr",
+)
+"""What no tool can do, with the same names in both languages."""
 
 SYSTEM_CS = "Když se žádný nástroj nehodí, odpověz přesně: Na to nemám nástroj."
 SYSTEM_EN = "When no tool fits, answer exactly: I have no tool for that."
@@ -55,13 +90,12 @@ def tool_call(rng: random.Random) -> ChatExample:
 
 
 def tool_none(rng: random.Random) -> ChatExample:
-    """The request is for a tool that is not offered, so the answer is the refusal that the system prompt states."""
+    """The request is for something that no tool can do, so the answer is the refusal that the system prompt states."""
     czech = rng.random() < CZECH_SHARE
-    missing = pick(rng, TOOLS)
     offered = _offer(rng)
-    while any(tool.name == missing.name or {tool.name, missing.name} == NEIGHBOURS for tool in offered):
-        offered = _offer(rng)
-    request, _ = missing.request(rng, czech)
+    request = pick(rng, CHORES_CS if czech else CHORES_EN).format(
+        person=pick(rng, FIRST_NAMES), count=rng.randint(2, 99), ticket=code(rng)
+    )
     return ChatExample(
         key=_key("tool_none", request, offered),
         messages=_messages(rng, request, czech, True),
