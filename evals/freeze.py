@@ -79,14 +79,14 @@ def _subject_questions(subject: str, seed: int) -> tuple[list[Question], list[Qu
     rng = random.Random(f"{seed}/mmlu/{subject}")
     shots: list[Question] = []
     while len(shots) < SHOTS_PER_SUBJECT:
-        # Shots are drawn evenly over the facts, so that the best known ones stay to be asked.
+        # Drawn evenly over the facts: a rare fact is asked as often as a common one.
         shot = draw_question(rng, subject, "train", exponent=0.0)
         if shot.fact not in {known.fact for known in shots}:
             shots.append(shot)
     taken = {shot.fact for shot in shots}
     questions: dict[str, Question] = {}
     while len(questions) < QUESTIONS_PER_SUBJECT:
-        question = draw_question(rng, subject, "test")
+        question = draw_question(rng, subject, "test", exponent=0.0)
         if question.fact not in taken:
             # Two questions about one fact would stand or fall together: one is asked.
             questions.setdefault(question.fact, question)

@@ -17,7 +17,6 @@ from q36eval.probes import ItemResults, Probe, SharesTensors, WorkItem
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
 
-
 Captures = Mapping[ProbeName, Capture]
 
 

@@ -39,6 +39,18 @@ _RAW = _CHAT | _LOOKUPS | _FACTS | _NEEDLES | _LISTS | _PROSE
 TOKEN_SHARES: dict[str, float] = {kind: weight / sum(_RAW.values()) for kind, weight in _RAW.items()}
 """Share of the training tokens by generator; sums to 1."""
 
+_LAST = {kind: weight / sum(_RAW.values()) * 50 for kind, weight in _RAW.items()} | {
+    "tool_call": 22.0,
+    "tool_none": 13.0,
+    "enum_order": 15.0,
+}
+
+MIXTURES: dict[str, dict[str, float]] = {
+    "broad": TOKEN_SHARES,
+    "last": {kind: weight / sum(_LAST.values()) for kind, weight in _LAST.items()},
+}
+"""The mixtures by name: `broad` for the long stages, `last` for the short one that corrects tools and enum orders."""
+
 PROMPT_WEIGHTS: dict[str, float] = {"facts_mmlu": 0.2, "lookup_numbers": 0.02} | dict.fromkeys(_NEEDLES | _LISTS, 0.02)
 """Loss weight of the prompt's tokens by generator; 0.05 where not listed."""
 

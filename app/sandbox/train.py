@@ -18,7 +18,7 @@ import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 from app.sandbox.architecture import text_config
 from app.sandbox.optimizer import MasterOptimizer
 from app.sandbox.pool import Pool, build_pool
-from app.sandbox.shares import ANSWER_WEIGHTS, PROMPT_WEIGHTS, TOKEN_SHARES
+from app.sandbox.shares import ANSWER_WEIGHTS, MIXTURES, PROMPT_WEIGHTS
 
 BUCKETS = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 4096)
 AUX_WEIGHT = 0.01
@@ -43,6 +43,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--adam-lr", type=float, default=3e-3)
     parser.add_argument("--weight-decay", type=float, default=0.02)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mixture", choices=sorted(MIXTURES), default="broad")
+    parser.add_argument("--skip-ladder", action="store_true")
     parser.add_argument("--start-from", type=Path, help="folder whose weights to start from instead of random ones")
     parser.add_argument("--overrides", type=json.loads, default={}, help="JSON of config overrides")
     return parser.parse_args()
@@ -253,10 +255,11 @@ def main() -> None:
     if rank == 0:
         print(json.dumps({k: str(v) for k, v in vars(arguments).items()}))
         print(f"{sum(p.numel() for p in model.parameters())} parameters; {int(pool.offsets[-1]) / 1e6:.1f} M tokens")
-    batches = Batches(pool, sorted(TOKEN_SHARES), arguments.micro_tokens, arguments.seed, rank, ranks)
+    batches = Batches(pool, sorted(MIXTURES[arguments.mixture]), arguments.micro_tokens, arguments.seed, rank, ranks)
     train(arguments, model, batches, ranks, rank)
     if rank == 0:
         save(model, arguments, arguments.out)
+    if rank == 0 and not arguments.skip_ladder:
         from app.sandbox.ladder import print_ladder
 
         print_ladder(model, arguments.out)
@@ -271,7 +274,7 @@ def prepared_pool(arguments: argparse.Namespace, rank: int, ranks: int) -> Pool:
         started = time.time()
         build_pool(
             arguments.tokenizer / "tokenizer.json",
-            TOKEN_SHARES,
+            MIXTURES[arguments.mixture],
             int(arguments.pool_tokens),
             seed=arguments.seed,
             workers=arguments.workers,

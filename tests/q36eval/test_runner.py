@@ -1,0 +1,189 @@
+"""The runner and the reference captures: resume, retry, crashes, and a cache that never answers for another model."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.probes import Digest, ItemResults, WorkItem
+from q36eval.records import (
+    Answer,
+    DeploymentIdentity,
+    ItemOutcome,
+    Measurement,
+    ProbeFailure,
+    ProbeName,
+)
+from q36eval.references import Capture
+from q36eval.runner import run_probes
+
+IDENTITY = DeploymentIdentity(
+    checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
+)
+
+
+class CountingEngine:
+    """Answers every request with a tensor of its length; errors as often as told, then recovers."""
+
+    identity = IDENTITY
+    tokenizer = None
+
+    def __init__(self, errors: int = 0) -> None:
+        self.asked: list[str] = []
+        self.errors = errors
+
+    def score(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
+        for request in requests:
+            self.asked.append(request.key)
+            if self.errors:
+                self.errors -= 1
+                yield Scored(request, None, error="out of memory")
+            else:
+                yield Scored(request, torch.full((1, 2), float(len(request.token_ids))))
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[Generated]:
+        for request in requests:
+            self.asked.append(request.key)
+            yield Generated(request, (), "text", "stop")
+
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return hidden_states
+
+    def head_weight(self) -> torch.Tensor:
+        return torch.eye(2)
+
+
+class LengthProbe:
+    """One item per length; an item passes when both deployments saw the same tensor."""
+
+    name = ProbeName.KL
+    suite_sha256 = "suite"
+
+    def __init__(self, count: int = 3, crash_in: str = "") -> None:
+        self.count, self.crash_in = count, crash_in
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        return [
+            WorkItem(f"item{i}", scores=(ScoreRequest(f"item{i}", tuple(range(i + 1))),)) for i in range(self.count)
+        ]
+
+    def digest(self, engine: Any, item: WorkItem, results: ItemResults) -> Digest:
+        return Digest(values={}, tensors={"h": results.scored[item.key].hidden_states})
+
+    def compare(self, engine: Any, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
+        if self.crash_in == "compare":
+            raise KeyError("boom")
+        error = results.error or reference.error
+        score = None
+        if error is None:
+            score = float(torch.equal(results.scored[item.key].hidden_states, reference.tensors["h"]))
+        return [
+            ItemOutcome(
+                probe=self.name,
+                group="g",
+                item_key=item.key,
+                cluster=item.key,
+                branch=Answer(score=score, error=error),
+                reference=Answer(score=1.0),
+            )
+        ]
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        if self.crash_in == "summarize":
+            raise ZeroDivisionError("boom")
+        return iter(())
+
+
+class MemorySink:
+    def __init__(self) -> None:
+        self.items: list[ItemOutcome] = []
+        self.failures: list[ProbeFailure] = []
+
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
+        self.items += outcomes
+
+    def add_measurement(self, measurement: Measurement) -> None:
+        raise AssertionError("nothing is measured here")
+
+    def add_failure(self, failure: ProbeFailure) -> None:
+        self.failures.append(failure)
+
+    def known_items(self) -> list[ItemOutcome]:
+        return self.items
+
+
+class Silent:
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+def run(tmp_path: Path, probe: LengthProbe, branch: Any, reference: Any, sink: MemorySink) -> None:
+    run_probes(branch, IDENTITY, lambda: reference, [probe], tmp_path, sink, Silent())
+
+
+def test_the_reference_is_captured_once_and_the_branch_measured_anew(tmp_path: Path) -> None:
+    reference, first, second = CountingEngine(), CountingEngine(), CountingEngine()
+    run(tmp_path, LengthProbe(), first, reference, MemorySink())
+    run(tmp_path, LengthProbe(), second, reference, MemorySink())
+    assert len(reference.asked) == 3
+    assert len(first.asked) == len(second.asked) == 3
+
+
+def test_a_resumed_run_asks_no_item_twice(tmp_path: Path) -> None:
+    sink = MemorySink()
+    run(tmp_path, LengthProbe(2), CountingEngine(), CountingEngine(), sink)
+    again = CountingEngine()
+    run(tmp_path, LengthProbe(4), again, CountingEngine(), sink)
+    assert again.asked == ["item2", "item3"]
+    assert [item.item_key for item in sink.items] == ["item0", "item1", "item2", "item3"]
+
+
+def test_an_errored_request_is_retried_and_what_stays_errored_is_not_wrong(tmp_path: Path) -> None:
+    recovered, broken = MemorySink(), MemorySink()
+    run(tmp_path, LengthProbe(), CountingEngine(errors=2), CountingEngine(), recovered)
+    assert [item.branch.score for item in recovered.items] == [1.0] * 3
+    run(tmp_path, LengthProbe(), CountingEngine(errors=100), CountingEngine(), broken)
+    assert [(item.branch.score, item.branch.error) for item in broken.items] == [(None, "out of memory")] * 3
+
+
+def test_an_errored_reference_is_not_kept(tmp_path: Path) -> None:
+    sink = MemorySink()
+    run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(errors=100), sink)
+    assert all(item.branch.score is None for item in sink.items)
+    assert len(Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")) == 0
+
+
+@pytest.mark.parametrize("where", ["compare", "summarize"])
+def test_a_crashed_probe_is_recorded_as_failed(tmp_path: Path, where: str) -> None:
+    sink = MemorySink()
+    run(tmp_path, LengthProbe(crash_in=where), CountingEngine(), CountingEngine(), sink)
+    assert [(failure.probe, failure.kind) for failure in sink.failures] == [(ProbeName.KL, "crashed")]
+    assert "boom" in sink.failures[0].reason
+
+
+def test_a_capture_answers_for_its_own_identity_only(tmp_path: Path) -> None:
+    capture = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")
+    capture.share({"head": torch.eye(2)})
+    capture.add("x", Digest(values={"a": 1}, tensors={"h": torch.ones(2)}))
+    capture.flush()
+    same = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")["x"]
+    assert same.values == {"a": 1}
+    assert sorted(same.tensors) == ["h", "head"]
+    for field in ("checkpoint_sha256", "tokenizer_sha256", "engine_version", "kv_cache_dtype"):
+        other = IDENTITY.model_copy(update={field: "other"})
+        assert "x" not in Capture(tmp_path, other, ProbeName.KL, "suite")
+    assert "x" not in Capture(tmp_path, IDENTITY, ProbeName.KL, "another suite")
+
+
+def test_a_killed_capture_keeps_whole_parts(tmp_path: Path) -> None:
+    capture = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")
+    for i in range(100):
+        capture.add(f"item{i}", Digest(tensors={"h": torch.full((2,), float(i))}))
+    # no flush: the process was killed; one part of 64 was written
+    again = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")
+    assert len(again) == 64
+    assert float(again["item63"].tensors["h"][0]) == 63.0
