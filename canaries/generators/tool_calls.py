@@ -32,7 +32,8 @@ CHORES_EN = (
     "Repair the bicycle of {person}, label {ticket}.",
     "Wash the car at place {count}; its owner is {person}.",
     "Knit a sweater of size {count} for {person}.",
-)
+)"""What no tool can do."""
+
 FIRST_NAMES = (
     "Adam",
     "Alena",
@@ -48,7 +49,7 @@ FIRST_NAMES = (
     "Olga",
     "Petr",
 )
-"""What no tool can do, with the same names in both languages."""
+"""The same names in both languages, in the only form both use."""
 
 SYSTEM_CS = "Když se žádný nástroj nehodí, odpověz přesně: Na to nemám nástroj."
 SYSTEM_EN = "When no tool fits, answer exactly: I have no tool for that."
