@@ -32,7 +32,8 @@ CHORES_EN = (
     "Repair the bicycle of {person}, label {ticket}.",
     "Wash the car at place {count}; its owner is {person}.",
     "Knit a sweater of size {count} for {person}.",
-)"""What no tool can do."""
+)
+"""What no tool can do."""
 
 FIRST_NAMES = (
     "Adam",
