@@ -63,6 +63,9 @@ def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[P
     Raises:
         UsageError: an unknown suite, or data that is not what its manifest says.
     """
+    known = sorted(folder.name for folder in (paths.data / "corpus").iterdir() if folder.is_dir())
+    if suite not in known:
+        raise UsageError(f"There is no suite {suite!r}; known suites: {', '.join(known)}.")
     found: list[Probe] = []
     if ProbeName.CANARIES in names:
         from canaries.probe import CanaryProbe
