@@ -1,0 +1,150 @@
+"""The gate on real sandbox checkpoints, with a reduced suite: verdicts, copies, damage, and what was not measured."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import app.measuring
+from app.measuring import ALL_PROBES, Request, measure
+from app.targets import Target, load_family, resolve
+from kl.corpus import load_corpus
+from kl.probe import KLProbe
+from q36eval.config import Paths
+from q36eval.errors import UsageError
+from q36eval.gate import Policy
+from q36eval.history import History, RunRecord, RunState
+from q36eval.records import ProbeName, Verdict
+
+REPOSITORY = Path(__file__).parents[2]
+POLICY = """
+name: test
+criteria:
+  - {id: intact, probe: weights, metric: integrity_faults,
+     margin: {kind: max_count, value: 0, source: x}, lanes: [structured], waivable: false}
+  - {id: kl, probe: kl, metric: kl_divergence,
+     margin: {kind: max_value, value: 0.1, source: x}, lanes: [structured, freeform]}
+"""
+
+
+class Silent:
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
+    """`gate(branch)` on every seventh document of the corpus, sharing one reference capture."""
+    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::7]
+    monkeypatch.setattr(app.measuring, "build_probes", lambda names, suite, paths: [KLProbe(documents)])
+    policy_file = state / "policy.yaml"
+    policy_file.write_text(POLICY)
+    paths = Paths(REPOSITORY, state)
+    family = load_family(None, paths)
+    history = History.open(paths.history)
+
+    def run(branch: str | Path, probes: tuple[ProbeName, ...] = ALL_PROBES, resume: str | None = None) -> RunRecord:
+        target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, family, paths)
+        request = Request(
+            family=family,
+            branch=target,
+            reference=resolve("bf16", family, paths),
+            suite="sandbox",
+            policy=Policy.load(policy_file),
+            probes=probes,
+            resume=resume,
+        )
+        return measure(request, paths, history, Silent())
+
+    run.history = history  # type: ignore[attr-defined]
+    return run
+
+
+def kl_of(gate: Callable[..., RunRecord], run: RunRecord) -> float:
+    return next(m.value for m in gate.history.measurements(run.id) if m.key == "kl.kl_divergence[all]")  # type: ignore[attr-defined]
+
+
+def test_the_reference_against_itself_passes_with_a_divergence_of_exactly_zero(gate: Callable[..., RunRecord]) -> None:
+    run = gate("bf16")
+    assert run.verdict is Verdict.PASS
+    assert kl_of(gate, run) == 0.0
+    assert run.provenance["packages"]["torch"]
+
+
+def test_a_ruined_branch_fails_and_names_the_criterion(gate: Callable[..., RunRecord]) -> None:
+    report = gate("int2-experts").report
+    assert report is not None
+    assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("kl",))
+
+
+def test_a_copy_under_another_name_is_judged_alike(gate: Callable[..., RunRecord], tmp_path: Path) -> None:
+    copy = tmp_path / "release-candidate"
+    shutil.copytree(REPOSITORY / "data" / "sandbox" / "fp8-head", copy)
+    assert kl_of(gate, gate(copy)) == kl_of(gate, gate("fp8-head"))
+
+
+def test_skipped_probes_are_not_measured_and_never_pass(gate: Callable[..., RunRecord]) -> None:
+    report = gate("bf16", probes=(ProbeName.KL,)).report
+    assert report is not None
+    assert report.verdict is not Verdict.PASS
+    assert {criterion.id: criterion.verdict.value for criterion in report.criteria}["intact"] == "NOT_MEASURED"
+
+
+@pytest.mark.parametrize("damage", ["renamed", "removed", "added"])
+def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(
+    gate: Callable[..., RunRecord], tmp_path: Path, damage: str
+) -> None:
+    copy = tmp_path / "damaged"
+    shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", copy)
+    tensors = load_file(copy / "model.safetensors")
+    name = "model.layers.2.self_attn.o_proj.weight_packed"
+    if damage == "added":
+        tensors["model.layers.2.surplus.weight"] = tensors["lm_head.weight"].clone()
+    else:
+        moved = tensors.pop(name)
+        if damage == "renamed":
+            tensors[name.replace("o_proj", "out_proj")] = moved
+    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
+    run = gate(copy)
+    assert run.report is not None
+    assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
+    note = next(m.note for m in gate.history.measurements(run.id) if m.metric == "integrity_faults")  # type: ignore[attr-defined]
+    assert ("surplus" if damage == "added" else "o_proj" if damage == "removed" else "out_proj") in note
+
+
+def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Callable[..., RunRecord], tmp_path: Path) -> None:
+    copy = tmp_path / "retokenized"
+    shutil.copytree(REPOSITORY / "data" / "sandbox" / "bf16", copy)
+    tokenizer = json.loads((copy / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = tokenizer["model"]["vocab"]
+    one, other = list(vocabulary)[300:302]
+    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+    (copy / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    run = gate(copy)
+    assert run.verdict is Verdict.FAIL
+    assert not gate.history.items(run.id)  # type: ignore[attr-defined]
+
+
+def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
+    gate: Callable[..., RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = gate("main")
+    with monkeypatch.context() as patch:
+        patch.setattr(KLProbe, "summarize", lambda self, outcomes: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            gate("main")
+    interrupted = gate.history.list_runs(branch="main", limit=1)[0]  # type: ignore[attr-defined]
+    assert interrupted.state is RunState.INTERRUPTED
+    resumed = gate("main", resume=interrupted.id)
+    assert kl_of(gate, resumed) == kl_of(gate, whole)
+    with pytest.raises(UsageError, match="finished"):
+        gate("main", resume=interrupted.id)
