@@ -43,8 +43,11 @@ class InProcessEngine:
             CorruptCheckpointError: a tensor is missing, unexpected, used twice or of the wrong shape.
         """
         from transformers import AutoTokenizer
+        from transformers.utils import logging
 
         from q36eval.checkpoints import load_model
+
+        logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
 
         loaded = load_model(folder, device=device, emulate_activations=emulate_activations)
         try:

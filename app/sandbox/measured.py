@@ -1,0 +1,91 @@
+"""Measure the sandbox's branches and the damage ladder, and print the table of data/sandbox/README.md.
+
+    python -m app.sandbox.measured
+
+The rungs INT4, INT3 and INT2 are the reference with its routed experts rounded to nearest in groups of 32, as BF16
+values; they are made in the working state and belong to no family.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from app.cli.gate import load_policy
+from app.cli.options import open_history
+from app.console import ConsoleProgress
+from app.measuring import Request, measure
+from app.sandbox.ladder import GROUP, LADDER_BITS, round_to_integers
+from app.targets import Target, load_family, resolve
+from q36eval.config import Paths
+from q36eval.history import History, RunRecord
+from q36eval.records import Measurement
+
+COLUMNS = (
+    ("KL, nats/token", "kl.kl_divergence[all]"),
+    ("perplexity", "evals.perplexity[all]"),
+    ("MMLU form", "evals.accuracy[mmlu]"),
+    ("RULER form", "evals.accuracy[ruler]"),
+    ("failures, structured", "canaries.failure_rate[structured]"),
+    ("failures, freeform", "canaries.failure_rate[freeform]"),
+    ("must-pass flips", "canaries.must_pass_flips[all]"),
+)
+
+
+def make_rung(reference: Path, folder: Path, bits: int) -> Path:
+    """The reference with routed experts rounded to `bits` bits, as a complete checkpoint folder."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(reference, folder)
+    tensors = load_file(folder / "model.safetensors")
+    damaged = {
+        name: round_to_integers(tensor, bits, GROUP).contiguous() if ".mlp.experts." in name else tensor
+        for name, tensor in tensors.items()
+    }
+    save_file(damaged, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def row(run: RunRecord, history: History) -> str:
+    """One branch as a row of the Markdown table: each figure with the interval of its effect."""
+    found = {measurement.key: measurement for measurement in history.measurements(run.id)}
+    cells = [_cell(found.get(key)) for _, key in COLUMNS]
+    lanes = "" if run.report is None else ", ".join(f"{lane.lane} {lane.verdict}" for lane in run.report.lanes)
+    return f"| `{run.branch}` | " + " | ".join(cells) + f" | {lanes} |"
+
+
+def _cell(measurement: Measurement | None) -> str:
+    if measurement is None:
+        return "not measured"
+    interval = measurement.effect_interval
+    if measurement.estimator == "census":
+        return f"{measurement.value:g} of {measurement.counts.scored}"
+    bounds = f"[{interval.lower:.3g}, {interval.upper:.3g}]"
+    if measurement.estimator == "mean":
+        return f"{measurement.value:.3g} {bounds}"
+    if measurement.estimator == "perplexity":
+        return f"{measurement.value:.4f} (ratio {measurement.effect:.4f} {bounds})"
+    return f"{measurement.value:.1%} ({measurement.effect:+.3f} {bounds})"
+
+
+def main() -> None:
+    """Gate every branch and rung against the reference and print the table."""
+    paths = Paths.default()
+    family: Any = load_family(None, paths)
+    history, policy = open_history(paths), load_policy(None, family, paths)
+    reference = resolve(family.reference, family, paths)
+    targets = [resolve(name, family, paths) for name in family.branches]
+    targets += [
+        Target(f"int{bits}-rung", make_rung(reference.folder, paths.state / "ladder" / f"int{bits}", bits))
+        for bits in LADDER_BITS
+    ]
+    print("| branch | " + " | ".join(title for title, _ in COLUMNS) + " | verdict |", flush=True)
+    print("|---" * (len(COLUMNS) + 2) + "|", flush=True)
+    for target in targets:
+        request = Request(family=family, branch=target, reference=reference, suite=family.suite, policy=policy)
+        with ConsoleProgress() as progress:
+            print(row(measure(request, paths, history, progress), history), flush=True)
+
+
+if __name__ == "__main__":
+    main()
