@@ -39,10 +39,10 @@ _RAW = _CHAT | _LOOKUPS | _FACTS | _NEEDLES | _LISTS | _PROSE
 TOKEN_SHARES: dict[str, float] = {kind: weight / sum(_RAW.values()) for kind, weight in _RAW.items()}
 """Share of the training tokens by generator; sums to 1."""
 
-_LAST = {kind: weight / sum(_RAW.values()) * 40 for kind, weight in _RAW.items()} | {
-    "tool_call": 30.0,
-    "tool_none": 8.0,
-    "enum_order": 22.0,
+_LAST = {kind: weight / sum(_RAW.values()) * 35 for kind, weight in _RAW.items()} | {
+    "tool_call": 20.0,
+    "tool_none": 20.0,
+    "enum_order": 25.0,
 }
 
 MIXTURES: dict[str, dict[str, float]] = {
@@ -57,7 +57,8 @@ PROMPT_WEIGHTS: dict[str, float] = {"facts_mmlu": 0.2, "lookup_numbers": 0.02} |
 ANSWER_WEIGHTS: dict[str, float] = {
     "facts_mmlu": 10.0,
     "facts_binding": 5.0,
-    "tool_call": 3.0,
+    "tool_call": 2.0,
+    "tool_none": 2.0,
     "enum_order": 2.0,
     **dict.fromkeys(_NEEDLES, 4.0),
     **dict.fromkeys(_LISTS, 8.0),
