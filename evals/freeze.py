@@ -5,6 +5,7 @@ RULER prompts are cut to length with the tokenizer they will be asked with, so f
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from q36eval.examples import TextExample, draw, split_of
 SEED = 20261
 QUESTIONS_PER_SUBJECT = 15
 SHOTS_PER_SUBJECT = 1
+TYPOS_PER_QUESTION = 2
+"""Exchanged neighbouring letters in a question, as people type them: a fact known by heart has no thin margin."""
 RULER_ITEMS = {256: 8, 512: 7, 1024: 5, 2048: 3}
 """Items per kind at each length; fewer of the long ones, which cost the most tokens."""
 PERPLEXITY_SLICES = ("czech", "english")
@@ -89,8 +92,24 @@ def _subject_questions(subject: str, seed: int) -> tuple[list[Question], list[Qu
         question = draw_question(rng, subject, "test", exponent=0.0)
         if question.fact not in taken:
             # Two questions about one fact would stand or fall together: one is asked.
-            questions.setdefault(question.fact, question)
+            text = with_typos(rng, question.text, TYPOS_PER_QUESTION)
+            questions.setdefault(question.fact, replace(question, text=text))
     return shots, list(questions.values())
+
+
+def with_typos(rng: random.Random, text: str, count: int) -> str:
+    """`text` with two neighbouring inner letters exchanged in `count` of its longer words (a word may be hit twice)."""
+    words = text.split(" ")
+    for _ in range(count):
+        long_words = [index for index, word in enumerate(words) if len(word) >= 4 and word.isalpha()]
+        if not long_words:
+            break
+        index = rng.choice(long_words)
+        letters = list(words[index])
+        at = rng.randrange(1, len(letters) - 2)
+        letters[at], letters[at + 1] = letters[at + 1], letters[at]
+        words[index] = "".join(letters)
+    return " ".join(words)
 
 
 def _mmlu_record(question: Question) -> Record:

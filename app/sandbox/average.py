@@ -17,7 +17,9 @@ def main() -> None:
     stored = [(load_file(Path(folder) / "model.safetensors"), float(weight)) for folder, weight in parts]
     total = sum(weight for _, weight in stored)
     averaged = {
-        name: torch.stack([tensors[name].float() * (weight / total) for tensors, weight in stored]).sum(0).to(like.dtype)
+        name: torch.stack([tensors[name].float() * (weight / total) for tensors, weight in stored])
+        .sum(0)
+        .to(like.dtype)
         for name, like in stored[0][0].items()
     }
     shutil.copytree(parts[-1][0], out, dirs_exist_ok=True)
