@@ -1,5 +1,6 @@
 """One run, put together: targets, engines, probes, history, decision."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from app.targets import Target
 from q36eval.config import Family, Paths
-from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
+from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.history import History, RunRecord, RunState
 from q36eval.probes import Probe
 from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.runner import Progress, run_probes
+from q36eval.runner import AskedDifferentlyError, Progress, run_probes
 
 if TYPE_CHECKING:
     from q36eval.engines.in_process import InProcessEngine
@@ -73,9 +74,11 @@ def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[P
 
         found.append(CanaryProbe(load_specs()))
     if ProbeName.KL in names:
+        from evals.frozen import verify
         from kl.corpus import load_corpus
         from kl.probe import KLProbe
 
+        verify(paths.data / "corpus" / suite)
         found.append(KLProbe(load_corpus(paths.data / "corpus" / suite)))
     if ProbeName.EVALS in names:
         import evals
@@ -97,9 +100,12 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
     with _interruptible(history, run):
         try:
             _run(request, probes, paths, RunSink(history, run.id), history, run, progress)
-        except EngineError as error:
+        except UsageError:
+            raise
+        except Exception as error:  # the verdict must say what was not measured, whatever broke
+            reason = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
             for name in request.probes:
-                history.add_failure(run.id, ProbeFailure(probe=name, reason=str(error), kind="crashed"))
+                history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="crashed"))
         report = None if request.policy is None else judge(request.policy, request, history, run)
         return history.finish_run(run.id, report)
 
@@ -128,7 +134,9 @@ def _start(request: Request, probes: Sequence[Probe], paths: Paths, history: His
     run = history.get_run(request.resume)
     if run.state is RunState.FINISHED:
         raise UsageError(f"Run {run.id} is finished; start a new one without --resume.")
-    if run.branch != request.branch.name or run.suites != suites:
+    policy = None if request.policy is None else json.loads(request.policy.model_dump_json())
+    mine = (request.family.name, request.branch.name, suites, policy)
+    if (run.family, run.branch, run.suites, run.policy) != mine:
         raise UsageError(f"Run {run.id} asked other things of {run.branch}; it cannot be resumed for this request.")
     history.clear_failures(run.id)
     return history.update_run(run.id, state=RunState.RUNNING)
@@ -153,6 +161,7 @@ def _run(
     progress: Progress,
 ) -> None:
     from app.weights import integrity
+    from q36eval.engines.in_process import load_tokenizer
 
     reference_identity = _identity(request.reference.folder, request)
     progress.stage("reading the checkpoint", 1)
@@ -168,6 +177,8 @@ def _run(
     if run.identity is not None and run.identity != branch.identity:
         differing = ", ".join(run.identity.differing_fields(branch.identity))
         raise UsageError(f"Run {run.id} measured another deployment ({differing} differ); start a new run.")
+    if run.reference_identity is not None and run.reference_identity != reference_identity:
+        raise UsageError(f"Run {run.id} was measured against another reference; start a new run.")
     history.update_run(run.id, identity=branch.identity, reference_identity=reference_identity)
     faults = incomparable(branch.identity, reference_identity)
     if ProbeName.WEIGHTS in request.probes:
@@ -176,15 +187,24 @@ def _run(
         for probe in probes:
             sink.add_failure(ProbeFailure(probe=probe.name, reason=faults[0], kind="skipped"))
         return
-    run_probes(
-        branch,
-        reference_identity,
-        lambda: _load_reference(request),
-        probes,
-        paths.captures,
-        sink,
-        progress,
-    )
+    if branch.ignores_activation_quantization:
+        reason = "activation quantization was switched off, so this is not the deployment that is served"
+        sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
+    try:
+        run_probes(
+            branch,
+            load_tokenizer(request.reference.folder),
+            reference_identity,
+            lambda: _load_reference(request),
+            probes,
+            paths.captures,
+            sink,
+            progress,
+        )
+    except AskedDifferentlyError as error:
+        sink.add_measurement(integrity([str(error)]))
+        for probe in probes:
+            sink.add_failure(ProbeFailure(probe=probe.name, reason=str(error), kind="skipped"))
 
 
 def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> list[str]:
@@ -205,7 +225,12 @@ def _load(folder: Path, request: Request) -> "InProcessEngine":
 def _identity(folder: Path, request: Request) -> DeploymentIdentity:
     from q36eval.engines.in_process import InProcessEngine
 
-    return InProcessEngine.identity_of(folder, device=request.device, emulate_activations=request.emulate_activations)
+    try:
+        return InProcessEngine.identity_of(
+            folder, device=request.device, emulate_activations=request.emulate_activations
+        )
+    except CorruptCheckpointError as error:
+        raise UsageError(f"The reference cannot be used: {error}") from error
 
 
 def _load_reference(request: Request) -> "InProcessEngine":

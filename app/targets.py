@@ -42,7 +42,10 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
         return Target(name_or_path, _branch_folder(name_or_path, family, paths))
     folder = Path(name_or_path)
     if folder.is_dir():
-        return Target(folder.resolve().name, folder.resolve())
+        resolved = folder.resolve()
+        # a folder never goes by a published branch's name: its runs, blessings and waivers are not that branch's
+        name = str(resolved) if resolved.name in family.branches else resolved.name
+        return Target(name, resolved)
     raise UsageError(
         f"The family {family.name} has no branch {name_or_path!r}, and there is no such folder; "
         f"its branches are: {', '.join(family.branches)}."
@@ -57,11 +60,11 @@ def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
             f"The weights of {family.name}/{name}, {branch.source}{size}, are not on this machine; "
             f"download that revision and name its folder instead of {name!r}."
         )
-    if family.name == "sandbox":
+    folder = paths.repository / branch.source.path
+    if folder.parent == paths.data / "sandbox":
         from app.sandbox.branches import build
 
-        return build(name, paths.data / "sandbox", paths.built)
-    folder = paths.repository / branch.source.path
+        return build(folder.name, paths.data / "sandbox", paths.built)
     if not folder.is_dir():
         raise UsageError(f"The folder {folder} of branch {name!r} is missing; restore it or correct the family file.")
     return folder

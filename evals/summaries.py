@@ -122,6 +122,8 @@ def _clusters(outcomes: Sequence[ItemOutcome], value: str, unit: str, bounds: tu
 
 def _value(score: float | None, detail: dict[str, object], name: str) -> float:
     found = score if name == "score" else detail[name]
+    if isinstance(found, str):  # JSON writes infinities and NaN as text
+        found = float(found)
     if not isinstance(found, int | float):
         raise ValueError(f"a scored answer has no {name}")
     return float(found)

@@ -94,11 +94,11 @@ class KLProbe:
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """KL, reverse KL, top-1 agreement and perplexity, over everything and by slice; non-finite tokens counted."""
+        yield _non_finite(outcomes)
         slices = sorted({outcome.stratum for outcome in outcomes})
         for name in ["all", *slices]:
             chosen = [outcome for outcome in outcomes if name in ("all", outcome.stratum)]
             yield from _measurements(name, chosen)
-        yield _non_finite(outcomes)
 
 
 def _hidden_states(item: WorkItem, results: ItemResults) -> "torch.Tensor":
@@ -156,7 +156,9 @@ def _measurements(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[
     counts = Counts(total=sum(scored) + sum(errored), scored=sum(scored), errored=sum(errored))
     if not counts.scored:
         return
-    note = f"{len(outcomes)} documents; worst token {max(d.get('max_forward_kl', 0.0) for d in details):.3g} nats"
+    note = (
+        f"{len(outcomes)} documents; worst token {max(float(d.get('max_forward_kl', 0.0)) for d in details):.3g} nats"
+    )
     for metric, unit, column, direction, estimator, reference_column, bounds in METRICS:
         clusters = Clusters(
             units=tuple(scored),

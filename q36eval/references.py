@@ -44,17 +44,14 @@ class Capture(Mapping[str, Digest]):
         header = {"identity": identity.model_dump(mode="json"), "probe": probe, "suite_sha256": suite_sha256}
         path = self.folder / "capture.json"
         if path.exists():
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = _read_json(path)
             different = [name for name in header if stored.get(name) != json.loads(json.dumps(header[name]))]
             if different:
                 raise UsageError(f"The capture {self.folder} was made with another {', '.join(different)}; delete it.")
         else:
             _write_whole(path, json.dumps(header, sort_keys=True, indent=1).encode())
-        shared = self.folder / "shared.safetensors"
-        if shared.exists():
-            from safetensors.torch import load
-
-            self._shared = load(shared.read_bytes())
+        if (self.folder / "shared.json").exists():
+            self._shared = _read_shared(self.folder)
         for part in sorted(self.folder.glob("part-*.json")):
             self._digests.update(_read_part(part))
             self._parts = int(part.stem.removeprefix("part-")) + 1
@@ -87,7 +84,10 @@ class Capture(Mapping[str, Digest]):
         """Keep tensors that every digest carries; written at once."""
         from safetensors.torch import save
 
-        _write_whole(self.folder / "shared.safetensors", save({k: v.contiguous().cpu() for k, v in tensors.items()}))
+        payload = save({name: tensor.contiguous().cpu() for name, tensor in tensors.items()})
+        _write_whole(self.folder / "shared.safetensors", payload)
+        digest = {"tensors_sha256": hashlib.sha256(payload).hexdigest()}
+        _write_whole(self.folder / "shared.json", json.dumps(digest).encode())
         self._shared = tensors
 
     def flush(self) -> None:
@@ -117,8 +117,11 @@ class Capture(Mapping[str, Digest]):
 def _read_part(path: Path) -> dict[str, Digest]:
     from safetensors.torch import load
 
-    payload = path.with_suffix(".safetensors").read_bytes()
-    body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    body = _read_json(path)
+    try:
+        payload = path.with_suffix(".safetensors").read_bytes()
+    except OSError as error:
+        raise UsageError(f"The reference capture {path.parent} is damaged; delete that folder.") from error
     if hashlib.sha256(payload).hexdigest() != body["tensors_sha256"]:
         raise UsageError(f"The reference capture {path.with_suffix('.safetensors')} is damaged; delete its folder.")
     tensors: dict[str, dict[str, Any]] = {}
@@ -129,6 +132,26 @@ def _read_part(path: Path) -> dict[str, Digest]:
         item_key: Digest(values=values, tensors=tensors.get(item_key, {}), error=error)
         for item_key, (values, error) in body["digests"].items()
     }
+
+
+def _read_shared(folder: Path) -> "dict[str, torch.Tensor]":
+    from safetensors.torch import load
+
+    expected = _read_json(folder / "shared.json").get("tensors_sha256")
+    path = folder / "shared.safetensors"
+    payload = path.read_bytes() if path.exists() else b""
+    if hashlib.sha256(payload).hexdigest() != expected:
+        raise UsageError(f"The reference capture {folder} is damaged; delete that folder.")
+    tensors: dict[str, torch.Tensor] = load(payload)
+    return tensors
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The reference capture {path.parent} is damaged; delete that folder.") from error
+    return body
 
 
 def _write_whole(path: Path, payload: bytes) -> None:

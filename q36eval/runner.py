@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from q36eval.engines.base import Engine, Generated, Scored
-from q36eval.errors import Q36Error
+from q36eval.errors import EngineError, ExitCode, Q36Error
 from q36eval.probes import ItemResults, Probe, SharesTensors, WorkItem
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
@@ -32,6 +32,19 @@ class Sink(Protocol):
     def known_items(self) -> Sequence[ItemOutcome]:
         """Outcomes already written, when a run is resumed."""
         ...
+
+
+class MutedSink:
+    """A sink for planning that only checks."""
+
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None: ...
+
+    def add_measurement(self, measurement: Measurement) -> None: ...
+
+    def add_failure(self, failure: ProbeFailure) -> None: ...
+
+    def known_items(self) -> Sequence[ItemOutcome]:
+        return ()
 
 
 class Progress(Protocol):
@@ -79,6 +92,8 @@ def finished_items(engine: Engine, works: Sequence[Work]) -> Iterator[tuple[Work
         yield from _complete(waiting.pop(result.request.key), result)
     for answer in with_retry(engine.generate, generations):
         yield from _complete(waiting.pop(answer.request.key), answer)
+    if waiting:
+        raise EngineError(f"The engine gave no result for {len(waiting)} requests, {next(iter(waiting))!r} first.")
 
 
 def with_retry(call: Callable[[Sequence[Any]], Iterator[Any]], requests: Sequence[Any]) -> Iterator[Any]:
@@ -171,6 +186,8 @@ def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Wor
         work = Work(probe, [])
         try:
             work.items = list(probe.plan(tokenizer))
+            if not work.items or not all(item.scores or item.generations for item in work.items):
+                raise ValueError("it planned nothing, or an item that asks nothing")
         except Q36Error:
             raise
         except Exception as error:
@@ -179,8 +196,22 @@ def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Wor
     return works
 
 
+def asked(works: Sequence[Work]) -> dict[str, tuple[int, ...]]:
+    """Every request's token ids by its key."""
+    items = [item for work in works for item in work.items]
+    scores = {request.key: request.token_ids for item in items for request in item.scores}
+    return scores | {request.key: request.token_ids for item in items for request in item.generations}
+
+
+class AskedDifferentlyError(Q36Error):
+    """The branch's tokenizer or chat template turns the same questions into other tokens than the reference's."""
+
+    exit_code = ExitCode.FAIL
+
+
 def run_probes(
     branch: Engine,
+    reference_tokenizer: Any,
     reference_identity: DeploymentIdentity,
     load_reference: Callable[[], Engine],
     probes: Sequence[Probe],
@@ -191,10 +222,21 @@ def run_probes(
     """Measure `branch` against its reference with all `probes`; returns the seconds each stage took.
 
     The reference engine is loaded only when an item is missing from its captures.
+
+    Raises:
+        AskedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
     """
     seconds: dict[str, float] = {}
     started = time.monotonic()
-    works = plan_probes(probes, branch.tokenizer, sink)
+    theirs = asked(plan_probes(probes, branch.tokenizer, MutedSink()))
+    works = plan_probes(probes, reference_tokenizer, sink)
+    ours = asked(works)
+    differing = sum(theirs.get(key) != token_ids for key, token_ids in ours.items())
+    if differing:
+        raise AskedDifferentlyError(
+            f"the branch's tokenizer or chat template asks {differing} of {len(ours)} questions in other tokens than "
+            f"the reference's"
+        )
     captures = {
         work.probe.name: Capture(captures_root, reference_identity, work.probe.name, work.probe.suite_sha256)
         for work in works
@@ -206,7 +248,11 @@ def run_probes(
         capture_reference(load_reference(), [work for work in absent if work.items], captures, progress)
     seconds["reference"] = time.monotonic() - started
     started = time.monotonic()
-    done = {(outcome.probe, outcome.item_key) for outcome in sink.known_items()}
+    done = {
+        (outcome.probe, outcome.item_key)
+        for outcome in sink.known_items()
+        if outcome.branch.error is None and outcome.reference.error is None
+    }
     for work in works:
         work.items = [item for item in work.items if (work.probe.name, item.key) not in done]
     measure_branch(branch, works, captures, sink, progress)

@@ -61,9 +61,12 @@ def gate(
     check_device(device)
     targets = [resolve(name, chosen, paths) for name in branch]
     baseline = resolve(reference or chosen.reference, chosen, paths)
+    folders = [out if out is None or len(targets) == 1 else out / Path(target.name).name for target in targets]
+    for folder in folders:
+        make_report_folder(folder, len(set(folders)) == len(folders))
     history = open_history(paths)
     runs = []
-    for target in targets:
+    for target, folder in zip(targets, folders, strict=True):
         request = Request(
             family=chosen,
             branch=target,
@@ -78,10 +81,10 @@ def gate(
         with ConsoleProgress() as progress:
             run = measure(request, paths, history, progress)
         runs.append(run)
-        if out is not None:
-            write_reports(run, out if len(targets) == 1 else out / target.name, formats)
         if not as_json:
             _print_report(run)
+        if folder is not None:
+            write_reports(run, folder, formats)
     if as_json:
         documents = [report_json(run) for run in runs]
         print_json(documents[0] if len(documents) == 1 else documents)
@@ -108,6 +111,22 @@ def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Po
     return Policy.load(path)
 
 
+def make_report_folder(folder: Path | None, distinct: bool) -> None:
+    """Make the folder before anything is measured.
+
+    Raises:
+        UsageError: it cannot be made, or two branches would write into the same one.
+    """
+    if folder is None:
+        return
+    if not distinct:
+        raise UsageError("Two branches would write their reports into one folder; gate them one at a time with --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"The report folder {folder} cannot be made: {error.strerror}.") from error
+
+
 def report_json(run: "RunRecord") -> object:
     """The run's JSON report as a document."""
     from q36eval.reports import to_json
@@ -123,7 +142,6 @@ def write_reports(run: "RunRecord", folder: Path, formats: list[str]) -> None:
     if run.report is None:
         raise UsageError(f"Run {run.id} has no verdict to report; it only measured.")
     writers = {"json": to_json, "markdown": to_markdown, "junit": to_junit}
-    folder.mkdir(parents=True, exist_ok=True)
     for name in formats:
         (folder / FORMATS[name]).write_text(writers[name](run.report, run), encoding="utf-8")
 

@@ -183,6 +183,8 @@ def _fill(
             place.copy_(decoded)
             if scheme is not None and weight.tensor_class != "embeddings":
                 schemes[weight.name.removesuffix(".weight")] = scheme
+        if not torch.isfinite(target).all():
+            raise CorruptCheckpointError(f"{checkpoint.path}: {name} holds values that are no finite numbers.")
         _set_parameter(model, name, target)
     model.tie_weights()  # type: ignore[operator]
     return schemes

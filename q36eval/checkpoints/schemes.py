@@ -60,12 +60,31 @@ def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
     text = checkpoint.config.get("text_config") or {}
     found: dict[str, Any] | None = checkpoint.config.get("quantization_config") or text.get("quantization_config")
     if found:
+        _refuse_what_is_not_emulated(checkpoint, found)
         return found
     own = checkpoint.path / "hf_quant_config.json"
     if own.is_file():
         quantization = read_json(own).get("quantization", {})
+        _refuse_what_is_not_emulated(checkpoint, quantization)
         return {**quantization, "quant_method": "modelopt", "ignore": quantization.get("exclude_modules", [])}
     return {}
+
+
+NOT_EMULATED = ("kv_cache_scheme", "kv_cache_quant_algo", "transform_config", "sparsity_config")
+
+
+def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str, Any]) -> None:
+    """A branch that declares what is not emulated would be judged as a better one than is served.
+
+    Raises:
+        UsageError: a quantized KV cache, a weight transform or sparsity is declared.
+    """
+    for key in NOT_EMULATED:
+        if quantization.get(key):
+            raise UsageError(
+                f"{checkpoint.path} declares {key}, which is not emulated yet; judge a copy of the checkpoint "
+                f"without that setting, and know that the verdict does not cover it."
+            )
 
 
 def _compressed_tensors(folder: Path, config: dict[str, Any]) -> SchemeOf:

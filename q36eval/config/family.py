@@ -109,6 +109,8 @@ def load_yaml(path: Path, model: type[ModelT], what: str) -> ModelT:
     try:
         body: Any = yaml.safe_load(text)
         return model.model_validate(body)
+    except (TypeError, RecursionError) as error:
+        raise UsageError(f"The {what} {path} is not YAML: {type(error).__name__}: {error}.") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)

@@ -1,7 +1,9 @@
 """The in-process engine: a transformers model with our exact loader, resident on one device."""
 
+import hashlib
 import platform
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 
 from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequest
-from q36eval.errors import EngineError, UsageError
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.records import DeploymentIdentity
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
@@ -33,29 +35,38 @@ class InProcessEngine:
         self._device = next(model.parameters()).device
         self._context_length = int(model.config.max_position_embeddings)
         self._stop_ids = _stop_ids(model, tokenizer)
+        model.generation_config = type(model.generation_config)()
+        self.ignores_activation_quantization = False
 
     @classmethod
     def load(cls, folder: Path, *, device: str = "cpu", emulate_activations: bool = True) -> "InProcessEngine":
         """Decode the checkpoint in `folder` strictly and wrap it.
 
         Raises:
-            UsageError: no such folder, or it has no tokenizer.
-            CorruptCheckpointError: a tensor is missing, unexpected, used twice or of the wrong shape.
+            UsageError: no such folder, or a format that is not decoded.
+            CorruptCheckpointError: a tensor is missing, unexpected, used twice or of the wrong shape, or a file of the
+                checkpoint cannot be read.
+            EngineError: it does not fit into memory.
         """
-        from transformers import AutoTokenizer
         from transformers.utils import logging
 
         from q36eval.checkpoints import load_model
 
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
 
-        loaded = load_model(folder, device=device, emulate_activations=emulate_activations)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{folder} has no tokenizer that can be read; add tokenizer.json to it.") from error
+            loaded = load_model(folder, device=device, emulate_activations=emulate_activations)
+        except Q36Error:
+            raise
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise EngineError(f"{folder} does not fit into the memory of {device}.") from error
+        except Exception as error:  # whatever its files made the libraries raise, the checkpoint is not loadable
+            raise CorruptCheckpointError(f"{folder} cannot be built: {_one_line(error)}.") from error
+        tokenizer = load_tokenizer(folder)
         identity = cls.identity_of(folder, device=device, emulate_activations=emulate_activations)
-        return cls(loaded.model, tokenizer, identity)
+        engine = cls(loaded.model, tokenizer, identity)
+        engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
+        return engine
 
     @staticmethod
     def identity_of(folder: Path, *, device: str = "cpu", emulate_activations: bool = True) -> DeploymentIdentity:
@@ -75,6 +86,7 @@ class InProcessEngine:
                 "machine": platform.machine(),
                 "dtype": "bfloat16",
                 "activation_emulation": "on" if emulate_activations else "off",
+                "code": _code_sha256()[:16],
             },
         )
 
@@ -162,16 +174,25 @@ class InProcessEngine:
             output = self._model.generate(
                 input_ids=ids.to(self._device),
                 attention_mask=mask.to(self._device),
-                max_new_tokens=budget,
-                do_sample=False,
-                eos_token_id=self._stop_ids,
-                pad_token_id=self._stop_ids[-1],
+                generation_config=self._greedy(budget),
             )
         except (RuntimeError, MemoryError) as error:
             yield from (Generated(request, (), "", "error", error=f"engine: {error}") for request in batch)
             return
         for row, request in enumerate(batch):
             yield self._finish(request, output[row, width:].tolist())
+
+    def _greedy(self, budget: int) -> Any:
+        """Greedy decoding and nothing else: what a checkpoint's own generation config asks for does not steer it."""
+        from transformers import GenerationConfig
+
+        return GenerationConfig(
+            max_new_tokens=budget,
+            do_sample=False,
+            num_beams=1,
+            eos_token_id=self._stop_ids,
+            pad_token_id=self._stop_ids[-1],
+        )
 
     def _finish(self, request: GenerationRequest, tokens: list[int]) -> Generated:
         end = next((i for i, token in enumerate(tokens) if token in self._stop_ids), None)
@@ -182,6 +203,32 @@ class InProcessEngine:
         if cuts:
             text, reason = text[: min(cuts)], "stop"
         return Generated(request, tuple(kept), text, reason)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a checkpoint folder; nothing of the checkpoint is executed.
+
+    Raises:
+        CorruptCheckpointError: it is missing or cannot be read.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the tokenizers library raises bare exceptions for malformed files
+        raise CorruptCheckpointError(f"{folder} has no tokenizer that can be read: {_one_line(error)}.") from error
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(".")
+
+
+@cache
+def _code_sha256() -> str:
+    """Hash of the code whose change could change an answer: engines, loader, decoders, emulation."""
+    package = Path(__file__).parents[1]
+    files = sorted([*(package / "engines").rglob("*.py"), *(package / "checkpoints").rglob("*.py")])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def batches_by_length(

@@ -40,6 +40,8 @@ def read_policy(path: Path) -> Policy:
         document = yaml.load(text, Loader=_UniqueKeyLoader)
     except yaml.YAMLError as error:
         raise UsageError(f"policy {path} is not valid YAML: {_yaml_problem(error)}.") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UsageError(f"policy {path} is not valid YAML: {type(error).__name__}: {error}.") from error
     if not isinstance(document, dict):
         raise UsageError(f"policy {path} must be a mapping with the keys {_names(Policy)}.")
     try:

@@ -122,7 +122,7 @@ class Silent:
 
 
 def run(tmp_path: Path, probe: LengthProbe, branch: Any, reference: Any, sink: MemorySink) -> None:
-    run_probes(branch, IDENTITY, lambda: reference, [probe], tmp_path, sink, Silent())
+    run_probes(branch, None, IDENTITY, lambda: reference, [probe], tmp_path, sink, Silent())
 
 
 def test_the_reference_is_captured_once_and_the_branch_measured_anew(tmp_path: Path) -> None:
