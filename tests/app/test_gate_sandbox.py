@@ -118,7 +118,7 @@ def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(
     assert run.report is not None
     assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
     note = next(m.note for m in gate.history.measurements(run.id) if m.metric == "integrity_faults")  # type: ignore[attr-defined]
-    assert ("surplus" if damage == "added" else "o_proj" if damage == "removed" else "out_proj") in note
+    assert ("layers.2.surplus" if damage == "added" else name) in note
 
 
 def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Callable[..., RunRecord], tmp_path: Path) -> None:
