@@ -64,7 +64,8 @@ def _cell(measurement: Measurement | None) -> str:
     if measurement.estimator == "mean":
         return f"{measurement.value:.3g} {bounds}"
     if measurement.estimator == "perplexity":
-        return f"{measurement.value:.4f} (ratio {measurement.effect:.4f} {bounds})"
+        ratio = f"{measurement.effect:.4f} [{interval.lower:.4f}, {interval.upper:.4f}]"
+        return f"{measurement.value:.4f} (ratio {ratio})"
     return f"{measurement.value:.1%} ({measurement.effect:+.3f} {bounds})"
 
 
