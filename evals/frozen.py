@@ -81,7 +81,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UsageError(f"{folder} has no {MANIFEST}; make it with `q36eval data freeze`.") from error
+        raise UsageError(f"{folder} has no {MANIFEST}: the data is incomplete, check it out again.") from error
     except (ValidationError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a manifest of frozen data: {str(error).splitlines()[0]}.") from error
     for relative in manifest.files:

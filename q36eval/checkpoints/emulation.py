@@ -22,9 +22,10 @@ SMALLEST_LOCAL_SCALE = 0.125
 def round_to_fp4(values: Tensor) -> Tensor:
     """Nearest E2M1 value (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives), ties to even; float32 `values` within ±6."""
     # The spacing is half the power of two below |value|, and 0.5 under 1: exponent bits give it without branches.
-    exponent = values.abs().clamp(min=1.0).view(torch.int32) & 0x7F800000
-    step = exponent.view(torch.float32) / 2
-    return torch.round(values / step) * step
+    # Adding 1.5 * 2**23 spacings leaves no bits below the spacing, so the addition itself rounds to nearest even.
+    power = (values.view(torch.int32) & 0x7F800000).clamp_(min=0x3F800000).view(torch.float32)
+    offset = power.mul_(0.75 * 2**23)
+    return (values + offset).sub_(offset)
 
 
 def _in_groups(x: Tensor, group_size: int) -> Tensor:
@@ -39,7 +40,7 @@ def fake_quantize_nvfp4(x: Tensor, global_scale: Tensor, group_size: int = 16) -
     local = local.clamp(max=FP8_MAX).to(torch.float8_e4m3fn).float()
     local = torch.where(local == 0, SMALLEST_LOCAL_SCALE, local)
     scale = (local / global_scale).unsqueeze(-1)
-    quantized = round_to_fp4((groups / scale).clamp(-FP4_MAX, FP4_MAX)) * scale
+    quantized = round_to_fp4((groups / scale).clamp_(-FP4_MAX, FP4_MAX)).mul_(scale)
     return quantized.flatten(-2).to(x.dtype)
 
 
@@ -48,8 +49,8 @@ def fake_quantize_fp8(x: Tensor, group_size: int = 128) -> Tensor:
     groups = _in_groups(x, group_size)
     scale = groups.abs().amax(-1, keepdim=True) / FP8_MAX
     scale = torch.where(scale == 0, torch.finfo(torch.float32).eps, scale)
-    values = (groups / scale).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn).float()
-    return (values * scale).flatten(-2).to(x.dtype)
+    values = (groups / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn).float()
+    return values.mul_(scale).flatten(-2).to(x.dtype)
 
 
 class InputQuantizer(nn.Module):

@@ -2,7 +2,7 @@
 
 import hashlib
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,14 +11,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 
 from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.forks import in_forks, usable_workers
+from q36eval.engines.greedy import decode_greedily
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.records import DeploymentIdentity
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
+ResultT = TypeVar("ResultT")
 
-SCORE_BATCH_TOKENS = 8192
+SCORE_BATCH_TOKENS = 4096
 GENERATE_BATCH_TOKENS = 16384
-GENERATE_BATCH_ROWS = 64
+GENERATE_BATCH_ROWS = 192
+FORKED_WEIGHT_BYTES = 2**30
+"""A CPU model of up to this size is run by one process per core; a larger one by torch's threads."""
 
 
 class InProcessEngine:
@@ -34,8 +39,8 @@ class InProcessEngine:
         self._identity = identity
         self._device = next(model.parameters()).device
         self._context_length = int(model.config.max_position_embeddings)
+        self._weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
         self._stop_ids = _stop_ids(model, tokenizer)
-        model.generation_config = type(model.generation_config)()
         self.ignores_activation_quantization = False
 
     @classmethod
@@ -127,21 +132,44 @@ class InProcessEngine:
                 usable.append(request)
             else:
                 yield Scored(request, None, error=problem)
-        for batch in batches_by_length(usable, SCORE_BATCH_TOKENS):
-            yield from self._score_batch(batch)
+        for batch, results in self._computed(self._score_batch, batches_by_length(usable, SCORE_BATCH_TOKENS)):
+            if isinstance(results, list):
+                yield from results
+            else:
+                yield from (Scored(request, None, error=f"engine: {results}") for request in batch)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[Generated]:
-        """Greedy continuations, in left-padded batches of similar prompt length."""
-        by_budget: dict[int, list[GenerationRequest]] = {}
+        """Greedy continuations, in left-padded batches of similar prompt length.
+
+        Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
+        """
+        usable: list[GenerationRequest] = []
         for request in requests:
             problem = self._unusable(len(request.token_ids) + request.max_new_tokens)
             if problem is None:
-                by_budget.setdefault(request.max_new_tokens, []).append(request)
+                usable.append(request)
             else:
                 yield Generated(request, (), "", "error", error=problem)
-        for budget in sorted(by_budget):
-            for batch in batches_by_length(by_budget[budget], GENERATE_BATCH_TOKENS, GENERATE_BATCH_ROWS):
-                yield from self._generate_batch(batch, budget)
+        batches = batches_by_length(usable, GENERATE_BATCH_TOKENS, GENERATE_BATCH_ROWS)
+        for batch, results in self._computed(self._generate_batch, batches):
+            if isinstance(results, list):
+                yield from results
+            else:
+                yield from (Generated(request, (), "", "error", error=f"engine: {results}") for request in batch)
+
+    def _computed(
+        self, call: Callable[[list[RequestT]], list[ResultT]], batches: Iterable[list[RequestT]]
+    ) -> Iterator[tuple[list[RequestT], list[ResultT] | Exception]]:
+        """`call` of every batch in order, over forked workers where the model is small and runs on a CPU."""
+        workers = usable_workers() if self._device.type == "cpu" and self._weight_bytes <= FORKED_WEIGHT_BYTES else 1
+        if workers > 1:
+            yield from in_forks(call, list(batches), workers)
+            return
+        for batch in batches:
+            try:
+                yield batch, call(batch)
+            except (RuntimeError, MemoryError) as error:
+                yield batch, error
 
     def _unusable(self, length: int) -> str | None:
         if length > self._context_length:
@@ -149,50 +177,22 @@ class InProcessEngine:
         return None
 
     @torch.inference_mode()
-    def _score_batch(self, batch: Sequence[ScoreRequest]) -> Iterator[Scored]:
+    def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
         width = max(len(request.token_ids) for request in batch)
         ids = torch.zeros(len(batch), width, dtype=torch.long)
         for row, request in enumerate(batch):
             ids[row, : len(request.token_ids)] = torch.tensor(request.token_ids)
-        try:
-            hidden = self._model.model(input_ids=ids.to(self._device), use_cache=False).last_hidden_state
-        except (RuntimeError, MemoryError) as error:
-            yield from (Scored(request, None, error=f"engine: {error}") for request in batch)
-            return
-        for row, request in enumerate(batch):
-            yield Scored(request, hidden[row, request.first - 1 : len(request.token_ids) - 1].clone())
+        hidden = self._model.model(input_ids=ids.to(self._device), use_cache=False).last_hidden_state
+        return [
+            Scored(request, hidden[row, request.first - 1 : len(request.token_ids) - 1].clone())
+            for row, request in enumerate(batch)
+        ]
 
-    @torch.inference_mode()
-    def _generate_batch(self, batch: Sequence[GenerationRequest], budget: int) -> Iterator[Generated]:
-        width = max(len(request.token_ids) for request in batch)
-        ids = torch.full((len(batch), width), self._stop_ids[-1], dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, request in enumerate(batch):
-            ids[row, width - len(request.token_ids) :] = torch.tensor(request.token_ids)
-            mask[row, width - len(request.token_ids) :] = 1
-        try:
-            output = self._model.generate(
-                input_ids=ids.to(self._device),
-                attention_mask=mask.to(self._device),
-                generation_config=self._greedy(budget),
-            )
-        except (RuntimeError, MemoryError) as error:
-            yield from (Generated(request, (), "", "error", error=f"engine: {error}") for request in batch)
-            return
-        for row, request in enumerate(batch):
-            yield self._finish(request, output[row, width:].tolist())
-
-    def _greedy(self, budget: int) -> Any:
-        """Greedy decoding and nothing else: what a checkpoint's own generation config asks for does not steer it."""
-        from transformers import GenerationConfig
-
-        return GenerationConfig(
-            max_new_tokens=budget,
-            do_sample=False,
-            num_beams=1,
-            eos_token_id=self._stop_ids,
-            pad_token_id=self._stop_ids[-1],
-        )
+    def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
+        prompts = [request.token_ids for request in batch]
+        budgets = [request.max_new_tokens for request in batch]
+        answers = decode_greedily(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1])
+        return [self._finish(request, tokens) for request, tokens in zip(batch, answers, strict=True)]
 
     def _finish(self, request: GenerationRequest, tokens: list[int]) -> Generated:
         end = next((i for i, token in enumerate(tokens) if token in self._stop_ids), None)

@@ -1,0 +1,61 @@
+"""Forked workers give what the same calls give in this process, in order, and lose nothing in silence."""
+
+import os
+import time
+
+import pytest
+import torch
+
+from q36eval.engines.forks import WorkerError, in_forks, usable_workers
+
+pytestmark = pytest.mark.skipif(usable_workers() == 1 and not hasattr(os, "fork"), reason="no fork here")
+
+
+def product(batch: list[int]) -> list[torch.Tensor]:
+    time.sleep(0.02 * (batch[0] % 3))  # so that later batches are often ready first
+    generator = torch.Generator().manual_seed(batch[0])
+    matrix = torch.randn(64, 64, generator=generator).bfloat16()
+    return [matrix @ matrix + number for number in batch]
+
+
+def test_results_come_in_order_and_equal_those_of_one_process() -> None:
+    batches = [[number, number + 1] for number in range(11)]
+    for workers in (1, 2, 5):
+        found = list(in_forks(product, batches, workers))
+        assert [batch for batch, _ in found] == batches
+        for batch, answer in found:
+            assert isinstance(answer, list)
+            assert all(map(torch.equal, answer, product(batch)))
+
+
+def fragile(batch: list[int]) -> list[int]:
+    if batch == [2]:
+        raise ValueError("no such thing")
+    if batch == [4]:
+        os._exit(9)  # as when the kernel kills it for memory
+    return [os.getpid()]
+
+
+def test_a_batch_that_fails_says_so_and_the_others_are_computed() -> None:
+    found = {batch[0]: answer for batch, answer in in_forks(fragile, [[n] for n in range(8)], 2)}
+    failed = {number for number, answer in found.items() if isinstance(answer, WorkerError)}
+    assert sorted(found) == list(range(8))
+    assert failed == {2, 4}
+    assert "no such thing" in str(found[2])
+    assert "memory" in str(found[4])
+    assert os.getpid() not in [answer[0] for answer in found.values() if isinstance(answer, list)]
+
+
+def test_batches_left_when_every_worker_is_dead_are_errors() -> None:
+    found = list(in_forks(fragile, [[4], [4], [0], [1]], 2))
+    assert [isinstance(answer, WorkerError) for _, answer in found] == [True] * 4
+
+
+def test_an_abandoned_call_leaves_no_process_behind() -> None:
+    import multiprocessing
+
+    calls = in_forks(product, [[n] for n in range(50)], 2)
+    next(calls)
+    assert multiprocessing.active_children()
+    calls.close()
+    assert not multiprocessing.active_children()
