@@ -21,14 +21,16 @@ from evals.generators.facts import (
 )
 from evals.generators.prose import SLICES, document
 from evals.generators.ruler import KINDS, MIN_TOKENS, make
-from q36eval.examples import TextExample, draw, split_of
+from q36eval.examples import Split, TextExample, draw, split_of
 
 SEED = 20261
 QUESTIONS_PER_SUBJECT = 15
 SHOTS_PER_SUBJECT = 1
 TYPOS_PER_QUESTION = 2
 """Exchanged neighbouring letters in a question, as people type them: a fact known by heart has no thin margin."""
-RULER_ITEMS = {256: 8, 512: 7, 1024: 5, 2048: 3}
+SHORT_ANSWERS_PER_SUBJECT = 15
+SHORT_ANSWER_SHOTS = 2
+RULER_ITEMS = {256: 14, 512: 11, 1024: 5, 2048: 3}
 """Items per kind at each length; fewer of the long ones, which cost the most tokens."""
 PERPLEXITY_SLICES = ("czech", "english")
 PERPLEXITY_DOCUMENTS = 24
@@ -42,13 +44,16 @@ Record = dict[str, Any]
 
 
 def freeze_tasks(folder: Path, count_tokens: Callable[[str], int], tokenizer_sha256: str, seed: int = SEED) -> Manifest:
-    """Write the eval tasks under `folder`: `mmlu/` and its `mmlu_dev/`, `ruler/`, `perplexity/`."""
+    """Write the eval tasks under `folder`: mmlu, short_answers (each with its dev split), ruler, perplexity."""
     files: dict[str, list[Record]] = {}
     for subject in (*load_subjects(), *COMPUTED):
         shots, questions = _subject_questions(subject, seed)
         name = subject.replace(" ", "_")
         files[f"mmlu_dev/{name}.jsonl"] = [_mmlu_record(shot) for shot in shots]
         files[f"mmlu/{name}.jsonl"] = [_mmlu_record(question) for question in questions]
+        shots, questions = _short_answers(subject, seed)
+        files[f"short_answers_dev/{name}.jsonl"] = [_short_answer_record(shot) for shot in shots]
+        files[f"short_answers/{name}.jsonl"] = [_short_answer_record(question) for question in questions]
     for kind in KINDS:
         files[f"ruler/{kind}.jsonl"] = list(_ruler_records(kind, seed, count_tokens))
     for name in PERPLEXITY_SLICES:
@@ -80,21 +85,33 @@ def freeze_corpus(folder: Path, tool_dialogues: Sequence[str], seed: int = SEED)
 def _subject_questions(subject: str, seed: int) -> tuple[list[Question], list[Question]]:
     """The solved examples of a subject (training side) and its test questions, about other facts than those."""
     rng = random.Random(f"{seed}/mmlu/{subject}")
-    shots: list[Question] = []
-    while len(shots) < SHOTS_PER_SUBJECT:
-        # Drawn evenly over the facts: a rare fact is asked as often as a common one.
-        shot = draw_question(rng, subject, "train", exponent=0.0)
-        if shot.fact not in {known.fact for known in shots}:
-            shots.append(shot)
+    shots = _distinct(rng, subject, "train", SHOTS_PER_SUBJECT, set())
     taken = {shot.fact for shot in shots}
+    questions = _distinct(rng, subject, "test", QUESTIONS_PER_SUBJECT, taken, typos=TYPOS_PER_QUESTION)
+    return shots, questions
+
+
+def _short_answers(subject: str, seed: int) -> tuple[list[Question], list[Question]]:
+    """As `_subject_questions`, of which only question and right choice are used; asked as training stated them."""
+    rng = random.Random(f"{seed}/short_answers/{subject}")
+    shots = _distinct(rng, subject, "train", SHORT_ANSWER_SHOTS, set())
+    return shots, _distinct(rng, subject, "test", SHORT_ANSWERS_PER_SUBJECT, {shot.fact for shot in shots})
+
+
+def _distinct(
+    rng: random.Random, subject: str, split: Split, count: int, taken: set[str], *, typos: int = 0
+) -> list[Question]:
+    """Questions about `count` different facts, none of them `taken`; all facts alike, the rare as often as the common.
+
+    Two questions about one fact would stand or fall together: one is asked.
+    """
     questions: dict[str, Question] = {}
-    while len(questions) < QUESTIONS_PER_SUBJECT:
-        question = draw_question(rng, subject, "test", exponent=0.0)
+    while len(questions) < count:
+        question = draw_question(rng, subject, split, exponent=0.0)
         if question.fact not in taken:
-            # Two questions about one fact would stand or fall together: one is asked.
-            text = with_typos(rng, question.text, TYPOS_PER_QUESTION)
+            text = with_typos(rng, question.text, typos)
             questions.setdefault(question.fact, replace(question, text=text))
-    return shots, list(questions.values())
+    return list(questions.values())
 
 
 def with_typos(rng: random.Random, text: str, count: int) -> str:
@@ -119,6 +136,15 @@ def _mmlu_record(question: Question) -> Record:
         "choices": list(question.choices),
         "answer": question.answer,
         "answer_letter": LETTERS[question.answer],
+        "cluster": f"{question.subject}|{question.fact}",
+    }
+
+
+def _short_answer_record(question: Question) -> Record:
+    return {
+        "subject": question.subject,
+        "question": question.text,
+        "answer": question.choices[question.answer],
         "cluster": f"{question.subject}|{question.fact}",
     }
 

@@ -24,6 +24,7 @@ COLUMNS = (
     ("KL, nats/token", "kl.kl_divergence[all]"),
     ("perplexity", "evals.perplexity[all]"),
     ("MMLU form", "evals.accuracy[mmlu]"),
+    ("short answers", "evals.accuracy[short_answers]"),
     ("RULER form", "evals.accuracy[ruler]"),
     ("failures, structured", "canaries.failure_rate[structured]"),
     ("failures, freeform", "canaries.failure_rate[freeform]"),

@@ -20,6 +20,10 @@ FILES = {
     "mmlu/czech_rivers.jsonl": 2,
     "mmlu_dev/chemical_symbols.jsonl": 1,
     "mmlu_dev/czech_rivers.jsonl": 1,
+    "short_answers/chemical_symbols.jsonl": 2,
+    "short_answers/czech_rivers.jsonl": 2,
+    "short_answers_dev/chemical_symbols.jsonl": 2,
+    "short_answers_dev/czech_rivers.jsonl": 2,
     "ruler/vt.jsonl": 2,
     "ruler/niah_multikey_2.jsonl": 2,
     "perplexity/czech.jsonl": 2,
@@ -38,7 +42,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_frozen(folder / "data", "a few", 0, records, {})
     suite = yaml.safe_load((ROOT / "evals/suites/sandbox.yaml").read_text(encoding="utf-8"))
     suite |= {"data": "data", "max_length": MAX_LENGTH}
-    kept = {"mmlu": ("chemical_symbols", "czech_rivers"), "ruler": ("vt", "niah_multikey_2"), "perplexity": ("czech",)}
+    subjects = ("chemical_symbols", "czech_rivers")
+    kept = {"mmlu": subjects, "short_answers": subjects, "ruler": ("vt", "niah_multikey_2"), "perplexity": ("czech",)}
     for group in suite["groups"]:
         group["task"] = str(ROOT / "evals/tasks" / Path(group["task"]).name)
         group["subsets"] = {name: group["subsets"][name] for name in kept[group["name"]]}
@@ -68,7 +73,7 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
 ) -> None:
     probe = EvalsProbe(suite)
     items = probe.plan(tokenizer)
-    assert len(items) == len(stock) == 11
+    assert len(items) == len(stock) == 15
     kinds = set()
     for item in items:
         results = ItemResults(
@@ -86,13 +91,14 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
             assert [one[0] for one in ours] == pytest.approx([one[0] for one in theirs], abs=1e-4)
             assert [one[1] for one in ours] == [one[1] for one in theirs]
             assert outcome.branch.score == expected["acc"]
-        elif outcome.group == "ruler":
+        elif outcome.group in ("ruler", "short_answers"):
             assert ours == theirs
-            assert outcome.branch.score == expected["string_match_all"]
+            metric = "string_match_all" if outcome.group == "ruler" else "exact_match"
+            assert outcome.branch.score == expected[metric]
         else:
             assert ours[0] == pytest.approx(theirs[0], abs=1e-3)  # a sum over more than two hundred tokens
             assert outcome.branch.detail["words"] == expected["word_perplexity"][1]
-    assert kinds == {"mmlu", "ruler", "perplexity"}
+    assert kinds == {"mmlu", "short_answers", "ruler", "perplexity"}
     assert any(len(item.scores) > 1 for item in items), (
         "a document must need two windows for this test to mean anything"
     )

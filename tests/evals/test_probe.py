@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from evals.probe import EvalsProbe
-from evals.suite import LoadedSuite
+from evals.suite import LoadedSuite, TaskGroup
 from evals.summaries import measurements
 from q36eval.errors import UsageError
 from q36eval.probes import Digest, ItemResults
@@ -24,6 +24,10 @@ def loaded() -> LoadedSuite:
     return LoadedSuite(SUITE)
 
 
+def group_named(loaded: LoadedSuite, name: str) -> TaskGroup:
+    return next(group for group in loaded.suite.groups if group.name == name)
+
+
 def _outcome(number: int, branch: float | None, reference: float | None, **fields: Any) -> ItemOutcome:
     detail = fields.pop("detail", ({}, {}))
     return ItemOutcome(
@@ -36,7 +40,7 @@ def _outcome(number: int, branch: float | None, reference: float | None, **field
 
 
 def test_accuracy_is_paired_counts_errors_apart_and_groups_questions_about_one_fact(loaded: LoadedSuite) -> None:
-    group = loaded.suite.groups[0]
+    group = group_named(loaded, "mmlu")
     outcomes = [_outcome(i, 1.0, 1.0) for i in range(6)]
     outcomes += [_outcome(6, 0.0, 1.0), _outcome(7, 0.0, 1.0, cluster="fact 6"), _outcome(8, 1.0, 0.0)]
     outcomes += [_outcome(9, None, 1.0), _outcome(10, 1.0, None)]
@@ -56,7 +60,7 @@ def test_ruler_is_sliced_by_kind_and_by_length(loaded: LoadedSuite) -> None:
         _outcome(i, 1.0, 1.0, group="ruler", stratum=f"{kind}/{length}")
         for i, (kind, length) in enumerate((kind, length) for kind in ("vt", "qa") for length in (1024, 256))
     ]
-    found = [measurement.slice for measurement in measurements(loaded.suite.groups[1], outcomes)]
+    found = [measurement.slice for measurement in measurements(group_named(loaded, "ruler"), outcomes)]
     assert found == ["ruler", "ruler/qa", "ruler/vt", "ruler/256", "ruler/1024"]
 
 
@@ -67,7 +71,7 @@ def test_perplexity_weighs_documents_by_their_tokens_and_leaves_errored_ones_out
 
     failed = _outcome(2, None, 1.0, group="perplexity", stratum="czech", detail=({"tokens": 5}, {"tokens": 5}))
     whole, czech = measurements(
-        loaded.suite.groups[2], [document(0, 10, 20.0, 10.0), document(1, 30, 20.0, 10.0), failed]
+        group_named(loaded, "perplexity"), [document(0, 10, 20.0, 10.0), document(1, 30, 20.0, 10.0), failed]
     )
     assert (whole.slice, czech.slice) == ("all", "czech")
     assert whole.value == pytest.approx(math.exp(40 / 40))

@@ -36,7 +36,7 @@ def test_overview_names_verdict_blessing_and_what_needs_a_person(visit: Visit, w
     shown = texts(app)
     assert "blessed by Jana" in shown
     assert "an earlier run, same weights" in shown
-    assert "→ Not measured: perplexity, mmlu, ruler" in shown
+    assert "→ Not measured: perplexity, mmlu, short-answers, ruler" in shown
     assert f"--resume {written[1]['interrupted'].id}" in shown
     assert "→ Failed: failures-freeform" in shown
 
@@ -57,7 +57,7 @@ def test_run_page_follows_its_address(visit: Visit, written: Written, short: str
 
 def test_run_page_puts_what_was_not_measured_first(visit: Visit, written: Written) -> None:
     app = visit(written[0], "run", run=written[1]["crashed"].id)
-    assert "NOT MEASURED: 3 of the policy's criteria" in app.error[0].value
+    assert "NOT MEASURED: 4 of the policy's criteria" in app.error[0].value
     assert "mmlu (blocking; freeform): the evals probe crashed" in texts(app)
 
 

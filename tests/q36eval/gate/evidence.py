@@ -126,8 +126,11 @@ def shipped_evidence(rng: np.random.Generator, margins_worse: float) -> list[Mea
     At 0 the branch is identical to the reference; otherwise each true loss is that many margins.
     """
     worse = margins_worse
-    reference_mmlu, reference_ruler = (rng.random(n) < p for n, p in ((450, 0.8), (300, 0.75)))
-    failing = {lane: rng.random(n) < 0.02 for lane, n in (("structured", 300), ("freeform", 150))}
+    right = {
+        name: rng.random(n) < p
+        for name, n, p in (("mmlu", 525, 0.87), ("short_answers", 525, 0.83), ("ruler", 372, 0.68))
+    }
+    failing = {lane: rng.random(n) < 0.04 for lane, n in (("structured", 525), ("freeform", 315))}
     nll = 1.5 + 0.5 * rng.random(120)
     noise = rng.normal(0, 0.02, 120) if worse else 0.0
     measurements = [
@@ -135,9 +138,9 @@ def shipped_evidence(rng: np.random.Generator, margins_worse: float) -> list[Mea
         census(ProbeName.KL, "non_finite_tokens", 0),
         divergence((worse * 0.014 * rng.lognormal(-0.5, 1.0, 120)).tolist()),
         perplexity((nll + worse * np.log(1 / 0.979) + noise).tolist(), nll.tolist()),
-        accuracy(_lose(rng, reference_mmlu, worse * 0.05), reference_mmlu.astype(int).tolist(), "mmlu"),
-        accuracy(_lose(rng, reference_ruler, worse * 0.07), reference_ruler.astype(int).tolist(), "ruler"),
     ]
+    for name, margin in (("mmlu", 0.05), ("short_answers", 0.08), ("ruler", 0.07)):
+        measurements.append(accuracy(_lose(rng, right[name], worse * margin), right[name].astype(int).tolist(), name))
     for lane, margin in (("structured", 0.05), ("freeform", 0.08)):
         reference = failing[lane]
         branch = reference | (rng.random(reference.size) < worse * margin / (1 - reference.mean()))
