@@ -7,7 +7,7 @@ decided here.
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -185,7 +185,7 @@ def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Wor
     for probe in probes:
         work = Work(probe, [])
         try:
-            work.items = list(probe.plan(tokenizer))
+            work.items = [_in_group(item, probe.name) for item in probe.plan(tokenizer)]
             if not work.items or not all(item.scores or item.generations for item in work.items):
                 raise ValueError("it planned nothing, or an item that asks nothing")
         except Q36Error:
@@ -194,6 +194,15 @@ def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Wor
             _fail(work, sink, error)
         works.append(work)
     return works
+
+
+def _in_group(item: WorkItem, group: str) -> WorkItem:
+    """The item with its requests kept apart from other probes': one probe alone gives what it gives among others."""
+    return replace(
+        item,
+        scores=tuple(replace(request, group=group) for request in item.scores),
+        generations=tuple(replace(request, group=group) for request in item.generations),
+    )
 
 
 def asked(works: Sequence[Work]) -> dict[str, tuple[int, ...]]:

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """Teacher-force `token_ids` and return what predicts `token_ids[first:]` (so `first >= 1`)."""
+    """Teacher-force `token_ids` and return what predicts `token_ids[first:]` (so `first >= 1`).
+
+    Requests of different `group`s never share a batch: what else is asked in the same run changes no number.
+    """
 
     key: str
     token_ids: tuple[int, ...]
     first: int = 1
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,13 @@ class Scored:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """Greedy continuation of `token_ids` until end of turn, a stop string or `max_new_tokens`."""
+    """Greedy continuation of `token_ids` until end of turn, a stop string or `max_new_tokens`; `group` as above."""
 
     key: str
     token_ids: tuple[int, ...]
     max_new_tokens: int
     stop: tuple[str, ...] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True)

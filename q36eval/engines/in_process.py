@@ -234,13 +234,16 @@ def _code_sha256() -> str:
 def batches_by_length(
     requests: Iterable[RequestT], max_tokens: int, max_rows: int | None = None
 ) -> Iterator[list[RequestT]]:
-    """Batches of similar length, longest first, each padded to at most `max_tokens`; order depends on content alone."""
-    ordered = sorted(requests, key=lambda request: (-len(request.token_ids), request.token_ids, request.key))
+    """Batches of one group and similar length, longest first, each padded to at most `max_tokens`.
+
+    Order depends on content alone.
+    """
+    ordered = sorted(requests, key=lambda r: (r.group, -len(r.token_ids), r.token_ids, r.key))
     batch: list[RequestT] = []
     for request in ordered:
         width = len(batch[0].token_ids) if batch else len(request.token_ids)
         full = batch and ((len(batch) + 1) * width > max_tokens or len(batch) == max_rows)
-        if full:
+        if full or (batch and batch[0].group != request.group):
             yield batch
             batch = []
         batch.append(request)
