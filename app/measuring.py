@@ -19,6 +19,7 @@ from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeF
 from q36eval.runner import AskedDifferentlyError, Progress, run_probes
 
 if TYPE_CHECKING:
+    from kl.corpus import CorpusDocument
     from q36eval.engines.in_process import InProcessEngine
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
@@ -64,9 +65,7 @@ def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[P
     Raises:
         UsageError: an unknown suite, or data that is not what its manifest says.
     """
-    known = sorted(folder.name for folder in (paths.data / "corpus").iterdir() if folder.is_dir())
-    if suite not in known:
-        raise UsageError(f"There is no suite {suite!r}; known suites: {', '.join(known)}.")
+    _check_suite(suite, paths)
     found: list[Probe] = []
     if ProbeName.CANARIES in names:
         from canaries.probe import CanaryProbe
@@ -74,12 +73,9 @@ def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[P
 
         found.append(CanaryProbe(load_specs()))
     if ProbeName.KL in names:
-        from evals.frozen import verify
-        from kl.corpus import load_corpus
         from kl.probe import KLProbe
 
-        verify(paths.data / "corpus" / suite)
-        found.append(KLProbe(load_corpus(paths.data / "corpus" / suite)))
+        found.append(KLProbe(corpus_of(suite, paths)))
     if ProbeName.EVALS in names:
         import evals
         from evals.probe import EvalsProbe
@@ -87,6 +83,26 @@ def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[P
         suites = Path(evals.__file__).parent / "suites"
         found.append(EvalsProbe(suites / f"{suite}.yaml", data=paths.data / "tasks" / suite))
     return found
+
+
+def _check_suite(suite: str, paths: Paths) -> None:
+    known = sorted(folder.name for folder in (paths.data / "corpus").iterdir() if folder.is_dir())
+    if suite not in known:
+        raise UsageError(f"There is no suite {suite!r}; known suites: {', '.join(known)}.")
+
+
+def corpus_of(suite: str, paths: Paths) -> "list[CorpusDocument]":
+    """The documents that a suite's divergences are measured on.
+
+    Raises:
+        UsageError: an unknown suite, or data that is not what its manifest says.
+    """
+    from evals.frozen import verify
+    from kl.corpus import load_corpus
+
+    _check_suite(suite, paths)
+    verify(paths.data / "corpus" / suite)
+    return load_corpus(paths.data / "corpus" / suite)
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:

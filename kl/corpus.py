@@ -42,6 +42,11 @@ def load_corpus(folder: Path) -> list[CorpusDocument]:
     return documents
 
 
+def corpus_sha256(documents: Sequence[CorpusDocument]) -> str:
+    """Content hash of a corpus, whatever the order of its documents."""
+    return hashlib.sha256("".join(sorted(document.key for document in documents)).encode()).hexdigest()
+
+
 def _read_documents(path: Path) -> list[CorpusDocument]:
     found = []
     try:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from app.cli import branches, checkpoint, drift, gate, history, probes, report, sandbox, ui
+from app.cli import attribute, branches, checkpoint, drift, gate, history, probes, report, sandbox, ui
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("gate")(gate.gate)
 app.add_typer(branches.app, name="branches")
 app.command("inspect")(checkpoint.inspect)
+app.command("attribute")(attribute.attribute)
 app.command("kl")(probes.kl)
 app.command("evals")(probes.evals)
 app.command("canaries")(probes.canaries)

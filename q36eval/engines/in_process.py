@@ -103,6 +103,11 @@ class InProcessEngine:
     def tokenizer(self) -> Any:
         return self._tokenizer
 
+    @property
+    def model(self) -> Any:
+        """The resident transformers model."""
+        return self._model
+
     @torch.inference_mode()
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Float32 logits [T, V] of final hidden states [T, H] (after the final norm) through this model's own head.

@@ -1,0 +1,160 @@
+"""Attribution, put together: two engines, the sample within its budget, every suspect in both directions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kl.attribution import Attribution, Blame, Direction, Sample, Suspect
+from kl.corpus import CorpusDocument
+from q36eval.config import Paths
+from q36eval.errors import UsageError
+from q36eval.history import History
+from q36eval.provenance import provenance
+from q36eval.records import Clusters, Counts, Measurement, ProbeName
+from q36eval.records import Direction as Better
+from q36eval.runner import Progress
+
+if TYPE_CHECKING:
+    import torch
+
+    from q36eval.engines.in_process import InProcessEngine
+
+DIRECTIONS: tuple[Direction, ...] = ("restored", "alone")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to blame, and at what expense. `budget` limits the tokens forwarded over all passes together."""
+
+    branch: Path
+    reference: Path
+    documents: Sequence[CorpusDocument]
+    budget: int
+    bands: int
+    grid: bool = False
+    device: str = "cpu"
+    emulate_activations: bool = True
+
+
+def attribute(plan: Plan, progress: Progress) -> Attribution:
+    """Score the branch, and every suspect in both directions, against the reference's hidden states.
+
+    On a CPU both models are resident; on another device one is, and the other lends its parts from host memory.
+
+    Raises:
+        UsageError: the deployments are asked other tokens, nothing differs, or the budget is too small.
+        CorruptCheckpointError, EngineError: a checkpoint cannot be loaded or scored.
+    """
+    from kl.attribution import blame, divergences, hidden_states, sample, suspects
+    from q36eval.engines.parts import differs, parts_of
+
+    progress.stage("reading both checkpoints", 2)
+    reference, branch = _load(plan, plan.reference, plan.device), _load(plan, plan.branch, "cpu")
+    _check_tokens(reference, branch)
+    parts = parts_of(reference)
+    guilty = [part for part in parts if differs(reference, branch, part.module)]
+    listed = suspects(guilty, plan.bands, grid=plan.grid)
+    chosen = sample(plan.documents, reference.tokenizer, 2 + 2 * len(listed), plan.budget)
+    progress.stage("scoring the variants", 2 + 2 * len(listed))
+    states, head = hidden_states(reference, chosen), reference.head_weight().cpu()
+    progress.advance()
+    alone = [_variant(reference, branch, suspect, chosen, states, head, progress) for suspect in listed]
+    if plan.device != "cpu":
+        del reference, branch
+        reference, branch = _load(plan, plan.reference, "cpu"), _load(plan, plan.branch, plan.device)
+    total = divergences(branch, chosen, states, head)
+    progress.advance()
+    restored = [_variant(branch, reference, suspect, chosen, states, head, progress) for suspect in listed]
+    variants: dict[Direction, list[list[float]]] = {"restored": restored, "alone": alone}
+    blames = [
+        blame(suspect, direction, chosen.units, total, sums)
+        for direction in DIRECTIONS
+        for suspect, sums in zip(listed, variants[direction], strict=True)
+    ]
+    identical = {part.tensor_class for part in parts} - {part.tensor_class for part in guilty}
+    return _whole(chosen, total, blames, sorted(identical), 2 + 2 * len(listed))
+
+
+def _variant(
+    borrower: "InProcessEngine",
+    lender: "InProcessEngine",
+    suspect: Suspect,
+    chosen: Sample,
+    states: "Mapping[str, torch.Tensor]",
+    head: "torch.Tensor",
+    progress: Progress,
+) -> list[float]:
+    from kl.attribution import divergences
+    from q36eval.engines.parts import borrowing
+
+    with borrowing(borrower, lender, suspect.modules):
+        sums = divergences(borrower, chosen, states, head)
+    progress.advance()
+    return sums
+
+
+def _load(plan: Plan, folder: Path, device: str) -> "InProcessEngine":
+    from q36eval.engines.in_process import InProcessEngine
+
+    return InProcessEngine.load(folder, device=device, emulate_activations=plan.emulate_activations)
+
+
+def _check_tokens(reference: "InProcessEngine", branch: "InProcessEngine") -> None:
+    if reference.identity.tokenizer_sha256 != branch.identity.tokenizer_sha256:
+        raise UsageError("The branch's tokenizer differs from the reference's, so the two are asked other tokens.")
+
+
+def _whole(
+    chosen: Sample, total: Sequence[float], blames: Sequence[Blame], identical: Sequence[str], passes: int
+) -> Attribution:
+    from q36eval.stats import summarize
+
+    clusters = Clusters(units=tuple(chosen.units), branch=tuple(total), errored=(0,) * len(total))
+    _, _, kl, interval = summarize(clusters, "mean")
+    return Attribution(
+        kl=kl,
+        kl_interval=interval,
+        documents=len(chosen.documents),
+        tokens=sum(chosen.units),
+        tokens_forwarded=passes * chosen.tokens,
+        identical=tuple(identical),
+        blames=tuple(blames),
+    )
+
+
+def record(found: Attribution, family: str, branch: str, suite_sha256: str, history: History, paths: Paths) -> str:
+    """Write every figure to history as a run of its own; returns the run's id."""
+    run = history.start_run(
+        family=family,
+        branch=branch,
+        identity=None,
+        reference_identity=None,
+        policy=None,
+        suites={"attribute": suite_sha256},
+        provenance=provenance(paths.repository),
+    )
+    for blamed in found.blames:
+        history.add_measurement(run.id, _measurement(blamed))
+    return history.finish_run(run.id, None).id
+
+
+def _measurement(blamed: Blame) -> Measurement:
+    """`attributed_kl[direction/suspect]`."""
+    tokens = sum(blamed.clusters.units)
+    reference = blamed.clusters.reference
+    return Measurement(
+        probe=ProbeName.KL,
+        metric="attributed_kl",
+        slice=f"{blamed.direction}/{blamed.suspect}",
+        unit="nats/token",
+        direction=Better.LOWER_IS_BETTER,
+        estimator="mean" if reference is None else "paired_mean",
+        value=sum(blamed.clusters.branch) / tokens,
+        reference_value=None if reference is None else sum(reference) / tokens,
+        effect=blamed.nats,
+        effect_interval=blamed.nats_interval,
+        counts=Counts(total=tokens, scored=tokens, errored=0),
+        clusters=blamed.clusters,
+        note=f"share {blamed.share:.1%} [{blamed.share_interval.lower:.1%}, {blamed.share_interval.upper:.1%}]",
+    )

@@ -1,0 +1,118 @@
+"""`q36eval attribute`: which classes of tensors and which layers cost the KL."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.options import (
+    DeviceOption,
+    FamilyOption,
+    JsonOption,
+    OneBranch,
+    ReferenceOption,
+    SuiteOption,
+    WeightsOnly,
+    check_device,
+    open_history,
+    print_json,
+)
+from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
+
+if TYPE_CHECKING:
+    from kl.attribution import Attribution, Blame
+
+
+def attribute(
+    branch: OneBranch,
+    reference: ReferenceOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    device: DeviceOption = "cpu",
+    weights_only: WeightsOnly = False,
+    budget: Annotated[int, typer.Option(help="Tokens to forward at most, over all passes.", min=1)] = 600_000,
+    bands: Annotated[int, typer.Option(help="Runs of neighbouring layers to blame.", min=1)] = 10,
+    grid: Annotated[bool, typer.Option("--grid", help="Also blame each class within each run of layers.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write the plot to this HTML file.", metavar="FILE")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Blame the KL on parts: with one part restored to the reference, and with that part alone quantized."""
+    from app.attributing import Plan, record
+    from app.attributing import attribute as run
+    from app.console import ConsoleProgress
+    from app.measuring import corpus_of
+    from app.targets import load_family, resolve
+    from kl.corpus import corpus_sha256
+
+    paths = Paths.default()
+    chosen = load_family(family, paths)
+    check_device(device)
+    if plot is not None and not plot.parent.is_dir():
+        raise UsageError(f"The folder {plot.parent} does not exist; name a file in one that does.")
+    target = resolve(branch, chosen, paths)
+    plan = Plan(
+        branch=target.folder,
+        reference=resolve(reference or chosen.reference, chosen, paths).folder,
+        documents=corpus_of(suite or chosen.suite, paths),
+        budget=budget,
+        bands=bands,
+        grid=grid,
+        device=device,
+        emulate_activations=not weights_only,
+    )
+    with ConsoleProgress() as progress:
+        found = run(plan, progress)
+    run_id = record(found, chosen.name, target.name, corpus_sha256(plan.documents), open_history(paths), paths)
+    if plot is not None:
+        from app.attribution_plot import write_plot
+
+        write_plot(found, f"{chosen.name}/{target.name}", plot)
+    if as_json:
+        body = json.loads(found.model_dump_json(exclude={"blames": {"__all__": {"clusters"}}}))
+        print_json({"run": run_id, "branch": target.name, **body})
+    else:
+        _print(found, f"{chosen.name}/{target.name}")
+    return 0
+
+
+def _print(found: "Attribution", title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    interval = found.kl_interval
+    console.print(
+        Text(
+            f"{title}: KL {found.kl:.4g} [{interval.lower:.4g}, {interval.upper:.4g}] nats/token over "
+            f"{found.documents} documents, {found.tokens:,} tokens ({found.tokens_forwarded:,} forwarded)"
+        )
+    )
+    for kind, heading in (("class", "class of tensors"), ("layers", "layers"), ("cell", "class and layers")):
+        names = [b.suspect for b in ranked(found, kind)]
+        if not names:
+            continue
+        table = Table(heading, "restored, KL falls", "share", "alone, KL is", "share", box=None, padding=(0, 1))
+        for name in names:
+            restored, alone = (_one(found, kind, name, direction) for direction in ("restored", "alone"))
+            table.add_row(*(Text(cell) for cell in (name, *_cells(restored), *_cells(alone))))
+        console.print(table)
+    if found.identical:
+        console.print(Text(f"identical to the reference: {', '.join(found.identical)}"))
+
+
+def ranked(found: "Attribution", kind: str) -> "list[Blame]":
+    """The suspects of one kind, the one whose restoration helps most first."""
+    mine = [blame for blame in found.blames if blame.kind == kind and blame.direction == "restored"]
+    return sorted(mine, key=lambda blame: -blame.nats)
+
+
+def _one(found: "Attribution", kind: str, name: str, direction: str) -> "Blame":
+    return next(b for b in found.blames if (b.kind, b.suspect, b.direction) == (kind, name, direction))
+
+
+def _cells(blame: "Blame") -> tuple[str, str]:
+    share = blame.share_interval
+    return f"{blame.nats:.3g}", f"{blame.share:.0%} [{share.lower:.0%}, {share.upper:.0%}]"

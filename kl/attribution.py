@@ -1,0 +1,242 @@
+"""Which parts of a branch cost the quality: KL with one part restored to the reference, and with that part alone.
+
+`restored` answers what the release would gain if the part were left unquantized; `alone` what the part costs by
+itself. They differ where damages add up otherwise than linearly, so both are reported.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from kl.corpus import CorpusDocument, windows
+from q36eval.engines.base import ScoreRequest
+from q36eval.errors import EngineError, UsageError
+from q36eval.records import Clusters, Interval, Record
+
+if TYPE_CHECKING:
+    import torch
+
+    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines.parts import Part
+
+LEAST_DOCUMENTS = 20
+CONTEXT, OVERLAP = 4096, 512
+Direction = Literal["restored", "alone"]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Modules that are blamed together. `kind` is `class`, `layers` or `cell` (a class within some layers)."""
+
+    name: str
+    kind: Literal["class", "layers", "cell"]
+    modules: tuple[str, ...]
+
+
+class Blame(Record):
+    """What one suspect costs, in one direction.
+
+    `nats` is a KL difference (restored: KL of the branch minus KL with the part restored) or the KL of the part alone,
+    in nats/token; `share` is that over the branch's KL. Each with its interval, clustered by document.
+    """
+
+    suspect: str
+    kind: Literal["class", "layers", "cell"]
+    direction: Direction
+    modules: int
+    nats: float
+    nats_interval: Interval
+    share: float
+    share_interval: Interval
+    clusters: Clusters
+
+
+class Attribution(Record):
+    """The branch's KL on the chosen documents, and who is to blame for it."""
+
+    kl: float
+    kl_interval: Interval
+    documents: int
+    tokens: int
+    tokens_forwarded: int
+    identical: tuple[str, ...]
+    """Classes of tensors in which branch and reference compute alike; their share is zero by definition."""
+    blames: tuple[Blame, ...]
+
+
+def suspects(parts: Sequence["Part"], bands: int, *, grid: bool) -> list[Suspect]:
+    """By class, by band of layers and, with `grid`, by both; only of `parts`, those that differ.
+
+    Raises:
+        UsageError: no part differs, so there is nothing to blame.
+    """
+    if not parts:
+        raise UsageError("The branch computes exactly what the reference computes; there is nothing to attribute.")
+    band_of = _bands(sorted({part.layer for part in parts if part.layer is not None}), bands)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for part in parts:
+        groups.setdefault(("class", part.tensor_class), []).append(part.module)
+        if part.layer is None:
+            continue
+        band = band_of[part.layer]
+        groups.setdefault(("layers", band), []).append(part.module)
+        if grid:
+            groups.setdefault(("cell", f"{part.tensor_class}, {band}"), []).append(part.module)
+    order: tuple[Literal["class", "layers", "cell"], ...] = ("class", "layers", "cell")
+    return [Suspect(name, kind, tuple(m)) for kind in order for (k, name), m in groups.items() if k == kind]
+
+
+def _bands(layers: Sequence[int], count: int) -> dict[int, str]:
+    """Each layer's band: `count` runs of neighbouring layers of nearly equal length."""
+    count = max(1, min(count, len(layers)))
+    found: dict[int, str] = {}
+    for band in range(count):
+        members = layers[band * len(layers) // count : (band + 1) * len(layers) // count]
+        name = f"layer {members[0]}" if len(members) == 1 else f"layers {members[0]}-{members[-1]}"
+        found |= dict.fromkeys(members, name)
+    return found
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The documents that are scored, as requests: one per window, keyed by document and window."""
+
+    documents: tuple[CorpusDocument, ...]
+    requests: tuple[ScoreRequest, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that one pass forwards."""
+        return sum(len(request.token_ids) for request in self.requests)
+
+    @property
+    def units(self) -> list[int]:
+        """Scored tokens of every document, in the order of `documents`."""
+        scored = dict.fromkeys((document.key for document in self.documents), 0)
+        for request in self.requests:
+            scored[request.key.partition("/")[0]] += len(request.token_ids) - request.first
+        return list(scored.values())
+
+
+def sample(documents: Sequence[CorpusDocument], tokenizer: Any, passes: int, budget: int) -> Sample:
+    """As many documents as `passes` passes over them stay within `budget` tokens, slice by slice in turn.
+
+    Raises:
+        UsageError: the budget does not reach for `LEAST_DOCUMENTS` documents; names one that does.
+    """
+    chosen: list[CorpusDocument] = []
+    requests: list[ScoreRequest] = []
+    spent, least = 0, 0
+    for document in _in_turn(documents):
+        ids = tuple(tokenizer.encode(document.text, add_special_tokens=False))
+        mine = [
+            ScoreRequest(f"{document.key}/{begin}", ids[begin:end], first - begin, "attribute")
+            for begin, end, first in windows(len(ids), CONTEXT, OVERLAP)
+        ]
+        cost = passes * sum(len(request.token_ids) for request in mine)
+        if not mine or (len(chosen) >= LEAST_DOCUMENTS and spent + cost > budget):
+            continue
+        chosen.append(document)
+        requests += mine
+        spent += cost
+        least = spent if len(chosen) <= LEAST_DOCUMENTS else least
+    if spent > budget:
+        raise UsageError(
+            f"A budget of {budget:,} tokens does not reach for {LEAST_DOCUMENTS} documents in {passes} passes; "
+            f"give at least {least:,}, or blame fewer parts."
+        )
+    if len(chosen) < LEAST_DOCUMENTS:
+        raise UsageError(f"The corpus holds {len(chosen)} documents; blame with an interval needs {LEAST_DOCUMENTS}.")
+    return Sample(tuple(chosen), tuple(requests))
+
+
+def _in_turn(documents: Sequence[CorpusDocument]) -> Iterator[CorpusDocument]:
+    """One document of each slice, then the next of each; within a slice by content hash, so by no one's choice."""
+    slices: dict[str, list[CorpusDocument]] = {}
+    for document in sorted(documents, key=lambda document: document.key):
+        slices.setdefault(document.slice, []).append(document)
+    for rank in range(max(map(len, slices.values()), default=0)):
+        yield from (members[rank] for _, members in sorted(slices.items()) if rank < len(members))
+
+
+Pass = Mapping[str, "torch.Tensor"]
+
+
+def divergences(engine: "InProcessEngine", chosen: Sample, reference: Pass, head: "torch.Tensor") -> list[float]:
+    """Sum of KL(reference || engine) in nats over every document's tokens, in the order of `chosen.documents`."""
+    import torch
+    import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
+
+    from kl.divergence import token_divergences
+
+    sums = dict.fromkeys((document.key for document in chosen.documents), 0.0)
+    asked = {request.key: request for request in chosen.requests}
+    for key, states in hidden_states(engine, chosen).items():
+        labels = torch.tensor(asked[key].token_ids[asked[key].first :], device=states.device)
+        logits = F.linear(reference[key].to(states.device).float(), head.to(states.device).float())
+        figures = token_divergences(logits, engine.logits(states), labels)
+        if not bool(figures.finite.all()):
+            raise EngineError("A variant of the branch computes values that are no finite numbers; nothing is blamed.")
+        sums[key.partition("/")[0]] += float(figures.forward_kl.sum())
+    return list(sums.values())
+
+
+def hidden_states(engine: "InProcessEngine", chosen: Sample) -> Pass:
+    """Final hidden states of every request by its key.
+
+    Raises:
+        EngineError: a request could not be scored.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for scored in engine.score(chosen.requests):
+        if scored.error is not None or scored.hidden_states is None:
+            raise EngineError(f"The documents cannot be scored: {scored.error}.")
+        found[scored.request.key] = scored.hidden_states
+    return found
+
+
+def blame(
+    suspect: Suspect, direction: Direction, units: Sequence[int], total: Sequence[float], variant: Sequence[float]
+) -> Blame:
+    """The figures of one pass. `total` and `variant` are KL sums per document, of the branch and of the variant."""
+    from q36eval.stats import summarize
+
+    restored = direction == "restored"
+    cost = [t - v for t, v in zip(total, variant, strict=True)] if restored else list(variant)
+    clusters = Clusters(
+        units=tuple(units),
+        branch=tuple(total) if restored else tuple(variant),
+        reference=tuple(variant) if restored else None,
+        errored=(0,) * len(units),
+        bounds=None,
+    )
+    _, _, nats, interval = summarize(clusters, "paired_mean" if restored else "mean")
+    share, share_interval = share_of(cost, total)
+    return Blame(
+        suspect=suspect.name,
+        kind=suspect.kind,
+        direction=direction,
+        modules=len(suspect.modules),
+        nats=nats,
+        nats_interval=interval,
+        share=share,
+        share_interval=share_interval,
+        clusters=clusters,
+    )
+
+
+def share_of(part: Sequence[float], whole: Sequence[float]) -> tuple[float, Interval]:
+    """sum(part) / sum(whole) with its 95 % interval: a ratio estimator's linearised standard error over documents.
+
+    Cochran, "Sampling Techniques" (3rd ed.), eq. 6.13, with Student's t. Simulated on lognormal documents (4,000 runs;
+    sigma 0.8; the share independent of size, or rising with it): it misses 5.9 % and 6.3 % at 120 documents, 6.6 % and
+    8.6 % at 60, 9.5 % and 10.8 % at 20. Heavier tails (sigma 1.2) miss 7.5 % and 10.6 % at 120.
+    """
+    from scipy.stats import t as student_t
+
+    share, documents = sum(part) / sum(whole), len(whole)
+    squares = sum((p - share * w) ** 2 for p, w in zip(part, whole, strict=True))
+    error = math.sqrt(squares * documents / (documents - 1)) / sum(whole)
+    reach = float(student_t.ppf(0.975, documents - 1)) * error
+    return share, Interval(lower=share - reach, upper=share + reach, level=0.95, method="linearised ratio, t")

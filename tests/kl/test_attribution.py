@@ -1,0 +1,141 @@
+"""Blame goes where the damage is, adds up at both ends, and its shares have intervals that cover."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kl.attribution import Suspect, divergences, hidden_states, sample, share_of, suspects
+from kl.corpus import CorpusDocument, load_corpus
+from q36eval.engines.parts import Part, borrowing, differs, parts_of
+from q36eval.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+CORPUS = ROOT / "data/corpus/sandbox"
+WORST_LAYER = 3
+
+
+@pytest.fixture(scope="module")
+def bf16() -> Any:
+    from q36eval.engines.in_process import InProcessEngine
+
+    return InProcessEngine.load(ROOT / "data/sandbox/bf16")
+
+
+@pytest.fixture(scope="module")
+def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every routed expert at INT4, those of one layer at INT2."""
+    from safetensors.torch import load_file, save_file
+
+    from app.sandbox.ladder import round_to_integers
+
+    folder = tmp_path_factory.mktemp("damaged") / "branch"
+    shutil.copytree(ROOT / "data/sandbox/bf16", folder)
+    tensors = load_file(folder / "model.safetensors")
+    for name, tensor in tensors.items():
+        if ".mlp.experts." in name:
+            bits = 2 if f"layers.{WORST_LAYER}." in name else 4
+            tensors[name] = round_to_integers(tensor, bits).contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folder: Path) -> None:
+    from app.attributing import Plan, attribute
+    from app.console import ConsoleProgress
+
+    plan = Plan(
+        branch=damaged_folder,
+        reference=ROOT / "data/sandbox/bf16",
+        documents=load_corpus(CORPUS),
+        budget=100_000,
+        bands=6,
+    )
+    with ConsoleProgress() as progress:
+        found = attribute(plan, progress)
+    assert found.tokens_forwarded <= plan.budget
+    assert found.documents >= 20
+    assert "routed experts" not in found.identical
+    assert "self-attention" in found.identical
+    for direction in ("restored", "alone"):
+        layers = [b for b in found.blames if b.kind == "layers" and b.direction == direction]
+        first, second = sorted(layers, key=lambda blame: -blame.nats)[:2]
+        assert first.suspect == f"layer {WORST_LAYER}"
+        assert first.nats_interval.lower > second.nats
+        assert first.nats > 3 * second.nats
+        # every damaged tensor is a routed expert: restoring the class heals all, and the class alone is all
+        (experts,) = (b for b in found.blames if b.kind == "class" and b.direction == direction)
+        assert experts.suspect == "routed experts"
+        assert experts.nats == pytest.approx(found.kl, rel=1e-9)
+        assert experts.share == pytest.approx(1.0, rel=1e-9)
+
+
+def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_folder: Path) -> None:
+    from q36eval.engines.in_process import InProcessEngine
+
+    branch = InProcessEngine.load(damaged_folder)
+    guilty = [part.module for part in parts_of(bf16) if differs(bf16, branch, part.module)]
+    assert guilty == [f"model.layers.{layer}.mlp.experts" for layer in range(6)]
+    chosen = sample(load_corpus(CORPUS)[::7], bf16.tokenizer, 1, 50_000)
+    states, head = hidden_states(bf16, chosen), bf16.head_weight()
+    before = divergences(branch, chosen, states, head)
+    with borrowing(branch, bf16, guilty):
+        assert max(divergences(branch, chosen, states, head)) == 0.0
+    assert divergences(branch, chosen, states, head) == before
+    assert min(before) > 0
+
+
+def test_parts_cover_every_parameter_once(bf16: Any) -> None:
+    modules = [part.module for part in parts_of(bf16)]
+    held = [n for m in modules for n, _ in bf16.model.get_submodule(m).named_parameters(prefix=m)]
+    assert sorted(held) == sorted(name for name, _ in bf16.model.named_parameters())
+
+
+def test_shares_cover_what_they_promise() -> None:
+    rng, covered, runs = np.random.default_rng(5), 0, 1000
+    for _ in range(runs):
+        units = rng.integers(100, 400, 120)
+        whole = units * rng.lognormal(-6, 0.8, 120)
+        part = whole * rng.beta(3, 7, 120)  # the true share of the total is 0.3
+        _, interval = share_of(part.tolist(), whole.tolist())
+        covered += interval.lower <= 0.3 <= interval.upper
+    # 94.1 % were seen over 4,000 runs; 1,000 runs stray from that by 2.3 points at three standard errors
+    assert 0.918 <= covered / runs <= 0.964
+
+
+def test_suspects_are_classes_then_bands_then_cells() -> None:
+    parts = [Part(f"model.layers.{n}.mlp.experts", "routed experts", n) for n in range(5)]
+    parts.append(Part("lm_head", "lm_head", None))
+    found = suspects(parts, 2, grid=True)
+    assert [(s.kind, s.name) for s in found] == [
+        ("class", "routed experts"),
+        ("class", "lm_head"),
+        ("layers", "layers 0-1"),
+        ("layers", "layers 2-4"),
+        ("cell", "routed experts, layers 0-1"),
+        ("cell", "routed experts, layers 2-4"),
+    ]
+    assert found[1] == Suspect("lm_head", "class", ("lm_head",))
+    with pytest.raises(UsageError, match="nothing to attribute"):
+        suspects([], 2, grid=False)
+
+
+class Words:
+    """One token per word."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return [len(word) for word in text.split()]
+
+
+def test_the_budget_is_kept_and_a_hopeless_one_refused() -> None:
+    documents = [CorpusDocument(f"d{n}", "ab"[n % 2], f"{n} " + "word " * 49) for n in range(40)]
+    chosen = sample(documents, Words(), 10, 10_000)
+    assert chosen.tokens * 10 <= 10_000
+    assert len(chosen.documents) == 20
+    assert {sum(d.slice == name for d in chosen.documents) for name in "ab"} == {10}
+    with pytest.raises(UsageError, match="at least 10,000"):
+        sample(documents, Words(), 10, 9_999)
+    with pytest.raises(UsageError, match="holds 5 documents"):
+        sample(documents[:5], Words(), 1, 10_000)
