@@ -1,0 +1,87 @@
+"""How much the in-process engine gains from its two devices: `python benchmarks/engine.py [BRANCH]`.
+
+Prints ratios of wall-clock times measured alternately in one run, as median (smallest to largest) of several rounds:
+transformers' `generate` over our greedy decoding on the same batches, and torch's threads over forked workers.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 3
+REQUESTS = 192
+
+
+def requests(tokenizer: Any) -> list[Any]:
+    """Canary prompts, evenly over the families."""
+    from canaries.probe import CanaryProbe
+    from canaries.specification import load_specs
+
+    items = CanaryProbe(load_specs()).plan(tokenizer)
+    found = [request for item in items for request in item.generations]
+    return found[:: max(1, len(found) // REQUESTS)]
+
+
+def stock(engine: Any, batches: list[list[Any]], stop_ids: list[int]) -> None:
+    """transformers' own greedy generation: a batch runs until its last row ends or its largest budget is spent."""
+    import torch
+    from transformers import GenerationConfig
+
+    for batch in batches:
+        width = max(len(request.token_ids) for request in batch)
+        ids = torch.tensor([[stop_ids[-1]] * (width - len(r.token_ids)) + list(r.token_ids) for r in batch])
+        mask = torch.tensor([[0] * (width - len(r.token_ids)) + [1] * len(r.token_ids) for r in batch])
+        budget = max(request.max_new_tokens for request in batch)
+        settings = GenerationConfig(
+            max_new_tokens=budget, do_sample=False, eos_token_id=stop_ids, pad_token_id=stop_ids[-1]
+        )
+        engine.model.generate(input_ids=ids, attention_mask=mask, generation_config=settings)
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Load one sandbox branch and print the two ratios."""
+    import torch
+
+    from q36eval.engines import in_process
+    from q36eval.engines.greedy import decode_greedily
+
+    branch = sys.argv[1] if len(sys.argv) > 1 else "fp8-head"
+    folder = Path(__file__).resolve().parents[1] / "data/sandbox" / branch
+    engine = in_process.InProcessEngine.load(folder)
+    asked = requests(engine.tokenizer)
+    batches = list(in_process.batches_by_length(asked, 16384, 64))
+    stops = [engine.tokenizer.eos_token_id, engine.tokenizer.pad_token_id]
+
+    def ours() -> None:
+        for batch in batches:
+            prompts, budgets = [r.token_ids for r in batch], [r.max_new_tokens for r in batch]
+            decode_greedily(engine.model, prompts, budgets, frozenset(stops), stops[-1])
+
+    def threads() -> None:
+        limit, in_process.FORKED_WEIGHT_BYTES = in_process.FORKED_WEIGHT_BYTES, 0
+        try:
+            list(engine.generate(asked))
+        finally:
+            in_process.FORKED_WEIGHT_BYTES = limit
+
+    pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "transformers generate / greedy decoding that sheds rows": (lambda: stock(engine, batches, stops), ours),
+        "torch threads / forked workers": (threads, lambda: list(engine.generate(asked))),
+    }
+    print(f"{branch}: {len(asked)} prompts, {torch.get_num_threads()} threads, median of {ROUNDS} rounds")
+    for name, (slow, fast) in pairs.items():
+        ratios = [seconds(slow) / seconds(fast) for _ in range(ROUNDS)]
+        print(f"{name}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    main()
