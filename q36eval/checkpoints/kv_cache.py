@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from q36eval.checkpoints.names import canonical
+from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import quantization_config
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -85,7 +85,7 @@ def kv_cache_scales(checkpoint: Checkpoint) -> dict[str, dict[str, "Tensor"]]:
     found: dict[str, dict[str, Tensor]] = {}
     for stored in checkpoint.tensors:
         match = _SCALE.fullmatch(stored)
-        if match is None:
+        if match is None or left_out_as(stored) != KV_CACHE_SCALES:  # a multi-token-prediction head has its own
             continue
         scale = checkpoint.read(stored).float()
         if not bool(((scale > 0) & scale.isfinite()).all()):
