@@ -105,6 +105,7 @@ def write(folder: Path, quantized: bool, hidden: int = HIDDEN, vocabulary: int =
     return max(tensor.nbytes for tensor in tensors.values())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 @pytest.mark.parametrize("quantized", [True, False], ids=["NVFP4 with an FP8 head", "BF16"])
 def test_peak_memory_above_the_model_stays_under_two_of_the_largest_tensors(tmp_path: Path, quantized: bool) -> None:
