@@ -21,6 +21,7 @@ def inputs(rows: int, columns: int) -> Tensor:
     x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(columns)) * 3
     x[0] = 0  # a row whose every group is zero
     x[1, ::7] *= 300  # outliers that saturate a local scale
+    x[2], x[3] = x[2].abs() + 1, -x[3].abs() - 1  # zero-points at either end of their range
     return x.bfloat16()
 
 
