@@ -202,7 +202,11 @@ def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
         raise UsageError(f"{folder}: NVFP4 in groups of {config['group_size']} is not decoded; known: 16.")
     patterns = list(config.get("ignore") or config.get("exclude_modules") or [])
     layers = config.get("quantized_layers") if config.get("quant_algo") == "MIXED_PRECISION" else None
-    whole = None if layers is not None else scheme_of(config.get("quant_algo"))
+    # A checkpoint of which only the KV cache is quantized names no algorithm for its weights.
+    only_cache = config.get("quant_algo") is None and (
+        config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
+    )
+    whole = None if layers is not None else PLAIN if only_cache else scheme_of(config.get("quant_algo"))
     listed = {canonical(name): scheme_of(layer.get("quant_algo")) for name, layer in (layers or {}).items()}
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:

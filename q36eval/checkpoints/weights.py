@@ -77,8 +77,6 @@ class LogicalWeight:
         Raises:
             CorruptCheckpointError: the parts do not fit together or into `target`, or hold what is no finite number.
         """
-        import torch
-
         tensors = self._parts(target.device)
         layout = FORMATS[self.scheme.format]
         with self._named_errors():
@@ -90,8 +88,7 @@ class LogicalWeight:
                 parts = tensors if whole else layout.rows(tensors, self.scheme, start, stop)
                 place = target if whole else target[start:stop]
                 place.copy_(layout.decode(parts, self.scheme))
-                if not torch.isfinite(place).all():
-                    raise CorruptCheckpointError("it holds values that are no finite numbers")
+            _check_finite(target)
 
     def _parts(self, device: "torch.device | str") -> "dict[str, torch.Tensor]":
         return {part: self.checkpoint.read(stored).to(device) for part, stored in self.parts}
@@ -107,6 +104,15 @@ class LogicalWeight:
             if "out of memory" in str(error) or "can't allocate" in str(error):
                 raise
             raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
+
+
+def _check_finite(weight: "torch.Tensor") -> None:
+    """Refuse NaN and infinities, some values at a time: the test itself takes several copies of what it looks at."""
+    import torch
+
+    step = SLAB_ELEMENTS["cpu" if weight.device.type == "cpu" else "cuda"]
+    if not all(bool(torch.isfinite(values).all()) for values in weight.reshape(-1).split(step)):
+        raise CorruptCheckpointError("it holds values that are no finite numbers")
 
 
 def _slabs(target: "torch.Tensor") -> "Iterator[tuple[int, int]]":

@@ -52,6 +52,19 @@ def config(folder: Path, quantization: dict[str, Any] | None, hidden: int, vocab
     (folder / "config.json").write_text(json.dumps(text | {"quantization_config": quantization}))
 
 
+def fused(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The experts of every layer in two tensors."""
+    kept = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    for layer in (f"model.layers.{at}.mlp.experts" for at in range(LAYERS)):
+        stacks = {
+            which: torch.stack([tensors[f"{layer}.{e}.{which}_proj.weight"] for e in range(EXPERTS)])
+            for which in ("gate", "up", "down")
+        }
+        kept[f"{layer}.gate_up_proj"] = torch.cat([stacks["gate"], stacks["up"]], dim=1)
+        kept[f"{layer}.down_proj"] = stacks["down"]
+    return kept
+
+
 def stored(quantized: bool, hidden: int, vocabulary: int) -> dict[str, Tensor]:
     """Random NVFP4 experts and an FP8_BLOCK head, or everything in BF16."""
 
@@ -89,7 +102,7 @@ def stored(quantized: bool, hidden: int, vocabulary: int) -> dict[str, Tensor]:
     return tensors
 
 
-def write(folder: Path, quantized: bool, hidden: int = HIDDEN, vocabulary: int = VOCABULARY) -> int:
+def write(folder: Path, kind: str, hidden: int = HIDDEN, vocabulary: int = VOCABULARY) -> int:
     """A checkpoint; returns the bytes of its largest stored tensor."""
     from compressed_tensors.quantization import preset_name_to_scheme
 
@@ -99,18 +112,22 @@ def write(folder: Path, quantized: bool, hidden: int = HIDDEN, vocabulary: int =
     )
     groups = {"a": nvfp4 | {"format": "nvfp4-pack-quantized"}, "b": fp8 | {"format": "float-quantized"}}
     recipe = {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": groups}
-    config(folder, recipe if quantized else None, hidden, vocabulary)
-    tensors = stored(quantized, hidden, vocabulary)
+    config(folder, recipe if kind == "quantized" else None, hidden, vocabulary)
+    tensors = stored(kind == "quantized", hidden, vocabulary)
+    if kind == "fused":
+        tensors = fused(tensors)
     save_file(tensors, folder / "model.safetensors")
     return max(tensor.nbytes for tensor in tensors.values())
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
-@pytest.mark.parametrize("quantized", [True, False], ids=["NVFP4 with an FP8 head", "BF16"])
-def test_peak_memory_above_the_model_stays_under_two_of_the_largest_tensors(tmp_path: Path, quantized: bool) -> None:
-    largest = write(tmp_path / "large", quantized)
-    write(tmp_path / "small", quantized, hidden=256, vocabulary=512)
+@pytest.mark.parametrize(("kind", "vocabulary"), [("quantized", VOCABULARY), ("plain", VOCABULARY), ("fused", 512)])
+def test_peak_memory_above_the_model_stays_under_two_of_the_largest_tensors(
+    tmp_path: Path, kind: str, vocabulary: int
+) -> None:
+    largest = write(tmp_path / "large", kind, vocabulary=vocabulary)
+    write(tmp_path / "small", kind, hidden=256, vocabulary=512)
     command = [sys.executable, "-c", MEASURE, str(tmp_path / "large"), str(tmp_path / "small")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -77,6 +77,13 @@ def test_model_optimizer_lists_layers_of_several_kinds() -> None:
         resolve(mixed | {"quantized_layers": {"lm_head": {"quant_algo": "W4A8_AWQ"}}}, EXPERT)
 
 
+def test_model_optimizer_may_quantize_the_kv_cache_alone() -> None:
+    config = {"quant_method": "modelopt", "quant_algo": None}
+    assert resolve(config | {"kv_cache_quant_algo": "FP8"}, QUERY).format == "plain"
+    with pytest.raises(UsageError, match="None"):
+        resolve(config, QUERY)
+
+
 def compressed(**weights: Any) -> dict[str, Any]:
     group = {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 32} | weights}
     return {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {"group_0": group}}
