@@ -111,7 +111,7 @@ def _check_finite(weight: "torch.Tensor") -> None:
     import torch
 
     step = SLAB_ELEMENTS["cpu" if weight.device.type == "cpu" else "cuda"]
-    if not all(bool(torch.isfinite(values).all()) for values in weight.reshape(-1).split(step)):
+    if not all(bool(torch.isfinite(values).all()) for values in torch.split(weight.reshape(-1), step)):
         raise CorruptCheckpointError("it holds values that are no finite numbers")
 
 
