@@ -37,6 +37,8 @@ class Request:
     probes: tuple[ProbeName, ...] = ALL_PROBES
     device: str = "cpu"
     emulate_activations: bool = True
+    kv_cache_dtype: str | None = None
+    """Of the branch; None is what it declares. The reference keeps the model's own dtype (`auto`)."""
     resume: str | None = None
 
 
@@ -179,10 +181,10 @@ def _run(
     from app.weights import integrity
     from q36eval.engines.in_process import load_tokenizer
 
-    reference_identity = _identity(request.reference.folder, request)
+    reference_identity = _reference_identity(request)
     progress.stage("reading the checkpoint", 1)
     try:
-        branch = _load(request.branch.folder, request)
+        branch = _load(request.branch.folder, request, request.kv_cache_dtype)
     except CorruptCheckpointError as error:
         sink.add_measurement(integrity([str(error)]))
         for probe in probes:
@@ -203,7 +205,7 @@ def _run(
         for probe in probes:
             sink.add_failure(ProbeFailure(probe=probe.name, reason=faults[0], kind="skipped"))
         return
-    if branch.ignores_activation_quantization:
+    if branch.ignores_activation_quantization and ProbeName.WEIGHTS in request.probes:
         reason = "activation quantization was switched off, so this is not the deployment that is served"
         sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
     try:
@@ -232,18 +234,29 @@ def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> l
     ]
 
 
-def _load(folder: Path, request: Request) -> "InProcessEngine":
+def _load(folder: Path, request: Request, kv_cache_dtype: str | None) -> "InProcessEngine":
     from q36eval.engines.in_process import InProcessEngine
 
-    return InProcessEngine.load(folder, device=request.device, emulate_activations=request.emulate_activations)
+    return InProcessEngine.load(
+        folder,
+        device=request.device,
+        emulate_activations=request.emulate_activations,
+        kv_cache_dtype=kv_cache_dtype,
+    )
 
 
-def _identity(folder: Path, request: Request) -> DeploymentIdentity:
+REFERENCE_KV_CACHE_DTYPE = "auto"
+
+
+def _reference_identity(request: Request) -> DeploymentIdentity:
     from q36eval.engines.in_process import InProcessEngine
 
     try:
         return InProcessEngine.identity_of(
-            folder, device=request.device, emulate_activations=request.emulate_activations
+            request.reference.folder,
+            device=request.device,
+            emulate_activations=request.emulate_activations,
+            kv_cache_dtype=REFERENCE_KV_CACHE_DTYPE,
         )
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
@@ -251,6 +264,6 @@ def _identity(folder: Path, request: Request) -> DeploymentIdentity:
 
 def _load_reference(request: Request) -> "InProcessEngine":
     try:
-        return _load(request.reference.folder, request)
+        return _load(request.reference.folder, request, REFERENCE_KV_CACHE_DTYPE)
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error

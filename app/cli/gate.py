@@ -11,10 +11,12 @@ from app.cli.options import (
     DeviceOption,
     FamilyOption,
     JsonOption,
+    KVCacheDtype,
     ReferenceOption,
     SuiteOption,
     WeightsOnly,
     check_device,
+    check_kv_cache_dtype,
     open_history,
     print_json,
     worst,
@@ -43,6 +45,7 @@ def gate(
     format: Annotated[list[str] | None, typer.Option("--format", help=f"Of {', '.join(FORMATS)}; all.")] = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
+    kv_cache_dtype: KVCacheDtype = None,
     exhaustive: Annotated[bool, typer.Option(help="Run everything; so far every run does.")] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -59,6 +62,7 @@ def gate(
     chosen = load_family(family, paths)
     rules = load_policy(policy, chosen, paths)
     check_device(device)
+    check_kv_cache_dtype(kv_cache_dtype)
     targets = [resolve(name, chosen, paths) for name in branch]
     baseline = resolve(reference or chosen.reference, chosen, paths)
     folders = [out if out is None or len(targets) == 1 else out / Path(target.name).name for target in targets]
@@ -76,6 +80,7 @@ def gate(
             probes=tuple(name for name in ALL_PROBES if name not in (skip or [])),
             device=device,
             emulate_activations=not weights_only,
+            kv_cache_dtype=kv_cache_dtype,
             resume=resume,
         )
         with ConsoleProgress() as progress:

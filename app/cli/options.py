@@ -22,9 +22,21 @@ FamilyOption = Annotated[
 SuiteOption = Annotated[str | None, typer.Option("--suite", help="Suite; the family's own by default.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or cuda:0 and so on.")]
 WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not emulate activation quantization.")]
+KVCacheDtype = Annotated[
+    str | None,
+    typer.Option("--kv-cache-dtype", help="auto or fp8_e4m3, of the branch; else what it declares.", metavar="DTYPE"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)
+
+
+def check_kv_cache_dtype(dtype: str | None) -> None:
+    """Refuse a KV cache that is not emulated before anything is measured."""
+    from q36eval.checkpoints.kv_cache import check_kv_cache_dtype as check
+
+    if dtype is not None:
+        check(dtype)
 
 
 def worst(codes: list[int]) -> int:

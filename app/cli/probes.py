@@ -6,11 +6,13 @@ from app.cli.options import (
     DeviceOption,
     FamilyOption,
     JsonOption,
+    KVCacheDtype,
     OneBranch,
     ReferenceOption,
     SuiteOption,
     WeightsOnly,
     check_device,
+    check_kv_cache_dtype,
     open_history,
     print_json,
 )
@@ -26,10 +28,11 @@ def kl(
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
+    kv_cache_dtype: KVCacheDtype = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.KL, branch, reference, family, suite, device, weights_only, as_json)
+    return _measure(ProbeName.KL, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
 
 
 def evals(
@@ -39,10 +42,11 @@ def evals(
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
+    kv_cache_dtype: KVCacheDtype = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.EVALS, branch, reference, family, suite, device, weights_only, as_json)
+    return _measure(ProbeName.EVALS, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
 
 
 def canaries(
@@ -52,10 +56,11 @@ def canaries(
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
+    kv_cache_dtype: KVCacheDtype = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the canaries against the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.CANARIES, branch, reference, family, suite, device, weights_only, as_json)
+    return _measure(ProbeName.CANARIES, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
 
 
 def _measure(
@@ -66,6 +71,7 @@ def _measure(
     suite: str | None,
     device: str,
     weights_only: bool,
+    kv_cache_dtype: str | None,
     as_json: bool,
 ) -> int:
     from app.console import ConsoleProgress
@@ -75,6 +81,7 @@ def _measure(
     paths = Paths.default()
     chosen = load_family(family, paths)
     check_device(device)
+    check_kv_cache_dtype(kv_cache_dtype)
     request = Request(
         family=chosen,
         branch=resolve(branch, chosen, paths),
@@ -84,6 +91,7 @@ def _measure(
         probes=(probe,),
         device=device,
         emulate_activations=not weights_only,
+        kv_cache_dtype=kv_cache_dtype,
     )
     history = open_history(paths)
     with ConsoleProgress() as progress:

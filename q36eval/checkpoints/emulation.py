@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from q36eval.checkpoints.formats.activations import ActivationScheme
+from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme
 from q36eval.errors import CorruptCheckpointError
 
 FP4_MAX = 6.0
 FP8_MAX = 448.0
+INT8_HALF_RANGE = 127.5
 SMALLEST_LOCAL_SCALE = 0.125
 """What an all-zero group's FP8 scale becomes, so that nothing is divided by zero (compressed-tensors' choice)."""
 
@@ -53,43 +54,98 @@ def fake_quantize_fp8(x: Tensor, group_size: int = 128) -> Tensor:
     return values.mul_(scale).flatten(-2).to(x.dtype)
 
 
+def fake_quantize_fp8_static(x: Tensor, scale: Tensor) -> Tensor:
+    """`x` [..., D] after FP8 E4M3 under a static `scale` that broadcasts against it; saturates at ±448."""
+    values = (x.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn).float()
+    return values.mul_(scale).to(x.dtype)
+
+
+def fake_quantize_int8(x: Tensor, group_size: int) -> Tensor:
+    """`x` [..., D] after dynamic symmetric INT8 with one float32 scale per token and group.
+
+    The scale is |x|max / 127.5, compressed-tensors' choice, so that the largest negative value uses −128.
+    """
+    groups = _in_groups(x, group_size)
+    scale = groups.abs().amax(-1, keepdim=True) / INT8_HALF_RANGE
+    scale = torch.where(scale == 0, torch.finfo(torch.float32).eps, scale)
+    return _round_to_int8(groups / scale).mul_(scale).flatten(-2).to(x.dtype)
+
+
+def fake_quantize_int8_static(x: Tensor, scale: Tensor) -> Tensor:
+    """`x` [..., D] after symmetric INT8 under a static `scale` that broadcasts against it."""
+    return _round_to_int8(x.float() / scale).mul_(scale).to(x.dtype)
+
+
+def fake_quantize_int8_asymmetric(x: Tensor, group_size: int) -> Tensor:
+    """`x` [..., D] after dynamic INT8 with a float32 scale and an integer zero-point per token and group."""
+    groups = _in_groups(x, group_size)
+    least, greatest = groups.amin(-1, keepdim=True).clamp(max=0), groups.amax(-1, keepdim=True).clamp(min=0)
+    scale = (greatest - least) / (2 * INT8_HALF_RANGE)
+    zero = -128 - least / scale
+    scale = torch.where(scale == 0, torch.finfo(torch.float32).eps, scale)
+    zero = zero.nan_to_num(nan=0.0).clamp_(-128, 127).round_()
+    return _round_to_int8(groups / scale + zero).sub_(zero).mul_(scale).flatten(-2).to(x.dtype)
+
+
+def _round_to_int8(values: Tensor) -> Tensor:
+    return values.clamp(-128, 127).round_()
+
+
 class InputQuantizer(nn.Module):
-    """Quantizes rows, each under the global scale of its own expert (or of the one module it feeds).
+    """Quantizes rows, each under the static scale of its own expert (or of the one module it feeds), if it has one.
 
     `schemes` are all of one kind and group size; a None among them leaves the rows of that expert as they are.
     """
 
-    global_scale: Tensor
+    scale: Tensor
     active: Tensor
 
     def __init__(self, schemes: list[ActivationScheme | None], width: int, device: Any) -> None:
         super().__init__()
         known = [scheme for scheme in schemes if scheme is not None]
-        if len({(scheme.kind, scheme.group_size) for scheme in known}) != 1:
+        if len({(scheme.kind, scheme.group_size, scheme.static_scale is None) for scheme in known}) != 1:
             raise CorruptCheckpointError("experts of one layer mix kinds of activation quantization")
-        self.kind, self.group_size = known[0].kind, known[0].group_size
+        self.kind, self.static = known[0].kind, known[0].static_scale is not None
+        self.group_size = width if known[0].group_size == WHOLE_ROW else known[0].group_size
         if width % self.group_size:
             raise CorruptCheckpointError(f"{width} input features do not divide into groups of {self.group_size}")
-        scales = [1.0 if scheme is None or scheme.global_scale is None else scheme.global_scale for scheme in schemes]
+        scales = [_static_scale(scheme) for scheme in schemes]
         active = [scheme is not None for scheme in schemes]
-        self.register_buffer("global_scale", torch.tensor(scales, device=device), persistent=False)
+        self.register_buffer("scale", torch.tensor(scales, device=device), persistent=False)
         self.register_buffer("active", torch.tensor(active, device=device), persistent=False)
         self.all_active = all(active)
 
     def same_as(self, other: "InputQuantizer") -> bool:
         """Whether both do the same to every row."""
-        settings = (self.kind, self.group_size) == (other.kind, other.group_size)
-        same = torch.equal(self.global_scale, other.global_scale) and torch.equal(self.active, other.active)
-        return settings and same
+        settings = (self.kind, self.group_size, self.static) == (other.kind, other.group_size, other.static)
+        return settings and torch.equal(self.scale, other.scale) and torch.equal(self.active, other.active)
 
     def forward(self, x: Tensor, expert: Tensor | None = None) -> Tensor:
         """`x` [N, D] with `expert` [N], or `x` [..., D] of one module."""
         index = expert if expert is not None else torch.zeros((), dtype=torch.long, device=x.device)
-        if self.kind == "nvfp4":
-            quantized = fake_quantize_nvfp4(x, self.global_scale[index].unsqueeze(-1), self.group_size)
-        else:
-            quantized = fake_quantize_fp8(x, self.group_size)
+        quantized = self._quantize(x, self.scale[index].unsqueeze(-1))
         return quantized if self.all_active else torch.where(self.active[index].unsqueeze(-1), quantized, x)
+
+    def _quantize(self, x: Tensor, scale: Tensor) -> Tensor:
+        if self.kind == "nvfp4":
+            return fake_quantize_nvfp4(x, scale, self.group_size)
+        if self.static:
+            return (fake_quantize_fp8_static if self.kind == "fp8" else fake_quantize_int8_static)(x, scale)
+        return _DYNAMIC[self.kind](x, self.group_size)
+
+
+_DYNAMIC = {
+    "fp8": fake_quantize_fp8,
+    "int8": fake_quantize_int8,
+    "int8-asymmetric": fake_quantize_int8_asymmetric,
+}
+
+
+def _static_scale(scheme: ActivationScheme | None) -> float:
+    """What a row is divided by (or, for NVFP4, its local scales' global scale); 1 where there is none."""
+    if scheme is None:
+        return 1.0
+    return next((scale for scale in (scheme.global_scale, scheme.static_scale) if scale is not None), 1.0)
 
 
 class QuantizedInputLinear(nn.Linear):

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from q36eval.checkpoints import emulation
+from q36eval.checkpoints import emulation, kv_cache
 from q36eval.checkpoints.formats import ActivationScheme
+from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -26,7 +27,8 @@ class LoadReport:
 
     `formats` counts logical weights by class of tensor and stored format, `stored_bytes` sums what they take;
     `left_out` names the stored tensors that are no part of the text model, by reason; `quantized_inputs` counts the
-    modules whose activation quantization is emulated, `ignored_inputs` those whose quantization was switched off.
+    modules whose activation quantization is emulated, `ignored_inputs` those whose quantization was switched off;
+    `kv_cache_dtype` is what keys and values are stored in, as emulated.
     """
 
     formats: dict[str, dict[str, int]]
@@ -34,6 +36,7 @@ class LoadReport:
     left_out: dict[str, tuple[str, ...]]
     quantized_inputs: int = 0
     ignored_inputs: int = 0
+    kv_cache_dtype: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,11 @@ def load_model(
     device: str = "cpu",
     dtype: torch.dtype = torch.bfloat16,
     emulate_activations: bool = True,
+    kv_cache_dtype: str | None = None,
 ) -> LoadedModel:
     """Decode a checkpoint folder into `Qwen3_5MoeForCausalLM`.
+
+    `kv_cache_dtype` is one of `q36eval.checkpoints.kv_cache.KV_CACHE_DTYPES`; None takes what the checkpoint declares.
 
     Raises:
         UsageError: no checkpoint there, another architecture, or a quantization that is not decoded or emulated.
@@ -71,11 +77,16 @@ def load_model(
     checkpoint = open_checkpoint(path)
     index = index_weights(checkpoint)
     model = _empty_model(checkpoint, dtype)
-    schemes = _fill(model, checkpoint, index, torch.device(device), dtype)
+    cache_dtype = kv_cache_dtype or declared_kv_cache_dtype(checkpoint)
+    cache_scales = kv_cache_scales(checkpoint)
+    schemes = _input_schemes(index) if emulate_activations else {}
+    ignored = 0 if emulate_activations else _count_quantized_inputs(index)
+    _fill(model, checkpoint, index, torch.device(device), dtype)
     _rebuild_buffers(model, torch.device(device))
-    used = emulation.install(model, schemes) if emulate_activations else 0
+    emulation.install(model, schemes)
+    kv_cache.install(model, cache_dtype, cache_scales)
     model.eval().requires_grad_(False)
-    return LoadedModel(model, _report(index, used, len(schemes) - used), checkpoint)
+    return LoadedModel(model, _report(index, len(schemes), ignored, cache_dtype), checkpoint)
 
 
 def text_config(checkpoint: Checkpoint) -> Any:
@@ -167,27 +178,38 @@ def _plan(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> dict[
 
 def _fill(
     model: nn.Module, checkpoint: Checkpoint, index: WeightIndex, device: torch.device, dtype: torch.dtype
-) -> dict[str, ActivationScheme]:
-    """Decode every weight into its place; returns the activation schemes by module."""
-    schemes: dict[str, ActivationScheme] = {}
+) -> None:
+    """Decode every weight into its place."""
     for name, weights in _plan(model, checkpoint, index).items():
         shape = model.get_parameter(name).shape
         target = torch.empty(shape, dtype=dtype, device=device)
         for slot, weight in weights:
-            decoded, scheme = weight.read(device)
             place = target if slot.expert is None else target[slot.expert, slot.rows]
-            if decoded.shape != place.shape:
-                raise CorruptCheckpointError(
-                    f"{checkpoint.path}: {weight.name} has shape {list(decoded.shape)}, {list(place.shape)} is needed."
-                )
-            place.copy_(decoded)
-            if scheme is not None and weight.tensor_class != "embeddings":
-                schemes[weight.name.removesuffix(".weight")] = scheme
-        if not torch.isfinite(target).all():
-            raise CorruptCheckpointError(f"{checkpoint.path}: {name} holds values that are no finite numbers.")
+            weight.read_into(place)
         _set_parameter(model, name, target)
     model.tie_weights()  # type: ignore[operator]
-    return schemes
+
+
+def _input_schemes(index: WeightIndex) -> dict[str, ActivationScheme]:
+    """The quantization of every module's input, by module.
+
+    Raises:
+        UsageError: one is of a kind that is not emulated.
+    """
+    found = {weight.name.removesuffix(".weight"): weight.activations() for weight in index.weights.values()}
+    return {name: scheme for name, scheme in found.items() if scheme is not None}
+
+
+def _count_quantized_inputs(index: WeightIndex) -> int:
+    """How many modules quantize their inputs, also in kinds that are not emulated."""
+
+    def quantizes(weight: LogicalWeight) -> bool:
+        try:
+            return weight.activations() is not None
+        except UsageError:
+            return True
+
+    return sum(quantizes(weight) for weight in index.weights.values())
 
 
 def _set_parameter(model: nn.Module, name: str, value: torch.Tensor) -> None:
@@ -212,12 +234,11 @@ def _rebuild_buffers(model: Any, device: torch.device) -> None:
             model.set_submodule(name, rebuilt.to(device))
 
 
-def _report(index: WeightIndex, used: int, ignored: int) -> LoadReport:
+def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str) -> LoadReport:
     formats: dict[str, Counter[str]] = defaultdict(Counter)
     stored: Counter[str] = Counter()
     for weight in index.weights.values():
         formats[weight.tensor_class][weight.scheme.format] += 1
         stored[weight.tensor_class] += weight.stored_bytes
-    return LoadReport(
-        {name: dict(counts) for name, counts in formats.items()}, dict(stored), index.left_out, used, ignored
-    )
+    by_class = {name: dict(counts) for name, counts in formats.items()}
+    return LoadReport(by_class, dict(stored), index.left_out, used, ignored, cache_dtype)

@@ -6,12 +6,15 @@ QUANTIZED_PARTS = (
     "weight_packed",
     "weight_scale",
     "weight_scale_2",
+    "weight_scale_inv",
     "weight_global_scale",
     "weight_zero_point",
     "weight_shape",
     "weight_g_idx",
     "input_global_scale",
     "input_scale",
+    "input_zero_point",
+    "activation_scale",
     "qweight",
     "qzeros",
     "scales",
@@ -19,10 +22,11 @@ QUANTIZED_PARTS = (
 )
 """Names under which quantized formats store the parts of one weight, beside plain `weight`."""
 
+KV_CACHE_SCALES = "KV-cache scales"
 _LEFT_OUT = (
     ("vision tower", re.compile(r"^(model\.)?visual\.")),
     ("multi-token prediction", re.compile(r"^(model\.|language_model\.)?mtp\.")),
-    ("KV-cache scales", re.compile(r"\.self_attn\.([kv]_proj\.)?[kv]_scale$")),
+    (KV_CACHE_SCALES, re.compile(r"\.self_attn\.([kv]_proj\.)?[kv]_scale$")),
 )
 _PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", ""))
 _CLASSES = (

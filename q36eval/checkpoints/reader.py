@@ -68,7 +68,9 @@ class Checkpoint:
         # Read by offset: the headers were parsed once, and a large checkpoint holds a hundred thousand tensors.
         with entry.file.open("rb") as stream:
             stream.seek(entry.begin)
-            data = bytearray(stream.read(entry.n_bytes))
+            data = bytearray(entry.n_bytes)
+            if stream.readinto(data) != entry.n_bytes:
+                raise CorruptCheckpointError(f"{entry.file}: truncated at {name!r}; download the file again.")
         return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
 
 

@@ -1,6 +1,8 @@
 """How a checkpoint's configuration says each module is quantized."""
 
+import copy
 import fnmatch
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,7 @@ class Scheme:
 PLAIN = Scheme("plain")
 SchemeOf = Callable[[str, frozenset[str]], Scheme]
 """Maps a stored module name and the parts stored for it to its scheme."""
+_METHODS = ("compressed-tensors", "gptq", "modelopt", "fp8")
 
 
 def scheme_resolver(checkpoint: Checkpoint) -> SchemeOf:
@@ -41,6 +44,7 @@ def scheme_resolver(checkpoint: Checkpoint) -> SchemeOf:
         CorruptCheckpointError: a configuration its own library refuses.
     """
     config = quantization_config(checkpoint)
+    _refuse_what_is_not_emulated(checkpoint, config)
     method = config.get("quant_method") if config else "none"
     if method == "none":
         return lambda module, parts: PLAIN
@@ -50,9 +54,9 @@ def scheme_resolver(checkpoint: Checkpoint) -> SchemeOf:
         return _gptq(checkpoint.path, config)
     if method == "modelopt":
         return _modelopt(checkpoint.path, config)
-    raise UsageError(
-        f"{checkpoint.path}: quantization method {method!r} is not decoded; known: compressed-tensors, gptq, modelopt."
-    )
+    if method == "fp8":
+        return _fine_grained_fp8(checkpoint.path, config)
+    raise UsageError(f"{checkpoint.path}: quantization method {method!r} is not decoded; known: {', '.join(_METHODS)}.")
 
 
 def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -60,24 +64,22 @@ def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
     text = checkpoint.config.get("text_config") or {}
     found: dict[str, Any] | None = checkpoint.config.get("quantization_config") or text.get("quantization_config")
     if found:
-        _refuse_what_is_not_emulated(checkpoint, found)
         return found
     own = checkpoint.path / "hf_quant_config.json"
     if own.is_file():
         quantization = read_json(own).get("quantization", {})
-        _refuse_what_is_not_emulated(checkpoint, quantization)
         return {**quantization, "quant_method": "modelopt", "ignore": quantization.get("exclude_modules", [])}
     return {}
 
 
-NOT_EMULATED = ("kv_cache_scheme", "kv_cache_quant_algo", "transform_config", "sparsity_config")
+NOT_EMULATED = ("transform_config", "sparsity_config")
 
 
 def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str, Any]) -> None:
     """A branch that declares what is not emulated would be judged as a better one than is served.
 
     Raises:
-        UsageError: a quantized KV cache, a weight transform or sparsity is declared.
+        UsageError: a weight transform or sparsity is declared.
     """
     for key in NOT_EMULATED:
         if quantization.get(key):
@@ -87,20 +89,29 @@ def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str,
             )
 
 
+def _names(module: str) -> set[str]:
+    """What rules may call a module: its stored name, or the one of the text-only layout."""
+    return {module, canonical(module)}
+
+
 def _compressed_tensors(folder: Path, config: dict[str, Any]) -> SchemeOf:
     from compressed_tensors.quantization import QuantizationConfig
     from compressed_tensors.utils.match import match_name
 
+    # The library no longer reads `actorder: group`, under which older checkpoints store their `weight_g_idx`.
+    ordered = [name for name, group in (config.get("config_groups") or {}).items() if _actorder(group) == "group"]
+    current = copy.deepcopy(config)
+    for name in ordered:
+        current["config_groups"][name]["weights"]["actorder"] = None
     try:
-        parsed = QuantizationConfig.model_validate(config)
+        parsed = QuantizationConfig.model_validate(current)
     except ValueError as error:
         raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {error}") from error
     groups = list(parsed.config_groups.values())
-    fallback = str(parsed.format)
+    needs_order = [parsed.config_groups[name] for name in ordered]
 
     def matches(module: str, targets: list[str]) -> bool:
-        names = {module, canonical(module)}
-        return any(match_name(name, target) for name in names for target in targets)
+        return any(match_name(name, target) for name in _names(module) for target in targets)
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
         if matches(module, parsed.ignore or []):
@@ -110,34 +121,125 @@ def _compressed_tensors(folder: Path, config: dict[str, Any]) -> SchemeOf:
             chosen = [group for group in groups if module_type(canonical(module)) in group.targets]
         if not chosen or chosen[0].weights is None:
             return PLAIN
-        layout = chosen[0].format or fallback
-        return Scheme(str(getattr(layout, "value", layout)), compressed=chosen[0])
+        settings = (("needs_g_idx", True),) if any(chosen[0] is group for group in needs_order) else ()
+        return Scheme(_layout(chosen[0], str(parsed.format)), compressed=chosen[0], settings=settings)
 
     return resolve
 
 
+def _actorder(group: Any) -> Any:
+    """How a config group orders its columns, None where it does not say."""
+    weights = group.get("weights") if isinstance(group, dict) else None
+    return weights.get("actorder") if isinstance(weights, dict) else None
+
+
+def _layout(group: Any, fallback: str) -> str:
+    """The stored format of a group, as its producer would have chosen it where a mixed configuration leaves it out."""
+    layout = group.format or fallback
+    if layout == "mixed-precision":
+        from compressed_tensors.compressors.format import infer_module_format
+        from torch.nn import Linear
+
+        layout = infer_module_format(Linear, group)
+    return str(getattr(layout, "value", layout))
+
+
 def _gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
-    bits = config.get("bits")
-    if bits not in (2, 4, 8):
-        raise UsageError(f"{folder}: GPTQ with {bits} bits is not decoded; known: 2, 4, 8.")
     layout = config.get("checkpoint_format", "gptq")
     if layout not in ("gptq", "gptq_v2"):
         raise UsageError(f"{folder}: GPTQ checkpoint_format {layout!r} is not decoded; known: gptq, gptq_v2.")
-    scheme = Scheme("gptq", settings=(("bits", bits), ("zero_offset", 0 if layout == "gptq_v2" else 1)))
-    # GPTQ configurations do not list what was quantized: the stored parts say it.
-    return lambda module, parts: PLAIN if parts in ({"weight"}, {""}) else scheme
+    if config.get("pack_dtype", "int32") != "int32":
+        raise UsageError(f"{folder}: GPTQ packed into {config['pack_dtype']} is not decoded; known: int32.")
+    rules: dict[str, dict[str, Any]] = config.get("dynamic") or {}
+
+    def resolve(module: str, parts: frozenset[str]) -> Scheme:
+        # GPTQ configurations do not list what was quantized: beside what the rules exclude, the stored parts say it.
+        overrides = _gptq_rule(rules, module)
+        if overrides is None or parts in ({"weight"}, {""}):
+            return PLAIN
+        settings = config | overrides
+        bits, group_size = settings.get("bits"), settings.get("group_size", -1)
+        if bits not in (2, 3, 4, 8):
+            raise UsageError(f"{folder}: GPTQ with {bits} bits is not decoded; known: 2, 3, 4, 8.")
+        zero_offset = 0 if layout == "gptq_v2" else 1
+        desc_act = bool(settings.get("desc_act"))
+        found = {"bits": bits, "group_size": group_size, "desc_act": desc_act, "zero_offset": zero_offset}
+        return Scheme("gptq", settings=tuple(found.items()))
+
+    return resolve
+
+
+def _gptq_rule(rules: dict[str, dict[str, Any]], module: str) -> dict[str, Any] | None:
+    """What the first matching `dynamic` rule overrides; None where it excludes the module (`-:pattern`).
+
+    Patterns match from the beginning of a name, as in GPTQModel's `dynamic_get`.
+    """
+    for pattern, overrides in rules.items():
+        if any(re.match(pattern.removeprefix("-:").removeprefix("+:"), name) for name in _names(module)):
+            return None if pattern.startswith("-:") else overrides
+    return {}
+
+
+_MODELOPT: dict[str, Scheme] = {
+    "NVFP4": Scheme("modelopt-nvfp4", settings=(("inputs", "local"),)),
+    "W4A16_NVFP4": Scheme("modelopt-nvfp4"),
+    "FP8": Scheme("modelopt-fp8", settings=(("inputs", "tensor"),)),
+    "FP8_PER_CHANNEL_PER_TOKEN": Scheme("modelopt-fp8", settings=(("inputs", "token"), ("per_channel", True))),
+    "FP8_PB_WO": Scheme("modelopt-fp8", settings=(("block", (128, 128)),)),
+}
+"""Model Optimizer's algorithms, by its names for them."""
 
 
 def _modelopt(folder: Path, config: dict[str, Any]) -> SchemeOf:
-    if config.get("quant_algo") != "NVFP4":
-        raise UsageError(f"{folder}: Model Optimizer's {config.get('quant_algo')!r} is not decoded; known: NVFP4.")
+    def scheme_of(algorithm: Any) -> Scheme:
+        if algorithm not in _MODELOPT:
+            raise UsageError(
+                f"{folder}: Model Optimizer's {algorithm!r} is not decoded; known: {', '.join(_MODELOPT)}."
+            )
+        return _MODELOPT[algorithm]
+
+    if config.get("group_size") not in (None, 16):
+        raise UsageError(f"{folder}: NVFP4 in groups of {config['group_size']} is not decoded; known: 16.")
     patterns = list(config.get("ignore") or config.get("exclude_modules") or [])
+    layers = config.get("quantized_layers") if config.get("quant_algo") == "MIXED_PRECISION" else None
+    # A checkpoint of which only the KV cache is quantized names no algorithm for its weights.
+    only_cache = config.get("quant_algo") is None and (
+        config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
+    )
+    whole = None if layers is not None else PLAIN if only_cache else scheme_of(config.get("quant_algo"))
+    listed = {canonical(name): scheme_of(layer.get("quant_algo")) for name, layer in (layers or {}).items()}
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
-        names = {module, canonical(module)}
-        excluded = any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
-        if excluded or module_type(canonical(module)) != "Linear":
+        if any(fnmatch.fnmatchcase(name, pattern) for name in _names(module) for pattern in patterns):
             return PLAIN
-        return Scheme("modelopt-nvfp4")
+        if whole is not None:
+            return whole if module_type(canonical(module)) == "Linear" else PLAIN
+        # Fused experts are listed once, under the name of the module that holds them all.
+        prefixes = [name for name in listed if f"{canonical(module)}.".startswith(f"{name}.")]
+        return listed[max(prefixes, key=len)] if prefixes else PLAIN
+
+    return resolve
+
+
+def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:
+    if config.get("fmt", "e4m3") != "e4m3":
+        raise UsageError(f"{folder}: FP8 in {config['fmt']!r} is not decoded; known: e4m3.")
+    block = config.get("weight_block_size")
+    inputs = config.get("activation_scheme", "dynamic")
+    if inputs not in ("dynamic", "static"):
+        raise UsageError(f"{folder}: activation_scheme {inputs!r} is not emulated; known: dynamic, static.")
+    settings = (("block", tuple(block) if block else None), ("inputs", inputs))
+    scheme = Scheme("fp8", settings=settings)
+    excluded = [canonical(name) for name in config.get("modules_to_not_convert") or []]
+
+    def resolve(module: str, parts: frozenset[str]) -> Scheme:
+        name = canonical(module)
+        # A listed name stands for a module, for all below it, or for all modules whose names end in it.
+        if any(f"{name}.".startswith(f"{rule}.") or f".{name}".endswith(f".{rule}") for rule in excluded):
+            return PLAIN
+        if "weight_scale_inv" in parts:
+            return scheme
+        # transformers never converts the output projection, whether it is listed or not.
+        return PLAIN if name == "lm_head" or module_type(name) != "Linear" else scheme
 
     return resolve

@@ -1,17 +1,24 @@
 """The logical weights of a checkpoint: every stored tensor accounted for, each weight decodable on its own."""
 
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats import FORMATS, ActivationScheme
+from q36eval.checkpoints.formats import FORMATS, ROWS_MULTIPLE, ActivationScheme
 from q36eval.checkpoints.names import canonical, left_out_as, split_part, tensor_class
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import Scheme, scheme_resolver
 from q36eval.errors import CorruptCheckpointError, Q36Error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
+
+INPUT_PARTS = ("input_global_scale", "input_scale", "input_zero_point", "activation_scale")
+SLAB_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
+"""About how many values are decoded at once: decoding takes several float32 copies of them beside the stored tensor."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +51,80 @@ class LogicalWeight:
             CorruptCheckpointError: the stored parts do not fit together.
             UsageError: the activation quantization is of a kind that is not emulated.
         """
-        tensors = {part: self.checkpoint.read(stored).to(device) for part, stored in self.parts}
+        tensors = self._parts(device)
         layout = FORMATS[self.scheme.format]
-        try:
+        with self._named_errors():
             return layout.decode(tensors, self.scheme), layout.activations(tensors, self.scheme)
+
+    def activations(self) -> ActivationScheme | None:
+        """The quantization of its module's input, from the small tensors that describe it; None where there is none.
+
+        Raises:
+            CorruptCheckpointError: a stored scale is missing or no positive number.
+            UsageError: it is of a kind that is not emulated.
+        """
+        if self.tensor_class == "embeddings":  # they look rows up: their inputs are token ids
+            return None
+        tensors = {part: self.checkpoint.read(stored) for part, stored in self.parts if part in INPUT_PARTS}
+        with self._named_errors():
+            return FORMATS[self.scheme.format].activations(tensors, self.scheme)
+
+    def read_into(self, target: "torch.Tensor") -> None:
+        """Decode the weight into `target`, on its device and rounded once to its dtype, some rows at a time.
+
+        Beside the stored parts, memory is needed for those rows only.
+
+        Raises:
+            CorruptCheckpointError: the parts do not fit together or into `target`, or hold what is no finite number.
+        """
+        tensors = self._parts(target.device)
+        layout = FORMATS[self.scheme.format]
+        with self._named_errors():
+            shape = layout.shape(tensors, self.scheme)
+            if shape != tuple(target.shape):
+                raise CorruptCheckpointError(f"shape {list(shape)} is stored, {list(target.shape)} is needed")
+            for start, stop in _slabs(target):
+                whole = (start, stop) == (0, len(target) if target.dim() else 1)
+                parts = tensors if whole else layout.rows(tensors, self.scheme, start, stop)
+                place = target if whole else target[start:stop]
+                place.copy_(layout.decode(parts, self.scheme))
+            _check_finite(target)
+
+    def _parts(self, device: "torch.device | str") -> "dict[str, torch.Tensor]":
+        return {part: self.checkpoint.read(stored).to(device) for part, stored in self.parts}
+
+    @contextmanager
+    def _named_errors(self) -> "Iterator[None]":
+        """Say of which weight an error speaks."""
+        try:
+            yield
         except Q36Error as error:
             raise type(error)(f"{self.checkpoint.path}: {self.name}: {error}.") from error
         except (RuntimeError, ValueError, IndexError) as error:
+            if "out of memory" in str(error) or "can't allocate" in str(error):
+                raise
             raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
+
+
+def _check_finite(weight: "torch.Tensor") -> None:
+    """Refuse NaN and infinities, some values at a time: the test itself takes several copies of what it looks at."""
+    import torch
+
+    step = SLAB_ELEMENTS["cpu" if weight.device.type == "cpu" else "cuda"]
+    if not all(bool(torch.isfinite(values).all()) for values in torch.split(weight.reshape(-1), step)):
+        raise CorruptCheckpointError("it holds values that are no finite numbers")
+
+
+def _slabs(target: "torch.Tensor") -> "Iterator[tuple[int, int]]":
+    """Runs of rows of about `SLAB_ELEMENTS` values that begin on multiples of `ROWS_MULTIPLE`."""
+    if target.dim() == 0:
+        yield 0, 1
+        return
+    rows, width = len(target), max(target[0].numel(), 1) if len(target) else 1
+    wanted = SLAB_ELEMENTS["cpu" if target.device.type == "cpu" else "cuda"] // width
+    step = max(wanted // ROWS_MULTIPLE, 1) * ROWS_MULTIPLE
+    for start in range(0, max(rows, 1), step):
+        yield start, min(start + step, rows)
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,18 @@ class InProcessEngine:
         self.ignores_activation_quantization = False
 
     @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu", emulate_activations: bool = True) -> "InProcessEngine":
+    def load(
+        cls,
+        folder: Path,
+        *,
+        device: str = "cpu",
+        emulate_activations: bool = True,
+        kv_cache_dtype: str | None = None,
+    ) -> "InProcessEngine":
         """Decode the checkpoint in `folder` strictly and wrap it.
+
+        `kv_cache_dtype` is what keys and values are stored in, `auto` or `fp8_e4m3`; None is what the checkpoint
+        declares.
 
         Raises:
             UsageError: no such folder, or a format that is not decoded.
@@ -60,7 +70,9 @@ class InProcessEngine:
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
 
         try:
-            loaded = load_model(folder, device=device, emulate_activations=emulate_activations)
+            loaded = load_model(
+                folder, device=device, emulate_activations=emulate_activations, kv_cache_dtype=kv_cache_dtype
+            )
         except Q36Error:
             raise
         except (MemoryError, torch.OutOfMemoryError) as error:
@@ -68,17 +80,34 @@ class InProcessEngine:
         except Exception as error:  # whatever its files made the libraries raise, the checkpoint is not loadable
             raise CorruptCheckpointError(f"{folder} cannot be built: {_one_line(error)}.") from error
         tokenizer = load_tokenizer(folder)
-        identity = cls.identity_of(folder, device=device, emulate_activations=emulate_activations)
+        identity = cls.identity_of(
+            folder, device=device, emulate_activations=emulate_activations, kv_cache_dtype=kv_cache_dtype
+        )
         engine = cls(loaded.model, tokenizer, identity)
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
 
     @staticmethod
-    def identity_of(folder: Path, *, device: str = "cpu", emulate_activations: bool = True) -> DeploymentIdentity:
-        """The identity `load` would give, from the files alone."""
+    def identity_of(
+        folder: Path,
+        *,
+        device: str = "cpu",
+        emulate_activations: bool = True,
+        kv_cache_dtype: str | None = None,
+    ) -> DeploymentIdentity:
+        """The identity `load` would give, from the files alone.
+
+        Raises:
+            UsageError: a KV cache that is not emulated.
+        """
         import transformers
 
-        from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
+        from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, open_checkpoint, tokenizer_sha256
+        from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
+
+        if kv_cache_dtype is None:
+            kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
+        check_kv_cache_dtype(kv_cache_dtype)
 
         return DeploymentIdentity(
             checkpoint_sha256=checkpoint_sha256(folder),
@@ -93,6 +122,7 @@ class InProcessEngine:
                 "activation_emulation": "on" if emulate_activations else "off",
                 "code": _code_sha256()[:16],
             },
+            kv_cache_dtype=kv_cache_dtype,
         )
 
     @property

@@ -29,6 +29,8 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
         (["gate", "--branch", "bf16", "--suite", "nope"], ["nope", "sandbox"]),
         (["gate", "--branch", "bf16", "--device", "cuda:7"], ["cuda:7"]),
         (["gate", "--branch", "bf16", "--format", "pdf"], ["pdf", "junit"]),
+        (["gate", "--branch", "bf16", "--kv-cache-dtype", "fp4"], ["fp4", "fp8_e4m3"]),
+        (["canaries", "--branch", "bf16", "--kv-cache-dtype", "fp4"], ["fp4", "fp8_e4m3"]),
         (
             ["gate", "--branch", "main", "--family", "qwen3.6-35b-a3b"],
             ["inferRouter/Qwen3.6-35B-A3B-NVFP4@main", "GiB"],

@@ -7,58 +7,94 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats import compressed, gptq, modelopt, plain
+from q36eval.checkpoints.formats import compressed, fp8, gptq, modelopt, plain
 from q36eval.checkpoints.formats.activations import ActivationScheme
+from q36eval.checkpoints.formats.slabs import ROWS_MULTIPLE
 from q36eval.checkpoints.schemes import Scheme
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FORMATS", "ActivationScheme", "Format"]
+__all__ = ["FORMATS", "ROWS_MULTIPLE", "ActivationScheme", "Format"]
 
 Parts = Mapping[str, "torch.Tensor"]
 
 
 @dataclass(frozen=True)
 class Format:
-    """A stored format: part names, decoder, and the activation quantization it stands for."""
+    """A stored format: part names, decoder, and the activation quantization it stands for.
+
+    `shape` checks that all parts fit and gives the decoded weight's shape; `rows` takes the parts of some rows of it
+    (from and to multiples of `ROWS_MULTIPLE`), which decode by themselves to those rows.
+    """
 
     required: frozenset[str]
     optional: frozenset[str]
+    shape: Callable[[Parts, Scheme], tuple[int, ...]]
+    rows: Callable[[Parts, Scheme, int, int], Parts]
     decode: Callable[[Parts, Scheme], "torch.Tensor"]
     activations: Callable[[Parts, Scheme], ActivationScheme | None]
 
 
-def _format(
-    required: set[str],
-    optional: set[str],
-    decode: Callable[[Parts, Scheme], "torch.Tensor"],
-    activations: Callable[[Parts, Scheme], ActivationScheme | None],
-) -> Format:
-    return Format(frozenset(required), frozenset(optional), decode, activations)
+def _none(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
+    return None
 
 
-_PLAIN_LAYOUT = _format({"weight", "weight_scale"}, {"weight_zero_point"}, compressed.decode, compressed.activations)
-
-FORMATS: dict[str, Format] = {
-    "nvfp4-pack-quantized": _format(
-        {"weight_packed", "weight_scale", "weight_global_scale"},
-        {"input_global_scale"},
+def _compressed(required: set[str], optional: set[str]) -> Format:
+    return Format(
+        frozenset(required),
+        frozenset(optional),
+        compressed.shape,
+        compressed.rows,
         compressed.decode,
         compressed.activations,
+    )
+
+
+_STATIC_INPUT = {"input_scale", "input_zero_point"}
+_ONE_VALUE_EACH = _compressed({"weight", "weight_scale"}, {"weight_zero_point", *_STATIC_INPUT})
+
+FORMATS: dict[str, Format] = {
+    "nvfp4-pack-quantized": _compressed(
+        {"weight_packed", "weight_scale", "weight_global_scale"}, {"input_global_scale"}
     ),
-    "pack-quantized": _format(
-        {"weight_packed", "weight_scale", "weight_shape"},
-        {"weight_zero_point", "weight_g_idx"},
+    "pack-quantized": Format(
+        frozenset({"weight_packed", "weight_scale", "weight_shape"}),
+        frozenset({"weight_zero_point", "weight_g_idx", *_STATIC_INPUT}),
+        compressed.packed_shape,
+        compressed.packed_rows,
         compressed.decode_packed,
         compressed.activations,
     ),
-    "float-quantized": _PLAIN_LAYOUT,
-    "int-quantized": _PLAIN_LAYOUT,
-    "naive-quantized": _PLAIN_LAYOUT,
-    "gptq": _format({"qweight", "qzeros", "scales"}, {"g_idx"}, gptq.decode, lambda parts, scheme: None),
-    "modelopt-nvfp4": _format(
-        {"weight", "weight_scale", "weight_scale_2"}, {"input_scale"}, modelopt.decode, modelopt.activations
+    "float-quantized": _ONE_VALUE_EACH,
+    "int-quantized": _ONE_VALUE_EACH,
+    "naive-quantized": _ONE_VALUE_EACH,
+    "fp8": Format(
+        frozenset({"weight", "weight_scale_inv"}),
+        frozenset({"activation_scale"}),
+        fp8.shape,
+        fp8.rows,
+        fp8.decode,
+        fp8.activations,
     ),
-    "plain": _format({"weight"}, set(), plain.decode, lambda parts, scheme: None),
+    "gptq": Format(
+        frozenset({"qweight", "qzeros", "scales"}), frozenset({"g_idx"}), gptq.shape, gptq.rows, gptq.decode, _none
+    ),
+    "modelopt-nvfp4": Format(
+        frozenset({"weight", "weight_scale", "weight_scale_2"}),
+        frozenset({"input_scale"}),
+        modelopt.shape,
+        modelopt.rows,
+        modelopt.decode,
+        modelopt.activations,
+    ),
+    "modelopt-fp8": Format(
+        frozenset({"weight", "weight_scale"}),
+        frozenset({"input_scale"}),
+        modelopt.fp8_shape,
+        modelopt.fp8_rows,
+        modelopt.decode_fp8,
+        modelopt.fp8_activations,
+    ),
+    "plain": Format(frozenset({"weight"}), frozenset(), plain.shape, plain.rows, plain.decode, _none),
 }

@@ -1,13 +1,14 @@
 """compressed-tensors formats, decoded by the library's own single-tensor decoders.
 
 NVFP4: value = fp4 · (fp8 local scale / float32 global scale), computed in float32.
-FP8 and integers: value = q · scale, computed in the scale's dtype.
+FP8 and integers: value = (q − zero) · scale, computed in the scale's dtype.
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from q36eval.checkpoints.formats.activations import ActivationScheme
+from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
+from q36eval.checkpoints.formats.slabs import ceil_divide, need_shape, rows_along
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 
@@ -17,19 +18,65 @@ if TYPE_CHECKING:
 Parts = Mapping[str, "torch.Tensor"]
 
 
+def plain_name(value: Any) -> str:
+    """The text of an enumeration's member, or of what is text already."""
+    return str(getattr(value, "value", value))
+
+
+def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
+    """[out, in] of the weight, after checking that all parts fit it."""
+    import torch
+
+    packed = "weight_packed" in parts
+    if packed and parts["weight_packed"].dtype != torch.uint8:
+        raise CorruptCheckpointError(f"weight_packed is stored as {parts['weight_packed'].dtype}, not uint8")
+    rows, width = parts["weight_packed" if packed else "weight"].shape
+    columns = width * (2 if packed else 1)
+    grid = scale_shape(rows, columns, scheme.compressed.weights, parts["weight_scale"])
+    need_shape("weight_scale", parts["weight_scale"], grid)
+    if "weight_zero_point" in parts:
+        need_shape("weight_zero_point", parts["weight_zero_point"], grid)
+    return rows, columns
+
+
 def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     """The decoded weight [out, in]."""
     import torch
     from compressed_tensors.compressors import BaseCompressor
 
-    if "weight_packed" in parts and parts["weight_packed"].dtype != torch.uint8:
-        raise CorruptCheckpointError(f"weight_packed is stored as {parts['weight_packed'].dtype}, not uint8")
-    packed = "weight_packed" in parts
-    rows, columns = parts["weight_packed" if packed else "weight"].shape
-    _check_scale_shape(rows, columns * (2 if packed else 1), parts["weight_scale"], scheme.compressed.weights)
+    shape(parts, scheme)
     compressor = BaseCompressor.get_value_from_registry(scheme.format)
     weight: torch.Tensor = compressor.decompress(dict(parts), scheme.compressed)["weight"]
     return weight
+
+
+def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
+    """The parts of rows [start, stop)."""
+    strategy = plain_name(scheme.compressed.weights.strategy)
+    height = scheme.compressed.weights.block_structure[0] if strategy == "block" else 1
+    scales = {} if strategy == "tensor" else {"weight_scale": height, "weight_zero_point": height}
+    return rows_along(parts, start, stop, {"weight": 1, "weight_packed": 1, **scales})
+
+
+def packed_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
+    """[out, in] of a weight of packed integers, after checking that all parts fit it."""
+    weights = scheme.compressed.weights
+    if parts["weight_shape"].numel() != 2:
+        raise CorruptCheckpointError(f"weight_shape holds {parts['weight_shape'].numel()} values, not two")
+    out, columns = (int(size) for size in parts["weight_shape"])
+    words = ceil_divide(columns * weights.num_bits, 32)
+    if tuple(parts["weight_packed"].shape) != (out, words):
+        raise CorruptCheckpointError(f"weight_packed does not hold {[out, columns]} values of {weights.num_bits} bits")
+    grid = scale_shape(out, columns, weights, parts["weight_scale"])
+    need_shape("weight_scale", parts["weight_scale"], grid)
+    if "weight_zero_point" in parts:
+        packed = (ceil_divide(grid[0] * weights.num_bits, 32), grid[1])
+        need_shape("weight_zero_point", parts["weight_zero_point"], packed)
+    elif not weights.symmetric:
+        raise CorruptCheckpointError("weight_zero_point is missing, which its asymmetric weights need")
+    if scheme.setting("needs_g_idx") and "weight_g_idx" not in parts:
+        raise CorruptCheckpointError("weight_g_idx is missing, which columns ordered by activation need")
+    return out, columns
 
 
 def decode_packed(parts: Parts, scheme: Scheme) -> "torch.Tensor":
@@ -38,38 +85,52 @@ def decode_packed(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 
     weights = scheme.compressed.weights
-    shape = torch.Size(int(size) for size in parts["weight_shape"])
-    words = -(-shape[1] * weights.num_bits // 32)
-    if tuple(parts["weight_packed"].shape) != (shape[0], words):
-        raise CorruptCheckpointError(f"weight_packed does not hold {list(shape)} values of {weights.num_bits} bits")
-    _check_scale_shape(shape[0], shape[1], parts["weight_scale"], weights)
-    q: torch.Tensor = unpack_from_int32(parts["weight_packed"], weights.num_bits, shape)
+    out, columns = packed_shape(parts, scheme)
+    q: torch.Tensor = unpack_from_int32(parts["weight_packed"], weights.num_bits, torch.Size((out, columns)))
     scale, zero = parts["weight_scale"], parts.get("weight_zero_point")
-    group_size = weights.group_size or shape[1]
-    in_order = torch.arange(shape[1], device=scale.device) // group_size
-    groups = parts.get("weight_g_idx", in_order).long()
-    if groups.shape != (shape[1],) or int(groups.min()) < 0 or int(groups.max()) >= scale.shape[1]:
-        raise CorruptCheckpointError(f"weight_g_idx does not name one of {scale.shape[1]} groups for each column")
     values = q.to(scale.dtype)
+    groups = _groups(parts, columns, scale, weights.group_size)
     if zero is not None:
         values -= unpack_from_int32(zero, weights.num_bits, scale.shape, packed_dim=0).to(scale.dtype)[:, groups]
-    return values * scale[:, groups]
+    return values.mul_(scale[:, groups])
 
 
-def _check_scale_shape(rows: int, columns: int, scale: "torch.Tensor", weights: Any) -> None:
-    """Scales that do not fit are refused here, where broadcasting would hide them."""
-    strategy = str(getattr(weights.strategy, "value", weights.strategy))
+def packed_rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
+    """The parts of rows [start, stop) of packed integers."""
+    weights = scheme.compressed.weights
+    per_part: dict[str, float] = {"weight_packed": 1}
+    if plain_name(weights.strategy) != "tensor":
+        per_part |= {"weight_scale": 1, "weight_zero_point": 32 / weights.num_bits}
+    cut = rows_along(parts, start, stop, per_part)
+    return cut | {"weight_shape": parts["weight_shape"].new_tensor([stop - start, int(parts["weight_shape"][1])])}
+
+
+def _groups(parts: Parts, columns: int, scale: "torch.Tensor", group_size: int | None) -> "torch.Tensor":
+    """The group of every column; −1 throughout `weight_g_idx` means columns in order."""
+    import torch
+
+    in_order = torch.arange(columns, device=scale.device) // (group_size or columns)
+    groups = parts.get("weight_g_idx", in_order).long()
+    if groups.shape == (columns,) and bool((groups == -1).all()):
+        groups = in_order
+    if groups.shape != (columns,) or int(groups.min()) < 0 or int(groups.max()) >= scale.shape[1]:
+        raise CorruptCheckpointError(f"weight_g_idx does not name one of {scale.shape[1]} groups for each column")
+    return groups
+
+
+def scale_shape(out: int, columns: int, weights: Any, scale: "torch.Tensor") -> tuple[int, ...]:
+    """The shape that the scales of a strategy have."""
+    strategy = plain_name(weights.strategy)
     if strategy == "block":
         height, width = weights.block_structure
-        expected = (-(-rows // height), -(-columns // width))
-    elif strategy in ("group", "tensor_group"):
-        expected = (rows, -(-columns // weights.group_size))
-    elif strategy == "channel":
-        expected = (rows, 1)
-    else:
-        return
-    if tuple(scale.shape) != expected:
-        raise CorruptCheckpointError(f"weight_scale has shape {tuple(scale.shape)}, {expected} is needed")
+        return ceil_divide(out, height), ceil_divide(columns, width)
+    if strategy in ("group", "tensor_group"):
+        return out, ceil_divide(columns, weights.group_size)
+    if strategy == "channel":
+        return out, 1
+    if strategy == "tensor":
+        return tuple(scale.shape) if scale.numel() == 1 else (1,)
+    raise CorruptCheckpointError(f"weights are quantized per {strategy}, which is no strategy for weights")
 
 
 def activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
@@ -77,25 +138,23 @@ def activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
 
     Raises:
         UsageError: a kind of activation quantization that is not emulated.
-        CorruptCheckpointError: NVFP4 activations without their global scale.
+        CorruptCheckpointError: static or NVFP4 activations without their scale.
     """
     inputs = scheme.compressed.input_activations
     # An embedding looks rows up: its input is token ids, there is nothing to quantize.
     if inputs is None or inputs.num_bits == 16:
         return None
-    strategy = str(getattr(inputs.strategy, "value", inputs.strategy))
-    if (inputs.type, inputs.num_bits, strategy, str(getattr(inputs.dynamic, "value", inputs.dynamic))) == (
-        "float",
-        4,
-        "tensor_group",
-        "local",
-    ):
-        if "input_global_scale" not in parts:
-            raise CorruptCheckpointError("input_global_scale is missing, which its NVFP4 activations need")
-        return ActivationScheme("nvfp4", inputs.group_size, float(parts["input_global_scale"].float().reshape(-1)[0]))
-    if (inputs.type, inputs.num_bits, strategy, inputs.dynamic) == ("float", 8, "group", True):
-        return ActivationScheme("fp8", inputs.group_size)
+    strategy, dynamic = plain_name(inputs.strategy), plain_name(inputs.dynamic)
+    if (inputs.type, inputs.num_bits, strategy, dynamic) == ("float", 4, "tensor_group", "local"):
+        return ActivationScheme("nvfp4", inputs.group_size, stored_scalar(parts, "input_global_scale", "NVFP4"))
+    if inputs.num_bits == 8 and (inputs.type == "int" or inputs.symmetric):
+        kind = "fp8" if inputs.type == "float" else "int8" if inputs.symmetric else "int8-asymmetric"
+        if dynamic == "True" and strategy in ("token", "group"):
+            return ActivationScheme(kind, inputs.group_size if strategy == "group" else WHOLE_ROW)
+        if dynamic == "False" and strategy == "tensor" and inputs.symmetric:
+            scale = stored_scalar(parts, "input_scale", "static 8-bit")
+            return ActivationScheme(kind, WHOLE_ROW, static_scale=scale)
     raise UsageError(
         f"activations quantized as {inputs.type}{inputs.num_bits} per {strategy} are not emulated; "
-        "load with emulate_activations=False to judge the weights alone"
+        "load with emulate_activations=False (--weights-only) to judge the weights alone"
     )

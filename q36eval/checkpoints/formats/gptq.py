@@ -1,44 +1,79 @@
 """GPTQ serialization: `qweight` [in · bits / 32, out], `qzeros` [groups, out · bits / 32], `scales`, `g_idx` [in].
 
 value = scale · (q − zero), in float32. Version 1 stores zero-points minus one (modulo 2^bits), version 2 as they are.
+Values are a dense stream of bits, lowest first, so that with 3 bits some lie across two words.
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from q36eval.checkpoints.formats.slabs import ceil_divide, need_shape
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:
     import torch
 
+Parts = Mapping[str, "torch.Tensor"]
+
 
 def unpack_rows(packed: "torch.Tensor", bits: int) -> "torch.Tensor":
     """Unsigned integers [n · 32 / bits, m] from int32 words [n, m], lowest bits first."""
     import torch
 
-    shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=packed.device)
-    values = (packed.unsqueeze(1) >> shifts[None, :, None]) & (2**bits - 1)
-    unsigned: torch.Tensor = values.flatten(0, 1)
-    return unsigned
+    count = packed.shape[0] * 32 // bits
+    if 32 % bits == 0:
+        shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=packed.device)
+        unsigned: torch.Tensor = ((packed.unsqueeze(1) >> shifts[None, :, None]) & (2**bits - 1)).flatten(0, 1)
+        return unsigned
+    first = torch.arange(count, device=packed.device) * bits
+    word, shift = first // 32, (first % 32).unsqueeze(1)
+    words = torch.cat([packed.long() & 0xFFFFFFFF, packed.new_zeros(1, packed.shape[1]).long()])
+    pair = words[word] | (words[word + 1] << 32)
+    across: torch.Tensor = ((pair >> shift) & (2**bits - 1)).int()
+    return across
 
 
-def decode(parts: Mapping[str, "torch.Tensor"], scheme: Scheme) -> "torch.Tensor":
+def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
+    """[out, in] of the weight, after checking that all parts fit it."""
+    bits = int(scheme.setting("bits"))
+    columns, out = parts["qweight"].shape[0] * 32 // bits, parts["qweight"].shape[1]
+    groups = 1 if group_size(scheme, columns) >= columns else ceil_divide(columns, group_size(scheme, columns))
+    need_shape("scales", parts["scales"], (groups, out))
+    need_shape("qzeros", parts["qzeros"], (groups, ceil_divide(out * bits, 32)))
+    if "g_idx" in parts:
+        need_shape("g_idx", parts["g_idx"], (columns,))
+    elif scheme.setting("desc_act"):
+        raise CorruptCheckpointError("g_idx is missing, which weights ordered by activation (desc_act) need")
+    return out, columns
+
+
+def group_size(scheme: Scheme, columns: int) -> int:
+    """Columns of one group; −1 in the configuration means all of them."""
+    size = scheme.setting("group_size")
+    return columns if size is None or size == -1 else int(size)
+
+
+def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     """The decoded weight [out, in] in float32."""
     import torch
 
     bits, maximum = int(scheme.setting("bits")), 2 ** int(scheme.setting("bits")) - 1
+    out, columns = shape(parts, scheme)
     q = unpack_rows(parts["qweight"], bits)
-    zeros = (unpack_rows(parts["qzeros"].T, bits).T + int(scheme.setting("zero_offset"))) & maximum
+    stored_zeros = unpack_rows(parts["qzeros"].T, bits).T[:, :out]
+    zeros = (stored_zeros + int(scheme.setting("zero_offset"))) & maximum
     scales = parts["scales"].float()
-    columns, groups = q.shape[0], scales.shape[0]
-    if zeros.shape != scales.shape or scales.shape[1] != q.shape[1] or columns % groups:
-        raise CorruptCheckpointError(
-            f"qweight, qzeros and scales do not fit: {tuple(q.shape)}, {tuple(zeros.shape)}, {tuple(scales.shape)}"
-        )
-    in_order = torch.arange(columns, device=q.device) // (columns // groups)
-    group = parts.get("g_idx", in_order).long()
-    if group.shape != (columns,) or int(group.min()) < 0 or int(group.max()) >= groups:
-        raise CorruptCheckpointError(f"g_idx does not name one of {groups} groups for each of {columns} columns")
-    decoded: torch.Tensor = ((q - zeros[group]).float() * scales[group]).T
+    group = parts.get("g_idx", torch.arange(columns, device=q.device) // group_size(scheme, columns)).long()
+    if int(group.min()) < 0 or int(group.max()) >= len(scales):
+        raise CorruptCheckpointError(f"g_idx does not name one of {len(scales)} groups for each of {columns} columns")
+    decoded: torch.Tensor = (q - zeros[group]).float().mul_(scales[group]).T
     return decoded
+
+
+def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
+    """The parts of outputs [start, stop), which lie along the second axis."""
+    bits = int(scheme.setting("bits"))
+    zeros = parts["qzeros"][:, start * bits // 32 : ceil_divide(stop * bits, 32)]
+    cut = {"qweight": parts["qweight"][:, start:stop], "qzeros": zeros, "scales": parts["scales"][:, start:stop]}
+    return {**parts, **cut}

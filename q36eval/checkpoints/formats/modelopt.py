@@ -1,9 +1,15 @@
-"""NVFP4 as Model Optimizer serializes it: value = fp4 · (fp8 `weight_scale` · float32 `weight_scale_2`)."""
+"""Model Optimizer's serialization.
+
+NVFP4: value = fp4 · (fp8 `weight_scale` · float32 `weight_scale_2`).
+FP8: value = fp8 · float32 `weight_scale`, one per tensor, per output channel, or per block.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats.activations import ActivationScheme
+from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
+from q36eval.checkpoints.formats.fp8 import block_scaled, block_shape
+from q36eval.checkpoints.formats.slabs import need_shape, rows_along
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError
 
@@ -11,26 +17,86 @@ if TYPE_CHECKING:
     import torch
 
 GROUP_SIZE = 16
+Parts = Mapping[str, "torch.Tensor"]
 
 
-def decode(parts: Mapping[str, "torch.Tensor"], scheme: Scheme) -> "torch.Tensor":
-    """The decoded weight [out, in] in float32."""
+def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
+    """[out, in] of an NVFP4 weight, after checking that all parts fit it."""
+    import torch
+
+    packed = parts["weight"]
+    if packed.dtype != torch.uint8:
+        raise CorruptCheckpointError(f"an NVFP4 weight is stored as {packed.dtype}, not uint8")
+    out, columns = packed.shape[0], packed.shape[1] * 2
+    need_shape("weight_scale", parts["weight_scale"], (out, columns // GROUP_SIZE))
+    if parts["weight_scale_2"].numel() != 1:
+        raise CorruptCheckpointError(f"weight_scale_2 has shape {tuple(parts['weight_scale_2'].shape)}, not one value")
+    return out, columns
+
+
+def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
+    """The decoded NVFP4 weight [out, in] in float32."""
     import torch
     from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 
-    packed, local = parts["weight"], parts["weight_scale"]
-    rows, columns = packed.shape[0], packed.shape[1] * 2
-    if packed.dtype != torch.uint8 or tuple(local.shape) != (rows, columns // GROUP_SIZE):
-        raise CorruptCheckpointError(f"NVFP4 weight {packed.dtype} {tuple(packed.shape)} and scale do not fit")
-    values = unpack_fp4_from_uint8(packed, rows, columns, dtype=torch.float32)
-    scale = local.float() * parts["weight_scale_2"].float().reshape(())
-    decoded: torch.Tensor = (values.reshape(rows, -1, GROUP_SIZE) * scale.unsqueeze(-1)).flatten(-2)
+    out, columns = shape(parts, scheme)
+    values = unpack_fp4_from_uint8(parts["weight"], out, columns, dtype=torch.float32)
+    scale = parts["weight_scale"].float() * parts["weight_scale_2"].float().reshape(())
+    decoded: torch.Tensor = (values.reshape(out, -1, GROUP_SIZE) * scale.unsqueeze(-1)).flatten(-2)
     return decoded
 
 
-def activations(parts: Mapping[str, "torch.Tensor"], scheme: Scheme) -> ActivationScheme | None:
-    """NVFP4 activations under `input_scale`, the reciprocal of a global scale; None for weight-only storage."""
-    if "input_scale" not in parts:
+def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
+    """The parts of rows [start, stop) of an NVFP4 weight."""
+    return rows_along(parts, start, stop, {"weight": 1, "weight_scale": 1})
+
+
+def activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
+    """NVFP4 activations under `input_scale`, the reciprocal of a global scale; None for a weight-only algorithm."""
+    if scheme.setting("inputs") is None:
         return None
-    input_scale = parts["input_scale"].float().reshape(())
-    return ActivationScheme("nvfp4", GROUP_SIZE, float(1.0 / input_scale))
+    return ActivationScheme("nvfp4", GROUP_SIZE, 1.0 / stored_scalar(parts, "input_scale", "NVFP4"))
+
+
+def fp8_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
+    """[out, in] of an FP8 weight, after checking that its scales are what the algorithm stores."""
+    out, columns = parts["weight"].shape
+    scale, block = parts["weight_scale"], scheme.setting("block")
+    if block is not None:
+        return block_shape(parts["weight"], _grid(scale), block)
+    if scheme.setting("per_channel"):
+        if scale.numel() != out:
+            raise CorruptCheckpointError(f"weight_scale has shape {tuple(scale.shape)}, one per output is needed")
+    elif scale.numel() != 1:
+        raise CorruptCheckpointError(f"weight_scale has shape {tuple(scale.shape)}, one value is needed")
+    return out, columns
+
+
+def decode_fp8(parts: Parts, scheme: Scheme) -> "torch.Tensor":
+    """The decoded FP8 weight [out, in] in float32."""
+    fp8_shape(parts, scheme)
+    scale, block = parts["weight_scale"], scheme.setting("block")
+    if block is not None:
+        return block_scaled(parts["weight"], _grid(scale), block)
+    return parts["weight"].float().mul_(scale.float().reshape(-1, 1))
+
+
+def fp8_rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
+    """The parts of rows [start, stop) of an FP8 weight."""
+    block = scheme.setting("block")
+    height = block[0] if block else 1 if scheme.setting("per_channel") else None
+    return rows_along(parts, start, stop, {"weight": 1} if height is None else {"weight": 1, "weight_scale": height})
+
+
+def fp8_activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
+    """FP8 activations: static under `input_scale`, or dynamic per token; None for a weight-only algorithm."""
+    if scheme.setting("inputs") == "token":
+        return ActivationScheme("fp8", WHOLE_ROW)
+    if scheme.setting("inputs") == "tensor":
+        return ActivationScheme("fp8", WHOLE_ROW, static_scale=stored_scalar(parts, "input_scale", "static FP8"))
+    return None
+
+
+def _grid(scale: "torch.Tensor") -> "torch.Tensor":
+    """Block scales [out / 128, in / 128], also where they are stored with the block's own axes of size one."""
+    return scale[:, 0, :, 0] if scale.dim() == 4 and scale.shape[1] == scale.shape[3] == 1 else scale

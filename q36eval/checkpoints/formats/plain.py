@@ -9,8 +9,15 @@ from q36eval.errors import CorruptCheckpointError
 if TYPE_CHECKING:
     import torch
 
+Parts = Mapping[str, "torch.Tensor"]
 
-def decode(parts: Mapping[str, "torch.Tensor"], scheme: Scheme) -> "torch.Tensor":
+
+def shape(parts: Parts, scheme: Scheme) -> tuple[int, ...]:
+    """The tensor's own shape."""
+    return tuple(parts["weight"].shape)
+
+
+def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     """The tensor itself.
 
     Raises:
@@ -24,3 +31,8 @@ def decode(parts: Mapping[str, "torch.Tensor"], scheme: Scheme) -> "torch.Tensor
             f"stored as {weight.dtype} without a scale, and not quantized by the configuration"
         )
     return weight
+
+
+def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
+    """Rows [start, stop)."""
+    return {"weight": parts["weight"][start:stop]}

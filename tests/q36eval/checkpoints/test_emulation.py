@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from compressed_tensors.quantization import preset_name_to_scheme
+from compressed_tensors.quantization import QuantizationArgs, preset_name_to_scheme
 from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
 from torch import Tensor, nn
 
 from q36eval.checkpoints import emulation
 from q36eval.checkpoints.formats import ActivationScheme
+from q36eval.checkpoints.formats.activations import WHOLE_ROW
 from q36eval.errors import CorruptCheckpointError
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
@@ -20,30 +21,61 @@ def inputs(rows: int, columns: int) -> Tensor:
     x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(columns)) * 3
     x[0] = 0  # a row whose every group is zero
     x[1, ::7] *= 300  # outliers that saturate a local scale
+    x[2], x[3] = x[2].abs() + 1, -x[3].abs() - 1  # zero-points at either end of their range
     return x.bfloat16()
 
 
-def library(x: Tensor, preset: str, global_scale: float | None) -> Tensor:
-    """compressed-tensors' quantization of `x` in float32, rounded once."""
-    args = preset_name_to_scheme(preset, ["Linear"]).input_activations
+def library(x: Tensor, args: QuantizationArgs, scheme: ActivationScheme) -> Tensor:
+    """compressed-tensors' quantization of `x` [N, D] in float32, rounded once."""
+    # With two axes the library's "token" strategy takes one scale for all rows: give it the three that models have.
+    rows = x.float().unsqueeze(0)
+    if scheme.static_scale is not None:
+        scale = torch.tensor([scheme.static_scale])
+        return fake_quantize(rows, scale, torch.zeros(1), args)[0].to(x.dtype)
+    static = None if scheme.global_scale is None else torch.tensor([scheme.global_scale])
+    scale, zero = compute_dynamic_scales_and_zp(rows, args, nn.Module(), static)
+    return fake_quantize(rows, scale, zero, args, static)[0].to(x.dtype)
+
+
+def preset(name: str) -> QuantizationArgs:
+    args = preset_name_to_scheme(name, ["Linear"]).input_activations
     assert args is not None
-    static = None if global_scale is None else torch.tensor([global_scale])
-    scale, zero = compute_dynamic_scales_and_zp(x.float(), args, nn.Module(), static)
-    return fake_quantize(x.float(), scale, zero, args, static).to(x.dtype)
+    return args
 
 
-CASES = [("NVFP4", "nvfp4", 16, 37.5), ("NVFP4", "nvfp4", 16, 0.9), ("FP8_BLOCK", "fp8", 128, None)]
+NVFP4, NVFP4_SMALL = ActivationScheme("nvfp4", 16, 37.5), ActivationScheme("nvfp4", 16, 0.9)
+STATIC_INT8 = QuantizationArgs(num_bits=8, type="int", strategy="tensor", dynamic=False, symmetric=True)
+ASYMMETRIC_INT8 = QuantizationArgs(num_bits=8, type="int", strategy="token", dynamic=True, symmetric=False)
+CASES = {
+    "NVFP4": (preset("NVFP4"), NVFP4),
+    "NVFP4, saturating": (preset("NVFP4"), NVFP4_SMALL),
+    "FP8 per group": (preset("FP8_BLOCK"), ActivationScheme("fp8", 128)),
+    "FP8 per token": (preset("FP8_DYNAMIC"), ActivationScheme("fp8", WHOLE_ROW)),
+    "FP8 static": (preset("FP8"), ActivationScheme("fp8", WHOLE_ROW, static_scale=0.0123)),
+    "INT8 per token": (preset("W8A8"), ActivationScheme("int8", WHOLE_ROW)),
+    "INT8 static": (STATIC_INT8, ActivationScheme("int8", WHOLE_ROW, static_scale=0.07)),
+    "INT8 asymmetric": (ASYMMETRIC_INT8, ActivationScheme("int8-asymmetric", WHOLE_ROW)),
+}
 
 
-@pytest.mark.parametrize(("preset", "kind", "group", "global_scale"), CASES)
-def test_quantized_linear_equals_the_library(preset: str, kind: str, group: int, global_scale: float | None) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_quantized_linear_equals_the_library(case: str) -> None:
+    args, scheme = CASES[case]
     linear = nn.Linear(256, 32, bias=False, dtype=torch.bfloat16)
-    wrapped = emulation.QuantizedInputLinear(linear, ActivationScheme(kind, group, global_scale))
+    wrapped = emulation.QuantizedInputLinear(linear, scheme)
     x = inputs(20, 256)
-    expected = library(x, preset, global_scale)
+    expected = library(x, args, scheme)
     assert torch.equal(wrapped.quantize_input(x), expected)
     assert not torch.equal(expected, x)
     assert torch.equal(wrapped(x), linear(expected))
+
+
+@pytest.mark.parametrize("case", ["FP8 per token", "INT8 per token", "INT8 asymmetric"])
+def test_a_token_is_quantized_whatever_is_in_the_batch_beside_it(case: str) -> None:
+    quantizer = emulation.InputQuantizer([CASES[case][1]], 256, "cpu")
+    x = inputs(20, 256)
+    assert torch.equal(quantizer(x)[2:3], quantizer(x[2:3]))
+    assert torch.equal(quantizer(x.unsqueeze(0))[0], quantizer(x))
 
 
 def test_fp4_rounding_goes_to_the_nearest_value_ties_to_the_even_code() -> None:
@@ -81,37 +113,68 @@ def naive(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, quantize
     return out
 
 
-@pytest.mark.parametrize("up_differs", [False, True], ids=["gate and up alike", "gate and up apart"])
-def test_every_expert_is_quantized_under_its_own_scales(up_differs: bool) -> None:
-    scales = {
-        (e, projection): 5.0 + 20 * e + (3 * up_differs if projection == "up_proj" else 0) + (projection == "down_proj")
-        for e in range(4)
-        for projection in ("gate_proj", "up_proj", "down_proj")
-    }
+def layer_of(experts: Experts) -> nn.Module:
     model = nn.Module()
-    model.mlp = nn.Module()
-    layer = nn.Module()
-    layer.mlp = nn.Module()
-    layer.mlp.experts = experts = Experts()
-    schemes = {f"layer.mlp.experts.{e}.{p}": ActivationScheme("nvfp4", 16, scale) for (e, p), scale in scales.items()}
-    model.layer = layer
+    model.layer = nn.Module()
+    model.layer.mlp = nn.Module()
+    model.layer.mlp.experts = experts
+    return model
+
+
+def nvfp4_under(up_differs: bool) -> Callable[[int, str], ActivationScheme]:
+    def scheme(e: int, projection: str) -> ActivationScheme:
+        more = 3 * up_differs if projection == "up_proj" else 0
+        return ActivationScheme("nvfp4", 16, 5.0 + 20 * e + more + (projection == "down_proj"))
+
+    return scheme
+
+
+def fp8_static(e: int, projection: str) -> ActivationScheme:
+    return ActivationScheme("fp8", WHOLE_ROW, static_scale=0.001 * (1 + e) + 0.002 * (projection == "down_proj"))
+
+
+@pytest.mark.parametrize(
+    ("args", "scheme_of"),
+    [
+        (preset("NVFP4"), nvfp4_under(False)),
+        (preset("NVFP4"), nvfp4_under(True)),
+        (preset("FP8"), fp8_static),
+        (preset("W8A8"), lambda e, projection: ActivationScheme("int8", WHOLE_ROW)),
+        (preset("FP8_DYNAMIC"), lambda e, projection: ActivationScheme("fp8", WHOLE_ROW)),
+    ],
+    ids=["NVFP4, gate and up alike", "NVFP4, gate and up apart", "FP8 static", "INT8 per token", "FP8 per token"],
+)
+def test_every_expert_is_quantized_under_its_own_scales(
+    args: QuantizationArgs, scheme_of: Callable[[int, str], ActivationScheme]
+) -> None:
+    projections = ("gate_proj", "up_proj", "down_proj")
+    schemes = {f"layer.mlp.experts.{e}.{p}": scheme_of(e, p) for e in range(4) for p in projections}
+    experts = Experts()
+    model = layer_of(experts)
     assert emulation.install(model, schemes) == 12
     x, generator = inputs(11, 128), torch.Generator().manual_seed(9)
     chosen = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(11)])
     weights = torch.rand(11, 2, generator=generator).bfloat16()
     with torch.no_grad():
-        expected = naive(x, experts, chosen, weights, lambda v, e, p: library(v, "NVFP4", scales[e, p]))
-        found = layer.mlp.experts(x, chosen, weights).float()
+        expected = naive(x, experts, chosen, weights, lambda v, e, p: library(v, args, scheme_of(e, p)))
+        found = model.get_submodule("layer.mlp.experts")(x, chosen, weights).float()
     # The products run over blocks of rows here and one row at a time there: BF16 rounding of equal sums may differ.
     assert torch.allclose(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
 
 
 def test_experts_without_a_scheme_keep_their_inputs() -> None:
-    quantizer = emulation.InputQuantizer([ActivationScheme("nvfp4", 16, 4.0), None], 128, "cpu")
+    scheme = ActivationScheme("nvfp4", 16, 4.0)
+    quantizer = emulation.InputQuantizer([scheme, None], 128, "cpu")
     x = inputs(6, 128)
     out = quantizer(x, torch.tensor([0, 1, 0, 1, 0, 1]))
     assert torch.equal(out[1::2], x[1::2])
-    assert torch.equal(out[::2], library(x[::2], "NVFP4", 4.0))
+    assert torch.equal(out[::2], library(x[::2], preset("NVFP4"), scheme))
+
+
+def test_experts_of_several_kinds_are_refused() -> None:
+    mixed = [ActivationScheme("fp8", WHOLE_ROW), ActivationScheme("fp8", WHOLE_ROW, static_scale=1.0)]
+    with pytest.raises(CorruptCheckpointError, match="mix kinds"):
+        emulation.InputQuantizer(mixed, 128, "cpu")
 
 
 def test_a_width_that_does_not_divide_is_refused() -> None:

@@ -14,6 +14,7 @@ from q36eval.errors import CorruptCheckpointError
 
 FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 ROWS, COLUMNS = 24, 64
+MODELOPT_NVFP4 = Scheme("modelopt-nvfp4", settings=(("inputs", "local"),))
 
 
 def weight(rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
@@ -85,7 +86,7 @@ def test_nvfp4_of_compressed_tensors() -> None:
 
 
 def test_nvfp4_of_model_optimizer() -> None:
-    scheme, generator = Scheme("modelopt-nvfp4"), torch.Generator().manual_seed(1)
+    scheme, generator = MODELOPT_NVFP4, torch.Generator().manual_seed(1)
     packed = torch.randint(0, 256, (ROWS, COLUMNS // 2), dtype=torch.uint8, generator=generator)
     local = (torch.rand(ROWS, COLUMNS // 16, generator=generator) * 400).to(torch.float8_e4m3fn)
     parts = {"weight": packed, "weight_scale": local, "weight_scale_2": torch.tensor(0.00031)}
@@ -154,7 +155,7 @@ def test_gptq(zero_offset: int) -> None:
     scales = (torch.rand(2, ROWS, generator=generator) * 0.01).half()
     order = torch.randint(0, 2, (COLUMNS,), generator=generator, dtype=torch.int32)
     parts = {"qweight": words, "qzeros": zeros, "scales": scales, "g_idx": order}
-    scheme = Scheme("gptq", settings=(("bits", 4), ("zero_offset", zero_offset)))
+    scheme = Scheme("gptq", settings=(("bits", 4), ("group_size", 32), ("zero_offset", zero_offset)))
 
     def value(i: int, j: int) -> float:
         group = int(order[j])

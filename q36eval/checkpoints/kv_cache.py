@@ -1,0 +1,160 @@
+"""Keys and values as a quantized KV cache gives them back: rounded where an engine stores them, read unrounded nowhere.
+
+An engine writes a layer's keys (after QK-norm and RoPE) and values into its cache and reads all of them back from
+there, in prefill and in decoding. So every token's keys and values pass one round trip before attention, whether there
+is a cache (generation) or none (teacher-forced scoring). Only full-attention layers have a KV cache: the recurrent
+state of the linear ones stays as it is.
+
+Another dtype is one more function in `ROUND_TRIPS`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
+from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.schemes import quantization_config
+from q36eval.errors import CorruptCheckpointError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Scales = Mapping[str, "Tensor"]
+"""Calibrated scales of one attention layer by `k` and `v`: one value, or one per key-value head."""
+FP8_MAX = 448.0
+_SCALE = re.compile(r"(?P<attention>.*\.self_attn)\.(?:[kv]_proj\.)?(?P<which>[kv])_scale")
+
+
+def fp8_e4m3(x: "Tensor", scale: "Tensor") -> "Tensor":
+    """`x` [B, heads, T, D] after division by `scale`, saturating rounding to FP8 E4M3, and multiplication.
+
+    Computed in float32 and rounded once to the dtype of `x`, which holds every E4M3 value exactly.
+    """
+    import torch
+
+    stored = (x.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+    return stored.float().mul_(scale).to(x.dtype)
+
+
+ROUND_TRIPS: dict[str, Callable[["Tensor", "Tensor"], "Tensor"] | None] = {"auto": None, "fp8_e4m3": fp8_e4m3}
+"""By vLLM's name for the dtype: what storing and loading does to keys or values under a scale that broadcasts against
+[B, heads, T, D]. `auto` stores them in the model's own dtype."""
+KV_CACHE_DTYPES = tuple(ROUND_TRIPS)
+
+
+def check_kv_cache_dtype(dtype: str) -> None:
+    """Refuse a dtype that is not emulated.
+
+    Raises:
+        UsageError: no such round trip.
+    """
+    if dtype not in ROUND_TRIPS:
+        raise UsageError(f"A KV cache of dtype {dtype!r} is not emulated; known: {', '.join(KV_CACHE_DTYPES)}.")
+
+
+def declared_kv_cache_dtype(checkpoint: Checkpoint) -> str:
+    """What the checkpoint's configuration asks an engine to store keys and values in; `auto` when it does not say.
+
+    Raises:
+        UsageError: it declares a kind of KV cache that is not emulated.
+    """
+    config = quantization_config(checkpoint)
+    declared = config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
+    if not declared:
+        return "auto"
+    if isinstance(declared, dict):
+        known = declared.get("num_bits") == 8 and declared.get("type") == "float" and not declared.get("dynamic")
+        known = known and declared.get("strategy", "tensor") in ("tensor", "attn_head")
+    else:
+        known = declared == "FP8"
+    if not known:
+        raise UsageError(
+            f"{checkpoint.path} declares a KV cache ({declared}) that is not emulated; "
+            f"name the one that is served with --kv-cache-dtype ({', '.join(KV_CACHE_DTYPES)})."
+        )
+    return "fp8_e4m3"
+
+
+def kv_cache_scales(checkpoint: Checkpoint) -> dict[str, dict[str, "Tensor"]]:
+    """Calibrated scales by canonical name of the attention module; a layer without any has unit scales.
+
+    Raises:
+        CorruptCheckpointError: a scale is stored twice or is not positive.
+    """
+    found: dict[str, dict[str, Tensor]] = {}
+    for stored in checkpoint.tensors:
+        match = _SCALE.fullmatch(stored)
+        if match is None or left_out_as(stored) != KV_CACHE_SCALES:  # a multi-token-prediction head has its own
+            continue
+        scale = checkpoint.read(stored).float()
+        if not bool(((scale > 0) & scale.isfinite()).all()):
+            raise CorruptCheckpointError(f"{checkpoint.path}: {stored} is not positive.")
+        layer = found.setdefault(canonical(match["attention"]), {})
+        if match["which"] in layer:
+            raise CorruptCheckpointError(f"{checkpoint.path}: {stored} is stored twice.")
+        layer[match["which"]] = scale
+    return found
+
+
+def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales]) -> int:
+    """Give every full-attention layer a cache of `dtype`; returns how many layers that are.
+
+    Raises:
+        UsageError: a dtype that is not emulated.
+        CorruptCheckpointError: scales that belong to no attention layer or do not fit its heads.
+    """
+    check_kv_cache_dtype(dtype)
+    round_trip = ROUND_TRIPS[dtype]
+    layers = {name: module for name, module in model.named_modules() if name.endswith(".self_attn")}
+    strays = sorted(set(scales) - set(layers))
+    if strays:
+        raise CorruptCheckpointError(f"KV-cache scales are stored for {strays[0]}, which has no KV cache.")
+    if round_trip is None:
+        return 0
+    for name, attention in layers.items():
+        heads = int(attention.k_proj.out_features) // int(attention.head_dim)
+        fitted = {which: _fit(name, which, scales.get(name, {}).get(which), heads, attention) for which in "kv"}
+        attention.register_forward_pre_hook(_hook(round_trip, fitted["k"], fitted["v"]), with_kwargs=True)
+    return len(layers)
+
+
+def _fit(name: str, which: str, scale: "Tensor | None", heads: int, attention: "nn.Module") -> "Tensor":
+    """The scale as [1, 1, 1, 1] or [1, heads, 1, 1] on the layer's device."""
+    import torch
+
+    if scale is None:
+        scale = torch.ones(1)
+    if scale.numel() not in (1, heads):
+        raise CorruptCheckpointError(f"{name}.{which}_scale has shape {tuple(scale.shape)} for {heads} heads.")
+    return scale.reshape(1, -1, 1, 1).to(next(attention.parameters()).device)
+
+
+def _hook(round_trip: Callable[["Tensor", "Tensor"], "Tensor"], k_scale: "Tensor", v_scale: "Tensor") -> Any:
+    """A forward pre-hook that puts a `RoundTrippedCache` in the place of the layer's cache."""
+
+    def replace(module: "nn.Module", args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        cache = RoundTrippedCache(round_trip, k_scale, v_scale, kwargs.get("past_key_values"))
+        return args, kwargs | {"past_key_values": cache}
+
+    return replace
+
+
+class RoundTrippedCache:
+    """What attention sees for one forward pass: keys and values pass the round trip, then enter the real cache, if any.
+
+    transformers' attention calls `update` after QK-norm and RoPE, and attends to what it returns.
+    """
+
+    def __init__(
+        self, round_trip: Callable[["Tensor", "Tensor"], "Tensor"], k_scale: "Tensor", v_scale: "Tensor", cache: Any
+    ) -> None:
+        self._round_trip, self._k_scale, self._v_scale, self._cache = round_trip, k_scale, v_scale, cache
+
+    def update(self, keys: "Tensor", values: "Tensor", *args: Any, **kwargs: Any) -> "tuple[Tensor, Tensor]":
+        """The keys and values to attend to, [B, heads, T, D] each, with those of earlier tokens before them."""
+        keys, values = self._round_trip(keys, self._k_scale), self._round_trip(values, self._v_scale)
+        if self._cache is None:
+            return keys, values
+        stored: tuple[Tensor, Tensor] = self._cache.update(keys, values, *args, **kwargs)
+        return stored

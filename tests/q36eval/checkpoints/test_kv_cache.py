@@ -1,0 +1,133 @@
+"""Keys and values pass one exact round trip where an engine stores them: with a cache and without one."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from q36eval.checkpoints import load_model, open_checkpoint
+from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, fp8_e4m3
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.errors import CorruptCheckpointError, UsageError
+
+GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
+IDS = torch.arange(60).reshape(2, 30)
+ATTENTION = "model.layers.1.self_attn"
+
+
+def e4m3_grid() -> Tensor:
+    """Every finite E4M3 value, by its definition (OCP FP8, arXiv 2209.05433): bias 7, no infinities."""
+    values = []
+    for code in range(127):  # 127 is NaN
+        exponent, mantissa = code >> 3, code & 7
+        values.append((mantissa / 8) * 2.0**-6 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7))
+    return torch.tensor([-value for value in values[:0:-1]] + values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.0071])
+def test_the_round_trip_takes_the_nearest_value_and_saturates(scale: float) -> None:
+    x = torch.cat([torch.linspace(-600, 600, 5001) * scale, torch.tensor([0.0, 2.0**-11, -3e-4])]).reshape(1, 1, -1, 1)
+    scales = torch.full((1, 1, 1, 1), scale)
+    grid, found = e4m3_grid(), fp8_e4m3(x, scales).double() / scales.double()
+    wanted = (x / scales).double().clamp(-448, 448)
+    distance = (found - wanted).abs().flatten()
+    nearest = (grid - wanted.reshape(-1, 1)).abs().amin(1)
+    assert torch.allclose(distance, nearest, rtol=0, atol=1e-4)  # the product with the scale is rounded to float32
+    assert float(found.max()) == pytest.approx(448)
+
+
+def with_scales(source: Path, target: Path, scales: dict[str, Tensor], **quantization: Any) -> Path:
+    shutil.copytree(source, target)
+    tensors = load_file(target / "model.safetensors") | scales
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    if quantization:
+        document = json.loads((target / "config.json").read_text())
+        (target / "config.json").write_text(json.dumps(document | {"quantization_config": quantization}))
+    return target
+
+
+def stored_by(model: Any) -> tuple[Tensor, Tensor]:
+    """Keys and values [2, heads, 30, D] in the cache of the first full-attention layer after one prefill."""
+    from transformers import DynamicCache
+
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(input_ids=IDS, past_key_values=cache, use_cache=True)
+    return cache.layers[1].keys, cache.layers[1].values
+
+
+@pytest.mark.parametrize("which", ["unit", "calibrated"])
+def test_what_is_stored_is_the_round_trip_of_what_auto_stores(bf16_folder: Path, tmp_path: Path, which: str) -> None:
+    names = {"k": f"{ATTENTION}.k_proj.k_scale", "v": f"{ATTENTION}.v_scale"}
+    values = {"k": 0.021, "v": 0.0043} if which == "calibrated" else {"k": 1.0, "v": 1.0}
+    stored = {names[key]: torch.tensor(value) for key, value in values.items()} if which == "calibrated" else {}
+    stored["mtp.layers.0.self_attn.k_scale"] = torch.tensor(9.0)
+    folder = with_scales(bf16_folder, tmp_path / "scaled", stored)
+    plain = stored_by(load_model(folder).model)
+    quantized = stored_by(load_model(folder, kv_cache_dtype="fp8_e4m3").model)
+    # Nothing before this layer has a KV cache, so both models compute the same keys and values.
+    for before, after, key in zip(plain, quantized, "kv", strict=True):
+        assert torch.equal(after, fp8_e4m3(before, torch.full((1, 1, 1, 1), values[key])))
+        assert not torch.equal(after, before)
+
+
+def test_decoding_step_by_step_attends_to_the_same_keys_as_scoring(bf16_folder: Path) -> None:
+    from transformers import DynamicCache
+
+    model = load_model(bf16_folder, dtype=torch.float32, kv_cache_dtype="fp8_e4m3").model
+    unquantized = load_model(bf16_folder, dtype=torch.float32).model
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad():
+        scored = model(input_ids=IDS, use_cache=False).logits
+        plain = unquantized(input_ids=IDS, use_cache=False).logits
+        steps = [model(input_ids=IDS[:, :10], past_key_values=cache, use_cache=True).logits]
+        steps += [
+            model(input_ids=IDS[:, at : at + 1], past_key_values=cache, use_cache=True).logits for at in range(10, 30)
+        ]
+    damage = float((scored - plain).abs().max())
+    # A value on the edge between two FP8 values may fall to either side in one of many sums.
+    assert float((torch.cat(steps, 1) - scored).abs().max()) < 0.1 * damage
+    assert damage > 1e-4
+
+
+def test_checkpoints_say_what_they_want(bf16_folder: Path, tmp_path: Path) -> None:
+    declared = {name: declared_kv_cache_dtype(open_checkpoint(GOLDEN / name)) for name in ("modelopt-fp8", "ct-nvfp4")}
+    assert declared == {"modelopt-fp8": "fp8_e4m3", "ct-nvfp4": "auto"}
+    assert load_model(GOLDEN / "ct-fp8-tensor-static").report.kv_cache_dtype == "fp8_e4m3"
+    assert load_model(GOLDEN / "ct-fp8-tensor-static", kv_cache_dtype="auto").report.kv_cache_dtype == "auto"
+    int8 = {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "INT8", "ignore": ["*"]}
+    folder = with_scales(bf16_folder, tmp_path / "int8", {}, **int8)
+    with pytest.raises(UsageError, match="--kv-cache-dtype"):
+        load_model(folder)
+    assert load_model(folder, kv_cache_dtype="auto").report.kv_cache_dtype == "auto"
+
+
+@pytest.mark.parametrize(
+    ("scales", "said"),
+    [
+        ({f"{ATTENTION}.k_scale": torch.tensor(0.0)}, "not positive"),
+        ({f"{ATTENTION}.k_scale": torch.tensor(1.0), f"{ATTENTION}.k_proj.k_scale": torch.tensor(1.0)}, "twice"),
+        ({f"{ATTENTION}.k_scale": torch.ones(3)}, "shape"),
+        ({"model.layers.7.self_attn.k_scale": torch.tensor(1.0)}, "layers.7"),
+    ],
+)
+def test_scales_that_mean_nothing_are_refused(
+    bf16_folder: Path, tmp_path: Path, scales: dict[str, Tensor], said: str
+) -> None:
+    with pytest.raises(CorruptCheckpointError, match=said):
+        load_model(with_scales(bf16_folder, tmp_path / "wrong", scales), kv_cache_dtype="fp8_e4m3")
+
+
+def test_the_identity_says_what_is_emulated() -> None:
+    sandbox = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
+    auto, fp8 = (InProcessEngine.identity_of(sandbox, kv_cache_dtype=dtype) for dtype in (None, "fp8_e4m3"))
+    assert auto.differing_fields(fp8) == ["kv_cache_dtype"]
+    assert (auto.kv_cache_dtype, fp8.kv_cache_dtype) == ("auto", "fp8_e4m3")
+    assert InProcessEngine.load(sandbox, kv_cache_dtype="fp8_e4m3").identity == fp8
+    with pytest.raises(UsageError, match="known: auto, fp8_e4m3"):
+        InProcessEngine.identity_of(sandbox, kv_cache_dtype="fp4")

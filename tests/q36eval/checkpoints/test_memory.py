@@ -1,0 +1,136 @@
+"""Loading takes little host memory beside the model itself, whatever the checkpoint's size: measured in a process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+HIDDEN, VOCABULARY, EXPERTS, INTERMEDIATE, LAYERS = 1024, 24_576, 8, 512, 1
+MEASURE = """
+import gc, sys
+from pathlib import Path
+from q36eval.checkpoints import load_model
+
+def kilobytes(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+load_model(sys.argv[2], emulate_activations=False)  # a small one first: what the libraries themselves take is no news
+gc.collect()
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+before = kilobytes("VmRSS")
+loaded = load_model(sys.argv[1], emulate_activations=False)
+model = sum(parameter.nbytes for parameter in loaded.model.parameters())
+print((kilobytes("VmHWM") - before) * 1024 - model)
+"""
+
+
+def config(folder: Path, quantization: dict[str, Any] | None, hidden: int, vocabulary: int) -> None:
+    from transformers import Qwen3_5MoeTextConfig
+
+    text = Qwen3_5MoeTextConfig(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        num_hidden_layers=LAYERS,
+        layer_types=["full_attention"] * LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        num_experts=EXPERTS,
+        num_experts_per_tok=2,
+        moe_intermediate_size=INTERMEDIATE,
+        shared_expert_intermediate_size=INTERMEDIATE,
+        tie_word_embeddings=False,
+    ).to_dict()
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(text | {"quantization_config": quantization}))
+
+
+def fused(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The experts of every layer in two tensors."""
+    kept = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    for layer in (f"model.layers.{at}.mlp.experts" for at in range(LAYERS)):
+        stacks = {
+            which: torch.stack([tensors[f"{layer}.{e}.{which}_proj.weight"] for e in range(EXPERTS)])
+            for which in ("gate", "up", "down")
+        }
+        kept[f"{layer}.gate_up_proj"] = torch.cat([stacks["gate"], stacks["up"]], dim=1)
+        kept[f"{layer}.down_proj"] = stacks["down"]
+    return kept
+
+
+def stored(quantized: bool, hidden: int, vocabulary: int) -> dict[str, Tensor]:
+    """Random NVFP4 experts and an FP8_BLOCK head, or everything in BF16."""
+
+    def bf16(*shape: int) -> Tensor:
+        return torch.randint(0, 2**14, shape, dtype=torch.int16).view(torch.bfloat16)
+
+    def expert(name: str, out: int, columns: int) -> dict[str, Tensor]:
+        if not quantized:
+            return {f"{name}.weight": bf16(out, columns)}
+        return {
+            f"{name}.weight_packed": torch.randint(0, 256, (out, columns // 2), dtype=torch.uint8),
+            f"{name}.weight_scale": torch.ones(out, columns // 16).to(torch.float8_e4m3fn),
+            f"{name}.weight_global_scale": torch.ones(1),
+            f"{name}.input_global_scale": torch.ones(1),
+        }
+
+    tensors = {"model.embed_tokens.weight": bf16(vocabulary, hidden), "model.norm.weight": bf16(hidden)}
+    tensors["lm_head.weight"] = bf16(vocabulary, hidden)
+    if quantized:
+        blocks = (-(-vocabulary // 128), -(-hidden // 128))
+        tensors["lm_head.weight"] = torch.ones(vocabulary, hidden).to(torch.float8_e4m3fn)
+        tensors["lm_head.weight_scale"] = torch.ones(blocks, dtype=torch.bfloat16)
+    for layer in (f"model.layers.{at}" for at in range(LAYERS)):
+        shapes = {"q": (512, hidden), "k": (128, hidden), "v": (128, hidden), "o": (hidden, 256)}
+        tensors |= {f"{layer}.self_attn.{which}_proj.weight": bf16(*shape) for which, shape in shapes.items()}
+        tensors |= {f"{layer}.self_attn.{which}_norm.weight": bf16(64) for which in "qk"}
+        tensors |= {f"{layer}.{which}_layernorm.weight": bf16(hidden) for which in ("input", "post_attention")}
+        tensors[f"{layer}.mlp.gate.weight"] = bf16(EXPERTS, hidden)
+        tensors[f"{layer}.mlp.shared_expert_gate.weight"] = bf16(1, hidden)
+        for name in [f"{layer}.mlp.shared_expert", *(f"{layer}.mlp.experts.{e}" for e in range(EXPERTS))]:
+            tensors |= expert(f"{name}.gate_proj", INTERMEDIATE, hidden) | expert(
+                f"{name}.up_proj", INTERMEDIATE, hidden
+            )
+            tensors |= expert(f"{name}.down_proj", hidden, INTERMEDIATE)
+    return tensors
+
+
+def write(folder: Path, kind: str, hidden: int = HIDDEN, vocabulary: int = VOCABULARY) -> int:
+    """A checkpoint; returns the bytes of its largest stored tensor."""
+    from compressed_tensors.quantization import preset_name_to_scheme
+
+    nvfp4, fp8 = (
+        preset_name_to_scheme(name, [target]).model_dump(mode="json")
+        for name, target in (("NVFP4", r"re:.*expert.*_proj$"), ("FP8_BLOCK", "re:.*lm_head$"))
+    )
+    groups = {"a": nvfp4 | {"format": "nvfp4-pack-quantized"}, "b": fp8 | {"format": "float-quantized"}}
+    recipe = {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": groups}
+    config(folder, recipe if kind == "quantized" else None, hidden, vocabulary)
+    tensors = stored(kind == "quantized", hidden, vocabulary)
+    if kind == "fused":
+        tensors = fused(tensors)
+    save_file(tensors, folder / "model.safetensors")
+    return max(tensor.nbytes for tensor in tensors.values())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
+@pytest.mark.parametrize(("kind", "vocabulary"), [("quantized", VOCABULARY), ("plain", VOCABULARY), ("fused", 512)])
+def test_peak_memory_above_the_model_stays_under_two_of_the_largest_tensors(
+    tmp_path: Path, kind: str, vocabulary: int
+) -> None:
+    largest = write(tmp_path / "large", kind, vocabulary=vocabulary)
+    write(tmp_path / "small", kind, hidden=256, vocabulary=512)
+    command = [sys.executable, "-c", MEASURE, str(tmp_path / "large"), str(tmp_path / "small")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    above = int(ended.stdout.split()[-1])
+    print(f"{above / 2**20:.1f} MiB above the model, largest tensor {largest / 2**20:.1f} MiB")
+    assert above < 2 * largest

@@ -1,0 +1,155 @@
+"""Configurations say how each module is stored, in the words of each producer."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from q36eval.checkpoints import load_model
+from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.schemes import Scheme, scheme_resolver
+from q36eval.errors import CorruptCheckpointError, UsageError
+
+QWEIGHT = frozenset({"qweight", "qzeros", "scales"})
+EXPERT = "model.language_model.layers.3.mlp.experts.7.down_proj"
+QUERY = "model.language_model.layers.3.self_attn.q_proj"
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "checkpoint_format": "gptq"}
+FP8 = {
+    "quant_method": "fp8",
+    "activation_scheme": "dynamic",
+    "weight_block_size": [128, 128],
+    "modules_to_not_convert": ["lm_head", "model.layers.3.linear_attn", "mlp.gate", "shared_expert_gate"],
+}
+
+
+def resolve(quantization: dict[str, Any], module: str, parts: frozenset[str] = frozenset({"weight"})) -> Scheme:
+    return scheme_resolver(Checkpoint(Path("checkpoint"), {"quantization_config": quantization}, {}))(module, parts)
+
+
+def test_gptq_rules_exclude_and_override_in_order() -> None:
+    rules = {
+        r"-:.*self_attn\.q_proj": {},
+        r"+:.*layers\.3\..*down_proj": {"bits": 8, "group_size": -1, "desc_act": True},
+        r".*down_proj": {"bits": 2},
+    }
+    config = GPTQ | {"dynamic": rules}
+    assert resolve(config, QUERY, QWEIGHT).format == "plain"
+    overridden = resolve(config, EXPERT, QWEIGHT)
+    found = [overridden.setting(name) for name in ("bits", "group_size", "desc_act")]
+    assert found == [8, -1, True]
+    assert resolve(config, EXPERT.replace("layers.3", "layers.4"), QWEIGHT).setting("bits") == 2
+    assert resolve(config, EXPERT.replace("down", "up"), QWEIGHT).setting("bits") == 4
+    assert resolve(config, EXPERT).format == "plain"  # what is stored plain is plain: no list says otherwise
+
+
+@pytest.mark.parametrize(("layout", "offset"), [("gptq", 1), ("gptq_v2", 0)])
+def test_gptq_versions_differ_in_their_zero_points(layout: str, offset: int) -> None:
+    assert resolve(GPTQ | {"checkpoint_format": layout}, EXPERT, QWEIGHT).setting("zero_offset") == offset
+
+
+def test_fine_grained_fp8_leaves_out_what_is_listed_and_the_head() -> None:
+    for name in ("lm_head", "model.layers.3.linear_attn.in_proj_qkv", "model.layers.3.mlp.gate", "model.norm"):
+        assert resolve(FP8, name).format == "plain"
+    scheme = resolve(FP8, EXPERT)
+    assert (scheme.format, scheme.setting("block")) == ("fp8", (128, 128))
+    assert resolve(FP8, EXPERT.replace("down", "gate")).format == "fp8"  # "mlp.gate" is no prefix of names
+    assert resolve(FP8 | {"modules_to_not_convert": None}, "lm_head", frozenset({"weight_scale_inv"})).format == "fp8"
+
+
+def test_model_optimizer_lists_layers_of_several_kinds() -> None:
+    layers = {
+        "model.layers.3.mlp.experts": {"quant_algo": "NVFP4", "group_size": 16},
+        "model.layers.3.self_attn.q_proj": {"quant_algo": "FP8"},
+        "model.layers.3.mlp.experts.9.down_proj": {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"},
+    }
+    mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    assert resolve(mixed, EXPERT).format == "modelopt-nvfp4"
+    assert resolve(mixed, EXPERT.replace("experts.7", "experts.9")).setting("per_channel")
+    assert resolve(mixed, QUERY).setting("inputs") == "tensor"
+    assert resolve(mixed, "model.layers.30.self_attn.q_proj").format == "plain"
+    with pytest.raises(UsageError, match="W4A8_AWQ"):
+        resolve(mixed | {"quantized_layers": {"lm_head": {"quant_algo": "W4A8_AWQ"}}}, EXPERT)
+
+
+def test_model_optimizer_may_quantize_the_kv_cache_alone() -> None:
+    config = {"quant_method": "modelopt", "quant_algo": None}
+    assert resolve(config | {"kv_cache_quant_algo": "FP8"}, QUERY).format == "plain"
+    with pytest.raises(UsageError, match="None"):
+        resolve(config, QUERY)
+
+
+def compressed(**weights: Any) -> dict[str, Any]:
+    group = {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 32} | weights}
+    return {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {"group_0": group}}
+
+
+def test_older_activation_orders_are_read_and_need_their_column_order() -> None:
+    scheme = resolve(compressed(strategy="group", actorder="group"), EXPERT)
+    assert (scheme.format, scheme.setting("needs_g_idx")) == ("pack-quantized", True)
+    assert resolve(compressed(strategy="group", actorder="weight"), EXPERT).setting("needs_g_idx") is None
+
+
+def rewritten(source: Path, target: Path, change: Callable[[str, Tensor], dict[str, Tensor]], config: Any) -> Path:
+    target.mkdir()
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in load_file(source / "model.safetensors").items():
+        tensors |= change(name, tensor)
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    document = json.loads((source / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(document | {"quantization_config": config}))
+    return target
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_plain_checkpoints_of_other_dtypes_are_rounded_once(
+    bf16_folder: Path, tmp_path: Path, dtype: torch.dtype
+) -> None:
+    wider = {name: tensor.to(dtype) for name, tensor in load_file(bf16_folder / "model.safetensors").items()}
+    folder = rewritten(bf16_folder, tmp_path / "plain", lambda name, tensor: {name: wider[name]}, None)
+    head = load_model(folder).model.lm_head.weight
+    assert torch.equal(head, wider["lm_head.weight"].bfloat16())
+
+
+def fp8_blocks(name: str, weight: Tensor) -> dict[str, Tensor]:
+    """Self-attention and experts as Qwen's FP8 releases store them, other tensors as they are."""
+    if not re.search(r"(self_attn|experts?\.\d*\.?)\.?\w+_proj\.weight$|shared_expert\.\w+_proj\.weight$", name):
+        return {name: weight}
+    scale = weight.float().abs().max() / 448
+    stored = (weight.float() / scale).to(torch.float8_e4m3fn)
+    return {name: stored, f"{name}_scale_inv": scale.expand(-(-len(weight) // 128), -(-weight.shape[1] // 128)).clone()}
+
+
+def test_fine_grained_fp8_checkpoints_load_with_their_inputs_quantized(bf16_folder: Path, tmp_path: Path) -> None:
+    config = FP8 | {"modules_to_not_convert": ["linear_attn", "mlp.gate", "shared_expert_gate"]}
+    config["modules_to_not_convert"] += ["model.layers.0.linear_attn"]
+    folder = rewritten(bf16_folder, tmp_path / "fp8", fp8_blocks, config)
+    loaded = load_model(folder, emulate_activations=False)
+    original = load_model(bf16_folder).model.model.layers[1].self_attn.q_proj.weight
+    error = (loaded.model.model.layers[1].self_attn.q_proj.weight - original).norm() / original.norm()
+    assert 0.005 < float(error) < 0.05  # FP8 rounding, neither none nor a wrong scale
+    assert loaded.report.ignored_inputs == 4 + 2 * 3 + 2 * 4 * 3
+    with pytest.raises(CorruptCheckpointError, match="groups of 128"):  # intermediate sizes of 64
+        load_model(folder)
+
+
+def test_inputs_that_cannot_be_emulated_are_refused_unless_switched_off(bf16_folder: Path, tmp_path: Path) -> None:
+    inputs = {"num_bits": 4, "type": "int", "strategy": "token", "dynamic": True}
+    weights = {"num_bits": 8, "type": "int", "strategy": "channel"}
+    group = {"targets": ["re:.*q_proj$"], "weights": weights, "input_activations": inputs}
+    config = compressed() | {"config_groups": {"group_0": group}, "format": "int-quantized"}
+
+    def change(name: str, weight: Tensor) -> dict[str, Tensor]:
+        if not name.endswith("q_proj.weight"):
+            return {name: weight}
+        return {name: weight.mul(10).to(torch.int8), f"{name}_scale": torch.full((len(weight), 1), 0.1).bfloat16()}
+
+    folder = rewritten(bf16_folder, tmp_path / "w8a4", change, config)
+    with pytest.raises(UsageError, match="--weights-only"):
+        load_model(folder)
+    assert load_model(folder, emulate_activations=False).report.ignored_inputs == 1
