@@ -1,6 +1,7 @@
 """The logical weights of a checkpoint: every stored tensor accounted for, each weight decodable on its own."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,19 @@ class LogicalWeight:
             CorruptCheckpointError: the stored parts do not fit together.
             UsageError: the activation quantization is of a kind that is not emulated.
         """
-        tensors = {part: self.checkpoint.read(stored).to(device) for part, stored in self.parts}
+        return self.decode({part: tensor.to(device) for part, tensor in self.read_parts().items()})
+
+    def read_parts(self) -> "dict[str, torch.Tensor]":
+        """The stored tensors by part name, on the CPU."""
+        return {part: self.checkpoint.read(stored) for part, stored in self.parts}
+
+    def decode(self, tensors: "Mapping[str, torch.Tensor]") -> "tuple[torch.Tensor, ActivationScheme | None]":
+        """What `read` returns, from parts that were read already.
+
+        Raises:
+            CorruptCheckpointError: the stored parts do not fit together.
+            UsageError: the activation quantization is of a kind that is not emulated.
+        """
         layout = FORMATS[self.scheme.format]
         try:
             return layout.decode(tensors, self.scheme), layout.activations(tensors, self.scheme)
@@ -62,8 +75,10 @@ class WeightIndex:
     left_out: dict[str, tuple[str, ...]]
 
 
-def index_weights(checkpoint: Checkpoint) -> WeightIndex:
+def index_weights(checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = None) -> WeightIndex:
     """Group the stored tensors into logical weights; nothing is decoded yet.
+
+    With `faults`, what is wrong with a module's weight is put there, under its canonical name, and not raised.
 
     Raises:
         CorruptCheckpointError: a part is missing, unexpected, or two stored tensors mean the same part.
@@ -80,17 +95,26 @@ def index_weights(checkpoint: Checkpoint) -> WeightIndex:
         module, part = split_part(stored)
         name = canonical(module)
         if part in modules[name]:
-            raise CorruptCheckpointError(
-                f"{checkpoint.path}: {modules[name][part]!r} and {stored!r} are the same tensor."
-            )
+            twice = f"{checkpoint.path}: {modules[name][part]!r} and {stored!r} are the same tensor."
+            _fault(name, CorruptCheckpointError(twice), faults)
         modules[name][part] = stored
         stored_module[name] = module
     resolve = scheme_resolver(checkpoint)
     weights: dict[str, LogicalWeight] = {}
     for module, parts in modules.items():
-        weight = _logical(checkpoint, module, parts, resolve(stored_module[module], frozenset(parts)))
+        try:
+            weight = _logical(checkpoint, module, parts, resolve(stored_module[module], frozenset(parts)))
+        except CorruptCheckpointError as error:
+            _fault(module, error, faults)
+            continue
         weights[weight.name] = weight
     return WeightIndex(weights, {reason: tuple(names) for reason, names in left_out.items()})
+
+
+def _fault(module: str, error: Q36Error, faults: dict[str, Q36Error] | None) -> None:
+    if faults is None:
+        raise error
+    faults[module] = error
 
 
 def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme: Scheme) -> LogicalWeight:
