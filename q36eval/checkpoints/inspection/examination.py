@@ -15,6 +15,7 @@ from q36eval.checkpoints.inspection.judging import beyond_scheme, coarse, error_
 from q36eval.checkpoints.inspection.opening import few, integrity, open_damaged
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.units import Unit, units_of
+from q36eval.checkpoints.names import left_out_as
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.checkpoints.schemes import quantization_config
 from q36eval.checkpoints.weights import index_weights
@@ -41,30 +42,51 @@ def inspect_checkpoint(
     known = None if reference is None else _Reference(reference)
     workers = weights_workers or len(os.sched_getaffinity(0))
     checkpoint, findings, readable = open_damaged(folder)
+    measured = [Section.INTEGRITY]
+    updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
+    try:
+        updates |= _contents(checkpoint, readable, known, workers, excepted, findings, measured)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        message = f"config.json has an entry of the wrong kind ({type(error).__name__}: {error})."
+        findings.append(integrity("malformed-config", "config.json", message))
+        measured = [Section.INTEGRITY]
+    findings += text_findings(folder, reference, _vocab_size(checkpoint.config))
+    if against is not None and readable:
+        updates["against"] = compare_stored(checkpoint, against, workers)
+    named = None if reference is None else str(reference)
+    return Inspection(
+        checkpoint=str(folder), reference=named, findings=_sorted(findings), measured=tuple(measured), **updates
+    )
+
+
+def _contents(
+    checkpoint: Checkpoint,
+    readable: bool,
+    known: "_Reference | None",
+    workers: int,
+    excepted: tuple[str, ...],
+    findings: list[Finding],
+    measured: list[Section],
+) -> dict[str, Any]:
+    """Configuration, coverage and weights; adds to `findings` and `measured`, returns parts of the inspection."""
+    if not checkpoint.config:
+        return {}
     shapes, calls_for = _shapes(checkpoint.config)
     findings += calls_for
     units, indexed = _units(checkpoint, shapes, findings) if readable else ({}, False)
-    findings += text_findings(folder, reference, _vocab_size(checkpoint.config))
-    inspection = Inspection(checkpoint=str(folder), reference=reference and str(reference), findings=(), measured=())
-    measured = [Section.INTEGRITY]
-    if checkpoint.config:
-        findings += configuration_findings(checkpoint, units, known and known.checkpoint.config)
-        measured += [Section.CONFIGURATION] if known else []
-    updates: dict[str, Any] = {}
-    if indexed:
-        quantization = quantization_config(checkpoint)
-        findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, excepted)
-        updates["coverage"] = coverage_rows(units.values(), shapes)
-        measured.append(Section.COVERAGE)
-        how = Pass(shapes, known.units if known else {}, quantization, excepted)
-        examined = examine_all(list(units.values()), how, workers)
-        updates |= _judge(units, examined, findings)
-        if known and known.units.keys() >= units.keys() and updates["compared_weights"]:
-            measured += [Section.OUTLIERS, Section.BOUNDS, Section.UNQUANTIZED]
-    if against is not None and readable:
-        updates["against"] = compare_stored(checkpoint, against, workers)
-    updates["left_out"] = _left_out(checkpoint)
-    return inspection.model_copy(update={"findings": _sorted(findings), "measured": tuple(measured), **updates})
+    findings += configuration_findings(checkpoint, units, None if known is None else known.checkpoint.config)
+    measured += [Section.CONFIGURATION] if known else []
+    if not indexed:
+        return {}
+    quantization = quantization_config(checkpoint)
+    findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, excepted)
+    measured.append(Section.COVERAGE)
+    how = Pass(shapes, known.units if known else {}, quantization, excepted)
+    updates = _judge(units, examine_all(list(units.values()), how, workers), findings)
+    updates["coverage"] = coverage_rows(units.values(), shapes)
+    if known and known.units.keys() >= units.keys() and updates["compared_weights"]:
+        measured += [Section.OUTLIERS, Section.BOUNDS, Section.UNQUANTIZED]
+    return updates
 
 
 class _Reference:
@@ -90,7 +112,8 @@ def _shapes(config: Mapping[str, Any]) -> tuple[Shapes, list[Finding]]:
 
 
 def _vocab_size(config: Mapping[str, Any]) -> int | None:
-    size = (config.get("text_config") or config).get("vocab_size")
+    settings = config.get("text_config") or config
+    size = settings.get("vocab_size") if isinstance(settings, dict) else None
     return size if isinstance(size, int) else None
 
 
@@ -141,8 +164,6 @@ def _by_rule(examined: list[Examined]) -> dict[str, list[Finding]]:
 
 
 def _left_out(checkpoint: Checkpoint) -> dict[str, int]:
-    from q36eval.checkpoints.names import left_out_as
-
     counts: dict[str, int] = {}
     for name in checkpoint.tensors:
         reason = left_out_as(name)

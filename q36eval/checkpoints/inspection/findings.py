@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from pydantic import Field
+
 from q36eval.records import Record
 
 
@@ -89,7 +91,7 @@ class Inspection(Record):
     measured: tuple[Section, ...]
     coverage: tuple[CoverageRow, ...] = ()
     errors: tuple[ErrorRow, ...] = ()
-    left_out: dict[str, int] = {}
+    left_out: dict[str, int] = Field(default_factory=dict)
     compared_weights: int = 0
     unbounded_weights: int = 0
     against: AgainstReport | None = None

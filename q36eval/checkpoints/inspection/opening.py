@@ -1,4 +1,4 @@
-"""Opening a folder that may be damaged: everything that can be read is, and everything that cannot becomes a finding."""
+"""Opening a folder that may be damaged: what can be read is, and what cannot becomes a finding."""
 
 from pathlib import Path
 from typing import Any

@@ -28,7 +28,7 @@ Parts = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Bound:
-    """Half a step per value; how many values of a row share one scale; what the tensor's RMS may reach in half steps."""
+    """Half a step per value; how many values of a row share a scale; what the tensor's RMS may reach in half steps."""
 
     values: Tensor
     width: int
@@ -98,11 +98,11 @@ def bound_usage(error: Tensor, bound: Bound) -> tuple[float, int, int]:
 
     A tensor whose values nearly all stay within half a step was rounded to nearest: then no group of values under one
     scale may have an RMS beyond it. Otherwise other rounding is assumed (GPTQ moves later columns to make up for the
-    earlier ones, AutoRound and AWQ choose the other neighbour, MSE observers clip), and the whole tensor's RMS may reach
+    earlier ones, AutoRound chooses the other neighbour, MSE observers clip), and the whole tensor's RMS may reach
     `calibrated` half steps. GPTQ has no useful bound of its own for single values: it is Babai's nearest plane
-    (arXiv 2507.18553), which bounds the error weighted by the Hessian; unweighted, with 1 % damping, only an RMS of five
-    steps follows. Rounding to nearest has an RMS of 0.58 half steps on integers, our GPTQ branches 0.68 to 0.77; a scale
-    off by two costs 2 and more (`tests/q36eval/checkpoints/inspection`).
+    (arXiv 2507.18553), which bounds the error weighted by the Hessian; unweighted, with 1 % damping, only an RMS of
+    five steps follows. Rounding to nearest has an RMS of 0.58 half steps on integers, our GPTQ branches 0.68 to 0.77;
+    a scale off by two costs 2 and more.
     """
     used = (error.abs() / bound.values.clamp(min=torch.finfo(torch.float32).tiny)).square_()
     if float((used > 1).float().mean()) > BEYOND_BY_ROUNDING:

@@ -1,6 +1,7 @@
 """Tokenizer, chat template and generation config: present, and equal to the reference's, with what differs in words."""
 
 import json
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from q36eval.checkpoints.reader import read_json
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 SHOWN = 3
+MALFORMED = (CorruptCheckpointError, OSError, AttributeError, KeyError, TypeError, ValueError)
+"""What reading a file raises whose JSON is not what it should be."""
 IGNORED_GENERATION_FIELDS = ("transformers_version", "_from_model_config")
 
 
@@ -30,12 +33,10 @@ def text_findings(folder: Path, reference: Path | None, vocab_size: int | None) 
     for check in (_tokenizer, _template, _generation):
         try:
             found += check(folder, reference)
-        except CorruptCheckpointError as error:
-            found.append(integrity("unreadable-file", "tokenizer", str(error)))
-    try:
+        except MALFORMED as error:
+            found.append(integrity("unreadable-file", check.__name__.strip("_"), f"cannot be read: {error}"))
+    with suppress(*MALFORMED):  # reported above
         found += _vocabulary(folder, vocab_size)
-    except CorruptCheckpointError:
-        pass  # reported above
     return found
 
 
