@@ -1,5 +1,6 @@
 """An inspection as tables. Names and messages come from files: they are shown as they are, never as markup."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -8,7 +9,8 @@ from rich.text import Text
 
 from q36eval.checkpoints.inspection import AgainstReport, Inspection, Section, Severity
 
-SHOWN_DIFFERENCES = 20
+SHOWN = 20
+"""Findings of one rule, and differing tensors, that are listed singly."""
 STYLES = {Severity.BLOCKING: "bold red", Severity.ADVISORY: "yellow"}
 
 
@@ -33,10 +35,17 @@ def print_inspection(inspection: Inspection, run: str) -> None:
 def _findings(console: Console, inspection: Inspection) -> None:
     if not inspection.blocking:
         console.print(Text("No blocking finding.", style="green"))
+    shown: Counter[str] = Counter()
     for finding in inspection.findings:
+        shown[finding.rule] += 1
+        if shown[finding.rule] > SHOWN:
+            continue
         line = Text(f"{finding.severity.value} ", style=STYLES[finding.severity])
         line.append(f"{finding.rule} [{finding.subject}]: {finding.message}", style="default")
         console.print(line, soft_wrap=True)
+    for rule, count in shown.items():
+        if count > SHOWN:
+            console.print(Text(f"{rule}: {count - SHOWN} more (--json lists them all)"))
 
 
 def _coverage(inspection: Inspection) -> Table:
@@ -74,9 +83,9 @@ def _against(console: Console, against: AgainstReport) -> None:
     for kind in sorted({*against.identical, *against.different}):
         _add(table, kind, str(against.identical.get(kind, 0)), str(against.different.get(kind, 0)))
     console.print(table)
-    for name, how in list(against.differences.items())[:SHOWN_DIFFERENCES]:
+    for name, how in list(against.differences.items())[:SHOWN]:
         console.print(Text(f"  {name}: {how}"), soft_wrap=True)
-    more = len(against.differences) - SHOWN_DIFFERENCES
+    more = len(against.differences) - SHOWN
     if more > 0:
         console.print(Text(f"  and {more} more (--json lists them all)"))
 

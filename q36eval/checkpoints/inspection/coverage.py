@@ -9,7 +9,6 @@ from typing import Any
 
 from q36eval.checkpoints.inspection.declared import dead_patterns, ignore_patterns
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Section, Severity
-from q36eval.checkpoints.inspection.opening import few
 from q36eval.checkpoints.inspection.stored import UNQUANTIZED, declared_label, stored_label
 from q36eval.checkpoints.inspection.units import Unit
 from q36eval.checkpoints.names import split_part
@@ -54,9 +53,9 @@ def coverage_findings(
     quantized = [unit for unit in units if not unit.is_plain]
     modules = {split_part(name)[0] for name in checkpoint.tensors}
     return [
-        *few(_declared_against_stored(quantized, shapes)),
-        *few(_must_stay(quantized)),
-        *few(_experts_left_out(units, excepted)),
+        *_declared_against_stored(quantized, shapes),
+        *_must_stay(quantized),
+        *_experts_left_out(units, excepted),
         *_ignore_list(quantization, modules),
         *_absent_schemes(quantization, quantized),
         *_boundary_layers(quantized, units),

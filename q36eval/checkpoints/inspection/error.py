@@ -21,12 +21,16 @@ from q36eval.errors import Q36Error
 
 @dataclass(frozen=True)
 class WeightError:
-    """One weight against the reference's. `usage` is None where no bound is known."""
+    """One weight against the reference's. `usage` is None where no bound is known.
+
+    `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller.
+    """
 
     name: str
     tensor_class: str
     stored: str
     relative_error: float
+    gain: float
     usage: float | None
     row: int = 0
     column: int = 0
@@ -94,12 +98,13 @@ def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original:
     difference = decoded - original
     noise, signal = float(torch.linalg.vector_norm(difference)), float(torch.linalg.vector_norm(original))
     relative = noise / signal if signal else (0.0 if noise == 0 else math.inf)
+    gain = float((decoded * original).sum()) / signal**2 if signal else 1.0
     relative = relative if math.isfinite(relative) else math.inf
     bound = None if unit.is_plain else rounding_bound(parts, decoded)
     if bound is None or not math.isfinite(relative):
-        return WeightError(unit.name, unit.tensor_class, label, relative, None)
+        return WeightError(unit.name, unit.tensor_class, label, relative, gain, None)
     usage, row, column = bound_usage(difference, bound)
-    return WeightError(unit.name, unit.tensor_class, label, relative, usage, row, column)
+    return WeightError(unit.name, unit.tensor_class, label, relative, gain, usage, row, column)
 
 
 def _unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[str, ...]) -> tuple[Finding, ...]:

@@ -12,7 +12,7 @@ from q36eval.checkpoints.inspection.error import Examined, Pass, examine_all
 from q36eval.checkpoints.inspection.expected import Shapes, expected_shapes
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section
 from q36eval.checkpoints.inspection.judging import beyond_scheme, coarse, error_rows, grouped, outliers
-from q36eval.checkpoints.inspection.opening import few, integrity, open_damaged
+from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.units import Unit, units_of
 from q36eval.checkpoints.names import left_out_as
@@ -138,19 +138,19 @@ def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> t
         for name, unit in units.items()
         if shapes and name not in shapes
     ]
-    findings += [*few(wrong), *few(missing), *few(surplus)]
+    findings += [*wrong, *missing, *surplus]
     return units, True
 
 
 def _judge(units: Mapping[str, Unit], examined: list[Examined], findings: list[Finding]) -> dict[str, Any]:
     """What the pass found, judged; returns the parts of the inspection that come from it."""
     for rule_findings in _by_rule(examined).values():
-        findings += few(rule_findings)
+        findings += rule_findings
     errors = [outcome.error for outcome in examined if outcome.error is not None]
     groups = grouped(errors)
     plain = frozenset(name for name, unit in units.items() if unit.is_plain)
     rows = error_rows(groups)
-    findings += [*few(outliers(groups, plain)), *few(beyond_scheme(errors)), *coarse(rows)]
+    findings += [*outliers(groups, plain), *beyond_scheme(errors), *coarse(rows)]
     unbounded = sum(error.usage is None and error.name not in plain for error in errors)
     return {"errors": rows, "compared_weights": len(errors), "unbounded_weights": unbounded}
 

@@ -16,6 +16,7 @@ OUTLIER_Z = 10.0
 """With the floor, a weight stands out at 1.65 times its class' median error. The largest z of any branch we ship is 3.9
 (GPTQ, in whose classes the error spreads most); one scale off by two costs a 4-bit weight z = 30 and more."""
 BOUND_TOLERANCE = 1.001
+GAIN_TOLERANCE = 0.01
 COARSE = 0.3
 """Relative error (10 dB) from which a class is pointed out as coarse, whatever its scheme allows."""
 
@@ -54,7 +55,12 @@ def outliers(groups: Grouped, plain: frozenset[str]) -> list[Finding]:
 
 
 def beyond_scheme(errors: Iterable[WeightError]) -> list[Finding]:
-    """Weights that are further from the reference than rounding to their own grid can take them."""
+    """Weights that are further from the reference than rounding to their own grid can take them.
+
+    Rounding also leaves a weight's size alone: with relative error D^(1/2) an ideal quantizer has a gain of 1 - D (its
+    error is orthogonal to what it gives, Gersho and Gray 1992, section 6.2), rounding to nearest lies between that and
+    1, and clipping a little below. So more than 2 D + 0.01 away from 1 is a scale and no rounding.
+    """
     found: list[Finding] = []
     for error in errors:
         if error.relative_error == math.inf:
@@ -63,6 +69,11 @@ def beyond_scheme(errors: Iterable[WeightError]) -> list[Finding]:
             message = (
                 f"{error.name}: {error.usage:.2g} times what rounding to {error.stored} can cost "
                 f"(relative error {error.relative_error:.3g}), worst in row {error.row} from column {error.column}."
+            )
+        elif error.usage is not None and abs(error.gain - 1) > 2 * error.relative_error**2 + GAIN_TOLERANCE:
+            message = (
+                f"{error.name}: {error.gain:.3f} times as large as the reference's; rounding to {error.stored} does "
+                f"not change a weight's size (relative error {error.relative_error:.3g})."
             )
         else:
             continue

@@ -8,22 +8,10 @@ from q36eval.checkpoints.inspection.findings import Finding, Section
 from q36eval.checkpoints.reader import INDEX_FILE, MTP_FILE, SINGLE_FILE, Checkpoint, read_json
 from q36eval.errors import Q36Error
 
-SHOWN = 20
-"""Findings of one kind that are listed singly; a wrong shard can make thousands of the same."""
-
 
 def integrity(rule: str, subject: str, message: str) -> Finding:
     """A blocking finding about the files."""
     return Finding(section=Section.INTEGRITY, rule=rule, subject=subject, message=message)
-
-
-def few(findings: list[Finding]) -> list[Finding]:
-    """The first findings of one kind; the last one says how many more there are."""
-    if len(findings) <= SHOWN:
-        return findings
-    last = findings[SHOWN - 1]
-    more = f"{last.message} (and {len(findings) - SHOWN} more like it)"
-    return [*findings[: SHOWN - 1], last.model_copy(update={"message": more})]
 
 
 def json_of(file: Path, findings: list[Finding]) -> dict[str, Any] | None:
@@ -94,4 +82,4 @@ def _index_faults(weight_map: dict[str, str], tensors: dict[str, TensorEntry]) -
         for name, entry in tensors.items()
         if name not in weight_map and entry.file.name != MTP_FILE
     ]
-    return few(wrong) + few(unnamed)
+    return wrong + unnamed

@@ -105,12 +105,12 @@ def swapped_experts(folder: Path) -> str:
 
 
 def uniform_poison(folder: Path) -> str:
-    """Every routed expert twice too large: nobody stands out among them."""
+    """Every routed expert 10 % too large: nobody stands out, and GPTQ may cost as much error."""
 
     def poison(tensors: Tensors) -> None:
         for name in tensors:
             if ".mlp.experts." in name and name.endswith("weight_global_scale"):
-                tensors[name].mul_(0.5)
+                tensors[name].div_(1.1)
 
     edit_tensors(folder, poison)
     return "model.layers.0.mlp.experts.0.down_proj.weight"
