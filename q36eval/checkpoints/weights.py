@@ -1,7 +1,8 @@
 """The logical weights of a checkpoint: every stored tensor accounted for, each weight decodable on its own."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,24 +46,31 @@ class LogicalWeight:
             CorruptCheckpointError: the stored parts do not fit together.
             UsageError: the activation quantization is of a kind that is not emulated.
         """
-        return self.decode({part: tensor.to(device) for part, tensor in self.read_parts().items()})
+        tensors = {part: tensor.to(device) for part, tensor in self.read_parts().items()}
+        with self._named_faults():
+            return self.decode(tensors), FORMATS[self.scheme.format].activations(tensors, self.scheme)
 
     def read_parts(self) -> "dict[str, torch.Tensor]":
         """The stored tensors by part name, on the CPU."""
         return {part: self.checkpoint.read(stored) for part, stored in self.parts}
 
-    def decode(self, tensors: "Mapping[str, torch.Tensor]") -> "tuple[torch.Tensor, ActivationScheme | None]":
-        """What `read` returns, from parts that were read already.
+    def decode(self, tensors: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
+        """The weight alone, from parts that were read already.
 
         Raises:
             CorruptCheckpointError: the stored parts do not fit together.
-            UsageError: the activation quantization is of a kind that is not emulated.
         """
-        layout = FORMATS[self.scheme.format]
+        with self._named_faults():
+            return FORMATS[self.scheme.format].decode(tensors, self.scheme)
+
+    @contextmanager
+    def _named_faults(self) -> Iterator[None]:
+        """Faults of the decoders, told with the weight's name."""
         try:
-            return layout.decode(tensors, self.scheme), layout.activations(tensors, self.scheme)
+            yield
         except Q36Error as error:
-            raise type(error)(f"{self.checkpoint.path}: {self.name}: {error}.") from error
+            told = str(error).startswith(f"{self.checkpoint.path}: {self.name}")
+            raise error if told else type(error)(f"{self.checkpoint.path}: {self.name}: {error}.") from error
         except (RuntimeError, ValueError, IndexError) as error:
             raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
 

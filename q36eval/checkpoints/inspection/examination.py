@@ -15,6 +15,7 @@ from q36eval.checkpoints.inspection.judging import beyond_scheme, coarse, error_
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.units import Unit, units_of
+from q36eval.checkpoints.inspection.values import left_out_faults
 from q36eval.checkpoints.names import left_out_as
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.checkpoints.schemes import quantization_config
@@ -35,7 +36,8 @@ def inspect_checkpoint(
     canonical tensor names that may differ from the reference unquantized, and of experts that may stay unquantized.
 
     Raises:
-        UsageError: no such folder, or the reference or the checkpoint to compare with cannot be read.
+        UsageError: no such folder, a quantization that is not decoded, or the reference or the checkpoint to compare
+            with cannot be read.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
@@ -122,9 +124,10 @@ def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> t
     faults: dict[str, Q36Error] = {}
     try:
         index = index_weights(checkpoint, faults)
-    except Q36Error as error:
+    except CorruptCheckpointError as error:
         findings.append(integrity("quantization-not-read", "config.json", str(error)))
         return {}, False
+    findings += left_out_faults(checkpoint, [name for names in index.left_out.values() for name in names])
     units = units_of(index.weights, shapes)
     wrong = [integrity("not-as-declared", module, str(error)) for module, error in faults.items()]
     named = {f"{module}.weight" for module in faults} | {*faults}

@@ -1,6 +1,6 @@
 """The numbers a weight is stored as: finite, with scales that mean something and zero-points in range."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.checkpoints.inspection.opening import integrity
 from q36eval.checkpoints.inspection.units import Unit
+from q36eval.checkpoints.reader import Checkpoint
 
 SCALES = (
     "weight_scale",
@@ -33,6 +34,15 @@ def value_faults(unit: Unit, parts: Mapping[str, Tensor], quantization: Mapping[
             message = f"{stored[part]} holds zero-points that the declared scheme does not have."
             found.append(integrity("zero-point", stored[part], message))
     return found
+
+
+def left_out_faults(checkpoint: Checkpoint, names: Iterable[str]) -> list[Finding]:
+    """The same for stored tensors that are no part of the text model: the vision tower, the multi-token head."""
+    return [
+        integrity(rule, name, f"{name} {what}.")
+        for name in names
+        for rule, what in _faults(name.rpartition(".")[2], checkpoint.read(name))
+    ]
 
 
 def _faults(part: str, tensor: Tensor) -> Iterator[tuple[str, str]]:
