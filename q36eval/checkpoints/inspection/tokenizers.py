@@ -124,8 +124,14 @@ def _template(folder: Path, reference: Path | None) -> list[Finding]:
         return []
     pairs = zip_longest(mine.splitlines(), _template_text(reference).splitlines())
     line, here, there = next(((n, a, b) for n, (a, b) in enumerate(pairs, 1) if a != b), (0, "", ""))
-    message = f"the chat template differs from the reference's, first in line {line}: {here!r} against {there!r}."
+    message = (
+        f"the chat template differs from the reference's, first in line {line}: {_line(here)} against {_line(there)}."
+    )
     return [_finding("chat-template-differs", "chat_template.jinja", message)]
+
+
+def _line(text: str | None) -> str:
+    return "no such line" if text is None else repr(text)
 
 
 def _template_text(folder: Path) -> str:

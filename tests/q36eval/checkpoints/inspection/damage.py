@@ -44,8 +44,9 @@ def overlapping_offsets(folder: Path) -> str:
     data = (folder / WEIGHTS).read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
-    one, other = [name for name in header if name.endswith("input_layernorm.weight")][:2]
-    header[one]["data_offsets"] = header[other]["data_offsets"]
+    norms = [name for name in header if name.endswith("input_layernorm.weight")]
+    first, second = sorted(norms, key=lambda name: header[name]["data_offsets"])[:2]
+    header[second]["data_offsets"] = header[first]["data_offsets"]
     blob = json.dumps(header).encode()
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(blob)) + blob + data[8 + length :])
     return WEIGHTS
@@ -291,3 +292,36 @@ def other_unquantized_weight(folder: Path) -> str:
 def stray_file(folder: Path) -> str:
     (folder / "extra.safetensors").write_bytes((folder / WEIGHTS).read_bytes())
     return "extra.safetensors"
+
+
+def head_that_would_be_ignored(folder: Path) -> str:
+    edit_json(folder, "config.json", lambda config: config.update(tie_word_embeddings=True))
+    return "lm_head.weight"
+
+
+def token_without_embedding(folder: Path) -> str:
+    def add(core: dict[str, Any]) -> None:
+        core["model"]["vocab"]["beyond"] = 1024
+
+    edit_json(folder, "tokenizer.json", add)
+    return "tokenizer.json"
+
+
+def stored_twice(folder: Path) -> str:
+    tensors = load_file(folder / WEIGHTS)
+    save_file({"lm_head.weight": tensors["lm_head.weight"]}, folder / "model_mtp.safetensors")
+    return "lm_head.weight"
+
+
+def nan_in_what_is_left_out(folder: Path) -> str:
+    name = "mtp.fc.weight"
+    edit_tensors(folder, lambda tensors: tensors.update({name: torch.full((4, 4), float("nan"))}))
+    return name
+
+
+def negative_scale(folder: Path) -> str:
+    def negate(tensors: Tensors) -> None:
+        tensors["lm_head.weight_scale"].view(-1)[3] *= -1
+
+    edit_tensors(folder, negate)
+    return "lm_head.weight_scale"

@@ -19,45 +19,46 @@ from . import damage
 REPOSITORY = Path(__file__).parents[4]
 SANDBOX = REPOSITORY / "data" / "sandbox"
 DAMAGES = [
-    *(
-        ("main", name)
-        for name in (
-            "truncated",
-            "flipped_header_byte",
-            "overlapping_offsets",
-            "wrong_shard",
-            "stray_file",
-            "global_scale_off_by_two",
-            "global_scale_off_by_half",
-            "zeroed_expert_scales",
-            "one_zeroed_group",
-            "swapped_experts",
-            "uniform_poison",
-            "nan_in_bf16",
-            "short_head",
-            "exchanged_tokens",
-            "missing_chat_template",
-            "other_chat_template",
-            "other_generation_config",
-            "no_architectures",
-            "other_top_k",
-            "top_k_by_default",
-            "other_layer_types",
-            "quantized_linear_attention",
-            "dead_ignore_list",
-            "declared_but_not_stored",
-            "dead_group",
-            "expert_left_out",
-            "other_unquantized_weight",
-        )
-    ),
-    ("fp8-head", "transposed_block_scales"),
-    ("fp8-head", "transposed_block_scales_of_the_same_shape"),
-    ("fp8-head", "nan_scale"),
-    ("gptq-int4", "gptq_scale_off_by_two"),
-    ("gptq-int4", "gptq_other_zero_point"),
-    ("gptq-int4", "swapped_experts"),
+    ("main", "truncated", "unreadable-file"),
+    ("main", "flipped_header_byte", "unreadable-file"),
+    ("main", "overlapping_offsets", "unreadable-file"),
+    ("main", "wrong_shard", "index"),
+    ("main", "stray_file", "stray-file"),
+    ("main", "stored_twice", "stored-twice"),
+    ("main", "global_scale_off_by_two", "beyond-scheme error-outlier"),
+    ("main", "global_scale_off_by_half", "beyond-scheme error-outlier"),
+    ("main", "zeroed_expert_scales", "zero-scale"),
+    ("main", "one_zeroed_group", "zero-scale"),
+    ("main", "swapped_experts", "beyond-scheme error-outlier"),
+    ("main", "uniform_poison", "beyond-scheme"),
+    ("main", "nan_in_bf16", "beyond-scheme non-finite unquantized-differs"),
+    ("main", "nan_in_what_is_left_out", "non-finite"),
+    ("main", "short_head", "shape"),
+    ("main", "exchanged_tokens", "tokenizer-differs"),
+    ("main", "token_without_embedding", "tokenizer-differs vocabulary"),
+    ("main", "missing_chat_template", "chat-template-missing"),
+    ("main", "other_chat_template", "chat-template-differs"),
+    ("main", "other_generation_config", "generation-config-differs"),
+    ("main", "no_architectures", "architecture"),
+    ("main", "other_top_k", "computation-differs"),
+    ("main", "top_k_by_default", "computation-differs"),
+    ("main", "other_layer_types", "layer-types"),
+    ("main", "head_that_would_be_ignored", "tied-head unexpected-tensor"),
+    ("main", "quantized_linear_attention", "beyond-scheme must-stay-unquantized"),
+    ("main", "dead_ignore_list", "ignore-list-matches-nothing"),
+    ("main", "declared_but_not_stored", "not-as-declared"),
+    ("main", "dead_group", "declared-scheme-absent"),
+    ("main", "expert_left_out", "expert-left-out"),
+    ("main", "other_unquantized_weight", "unquantized-differs"),
+    ("fp8-head", "transposed_block_scales", "declared-against-stored undecodable"),
+    ("fp8-head", "transposed_block_scales_of_the_same_shape", "beyond-scheme"),
+    ("fp8-head", "nan_scale", "non-finite"),
+    ("fp8-head", "negative_scale", "negative-scale"),
+    ("gptq-int4", "gptq_scale_off_by_two", "beyond-scheme error-outlier"),
+    ("gptq-int4", "gptq_other_zero_point", "zero-point"),
+    ("gptq-int4", "swapped_experts", "beyond-scheme error-outlier"),
 ]
+"""Branch, damage, and every blocking rule that names what was damaged."""
 
 
 def inspected(folder: Path, **options: object) -> Inspection:
@@ -76,15 +77,17 @@ def command(*arguments: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> tu
     return int(done.return_value), done.output
 
 
-@pytest.mark.parametrize(("branch", "name"), DAMAGES)
-def test_damage_is_named_and_blocks(branch: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("branch", "name", "rules"), DAMAGES, ids=[f"{branch}-{name}" for branch, name, _ in DAMAGES])
+def test_damage_is_named_and_blocks(
+    branch: str, name: str, rules: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(SANDBOX / branch, folder)
     subject = getattr(damage, name)(folder)
     exit_code, output = command(str(folder), "--json", state=tmp_path / "state", monkeypatch=monkeypatch)
     assert exit_code == 1
     blocking = [found for found in json.loads(output)["findings"] if found["severity"] == "blocking"]
-    assert subject in {found["subject"] for found in blocking}, blocking
+    assert sorted({found["rule"] for found in blocking if found["subject"] == subject}) == rules.split()
 
 
 @pytest.mark.parametrize(
@@ -107,6 +110,17 @@ def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatc
     assert exit_code == 0
     assert "[bold]copy" in output
     assert "lm_head.weight: BF16" in output
+
+
+def test_a_truncated_or_overlapping_file_names_the_tensor(tmp_path: Path) -> None:
+    for name, words in (("truncated", "ends at byte"), ("overlapping_offsets", "overlaps the tensor before it")):
+        folder = tmp_path / name
+        shutil.copytree(SANDBOX / "main", folder)
+        getattr(damage, name)(folder)
+        messages = [finding.message for finding in inspected(folder).blocking]
+        assert len(messages) == 1
+        assert words in messages[0]
+        assert "tensor 'model.layers." in messages[0]
 
 
 def test_only_the_head_differs_between_main_and_fp8_head() -> None:
