@@ -129,6 +129,7 @@ def test_only_the_head_differs_between_main_and_fp8_head() -> None:
     assert set(against.differences) == {"lm_head.weight", "lm_head.weight_scale"}
     assert set(against.different) == {"lm_head"}
     assert against.identical["routed experts"] == 432
+    assert "lm_head" not in against.identical
 
 
 def test_what_is_excepted_by_name_does_not_block(tmp_path: Path) -> None:
@@ -140,12 +141,22 @@ def test_what_is_excepted_by_name_does_not_block(tmp_path: Path) -> None:
     assert not inspected(folder, excepted=(changed, f"{damage.EXPERT}.*")).blocking
 
 
-def test_what_cannot_be_judged_is_not_measured(tmp_path: Path) -> None:
+def test_a_value_left_out_is_the_default_it_stands_for(tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    damage.edit_json(folder, "config.json", lambda config: config.pop("rms_norm_eps"))
+    assert not inspected(folder).blocking
+
+
+def test_what_cannot_be_judged_is_not_measured(tmp_path: Path, bf16_folder: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(SANDBOX / "main", folder)
     damage.truncated(folder)
     assert set(inspected(folder).measured) == {Section.INTEGRITY, Section.CONFIGURATION}
     assert Section.BOUNDS not in inspect_checkpoint(SANDBOX / "main").measured
+    other_sizes = inspect_checkpoint(SANDBOX / "main", bf16_folder)
+    assert other_sizes.blocking
+    assert set(other_sizes.measured) == {Section.INTEGRITY, Section.CONFIGURATION, Section.COVERAGE}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"text_config": 3}', '{"layer_types": 3, "num_hidden_layers": []}'])
