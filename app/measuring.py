@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.targets import Target
+from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 from q36eval.gate import GateReport, Policy, decide
@@ -20,6 +21,7 @@ from q36eval.runner import AskedDifferentlyError, Progress, run_probes
 
 if TYPE_CHECKING:
     from kl.corpus import CorpusDocument
+    from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
@@ -178,18 +180,26 @@ def _run(
     run: RunRecord,
     progress: Progress,
 ) -> None:
-    from app.weights import integrity
+    from app.weights import integrity, measurements
     from q36eval.engines.in_process import load_tokenizer
 
     reference_identity = _reference_identity(request)
+    progress.stage("inspecting the checkpoint", 1)
+    inspection = _inspect(request)
+    damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
+    if inspection is not None and damage:
+        for measurement in measurements(inspection):
+            sink.add_measurement(measurement)
+        _skip(probes, f"the checkpoint is damaged: {damage[0].message}", sink)
+        return
     progress.stage("reading the checkpoint", 1)
     try:
         branch = _load(request.branch.folder, request, request.kv_cache_dtype)
     except CorruptCheckpointError as error:
-        sink.add_measurement(integrity([str(error)]))
-        for probe in probes:
-            reason = f"the checkpoint could not be loaded: {error}"
-            sink.add_failure(ProbeFailure(probe=probe.name, reason=reason, kind="skipped"))
+        found = [integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)])
+        for measurement in found:
+            sink.add_measurement(measurement)
+        _skip(probes, f"the checkpoint could not be loaded: {error}", sink)
         return
     progress.advance()
     if run.identity is not None and run.identity != branch.identity:
@@ -199,11 +209,11 @@ def _run(
         raise UsageError(f"Run {run.id} was measured against another reference; start a new run.")
     history.update_run(run.id, identity=branch.identity, reference_identity=reference_identity)
     faults = incomparable(branch.identity, reference_identity)
-    if ProbeName.WEIGHTS in request.probes:
-        sink.add_measurement(integrity(faults))
+    if inspection is not None:
+        for measurement in measurements(inspection, faults):
+            sink.add_measurement(measurement)
     if faults:
-        for probe in probes:
-            sink.add_failure(ProbeFailure(probe=probe.name, reason=faults[0], kind="skipped"))
+        _skip(probes, faults[0], sink)
         return
     if branch.ignores_activation_quantization and ProbeName.WEIGHTS in request.probes:
         reason = "activation quantization was switched off, so this is not the deployment that is served"
@@ -221,8 +231,21 @@ def _run(
         )
     except AskedDifferentlyError as error:
         sink.add_measurement(integrity([str(error)]))
-        for probe in probes:
-            sink.add_failure(ProbeFailure(probe=probe.name, reason=str(error), kind="skipped"))
+        _skip(probes, str(error), sink)
+
+
+def _inspect(request: Request) -> "Inspection | None":
+    """The static probe, before anything is loaded; None when it was not asked for."""
+    if ProbeName.WEIGHTS not in request.probes:
+        return None
+    from q36eval.checkpoints.inspection import inspect_checkpoint
+
+    return inspect_checkpoint(request.branch.folder, request.reference.folder)
+
+
+def _skip(probes: Sequence[Probe], reason: str, sink: RunSink) -> None:
+    for probe in probes:
+        sink.add_failure(ProbeFailure(probe=probe.name, reason=reason, kind="skipped"))
 
 
 def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> list[str]:

@@ -1,22 +1,61 @@
-"""The weights probe's one measurement so far: how many things about the checkpoint are not what they say they are."""
+"""The weights probe's measurements: censuses of what an inspection found, the findings in the notes."""
 
 from collections.abc import Sequence
 
+from q36eval.checkpoints.inspection import Inspection, Section
 from q36eval.records import Counts, Direction, Interval, Measurement, ProbeName
 
+METRICS = {
+    Section.INTEGRITY: ("integrity_faults", "every stored tensor was used once, every parameter filled once"),
+    Section.COVERAGE: ("coverage_faults", "what is quantized is what the configuration declares"),
+    Section.OUTLIERS: ("error_outliers", "no weight's error stands out in its class"),
+    Section.BOUNDS: ("errors_beyond_scheme", "no weight is further from the reference than its scheme can take it"),
+    Section.UNQUANTIZED: ("unquantized_differences", "what is stored unquantized equals the reference"),
+    Section.CONFIGURATION: (
+        "configuration_differences",
+        "configuration, tokenizer, chat template and generation config are as the reference's",
+    ),
+}
+NOTED = 20
+"""Findings named in one note."""
 
-def integrity(faults: Sequence[str]) -> Measurement:
+
+def integrity(faults: Sequence[str], scored: int = 1) -> Measurement:
     """A census of integrity faults; the note names them."""
-    count = float(len(faults))
+    return _census(Section.INTEGRITY, faults, scored, 0)
+
+
+def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> list[Measurement]:
+    """One census per section that could be judged; a section that could not is left out, so that it never passes.
+
+    `more_faults` are integrity faults found elsewhere, such as by the loader. Weights whose scheme has no known bound
+    count as errored in `errors_beyond_scheme`.
+    """
+    found: list[Measurement] = []
+    for section in METRICS:
+        if section not in inspection.measured:
+            continue
+        messages = [f"{finding.subject}: {finding.message}" for finding in inspection.blocking_in(section)]
+        messages += more_faults if section is Section.INTEGRITY else ()
+        errored = inspection.unbounded_weights if section is Section.BOUNDS else 0
+        found.append(_census(section, messages, inspection.compared_weights - errored, errored))
+    return found
+
+
+def _census(section: Section, messages: Sequence[str], scored: int, errored: int) -> Measurement:
+    metric, clean = METRICS[section]
+    count = float(len(messages))
+    scored = max(1, scored, len(messages))
+    noted = [*messages[:NOTED], *([f"and {len(messages) - NOTED} more"] if len(messages) > NOTED else [])]
     return Measurement(
         probe=ProbeName.WEIGHTS,
-        metric="integrity_faults",
+        metric=metric,
         unit="faults",
         direction=Direction.LOWER_IS_BETTER,
         estimator="census",
         value=count,
         effect=count,
         effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
-        counts=Counts(total=max(1, len(faults)), scored=max(1, len(faults)), errored=0),
-        note=" ".join(faults) or "every stored tensor was used once, every parameter filled once",
+        counts=Counts(total=scored + errored, scored=scored, errored=errored),
+        note=" ".join(noted) or clean,
     )

@@ -1,63 +1,105 @@
-"""`q36eval inspect`: what a checkpoint holds, and in which tensors it differs from another."""
+"""`q36eval inspect`: is a checkpoint what it says it is, and how far is it from the reference and from another?"""
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import FamilyOption, JsonOption, print_json
+from app.cli.options import FamilyOption, JsonOption, ReferenceOption, open_history, print_json
 from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode
+
+if TYPE_CHECKING:
+    from app.targets import Target
+    from q36eval.checkpoints.inspection import Inspection
+    from q36eval.config import Family
 
 
 def inspect(
     checkpoint: Annotated[str, typer.Argument(help="Branch alias or path.", metavar="BRANCH|PATH")],
-    against: Annotated[str | None, typer.Option(help="Another branch or path.", metavar="BRANCH|PATH")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Another branch or path: which stored tensors differ?", metavar="BRANCH|PATH")
+    ] = None,
+    reference: ReferenceOption = None,
+    excepted: Annotated[
+        list[str] | None,
+        typer.Option("--except", help="Tensors that may be unquantized or differ from the reference.", metavar="GLOB"),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads; one per core by default.", min=1)] = None,
     family: FamilyOption = None,
     as_json: JsonOption = False,
-) -> None:
-    """Load a checkpoint strictly and show its coverage (exit 1 on damage), and what differs from another."""
+) -> int:
+    """Inspect a checkpoint without running it: files, configuration, coverage, weight error; exit 1 on damage."""
     from app.targets import load_family, resolve
-    from q36eval.checkpoints import load_model
+    from q36eval.checkpoints.inspection import inspect_checkpoint
 
     paths = Paths.default()
     chosen = load_family(family, paths)
     target = resolve(checkpoint, chosen, paths)
-    loaded = load_model(target.folder)
-    body: dict[str, Any] = {
-        "checkpoint": str(target.folder),
-        "formats": loaded.report.formats,
-        "stored_bytes": loaded.report.stored_bytes,
-        "left_out": {reason: list(names) for reason, names in loaded.report.left_out.items()},
-        "quantized_inputs": loaded.report.quantized_inputs,
-    }
-    if against is not None:
-        from q36eval.checkpoints.compare import stored_differences
-
-        other = resolve(against, chosen, paths)
-        body["against"] = str(other.folder)
-        body["differences"] = stored_differences(target.folder, other.folder)
+    other = None if against is None else resolve(against, chosen, paths).folder
+    base = _reference(reference, target, chosen, paths)
+    inspection = inspect_checkpoint(target.folder, base, other, workers, tuple(excepted or ()))
+    run = _record(inspection, target, chosen, paths)
     if as_json:
-        print_json(body)
-        return
-    _print(body)
+        print_json({"run": run, "branch": target.name, **_plain(inspection)})
+    else:
+        from app.cli.inspection_tables import print_inspection
+
+        print_inspection(inspection, run)
+    return int(ExitCode.FAIL if inspection.blocking else ExitCode.PASS)
 
 
-def _print(body: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _reference(named: str | None, target: "Target", family: "Family", paths: Paths) -> Path | None:
+    """The reference named, else the family's where the checkpoint can be one of it and it is on this machine."""
+    from app.targets import resolve
+    from q36eval.errors import UsageError
 
-    table = Table("class of tensor", "stored as", "weights", "bytes", title=body["checkpoint"])
-    for kind, formats in sorted(body["formats"].items()):
-        stored = ", ".join(f"{count} {name}" for name, count in sorted(formats.items()))
-        cells = (kind, stored, str(sum(formats.values())), f"{body['stored_bytes'].get(kind, 0):,}")
-        table.add_row(*(Text(cell) for cell in cells))
-    console = Console()
-    console.print(table)
-    console.print(f"Every tensor used once; activation quantization emulated in {body['quantized_inputs']} modules.")
-    for reason, names in body["left_out"].items():
-        console.print(Text(f"left out ({reason}): {len(names)} tensors"))
-    if "differences" in body:
-        differences = body["differences"]
-        console.print(Text(f"{len(differences)} tensors differ from {body['against']}:"))
-        for name, how in differences.items():
-            console.print(Text(f"  {name}: {how}"))
+    if named is not None:
+        return resolve(named, family, paths).folder
+    try:
+        reference = resolve(family.reference, family, paths).folder
+    except UsageError:
+        return None
+    belongs = target.name in family.branches or _same_size(target.folder, reference)
+    return reference if belongs else None
+
+
+def _same_size(folder: Path, reference: Path) -> bool:
+    """Whether a folder's configuration gives the reference's sizes; one that cannot be read is assumed to."""
+    from q36eval.checkpoints.reader import read_json
+    from q36eval.errors import Q36Error
+
+    try:
+        mine, theirs = (read_json(place / "config.json") for place in (folder, reference))
+        one, other = (config.get("text_config") or config for config in (mine, theirs))
+        return all(one.get(key) == other.get(key) for key in ("hidden_size", "num_hidden_layers", "num_experts"))
+    except (Q36Error, AttributeError):
+        return True
+
+
+def _record(inspection: "Inspection", target: "Target", family: "Family", paths: Paths) -> str:
+    """Write the measurements to history, as the other probe commands do; returns the run's id."""
+    from app.weights import measurements
+    from q36eval.provenance import provenance
+
+    history = open_history(paths)
+    run = history.start_run(
+        family=family.name,
+        branch=target.name,
+        identity=None,
+        reference_identity=None,
+        provenance=provenance(paths.repository),
+    )
+    for measurement in measurements(inspection):
+        history.add_measurement(run.id, measurement)
+    history.finish_run(run.id)
+    return run.id
+
+
+def _plain(inspection: "Inspection") -> dict[str, object]:
+    import json
+
+    body: dict[str, object] = json.loads(inspection.model_dump_json())
+    rows = zip(body["coverage"], inspection.coverage, strict=True)  # type: ignore[call-overload]
+    body["coverage"] = [{**plain, "bits_per_weight": row.bits_per_weight} for plain, row in rows]
+    return body

@@ -13,15 +13,18 @@ def stored_differences(one: Path, other: Path) -> dict[str, str]:
         CorruptCheckpointError: one of them is damaged.
     """
     mine, theirs = open_checkpoint(one), open_checkpoint(other)
-    found = {name: "only here" for name in mine.tensors.keys() - theirs.tensors.keys()}
-    found |= {name: "only there" for name in theirs.tensors.keys() - mine.tensors.keys()}
-    for name in mine.tensors.keys() & theirs.tensors.keys():
-        here, there = mine.tensors[name], theirs.tensors[name]
-        if (here.dtype, here.shape) != (there.dtype, there.shape):
-            found[name] = f"{here.dtype} {list(here.shape)} against {there.dtype} {list(there.shape)}"
-        elif not _same_bytes(mine, theirs, name):
-            found[name] = "values differ"
-    return dict(sorted(found.items()))
+    found = {name: difference(mine, theirs, name) for name in {*mine.tensors, *theirs.tensors}}
+    return {name: how for name, how in sorted(found.items()) if how is not None}
+
+
+def difference(one: Checkpoint, other: Checkpoint, name: str) -> str | None:
+    """How one stored tensor differs: `only here`, `only there`, or what differs; None when bit for bit the same."""
+    here, there = one.tensors.get(name), other.tensors.get(name)
+    if here is None or there is None:
+        return "only there" if here is None else "only here"
+    if (here.dtype, here.shape) != (there.dtype, there.shape):
+        return f"{here.dtype} {list(here.shape)} against {there.dtype} {list(there.shape)}"
+    return None if _same_bytes(one, other, name) else "values differ"
 
 
 def _same_bytes(one: Checkpoint, other: Checkpoint, name: str) -> bool:

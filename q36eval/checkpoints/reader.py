@@ -1,7 +1,7 @@
 """A Hugging Face folder, opened without pickle and without remote code."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,11 +57,31 @@ class Checkpoint:
         Raises:
             CorruptCheckpointError: no such tensor.
         """
-        import torch
+        return self._read(self._entry(name))
 
+    def read_row(self, name: str, row: int) -> "torch.Tensor":
+        """`read(name)[row]` without reading the rest: one expert of a fused tensor.
+
+        Raises:
+            CorruptCheckpointError: no such tensor or row.
+        """
+        entry = self._entry(name)
+        if not entry.shape or not 0 <= row < entry.shape[0]:
+            raise CorruptCheckpointError(f"{self.path}: tensor {name!r} has no row {row}.")
+        size = entry.n_bytes // entry.shape[0]
+        begin = entry.begin + row * size
+        return self._read(replace(entry, shape=entry.shape[1:], begin=begin, end=begin + size))
+
+    def _entry(self, name: str) -> TensorEntry:
         entry = self.tensors.get(name)
         if entry is None:
             raise CorruptCheckpointError(f"{self.path}: tensor {name!r} is missing.")
+        return entry
+
+    @staticmethod
+    def _read(entry: TensorEntry) -> "torch.Tensor":
+        import torch
+
         dtype: torch.dtype = getattr(torch, TORCH_DTYPES[entry.dtype])
         if entry.n_bytes == 0:
             return torch.empty(entry.shape, dtype=dtype)
@@ -70,7 +90,7 @@ class Checkpoint:
             stream.seek(entry.begin)
             data = bytearray(entry.n_bytes)
             if stream.readinto(data) != entry.n_bytes:
-                raise CorruptCheckpointError(f"{entry.file}: truncated at {name!r}; download the file again.")
+                raise CorruptCheckpointError(f"{entry.file}: truncated at {entry.name!r}; download the file again.")
         return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
 
 

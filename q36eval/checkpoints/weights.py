@@ -1,6 +1,7 @@
 """The logical weights of a checkpoint: every stored tensor accounted for, each weight decodable on its own."""
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,10 +52,22 @@ class LogicalWeight:
             CorruptCheckpointError: the stored parts do not fit together.
             UsageError: the activation quantization is of a kind that is not emulated.
         """
-        tensors = self._parts(device)
-        layout = FORMATS[self.scheme.format]
-        with self._named_errors():
-            return layout.decode(tensors, self.scheme), layout.activations(tensors, self.scheme)
+        tensors = self.read_parts(device)
+        with self._named_faults():
+            return self.decode(tensors), FORMATS[self.scheme.format].activations(tensors, self.scheme)
+
+    def read_parts(self, device: "torch.device | str" = "cpu") -> "dict[str, torch.Tensor]":
+        """The stored tensors by part name, on `device`."""
+        return {part: self.checkpoint.read(stored).to(device) for part, stored in self.parts}
+
+    def decode(self, tensors: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
+        """The weight alone, from parts that were read already.
+
+        Raises:
+            CorruptCheckpointError: the stored parts do not fit together.
+        """
+        with self._named_faults():
+            return FORMATS[self.scheme.format].decode(tensors, self.scheme)
 
     def activations(self) -> ActivationScheme | None:
         """The quantization of its module's input, from the small tensors that describe it; None where there is none.
@@ -66,7 +79,7 @@ class LogicalWeight:
         if self.tensor_class == "embeddings":  # they look rows up: their inputs are token ids
             return None
         tensors = {part: self.checkpoint.read(stored) for part, stored in self.parts if part in INPUT_PARTS}
-        with self._named_errors():
+        with self._named_faults():
             return FORMATS[self.scheme.format].activations(tensors, self.scheme)
 
     def read_into(self, target: "torch.Tensor") -> None:
@@ -77,9 +90,9 @@ class LogicalWeight:
         Raises:
             CorruptCheckpointError: the parts do not fit together or into `target`, or hold what is no finite number.
         """
-        tensors = self._parts(target.device)
+        tensors = self.read_parts(target.device)
         layout = FORMATS[self.scheme.format]
-        with self._named_errors():
+        with self._named_faults():
             shape = layout.shape(tensors, self.scheme)
             if shape != tuple(target.shape):
                 raise CorruptCheckpointError(f"shape {list(shape)} is stored, {list(target.shape)} is needed")
@@ -90,16 +103,14 @@ class LogicalWeight:
                 place.copy_(layout.decode(parts, self.scheme))
             _check_finite(target)
 
-    def _parts(self, device: "torch.device | str") -> "dict[str, torch.Tensor]":
-        return {part: self.checkpoint.read(stored).to(device) for part, stored in self.parts}
-
     @contextmanager
-    def _named_errors(self) -> "Iterator[None]":
-        """Say of which weight an error speaks."""
+    def _named_faults(self) -> Iterator[None]:
+        """Faults of the decoders, told with the weight's name."""
         try:
             yield
         except Q36Error as error:
-            raise type(error)(f"{self.checkpoint.path}: {self.name}: {error}.") from error
+            told = str(error).startswith(f"{self.checkpoint.path}: {self.name}")
+            raise error if told else type(error)(f"{self.checkpoint.path}: {self.name}: {error}.") from error
         except (RuntimeError, ValueError, IndexError) as error:
             if "out of memory" in str(error) or "can't allocate" in str(error):
                 raise
@@ -135,8 +146,10 @@ class WeightIndex:
     left_out: dict[str, tuple[str, ...]]
 
 
-def index_weights(checkpoint: Checkpoint) -> WeightIndex:
+def index_weights(checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = None) -> WeightIndex:
     """Group the stored tensors into logical weights; nothing is decoded yet.
+
+    With `faults`, what is wrong with a module's weight is put there, under its canonical name, and not raised.
 
     Raises:
         CorruptCheckpointError: a part is missing, unexpected, or two stored tensors mean the same part.
@@ -153,17 +166,26 @@ def index_weights(checkpoint: Checkpoint) -> WeightIndex:
         module, part = split_part(stored)
         name = canonical(module)
         if part in modules[name]:
-            raise CorruptCheckpointError(
-                f"{checkpoint.path}: {modules[name][part]!r} and {stored!r} are the same tensor."
-            )
+            twice = f"{checkpoint.path}: {modules[name][part]!r} and {stored!r} are the same tensor."
+            _fault(name, CorruptCheckpointError(twice), faults)
         modules[name][part] = stored
         stored_module[name] = module
     resolve = scheme_resolver(checkpoint)
     weights: dict[str, LogicalWeight] = {}
     for module, parts in modules.items():
-        weight = _logical(checkpoint, module, parts, resolve(stored_module[module], frozenset(parts)))
+        try:
+            weight = _logical(checkpoint, module, parts, resolve(stored_module[module], frozenset(parts)))
+        except CorruptCheckpointError as error:
+            _fault(module, error, faults)
+            continue
         weights[weight.name] = weight
     return WeightIndex(weights, {reason: tuple(names) for reason, names in left_out.items()})
+
+
+def _fault(module: str, error: Q36Error, faults: dict[str, Q36Error] | None) -> None:
+    if faults is None:
+        raise error
+    faults[module] = error
 
 
 def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme: Scheme) -> LogicalWeight:

@@ -121,6 +121,29 @@ def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(
     assert ("layers.2.surplus" if damage == "added" else name) in note
 
 
+def test_damage_that_loads_is_found_before_anything_is_asked(gate: Callable[..., RunRecord], tmp_path: Path) -> None:
+    """Zeroed scales load without a word: the static probe fails the branch, and no item is asked of it."""
+    copy = tmp_path / "zeroed"
+    shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", copy)
+    tensors = load_file(copy / "model.safetensors")
+    name = "model.layers.3.mlp.experts.4.down_proj.weight_scale"
+    tensors[name] = tensors[name].float().zero_().to(tensors[name].dtype)
+    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
+    run = gate(copy)
+    assert run.report is not None
+    assert (run.report.verdict, run.report.exit_code, run.report.decisive) == (Verdict.FAIL, 1, ("intact",))
+    assert not gate.history.items(run.id)  # type: ignore[attr-defined]
+
+
+def test_a_whole_branch_has_every_measurement_of_the_static_probe(gate: Callable[..., RunRecord]) -> None:
+    policy = Policy.load(REPOSITORY / "data" / "policies" / "sandbox.yaml")
+    asked = {criterion.metric for criterion in policy.criteria if criterion.probe is ProbeName.WEIGHTS}
+    measured = gate.history.measurements(gate("gptq-int4").id)  # type: ignore[attr-defined]
+    found = {m.metric: m.value for m in measured if m.probe is ProbeName.WEIGHTS}
+    assert len(asked) == 6
+    assert found == dict.fromkeys(asked, 0.0)
+
+
 def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Callable[..., RunRecord], tmp_path: Path) -> None:
     copy = tmp_path / "retokenized"
     shutil.copytree(REPOSITORY / "data" / "sandbox" / "bf16", copy)

@@ -8,6 +8,14 @@ from q36eval.gate import Criterion, Margin, Policy
 from q36eval.records import Clusters, Counts, Direction, Estimator, Lane, Measurement, ProbeName
 from q36eval.stats import summarize
 
+WEIGHT_CENSUSES = (
+    "integrity_faults",
+    "coverage_faults",
+    "error_outliers",
+    "errors_beyond_scheme",
+    "unquantized_differences",
+    "configuration_differences",
+)
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 
 
@@ -134,7 +142,7 @@ def shipped_evidence(rng: np.random.Generator, margins_worse: float) -> list[Mea
     nll = 1.5 + 0.5 * rng.random(120)
     noise = rng.normal(0, 0.02, 120) if worse else 0.0
     measurements = [
-        census(ProbeName.WEIGHTS, "integrity_faults", 0),
+        *(census(ProbeName.WEIGHTS, metric, 0) for metric in WEIGHT_CENSUSES),
         census(ProbeName.KL, "non_finite_tokens", 0),
         divergence((worse * 0.014 * rng.lognormal(-0.5, 1.0, 120)).tolist()),
         perplexity((nll + worse * np.log(1 / 0.979) + noise).tolist(), nll.tolist()),

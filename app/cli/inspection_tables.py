@@ -1,0 +1,106 @@
+"""An inspection as tables. Names and messages come from files: they are shown as they are, never as markup."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from q36eval.checkpoints.inspection import AgainstReport, Inspection, Section, Severity
+
+SHOWN = 20
+"""Findings of one rule, and differing tensors, that are listed singly."""
+STYLES = {Severity.BLOCKING: "bold red", Severity.ADVISORY: "yellow"}
+
+
+def print_inspection(inspection: Inspection, run: str) -> None:
+    """Findings first, blocking ones in front; then coverage, error per class, and what differs from the other."""
+    console = Console()
+    console.print(Text(f"{inspection.checkpoint}, compared with {inspection.reference or 'no reference'} (run {run})"))
+    _findings(console, inspection)
+    if inspection.coverage:
+        console.print(_coverage(inspection))
+    if inspection.errors:
+        _errors(console, inspection)
+    for reason, count in inspection.left_out.items():
+        console.print(Text(f"left out ({reason}): {count} tensors"))
+    missing = [section.value for section in Section if section not in inspection.measured]
+    if missing:
+        console.print(Text(f"not judged: {', '.join(missing)}", style="yellow"))
+    if inspection.against is not None:
+        _against(console, inspection.against)
+
+
+def _findings(console: Console, inspection: Inspection) -> None:
+    if not inspection.blocking:
+        console.print(Text("No blocking finding.", style="green"))
+    shown: Counter[str] = Counter()
+    for finding in inspection.findings:
+        shown[finding.rule] += 1
+        if shown[finding.rule] > SHOWN:
+            continue
+        line = Text(f"{finding.severity.value} ", style=STYLES[finding.severity])
+        line.append(f"{finding.rule} [{finding.subject}]: {finding.message}", style="default")
+        console.print(line, soft_wrap=True)
+    for rule, count in shown.items():
+        if count > SHOWN:
+            console.print(Text(f"{rule}: {count - SHOWN} more (--json lists them all)"))
+
+
+def _coverage(inspection: Inspection) -> Table:
+    table = _table("coverage", "class", "declared", "stored", ">n", ">bits each", ">bytes")
+    for row in inspection.coverage:
+        size = f"{row.bits_per_weight:.2f}"
+        _add(table, row.tensor_class, row.declared, row.stored, str(row.count), size, f"{row.stored_bytes:,}")
+    return table
+
+
+def _errors(console: Console, inspection: Inspection) -> None:
+    console.print()
+    table = _table("relative error against the reference", "class", "stored", *_ERROR_COLUMNS)
+    for row in inspection.errors:
+        if row.worst_relative_error > 0:
+            median, worst = f"{row.median_relative_error:.4f}", f"{row.worst_relative_error:.4f}"
+            used = "unknown" if row.worst_bound_usage is None else f"{row.worst_bound_usage:.0%}"
+            decibels = (f"{row.median_sqnr_db:.1f}", f"{row.worst_sqnr_db:.1f}")
+            _add(table, row.tensor_class, row.stored, str(row.count), median, worst, *decibels, used)
+    if table.row_count:
+        console.print(table)
+    for row in inspection.errors:
+        if row.worst_relative_error > 0:
+            console.print(Text(f"worst of {row.tensor_class} as {row.stored}: {row.worst}"), soft_wrap=True)
+    exact = [f"{row.count} {row.tensor_class}" for row in inspection.errors if row.worst_relative_error == 0]
+    if exact:
+        console.print(Text(f"equal to the reference: {', '.join(exact)}"), soft_wrap=True)
+
+
+_ERROR_COLUMNS = (">n", ">median", ">worst", ">median dB", ">worst dB", ">of bound")
+
+
+def _against(console: Console, against: AgainstReport) -> None:
+    table = _table(f"stored tensors against {against.path}", "class", ">identical", ">different")
+    for kind in sorted({*against.identical, *against.different}):
+        _add(table, kind, str(against.identical.get(kind, 0)), str(against.different.get(kind, 0)))
+    console.print(table)
+    for name, how in list(against.differences.items())[:SHOWN]:
+        console.print(Text(f"  {name}: {how}"), soft_wrap=True)
+    more = len(against.differences) - SHOWN
+    if more > 0:
+        console.print(Text(f"  and {more} more (--json lists them all)"))
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=Text(title), title_justify="left", padding=(0, 0))
+    for heading in headings:
+        right = heading.startswith(">")
+        table.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*_texts(cells))
+
+
+def _texts(cells: Iterable[str]) -> list[Text]:
+    return [Text(cell) for cell in cells]

@@ -1,0 +1,36 @@
+"""`q36eval inspect`: is this file what it says it is, and how far is it from the reference, tensor by tensor?"""
+
+from typing import TYPE_CHECKING, Any
+
+from q36eval.checkpoints.inspection.findings import (
+    AgainstReport,
+    CoverageRow,
+    ErrorRow,
+    Finding,
+    Inspection,
+    Section,
+    Severity,
+)
+
+if TYPE_CHECKING:
+    from q36eval.checkpoints.inspection.examination import inspect_checkpoint
+
+__all__ = [
+    "AgainstReport",
+    "CoverageRow",
+    "ErrorRow",
+    "Finding",
+    "Inspection",
+    "Section",
+    "Severity",
+    "inspect_checkpoint",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """`inspect_checkpoint`, imported only when asked for: it needs torch."""
+    if name == "inspect_checkpoint":
+        from q36eval.checkpoints.inspection.examination import inspect_checkpoint
+
+        return inspect_checkpoint
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,161 @@
+"""What is quantized, as declared and as stored, and what the cards of this family warn of."""
+
+import fnmatch
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from q36eval.checkpoints.inspection.declared import dead_patterns, ignore_patterns
+from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Section, Severity
+from q36eval.checkpoints.inspection.stored import UNQUANTIZED, declared_label, stored_label
+from q36eval.checkpoints.inspection.units import Unit
+from q36eval.checkpoints.names import split_part
+from q36eval.checkpoints.reader import Checkpoint
+
+MUST_STAY = ("linear attention", "router gates")
+_EXPERT = re.compile(r"(model\.layers\.(\d+)\.mlp\.experts)\.\d+\.(\w+)\.weight")
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def _finding(rule: str, subject: str, message: str, severity: Severity = Severity.BLOCKING) -> Finding:
+    return Finding(section=Section.COVERAGE, rule=rule, severity=severity, subject=subject, message=message)
+
+
+def coverage_rows(units: Iterable[Unit], shapes: Shapes) -> tuple[CoverageRow, ...]:
+    """Class × declared × stored scheme, with counts and sizes; weights whose shape is not known are left out."""
+    rows: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for unit in units:
+        shape = unit.plain_shape or shapes.get(unit.name)
+        if shape is None:
+            continue
+        scheme = unit.weight.scheme
+        declared = UNQUANTIZED if unit.is_plain else declared_label(scheme, shape[-1]) or scheme.format
+        sums = rows[unit.tensor_class, declared, stored_label(unit, shape)]
+        for position, amount in enumerate((1, prod(shape), unit.stored_bytes)):
+            sums[position] += amount
+    return tuple(
+        CoverageRow(tensor_class=kind, declared=declared, stored=stored, count=count, values=values, stored_bytes=size)
+        for (kind, declared, stored), (count, values, size) in sorted(rows.items())
+    )
+
+
+def coverage_findings(
+    checkpoint: Checkpoint,
+    units: Sequence[Unit],
+    shapes: Shapes,
+    quantization: Mapping[str, Any],
+    excepted: tuple[str, ...] = (),
+) -> list[Finding]:
+    """Everything about coverage that blocks or is worth knowing. `excepted` are globs of experts that may stay BF16."""
+    quantized = [unit for unit in units if not unit.is_plain]
+    modules = {split_part(name)[0] for name in checkpoint.tensors}
+    return [
+        *_declared_against_stored(quantized, shapes),
+        *_must_stay(quantized),
+        *_experts_left_out(units, excepted),
+        *_ignore_list(quantization, modules),
+        *_absent_schemes(quantization, quantized),
+        *_boundary_layers(quantized, units),
+        *([] if quantized or quantization else [_nothing_quantized()]),
+    ]
+
+
+def _declared_against_stored(quantized: Sequence[Unit], shapes: Shapes) -> list[Finding]:
+    found = []
+    for unit in quantized:
+        shape = shapes.get(unit.name)
+        declared = None if shape is None else declared_label(unit.weight.scheme, shape[-1])
+        if shape is None or declared is None:
+            continue
+        stored = stored_label(unit, shape)
+        if stored != declared:
+            message = f"{unit.name} is declared as {declared} and stored as {stored}."
+            found.append(_finding("declared-against-stored", unit.name, message))
+    return found
+
+
+def _must_stay(quantized: Sequence[Unit]) -> list[Finding]:
+    return [
+        _finding(
+            "must-stay-unquantized",
+            unit.name,
+            f"{unit.name} is quantized: {unit.tensor_class} must stay as in the reference (vLLM #40252, the cards).",
+        )
+        for unit in quantized
+        if unit.tensor_class in MUST_STAY
+    ]
+
+
+def _experts_left_out(units: Iterable[Unit], excepted: tuple[str, ...]) -> list[Finding]:
+    """In one layer and projection either all experts are quantized or none; a layer may be left out as a whole."""
+    groups: dict[tuple[str, str], list[Unit]] = defaultdict(list)
+    for unit in units:
+        found = _EXPERT.fullmatch(unit.name)
+        if found:
+            groups[found[1], found[3]].append(unit)
+    return [
+        _finding(
+            "expert-left-out",
+            unit.name,
+            f"{unit.name} is left unquantized, and {len(members) - len(plain)} of the {len(members)} experts beside it "
+            f"are quantized.",
+        )
+        for members in groups.values()
+        if (plain := [unit for unit in members if unit.is_plain]) and len(plain) < len(members)
+        for unit in plain
+        if not any(fnmatch.fnmatchcase(unit.name, pattern) for pattern in excepted)
+    ]
+
+
+def _ignore_list(quantization: Mapping[str, Any], modules: Iterable[str]) -> list[Finding]:
+    patterns, dead = ignore_patterns(quantization), dead_patterns(quantization, modules)
+    if not dead:
+        return []
+    if len(dead) == len(patterns):
+        message = f"the ignore list matches no stored module: {_quoted(dead)}."
+        return [_finding("ignore-list-matches-nothing", "config.json", message)]
+    message = f"{len(dead)} of {len(patterns)} entries of the ignore list match no stored module: {_quoted(dead)}."
+    return [_finding("ignore-entry-matches-nothing", "config.json", message, Severity.ADVISORY)]
+
+
+def _quoted(patterns: list[str]) -> str:
+    more = f" and {len(patterns) - 3} more" if len(patterns) > 3 else ""
+    return ", ".join(repr(pattern) for pattern in patterns[:3]) + more
+
+
+def _absent_schemes(quantization: Mapping[str, Any], quantized: Sequence[Unit]) -> list[Finding]:
+    """A quantization, or one of its groups, that is declared and that no stored weight has."""
+    if quantization and not quantized:
+        message = f"the configuration declares {quantization.get('quant_method')} and no stored weight is quantized."
+        return [_finding("declared-scheme-absent", "config.json", message)]
+    if quantization.get("quant_method") != "compressed-tensors":
+        return []
+    used = {tuple(unit.weight.scheme.compressed.targets) for unit in quantized if unit.weight.scheme.compressed}
+    groups = quantization.get("config_groups") or {}
+    return [
+        _finding("declared-scheme-absent", name, f"group {name!r} of the configuration quantizes no stored weight.")
+        for name, group in groups.items()
+        if isinstance(group, dict) and group.get("weights") and tuple(group.get("targets") or ()) not in used
+    ]
+
+
+def _boundary_layers(quantized: Sequence[Unit], units: Sequence[Unit]) -> list[Finding]:
+    """The first two and the last layer: the w4a16 card holds them in BF16."""
+    layers = [int(found[1]) for unit in units if (found := _LAYER.match(unit.name))]
+    if not layers:
+        return []
+    boundary = {0, 1, max(layers)}
+    hit = {int(found[1]) for unit in quantized if (found := _LAYER.match(unit.name))} & boundary
+    if not hit:
+        return []
+    listed = ", ".join(map(str, sorted(hit)))
+    message = f"boundary layers are quantized ({listed}); weight outliers are largest in the first two and the last."
+    return [_finding("boundary-layers-quantized", f"model.layers.{min(hit)}", message, Severity.ADVISORY)]
+
+
+def _nothing_quantized() -> Finding:
+    message = "nothing is quantized, and the configuration declares no quantization."
+    return _finding("nothing-quantized", "config.json", message, Severity.ADVISORY)

@@ -1,0 +1,119 @@
+"""One pass over the weights: stored numbers, shapes, and the error against the reference, tensor by tensor."""
+
+import fnmatch
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from q36eval.checkpoints.inspection.findings import Finding, Section
+from q36eval.checkpoints.inspection.opening import integrity
+from q36eval.checkpoints.inspection.steps import bound_usage, rounding_bound
+from q36eval.checkpoints.inspection.stored import stored_label
+from q36eval.checkpoints.inspection.units import Unit
+from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
+from q36eval.errors import Q36Error
+
+
+@dataclass(frozen=True)
+class WeightError:
+    """One weight against the reference's. `usage` is None where no bound is known.
+
+    `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller.
+    """
+
+    name: str
+    tensor_class: str
+    stored: str
+    relative_error: float
+    gain: float
+    usage: float | None
+    row: int = 0
+    column: int = 0
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal to quantization noise, in decibels."""
+        return math.inf if self.relative_error == 0 else -20 * math.log10(self.relative_error)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One weight after the pass; `error` is None where there was nothing to compare it with, or it cannot be read."""
+
+    findings: tuple[Finding, ...]
+    error: WeightError | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What the pass needs to know beside the weight itself. `excepted` are globs of tensors that may differ."""
+
+    expected: Mapping[str, tuple[int, ...]]
+    reference: Mapping[str, Unit]
+    quantization: Mapping[str, Any]
+    excepted: tuple[str, ...] = ()
+
+
+def examine_all(units: Sequence[Unit], how: Pass, workers: int) -> list[Examined]:
+    """Every weight examined, by `workers` threads with one torch thread each."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+            return list(pool.map(lambda unit: _examine(unit, how), units))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _examine(unit: Unit, how: Pass) -> Examined:
+    try:
+        parts = unit.read_parts()
+        findings = value_faults(unit, parts, how.quantization)
+        decoded = unit.decode(parts)
+        findings += erased_by_zero_scales(unit, parts, decoded)
+    except (Q36Error, RuntimeError, ValueError, OSError) as error:
+        return Examined((integrity("undecodable", unit.name, f"{unit.name}: {error}"),))
+    needed = how.expected.get(unit.name)
+    if needed is not None and tuple(decoded.shape) != needed:
+        message = f"{unit.name} has shape {list(decoded.shape)}, the configuration calls for {list(needed)}."
+        return Examined((*findings, integrity("shape", unit.name, message)))
+    other = how.reference.get(unit.name)
+    if other is None:
+        return Examined(tuple(findings))
+    original = other.decode(other.read_parts())
+    if original.shape != decoded.shape:
+        message = f"{unit.name} has shape {list(decoded.shape)}, the reference's has {list(original.shape)}."
+        return Examined((*findings, integrity("shape", unit.name, message)))
+    compared = _compare(unit, parts, decoded.float(), original.float())
+    return Examined((*findings, *_unquantized_difference(unit, compared, how.excepted)), compared)
+
+
+def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original: Tensor) -> WeightError:
+    label = stored_label(unit, tuple(decoded.shape))
+    difference = decoded - original
+    noise, signal = float(torch.linalg.vector_norm(difference)), float(torch.linalg.vector_norm(original))
+    relative = noise / signal if signal else (0.0 if noise == 0 else math.inf)
+    gain = float((decoded * original).sum()) / signal**2 if signal else 1.0
+    relative = relative if math.isfinite(relative) else math.inf
+    bound = None if unit.is_plain else rounding_bound(parts, decoded)
+    if bound is None or not math.isfinite(relative):
+        return WeightError(unit.name, unit.tensor_class, label, relative, gain, None)
+    usage, row, column = bound_usage(difference, bound)
+    return WeightError(unit.name, unit.tensor_class, label, relative, gain, usage, row, column)
+
+
+def _unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[str, ...]) -> tuple[Finding, ...]:
+    if not unit.is_plain or compared.relative_error == 0:
+        return ()
+    if any(fnmatch.fnmatchcase(unit.name, pattern) for pattern in excepted):
+        return ()
+    message = (
+        f"{unit.name} is stored unquantized ({compared.stored}) and differs from the reference's, "
+        f"relative error {compared.relative_error:.3g}."
+    )
+    return (Finding(section=Section.UNQUANTIZED, rule="unquantized-differs", subject=unit.name, message=message),)

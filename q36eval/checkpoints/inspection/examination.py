@@ -1,0 +1,180 @@
+"""The whole inspection of one folder: files, configuration, coverage, and every weight once."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from q36eval.checkpoints.inspection.against import compare_stored
+from q36eval.checkpoints.inspection.configuration import configuration_findings
+from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows
+from q36eval.checkpoints.inspection.error import Examined, Pass, examine_all
+from q36eval.checkpoints.inspection.expected import Shapes, expected_shapes
+from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section
+from q36eval.checkpoints.inspection.judging import beyond_scheme, coarse, error_rows, grouped, outliers
+from q36eval.checkpoints.inspection.opening import integrity, open_damaged
+from q36eval.checkpoints.inspection.tokenizers import text_findings
+from q36eval.checkpoints.inspection.units import Unit, units_of
+from q36eval.checkpoints.inspection.values import left_out_faults
+from q36eval.checkpoints.names import left_out_as
+from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
+from q36eval.checkpoints.schemes import quantization_config
+from q36eval.checkpoints.weights import index_weights
+from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+
+
+def inspect_checkpoint(
+    folder: Path,
+    reference: Path | None = None,
+    against: Path | None = None,
+    weights_workers: int | None = None,
+    excepted: tuple[str, ...] = (),
+) -> Inspection:
+    """Everything that can be said about a checkpoint without running it.
+
+    Damage is reported, never raised; what could not be judged is missing from `measured`. `excepted` are globs of
+    canonical tensor names that may differ from the reference unquantized, and of experts that may stay unquantized.
+
+    Raises:
+        UsageError: no such folder, a quantization that is not decoded, or the reference or the checkpoint to compare
+            with cannot be read.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
+    known = None if reference is None else _Reference(reference)
+    workers = weights_workers or len(os.sched_getaffinity(0))
+    checkpoint, findings, readable = open_damaged(folder)
+    measured = [Section.INTEGRITY]
+    updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
+    try:
+        updates |= _contents(checkpoint, readable, known, workers, excepted, findings, measured)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        message = f"config.json has an entry of the wrong kind ({type(error).__name__}: {error})."
+        findings.append(integrity("malformed-config", "config.json", message))
+        measured = [Section.INTEGRITY]
+    findings += text_findings(folder, reference, _vocab_size(checkpoint.config))
+    if against is not None and readable:
+        updates["against"] = compare_stored(checkpoint, against, workers)
+    named = None if reference is None else str(reference)
+    return Inspection(
+        checkpoint=str(folder), reference=named, findings=_sorted(findings), measured=tuple(measured), **updates
+    )
+
+
+def _contents(
+    checkpoint: Checkpoint,
+    readable: bool,
+    known: "_Reference | None",
+    workers: int,
+    excepted: tuple[str, ...],
+    findings: list[Finding],
+    measured: list[Section],
+) -> dict[str, Any]:
+    """Configuration, coverage and weights; adds to `findings` and `measured`, returns parts of the inspection."""
+    if not checkpoint.config:
+        return {}
+    shapes, calls_for = _shapes(checkpoint.config)
+    findings += calls_for
+    units, indexed = _units(checkpoint, shapes, findings) if readable else ({}, False)
+    findings += configuration_findings(checkpoint, units, None if known is None else known.checkpoint.config)
+    measured += [Section.CONFIGURATION] if known else []
+    if not indexed:
+        return {}
+    quantization = quantization_config(checkpoint)
+    findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, excepted)
+    measured.append(Section.COVERAGE)
+    how = Pass(shapes, known.units if known else {}, quantization, excepted)
+    updates = _judge(units, examine_all(list(units.values()), how, workers), findings)
+    updates["coverage"] = coverage_rows(units.values(), shapes)
+    if known and known.units.keys() >= units.keys() and updates["compared_weights"]:
+        measured += [Section.OUTLIERS, Section.BOUNDS, Section.UNQUANTIZED]
+    return updates
+
+
+class _Reference:
+    """The reference, opened strictly: what is compared with must itself be whole."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self.checkpoint = open_checkpoint(folder)
+            index = index_weights(self.checkpoint)
+            self.units = units_of(index.weights, expected_shapes(self.checkpoint.config))
+        except (CorruptCheckpointError, KeyError) as error:
+            raise UsageError(f"The reference cannot be used: {error}") from error
+
+
+def _shapes(config: Mapping[str, Any]) -> tuple[Shapes, list[Finding]]:
+    if not config:
+        return {}, []
+    try:
+        return expected_shapes(config), []
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        message = f"config.json does not give the sizes of the model ({type(error).__name__}: {error})."
+        return {}, [Finding(section=Section.CONFIGURATION, rule="sizes", subject="config.json", message=message)]
+
+
+def _vocab_size(config: Mapping[str, Any]) -> int | None:
+    settings = config.get("text_config") or config
+    size = settings.get("vocab_size") if isinstance(settings, dict) else None
+    return size if isinstance(size, int) else None
+
+
+def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> tuple[dict[str, Unit], bool]:
+    """The weights, with findings about those that are missing, unexpected or not what is declared."""
+    faults: dict[str, Q36Error] = {}
+    try:
+        index = index_weights(checkpoint, faults)
+    except CorruptCheckpointError as error:
+        findings.append(integrity("quantization-not-read", "config.json", str(error)))
+        return {}, False
+    findings += left_out_faults(checkpoint, [name for names in index.left_out.values() for name in names])
+    units = units_of(index.weights, shapes)
+    wrong = [integrity("not-as-declared", module, str(error)) for module, error in faults.items()]
+    named = {f"{module}.weight" for module in faults} | {*faults}
+    missing = [
+        integrity("missing-tensor", name, f"tensor {name!r} is missing.")
+        for name in shapes
+        if name not in units and name not in named
+    ]
+    surplus = [
+        integrity("unexpected-tensor", name, f"tensor {unit.weight.parts[0][1]!r} is unexpected in this model.")
+        for name, unit in units.items()
+        if shapes and name not in shapes
+    ]
+    findings += [*wrong, *missing, *surplus]
+    return units, True
+
+
+def _judge(units: Mapping[str, Unit], examined: list[Examined], findings: list[Finding]) -> dict[str, Any]:
+    """What the pass found, judged; returns the parts of the inspection that come from it."""
+    for rule_findings in _by_rule(examined).values():
+        findings += rule_findings
+    errors = [outcome.error for outcome in examined if outcome.error is not None]
+    groups = grouped(errors)
+    plain = frozenset(name for name, unit in units.items() if unit.is_plain)
+    rows = error_rows(groups)
+    findings += [*outliers(groups, plain), *beyond_scheme(errors), *coarse(rows)]
+    unbounded = sum(error.usage is None and error.name not in plain for error in errors)
+    return {"errors": rows, "compared_weights": len(errors), "unbounded_weights": unbounded}
+
+
+def _by_rule(examined: list[Examined]) -> dict[str, list[Finding]]:
+    rules: dict[str, list[Finding]] = {}
+    for outcome in examined:
+        for finding in outcome.findings:
+            rules.setdefault(finding.rule, []).append(finding)
+    return rules
+
+
+def _left_out(checkpoint: Checkpoint) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in checkpoint.tensors:
+        reason = left_out_as(name)
+        if reason is not None:
+            counts[reason] = counts.get(reason, 0) + 1
+    return counts
+
+
+def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Blocking first, otherwise in the order they were found."""
+    return tuple(sorted(findings, key=lambda finding: finding.severity != "blocking"))

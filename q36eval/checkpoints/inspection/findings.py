@@ -1,0 +1,106 @@
+"""What an inspection found: findings, coverage, error per class, and what differs from another checkpoint."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from q36eval.records import Record
+
+
+class Severity(StrEnum):
+    """Whether a finding blocks a release or is only shown."""
+
+    BLOCKING = "blocking"
+    ADVISORY = "advisory"
+
+
+class Section(StrEnum):
+    """Which question a rule answers; each one that could be asked gives a measurement, even when nothing was found."""
+
+    INTEGRITY = "integrity"
+    CONFIGURATION = "configuration"
+    COVERAGE = "coverage"
+    OUTLIERS = "outliers"
+    BOUNDS = "bounds"
+    UNQUANTIZED = "unquantized"
+
+
+class Finding(Record):
+    """One thing that is not as it should be. `subject` is the tensor or file it is about."""
+
+    section: Section
+    rule: str
+    severity: Severity = Severity.BLOCKING
+    subject: str
+    message: str
+
+
+class CoverageRow(Record):
+    """How one class of tensor is stored: `count` weights of `values` numbers in `stored_bytes`, scales included."""
+
+    tensor_class: str
+    declared: str
+    stored: str
+    count: int
+    values: int
+    stored_bytes: int
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Stored bits per number, scales included."""
+        return 8 * self.stored_bytes / self.values if self.values else 0.0
+
+
+class ErrorRow(Record):
+    """Error of one class and stored scheme against the reference.
+
+    Relative error is |branch - reference| / |reference| (Frobenius); SQNR is -20 log10 of it, in decibels (infinite for
+    an exact copy). `worst_bound_usage` is the largest RMS error within one group of values, over what rounding to the
+    stored grid can cost there at most; None where no bound is known.
+    """
+
+    tensor_class: str
+    stored: str
+    count: int
+    median_relative_error: float
+    median_sqnr_db: float
+    worst: str
+    worst_relative_error: float
+    worst_sqnr_db: float
+    worst_bound_usage: float | None
+
+
+class AgainstReport(Record):
+    """What differs from another checkpoint, as stored: identical tensors are bit for bit the same."""
+
+    path: str
+    identical: dict[str, int]
+    """Bit-identical stored tensors, by class."""
+    different: dict[str, int]
+    """Stored tensors that differ or exist on one side only, by class."""
+    differences: dict[str, str]
+    """Stored tensor name -> `only here`, `only there`, or what differs."""
+
+
+class Inspection(Record):
+    """Everything one inspection found. `measured` names the sections that could be judged; the others prove nothing."""
+
+    checkpoint: str
+    reference: str | None
+    findings: tuple[Finding, ...]
+    measured: tuple[Section, ...]
+    coverage: tuple[CoverageRow, ...] = ()
+    errors: tuple[ErrorRow, ...] = ()
+    left_out: dict[str, int] = Field(default_factory=dict)
+    compared_weights: int = 0
+    unbounded_weights: int = 0
+    against: AgainstReport | None = None
+
+    @property
+    def blocking(self) -> tuple[Finding, ...]:
+        """The findings that block a release."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.BLOCKING)
+
+    def blocking_in(self, section: Section) -> tuple[Finding, ...]:
+        """The blocking findings of one section."""
+        return tuple(finding for finding in self.blocking if finding.section is section)

@@ -1,0 +1,85 @@
+"""Opening a folder that may be damaged: what can be read is, and what cannot becomes a finding."""
+
+from pathlib import Path
+from typing import Any
+
+from q36eval.checkpoints.header import TensorEntry, read_header
+from q36eval.checkpoints.inspection.findings import Finding, Section
+from q36eval.checkpoints.reader import INDEX_FILE, MTP_FILE, SINGLE_FILE, Checkpoint, read_json
+from q36eval.errors import Q36Error
+
+
+def integrity(rule: str, subject: str, message: str) -> Finding:
+    """A blocking finding about the files."""
+    return Finding(section=Section.INTEGRITY, rule=rule, subject=subject, message=message)
+
+
+def json_of(file: Path, findings: list[Finding]) -> dict[str, Any] | None:
+    """A JSON object of the folder; None, with a finding, when it is missing or is none."""
+    try:
+        return read_json(file)
+    except Q36Error as error:
+        findings.append(integrity("unreadable-file", file.name, str(error)))
+        return None
+
+
+def open_damaged(folder: Path) -> tuple[Checkpoint, list[Finding], bool]:
+    """The checkpoint as far as it can be read, what is wrong with its files, and whether every file was readable."""
+    findings: list[Finding] = []
+    config = json_of(folder / "config.json", findings)
+    index = json_of(folder / INDEX_FILE, findings) if (folder / INDEX_FILE).is_file() else None
+    weight_map = (index or {}).get("weight_map", {})
+    if not _is_weight_map(weight_map):
+        findings.append(integrity("index", INDEX_FILE, f"{INDEX_FILE}: weight_map does not map tensors to files here."))
+        weight_map = {}
+    tensors: dict[str, TensorEntry] = {}
+    readable = True
+    for file in _files(folder, weight_map, findings):
+        try:
+            entries = read_header(file)
+        except (Q36Error, OSError) as error:
+            findings.append(integrity("unreadable-file", file.name, str(error)))
+            readable = False
+            continue
+        for name, entry in entries.items():
+            if name in tensors:
+                message = f"tensor {name!r} is stored in both {tensors[name].file.name} and {file.name}."
+                findings.append(integrity("stored-twice", name, message))
+            tensors.setdefault(name, entry)
+    if readable:
+        findings += _index_faults(weight_map, tensors)
+    return Checkpoint(folder, config or {}, tensors), findings, readable and bool(tensors) and config is not None
+
+
+def _is_weight_map(weight_map: Any) -> bool:
+    return isinstance(weight_map, dict) and all(
+        isinstance(file, str) and Path(file).name == file for file in weight_map.values()
+    )
+
+
+def _files(folder: Path, weight_map: dict[str, str], findings: list[Finding]) -> list[Path]:
+    """The weight files that are there, with findings about those that are missing or belong to nothing."""
+    named = set(weight_map.values()) or {SINGLE_FILE}
+    present = {file.name for file in folder.glob("*.safetensors")}
+    for name in sorted(named - present):
+        findings.append(integrity("missing-file", name, f"{name} is missing; download the checkpoint again."))
+    for name in sorted(present - named - {MTP_FILE}):
+        findings.append(integrity("stray-file", name, f"{name} is not named in {INDEX_FILE}; remove it or name it."))
+    return [folder / name for name in sorted(present & (named | {MTP_FILE}))]
+
+
+def _index_faults(weight_map: dict[str, str], tensors: dict[str, TensorEntry]) -> list[Finding]:
+    """Every tensor the index names is in the file it says, and every stored tensor is in the index."""
+    if not weight_map:
+        return []
+    wrong = [
+        integrity("index", name, f"{INDEX_FILE} names tensor {name!r} in {file}, which lacks it.")
+        for name, file in weight_map.items()
+        if name not in tensors or tensors[name].file.name != file
+    ]
+    unnamed = [
+        integrity("index", name, f"tensor {name!r} of {entry.file.name} is not named in {INDEX_FILE}.")
+        for name, entry in tensors.items()
+        if name not in weight_map and entry.file.name != MTP_FILE
+    ]
+    return wrong + unnamed

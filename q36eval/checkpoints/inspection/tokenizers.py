@@ -1,0 +1,174 @@
+"""Tokenizer, chat template and generation config: present, and equal to the reference's, with what differs in words."""
+
+import json
+from contextlib import suppress
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from q36eval.checkpoints.hashing import (
+    SLOW_TOKENIZER_FILES,
+    TOKENIZER_SETTINGS,
+    chat_template_sha256,
+    tokenizer_sha256,
+)
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.opening import integrity
+from q36eval.checkpoints.reader import read_json
+from q36eval.errors import CorruptCheckpointError, UsageError
+
+SHOWN = 3
+MALFORMED = (CorruptCheckpointError, OSError, AttributeError, KeyError, TypeError, ValueError)
+"""What reading a file raises whose JSON is not what it should be."""
+IGNORED_GENERATION_FIELDS = ("transformers_version", "_from_model_config")
+
+
+def _finding(rule: str, subject: str, message: str, severity: Severity = Severity.BLOCKING) -> Finding:
+    return Finding(section=Section.CONFIGURATION, rule=rule, severity=severity, subject=subject, message=message)
+
+
+def text_findings(folder: Path, reference: Path | None, vocab_size: int | None) -> list[Finding]:
+    """What is wrong with the files that turn text into token ids and back."""
+    found: list[Finding] = []
+    for check in (_tokenizer, _template, _generation):
+        try:
+            found += check(folder, reference)
+        except MALFORMED as error:
+            found.append(integrity("unreadable-file", check.__name__.strip("_"), f"cannot be read: {error}"))
+    with suppress(*MALFORMED):  # reported above
+        found += _vocabulary(folder, vocab_size)
+    return found
+
+
+def _tokenizer(folder: Path, reference: Path | None) -> list[Finding]:
+    try:
+        mine = tokenizer_sha256(folder)
+    except UsageError:
+        names = "tokenizer.json, or vocab.json and merges.txt"
+        return [_finding("tokenizer-missing", "tokenizer.json", f"the tokenizer is missing ({names}).")]
+    if reference is None:
+        return []
+    try:
+        theirs = tokenizer_sha256(reference)
+    except UsageError:
+        return []
+    if mine == theirs:
+        return []
+    message = "the tokenizer differs from the reference's: " + "; ".join(_tokenizer_differences(folder, reference))
+    return [_finding("tokenizer-differs", "tokenizer.json", message + ".")]
+
+
+def _tokenizer_differences(folder: Path, reference: Path) -> list[str]:
+    files = [(folder / name, reference / name) for name in ("tokenizer.json", *SLOW_TOKENIZER_FILES)]
+    for mine, theirs in files:
+        if mine.is_file() != theirs.is_file():
+            return [f"{mine.name} is {'only here' if mine.is_file() else 'missing'}"]
+    found: list[str] = []
+    if (folder / "tokenizer.json").is_file():
+        found += _core_differences(read_json(folder / "tokenizer.json"), read_json(reference / "tokenizer.json"))
+    if all((place / "tokenizer_config.json").is_file() for place in (folder, reference)):
+        mine_settings, their_settings = (read_json(place / "tokenizer_config.json") for place in (folder, reference))
+        found += _field_differences(mine_settings, their_settings, TOKENIZER_SETTINGS)
+    return found or ["its files differ"]
+
+
+def _core_differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    here, there = _token_ids(mine), _token_ids(theirs)
+    moved = [token for token in here.keys() | there.keys() if here.get(token) != there.get(token)]
+    moved.sort(key=lambda token: (there.get(token, 1 << 60), token))
+    found = [f"token {token!r} is {_id(here, token)}, the reference's {_id(there, token)}" for token in moved[:SHOWN]]
+    if len(moved) > SHOWN:
+        found.append(f"{len(moved) - SHOWN} more tokens")
+    model, other = mine.get("model") or {}, theirs.get("model") or {}
+    pairs = zip_longest(model.get("merges") or [], other.get("merges") or [])
+    merge = next(((n, a, b) for n, (a, b) in enumerate(pairs) if a != b), None)
+    if merge is not None:
+        found.append(f"merge {merge[0]} is {merge[1]!r}, the reference's {merge[2]!r}")
+    rest = [key for key in mine.keys() | theirs.keys() if key not in ("model", "truncation", "padding")]
+    found += [f"section {key!r}" for key in sorted(rest) if mine.get(key) != theirs.get(key)]
+    skipped = ("vocab", "merges")
+    found += [f"model.{key}" for key in sorted({*model, *other} - {*skipped}) if model.get(key) != other.get(key)]
+    return found
+
+
+def _token_ids(core: dict[str, Any]) -> dict[str, int]:
+    vocabulary = (core.get("model") or {}).get("vocab") or {}
+    ids = dict(vocabulary) if isinstance(vocabulary, dict) else {entry[0]: n for n, entry in enumerate(vocabulary)}
+    return ids | {token["content"]: token["id"] for token in core.get("added_tokens") or []}
+
+
+def _id(ids: dict[str, int], token: str) -> str:
+    return f"id {ids[token]}" if token in ids else "absent"
+
+
+def _field_differences(mine: dict[str, Any], theirs: dict[str, Any], keys: Any) -> list[str]:
+    return [
+        f"{key} is {_shown(mine.get(key))}, the reference's {_shown(theirs.get(key))}"
+        for key in keys
+        if mine.get(key) != theirs.get(key)
+    ]
+
+
+def _shown(value: Any) -> str:
+    text = "absent" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _template(folder: Path, reference: Path | None) -> list[Finding]:
+    mine = _template_text(folder)
+    if not mine:
+        return [_finding("chat-template-missing", "chat_template.jinja", "the chat template is missing.")]
+    if reference is None or not _template_text(reference):
+        return []
+    if chat_template_sha256(folder) == chat_template_sha256(reference):
+        return []
+    pairs = zip_longest(mine.splitlines(), _template_text(reference).splitlines())
+    line, here, there = next(((n, a, b) for n, (a, b) in enumerate(pairs, 1) if a != b), (0, "", ""))
+    message = (
+        f"the chat template differs from the reference's, first in line {line}: {_line(here)} against {_line(there)}."
+    )
+    return [_finding("chat-template-differs", "chat_template.jinja", message)]
+
+
+def _line(text: str | None) -> str:
+    return "no such line" if text is None else repr(text)
+
+
+def _template_text(folder: Path) -> str:
+    if (folder / "chat_template.jinja").is_file():
+        return (folder / "chat_template.jinja").read_text(encoding="utf-8", errors="replace")
+    if (folder / "tokenizer_config.json").is_file():
+        template = read_json(folder / "tokenizer_config.json").get("chat_template") or ""
+        return template if isinstance(template, str) else json.dumps(template, sort_keys=True)
+    return ""
+
+
+def _generation(folder: Path, reference: Path | None) -> list[Finding]:
+    name = "generation_config.json"
+    theirs = None if reference is None else reference / name
+    if not (folder / name).is_file():
+        expected = theirs is not None and theirs.is_file()
+        severity = Severity.BLOCKING if expected else Severity.ADVISORY
+        return [_finding("generation-config-missing", name, f"{name} is missing.", severity)]
+    mine = read_json(folder / name)
+    if theirs is None or not theirs.is_file():
+        return []
+    other = read_json(theirs)
+    keys = sorted({*mine, *other} - {*IGNORED_GENERATION_FIELDS})
+    differing = _field_differences(mine, other, keys)
+    if not differing:
+        return []
+    message = f"{name} differs from the reference's: " + "; ".join(differing) + "."
+    return [_finding("generation-config-differs", name, message)]
+
+
+def _vocabulary(folder: Path, vocab_size: int | None) -> list[Finding]:
+    """Every token id must have a row in the embeddings; rows without a token are padding."""
+    if vocab_size is None or not (folder / "tokenizer.json").is_file():
+        return []
+    ids = _token_ids(read_json(folder / "tokenizer.json"))
+    if not ids or max(ids.values()) < vocab_size:
+        return []
+    token = max(ids, key=lambda token: ids[token])
+    message = f"token {token!r} has id {ids[token]}, and vocab_size is {vocab_size}."
+    return [_finding("vocabulary", "tokenizer.json", message)]

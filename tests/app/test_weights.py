@@ -1,0 +1,49 @@
+"""An inspection as measurements: each finding counted once under its own metric, nothing unjudged counted as clean."""
+
+from app.weights import measurements
+from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity
+
+
+def finding(section: Section, severity: Severity = Severity.BLOCKING) -> Finding:
+    return Finding(section=section, rule="rule", severity=severity, subject="a.weight", message="is wrong.")
+
+
+def inspection(*findings: Finding, measured: tuple[Section, ...] = tuple(Section), unbounded: int = 0) -> Inspection:
+    return Inspection(
+        checkpoint="x",
+        reference="y",
+        findings=findings,
+        measured=measured,
+        compared_weights=200,
+        unbounded_weights=unbounded,
+    )
+
+
+def test_blocking_findings_are_counted_under_their_section_and_named() -> None:
+    found = measurements(
+        inspection(finding(Section.OUTLIERS), finding(Section.OUTLIERS), finding(Section.COVERAGE, Severity.ADVISORY)),
+        more_faults=["the loader refused it"],
+    )
+    values = {measurement.metric: measurement.value for measurement in found}
+    assert values == {
+        "integrity_faults": 1,
+        "coverage_faults": 0,
+        "error_outliers": 2,
+        "errors_beyond_scheme": 0,
+        "unquantized_differences": 0,
+        "configuration_differences": 0,
+    }
+    notes = {measurement.metric: measurement.note for measurement in found}
+    assert "a.weight: is wrong." in notes["error_outliers"]
+    assert notes["integrity_faults"] == "the loader refused it"
+
+
+def test_a_section_that_could_not_be_judged_gives_no_measurement() -> None:
+    found = measurements(inspection(finding(Section.INTEGRITY), measured=(Section.INTEGRITY,)))
+    assert [measurement.metric for measurement in found] == ["integrity_faults"]
+
+
+def test_weights_without_a_known_bound_count_as_errored() -> None:
+    counts = {measurement.metric: measurement.counts for measurement in measurements(inspection(unbounded=50))}
+    assert (counts["errors_beyond_scheme"].scored, counts["errors_beyond_scheme"].errored) == (150, 50)
+    assert counts["error_outliers"].errored == 0

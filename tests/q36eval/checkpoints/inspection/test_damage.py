@@ -1,0 +1,174 @@
+"""Every kind of damage is found, named and blocks; every undamaged branch is clean, wherever it lies."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.cli.checkpoint import inspect
+from app.targets import load_family, resolve
+from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
+from q36eval.config import Paths
+from q36eval.errors import UsageError
+
+from . import damage
+
+REPOSITORY = Path(__file__).parents[4]
+SANDBOX = REPOSITORY / "data" / "sandbox"
+DAMAGES = [
+    ("main", "truncated", "unreadable-file"),
+    ("main", "flipped_header_byte", "unreadable-file"),
+    ("main", "overlapping_offsets", "unreadable-file"),
+    ("main", "wrong_shard", "index"),
+    ("main", "stray_file", "stray-file"),
+    ("main", "stored_twice", "stored-twice"),
+    ("main", "global_scale_off_by_two", "beyond-scheme error-outlier"),
+    ("main", "global_scale_off_by_half", "beyond-scheme error-outlier"),
+    ("main", "zeroed_expert_scales", "zero-scale"),
+    ("main", "one_zeroed_group", "zero-scale"),
+    ("main", "swapped_experts", "beyond-scheme error-outlier"),
+    ("main", "uniform_poison", "beyond-scheme"),
+    ("main", "nan_in_bf16", "beyond-scheme non-finite unquantized-differs"),
+    ("main", "nan_in_what_is_left_out", "non-finite"),
+    ("main", "short_head", "shape"),
+    ("main", "exchanged_tokens", "tokenizer-differs"),
+    ("main", "token_without_embedding", "tokenizer-differs vocabulary"),
+    ("main", "missing_chat_template", "chat-template-missing"),
+    ("main", "other_chat_template", "chat-template-differs"),
+    ("main", "other_generation_config", "generation-config-differs"),
+    ("main", "no_architectures", "architecture"),
+    ("main", "other_top_k", "computation-differs"),
+    ("main", "top_k_by_default", "computation-differs"),
+    ("main", "other_layer_types", "layer-types"),
+    ("main", "head_that_would_be_ignored", "tied-head unexpected-tensor"),
+    ("main", "quantized_linear_attention", "beyond-scheme must-stay-unquantized"),
+    ("main", "dead_ignore_list", "ignore-list-matches-nothing"),
+    ("main", "declared_but_not_stored", "not-as-declared"),
+    ("main", "dead_group", "declared-scheme-absent"),
+    ("main", "expert_left_out", "expert-left-out"),
+    ("main", "other_unquantized_weight", "unquantized-differs"),
+    ("fp8-head", "transposed_block_scales", "declared-against-stored undecodable"),
+    ("fp8-head", "transposed_block_scales_of_the_same_shape", "beyond-scheme"),
+    ("fp8-head", "nan_scale", "non-finite"),
+    ("fp8-head", "negative_scale", "negative-scale"),
+    ("gptq-int4", "gptq_scale_off_by_two", "beyond-scheme error-outlier"),
+    ("gptq-int4", "gptq_other_zero_point", "zero-point"),
+    ("gptq-int4", "swapped_experts", "beyond-scheme error-outlier"),
+]
+"""Branch, damage, and every blocking rule that names what was damaged."""
+
+
+def inspected(folder: Path, **options: object) -> Inspection:
+    return inspect_checkpoint(folder, SANDBOX / "bf16", weights_workers=2, **options)  # type: ignore[arg-type]
+
+
+def command(*arguments: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """`q36eval inspect` as the program runs it: (exit code, what it printed)."""
+    monkeypatch.setenv("Q36EVAL_STATE", str(state))
+    program = typer.Typer()
+    program.command()(lambda: None)
+    program.command("inspect")(inspect)
+    done = CliRunner().invoke(program, ["inspect", *arguments], standalone_mode=False)
+    if done.exception:
+        raise done.exception
+    return int(done.return_value), done.output
+
+
+@pytest.mark.parametrize(("branch", "name", "rules"), DAMAGES, ids=[f"{branch}-{name}" for branch, name, _ in DAMAGES])
+def test_damage_is_named_and_blocks(
+    branch: str, name: str, rules: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / branch, folder)
+    subject = getattr(damage, name)(folder)
+    exit_code, output = command(str(folder), "--json", state=tmp_path / "state", monkeypatch=monkeypatch)
+    assert exit_code == 1
+    blocking = [found for found in json.loads(output)["findings"] if found["severity"] == "blocking"]
+    assert sorted({found["rule"] for found in blocking if found["subject"] == subject}) == rules.split()
+
+
+@pytest.mark.parametrize(
+    "branch", ["bf16", "main", "fp8-head", "fp8-head-embed", "w4a16", "gptq-int4", "nvfp4-modelopt", "int2-experts"]
+)
+def test_no_false_alarm_on_any_branch(branch: str, tmp_path: Path) -> None:
+    paths = Paths(REPOSITORY, tmp_path)
+    found = inspected(resolve(branch, load_family(None, paths), paths).folder)
+    assert not found.blocking
+    assert set(found.measured) == set(Section)
+    assert found.unbounded_weights == 0
+    coarse = [finding for finding in found.findings if finding.rule == "coarse-scheme"]
+    assert bool(coarse) == (branch == "int2-experts")
+
+
+def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "[bold]copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    exit_code, output = command(str(folder), "--against", "fp8-head", state=tmp_path, monkeypatch=monkeypatch)
+    assert exit_code == 0
+    assert "[bold]copy" in output
+    assert "lm_head.weight: BF16" in output
+
+
+def test_a_truncated_or_overlapping_file_names_the_tensor(tmp_path: Path) -> None:
+    for name, words in (("truncated", "ends at byte"), ("overlapping_offsets", "overlaps the tensor before it")):
+        folder = tmp_path / name
+        shutil.copytree(SANDBOX / "main", folder)
+        getattr(damage, name)(folder)
+        messages = [finding.message for finding in inspected(folder).blocking]
+        assert len(messages) == 1
+        assert words in messages[0]
+        assert "tensor 'model.layers." in messages[0]
+
+
+def test_only_the_head_differs_between_main_and_fp8_head() -> None:
+    against = inspected(SANDBOX / "fp8-head", against=SANDBOX / "main").against
+    assert against is not None
+    assert set(against.differences) == {"lm_head.weight", "lm_head.weight_scale"}
+    assert set(against.different) == {"lm_head"}
+    assert against.identical["routed experts"] == 432
+    assert "lm_head" not in against.identical
+
+
+def test_what_is_excepted_by_name_does_not_block(tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    damage.expert_left_out(folder)
+    changed = damage.other_unquantized_weight(folder)
+    assert len(inspected(folder).blocking) == 4
+    assert not inspected(folder, excepted=(changed, f"{damage.EXPERT}.*")).blocking
+
+
+def test_a_value_left_out_is_the_default_it_stands_for(tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    damage.edit_json(folder, "config.json", lambda config: config.pop("rms_norm_eps"))
+    assert not inspected(folder).blocking
+
+
+def test_what_cannot_be_judged_is_not_measured(tmp_path: Path, bf16_folder: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    damage.truncated(folder)
+    assert set(inspected(folder).measured) == {Section.INTEGRITY, Section.CONFIGURATION}
+    assert Section.BOUNDS not in inspect_checkpoint(SANDBOX / "main").measured
+    other_sizes = inspect_checkpoint(SANDBOX / "main", bf16_folder)
+    assert other_sizes.blocking
+    assert set(other_sizes.measured) == {Section.INTEGRITY, Section.CONFIGURATION, Section.COVERAGE}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"text_config": 3}', '{"layer_types": 3, "num_hidden_layers": []}'])
+def test_a_configuration_of_any_kind_is_reported_and_never_raised(text: str, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    (folder / "config.json").write_text(text)
+    (folder / "generation_config.json").write_text("[]")
+    (folder / "tokenizer.json").write_text('{"model": {"vocab": 3}}')
+    assert inspected(folder).blocking
+
+
+def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere"):
+        inspect_checkpoint(tmp_path / "nowhere")

@@ -1,0 +1,143 @@
+"""What an inspection takes as theory: expected shapes against transformers, rounding bounds against real rounding."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.inspection.error import WeightError
+from q36eval.checkpoints.inspection.expected import expected_shapes, fused_place
+from q36eval.checkpoints.inspection.findings import Finding
+from q36eval.checkpoints.inspection.judging import beyond_scheme
+from q36eval.checkpoints.inspection.steps import bound_usage, rounding_bound
+from q36eval.checkpoints.inspection.units import units_of
+from q36eval.checkpoints.weights import index_weights
+
+FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+
+def test_the_expected_shapes_are_those_of_transformers() -> None:
+    """At the shape of 35B-A3B and of a small model without default sizes."""
+    from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
+
+    small = {"hidden_size": 64, "num_hidden_layers": 3, "num_experts": 5, "moe_intermediate_size": 16, "vocab_size": 99}
+    for given_sizes in ({}, small):
+        config = Qwen3_5MoeTextConfig(**given_sizes)
+        with torch.device("meta"):
+            parameters = dict(Qwen3_5MoeForCausalLM(config).named_parameters())
+        expected = expected_shapes(config.to_dict())
+        fused: dict[str, int] = {}
+        for name, shape in expected.items():
+            place = fused_place(name)
+            if place is None:
+                assert tuple(parameters.pop(name).shape) == shape
+                continue
+            fused[place[0]] = fused.get(place[0], 0) + shape[0] * shape[1]
+        assert {name: parameter.numel() for name, parameter in parameters.items()} == fused
+
+
+def test_fused_experts_are_the_same_units(bf16_folder: Path, tmp_path: Path) -> None:
+    """Stored fused or one by one, every expert's weight comes out under its own name."""
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "fused"
+    shutil.copytree(bf16_folder, folder)
+    tensors = load_file(folder / "model.safetensors")
+    for experts in sorted({name.split(".experts.")[0] + ".experts" for name in tensors if ".experts." in name}):
+        parts = {name: tensors.pop(name) for name in list(tensors) if name.startswith(experts + ".")}
+        count = len(parts) // 3
+        gates, ups, downs = (
+            [parts[f"{experts}.{e}.{which}_proj.weight"] for e in range(count)] for which in ("gate", "up", "down")
+        )
+        tensors[f"{experts}.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in zip(gates, ups, strict=True)])
+        tensors[f"{experts}.down_proj"] = torch.stack(downs)
+    save_file(tensors, folder / "model.safetensors")
+    one, other = open_checkpoint(bf16_folder), open_checkpoint(folder)
+    expected = expected_shapes(one.config)
+    apart, fused = (units_of(index_weights(found).weights, expected) for found in (one, other))
+    assert apart.keys() == fused.keys() == expected.keys()
+    for name in expected:
+        assert torch.equal(apart[name].decode(apart[name].read_parts()), fused[name].decode(fused[name].read_parts()))
+        assert apart[name].stored_bytes == fused[name].stored_bytes
+        assert apart[name].plain_shape == fused[name].plain_shape == expected[name]
+
+
+def rounded(kind: str, weight: torch.Tensor, group: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """(stored parts, decoded weight) of round to nearest, written out plainly."""
+    groups = weight.reshape(weight.shape[0], -1, group)
+    largest = groups.abs().amax(-1).clamp(min=1e-20)
+    if kind == "nvfp4":
+        unit = largest.max() / (6 * 448)
+        local = (largest / 6 / unit).to(torch.float8_e4m3fn)
+        scale = (local.float() * unit).unsqueeze(-1)
+        nearest = ((groups.abs() / scale).unsqueeze(-1) - FP4).abs().argmin(-1)
+        decoded = FP4[nearest] * groups.sign() * scale
+        packed = torch.zeros(weight.shape[0], weight.shape[1] // 2, dtype=torch.uint8)
+        return {"weight": packed, "weight_scale": local, "weight_scale_2": unit}, decoded.nan_to_num().flatten(1)
+    if kind == "fp8":
+        scale = largest / 448
+        codes = (groups / scale.unsqueeze(-1)).to(torch.float8_e4m3fn)
+        decoded = codes.float() * scale.unsqueeze(-1)
+        return {"weight": codes.flatten(1), "weight_scale": scale}, decoded.flatten(1)
+    bits = int(kind.removeprefix("int"))
+    scale = largest / (2**bits - 1) * 2
+    codes = (groups / scale.unsqueeze(-1)).round().clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return {"weight": codes.to(torch.int8).flatten(1), "weight_scale": scale}, (codes * scale.unsqueeze(-1)).flatten(1)
+
+
+@pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("fp8", 256), ("int4", 32), ("int8", 256)])
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0.0, 3.0), size=st.floats(-6, 1))
+def test_rounding_to_nearest_never_leaves_its_bound(
+    kind: str, group: int, seed: int, spread: float, size: float
+) -> None:
+    """Whatever the scales: groups up to e^3 apart and more, and of any size."""
+    generator = torch.Generator().manual_seed(seed)
+    scales = torch.exp(spread * torch.randn(8, 256 // group, 1, generator=generator)) * 10**size
+    weight = (torch.randn(8, 256 // group, group, generator=generator) * scales).flatten(1)
+    parts, decoded = rounded(kind, weight, group)
+    bound = rounding_bound(parts, decoded)
+    assert bound is not None
+    assert bound.width == min(group, 128) if kind == "fp8" else bound.width == group
+    assert bool(((decoded - weight).abs() <= bound.values * 1.0001).all())
+    assert bound_usage(decoded - weight, bound)[0] <= 1.0
+
+
+@pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("int4", 32), ("int4", 128), ("int8", 256)])
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_scale_off_by_two_and_another_weight_do_leave_it(kind: str, group: int, factor: float) -> None:
+    weight, other = torch.randn(2, 64, 256, generator=torch.Generator().manual_seed(3))
+    parts, decoded = rounded(kind, weight, group)
+    scale = "weight_scale_2" if kind == "nvfp4" else "weight_scale"
+    wrong = {**parts, scale: parts[scale] * factor}
+    for stored, values in ((wrong, decoded * factor), (parts, rounded(kind, other, group)[1])):
+        bound = rounding_bound(stored, values)
+        assert bound is not None
+        assert bound_usage(values - weight, bound)[0] > 1.1
+
+
+def size_findings(kind: str, decoded: torch.Tensor, weight: torch.Tensor) -> list[Finding]:
+    relative = float((decoded - weight).norm() / weight.norm())
+    gain = float((decoded * weight).sum() / weight.square().sum())
+    return beyond_scheme([WeightError("w", "routed experts", kind, relative, gain, 0.5)])
+
+
+@pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("int2", 32), ("int4", 128), ("int8", 256)])
+@pytest.mark.parametrize("tail", [2.5, 5.0, 200.0])
+def test_rounding_leaves_a_weights_size_alone(kind: str, group: int, tail: float) -> None:
+    """Student's t with `tail` degrees of freedom: from heavier tails than any weights we met, to Gaussian."""
+    torch.manual_seed(5)
+    weight = torch.distributions.StudentT(tail).sample((64, 256))
+    assert not size_findings(kind, rounded(kind, weight, group)[1], weight)
+
+
+@pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("int4", 32), ("int4", 128), ("int8", 256)])
+@pytest.mark.parametrize("factor", [0.9, 1.05])
+def test_a_weight_that_is_larger_or_smaller_as_a_whole_is_found(kind: str, group: int, factor: float) -> None:
+    weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(5))
+    assert size_findings(kind, rounded(kind, weight, group)[1] * factor, weight)
