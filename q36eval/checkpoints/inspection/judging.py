@@ -14,7 +14,7 @@ LEAST_SPREAD = 0.05
 """Floor of the robust standard deviation of log relative error: one producer's experts agree within 1 %."""
 OUTLIER_Z = 10.0
 """With the floor, a weight stands out at 1.65 times its class' median error. The largest z of any branch we ship is 3.9
-(GPTQ, in whose classes the error spreads most); one scale off by two costs a 4-bit weight z = 30 and more."""
+(GPTQ, in whose classes the error spreads most); one scale off by two gives a 4-bit weight z = 16 and more."""
 BOUND_TOLERANCE = 1.001
 GAIN_TOLERANCE = 0.01
 COARSE = 0.3
