@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from q36eval.engines.in_process import InProcessEngine
 
+NO_COMPUTATION = ("_name_or_path", "architectures", "transformers_version", "dtype", "use_cache")
+"""Fields of a configuration that change nothing of what is computed."""
+
 DIRECTIONS: tuple[Direction, ...] = ("restored", "alone")
 
 
@@ -51,7 +54,7 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
 
     progress.stage("reading both checkpoints", 2)
     reference, branch = _load(plan, plan.reference, plan.device), _load(plan, plan.branch, "cpu")
-    _check_tokens(reference, branch)
+    _check_comparable(reference, branch)
     parts = parts_of(reference)
     guilty = [part for part in parts if differs(reference, branch, part.module)]
     listed = suspects(guilty, plan.bands, grid=plan.grid)
@@ -100,7 +103,16 @@ def _load(plan: Plan, folder: Path, device: str) -> "InProcessEngine":
     return InProcessEngine.load(folder, device=device, emulate_activations=plan.emulate_activations)
 
 
-def _check_tokens(reference: "InProcessEngine", branch: "InProcessEngine") -> None:
+def _check_comparable(reference: "InProcessEngine", branch: "InProcessEngine") -> None:
+    """Blame goes to modules, so all that lies between them must be alike: the tokens and the configuration."""
+    mine, theirs = (engine.model.config.to_dict() for engine in (reference, branch))
+    differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+    differing = [key for key in differing if key not in NO_COMPUTATION]
+    if differing:
+        raise UsageError(
+            f"The branch's configuration differs from the reference's in {', '.join(differing)}; "
+            f"what that costs belongs to no part, so nothing is attributed."
+        )
     if reference.identity.tokenizer_sha256 != branch.identity.tokenizer_sha256:
         raise UsageError("The branch's tokenizer differs from the reference's, so the two are asked other tokens.")
 

@@ -89,7 +89,7 @@ def suspects(parts: Sequence["Part"], bands: int, *, grid: bool) -> list[Suspect
 
 def _bands(layers: Sequence[int], count: int) -> dict[int, str]:
     """Each layer's band: `count` runs of neighbouring layers of nearly equal length."""
-    count = max(1, min(count, len(layers)))
+    count = min(count, len(layers))
     found: dict[int, str] = {}
     for band in range(count):
         members = layers[band * len(layers) // count : (band + 1) * len(layers) // count]
@@ -235,6 +235,8 @@ def share_of(part: Sequence[float], whole: Sequence[float]) -> tuple[float, Inte
     """
     from scipy.stats import t as student_t
 
+    if not sum(whole) > 0:
+        raise UsageError("The branch's KL on these documents is zero, so no part has a share in it.")
     share, documents = sum(part) / sum(whole), len(whole)
     squares = sum((p - share * w) ** 2 for p, w in zip(part, whole, strict=True))
     error = math.sqrt(squares * documents / (documents - 1)) / sum(whole)

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,11 +58,17 @@ class Progress(Protocol):
 
 @dataclass
 class Work:
-    """One probe with its items still to do."""
+    """One probe with everything it asks; `done` are the keys of the items that need no asking any more."""
 
     probe: Probe
     items: list[WorkItem]
     failed: str | None = None
+    done: frozenset[str] = frozenset()
+
+    @property
+    def todo(self) -> list[WorkItem]:
+        """The items that are still to be asked."""
+        return [item for item in self.items if item.key not in self.done]
 
 
 @dataclass
@@ -76,11 +83,12 @@ class _Pending:
 def finished_items(engine: Engine, works: Sequence[Work]) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
     """Every item with all its results, as soon as the last one came; one `score` and one `generate` call for all.
 
-    A result that errored is asked for once more in a batch of other errored ones before its error stands.
+    What is done is named to the engine too, so that its batches are those of an uninterrupted run. A result that
+    errored is asked for once more in a batch of other errored ones before its error stands.
     """
     waiting: dict[str, _Pending] = {}
     for number, work in enumerate(works):
-        for item in work.items:
+        for item in work.todo:
             entry = _Pending(work, item, len(item.scores) + len(item.generations))
             for key in [request.key for request in item.scores] + [request.key for request in item.generations]:
                 if key in waiting:
@@ -88,9 +96,11 @@ def finished_items(engine: Engine, works: Sequence[Work]) -> Iterator[tuple[Work
                 waiting[key] = entry
     scores = [request for work in works for item in work.items for request in item.scores]
     generations = [request for work in works for item in work.items for request in item.generations]
-    for result in with_retry(engine.score, scores):
+    asked_keys = [request.key for request in scores] + [request.key for request in generations]
+    known = frozenset(key for key in asked_keys if key not in waiting)
+    for result in with_retry(partial(engine.score, known=known), scores):
         yield from _complete(waiting.pop(result.request.key), result)
-    for answer in with_retry(engine.generate, generations):
+    for answer in with_retry(partial(engine.generate, known=known), generations):
         yield from _complete(waiting.pop(answer.request.key), answer)
     if waiting:
         raise EngineError(f"The engine gave no result for {len(waiting)} requests, {next(iter(waiting))!r} first.")
@@ -124,7 +134,7 @@ def capture_reference(engine: Engine, works: Sequence[Work], captures: Captures,
         capture = captures[work.probe.name]
         if isinstance(work.probe, SharesTensors) and not capture.has_shared:
             capture.share(work.probe.shared_tensors(engine))
-    progress.stage("capturing the reference", sum(len(work.items) for work in works))
+    progress.stage("capturing the reference", sum(len(work.todo) for work in works))
     try:
         for work, item, results in finished_items(engine, works):
             if results.error is None:
@@ -140,7 +150,7 @@ def measure_branch(engine: Engine, works: Sequence[Work], captures: Captures, si
     from q36eval.probes import Digest
 
     missing = Digest(error="the reference could not be measured on this item")
-    progress.stage("measuring the branch", sum(len(work.items) for work in works))
+    progress.stage("measuring the branch", sum(len(work.todo) for work in works))
     for work, item, results in finished_items(engine, works):
         progress.advance()
         if work.failed is not None:
@@ -266,11 +276,9 @@ def run_probes(
         work.probe.name: Capture(captures_root, reference_identity, work.probe.name, work.probe.suite_sha256)
         for work in works
     }
-    absent = [
-        Work(work.probe, [item for item in work.items if item.key not in captures[work.probe.name]]) for work in works
-    ]
-    if any(work.items for work in absent):
-        capture_reference(load_reference(), [work for work in absent if work.items], captures, progress)
+    absent = [Work(work.probe, work.items, done=frozenset(captures[work.probe.name])) for work in works]
+    if any(work.todo for work in absent):
+        capture_reference(load_reference(), [work for work in absent if work.todo], captures, progress)
     seconds["reference"] = time.monotonic() - started
     started = time.monotonic()
     done = {
@@ -279,7 +287,7 @@ def run_probes(
         if outcome.branch.error is None and outcome.reference.error is None
     }
     for work in works:
-        work.items = [item for item in work.items if (work.probe.name, item.key) not in done]
+        work.done = frozenset(key for probe, key in done if probe == work.probe.name)
     measure_branch(branch, works, captures, sink, progress)
     summarize_probes(works, sink)
     seconds["branch"] = time.monotonic() - started

@@ -1,6 +1,6 @@
 """The two primitives of an engine, `score` and `generate`, and what travels through them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -69,9 +69,17 @@ class Engine(Protocol):
     @property
     def tokenizer(self) -> Any: ...
 
-    def score(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]: ...
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        """A result for every request whose key is not `known`.
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[Generated]: ...
+        Those that are known only stand for what was asked with them: an engine that forms batches forms them from all
+        requests, so that work which was interrupted continues with the same numbers.
+        """
+        ...
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        """As `score`."""
+        ...
 
     def logits(self, hidden_states: "torch.Tensor") -> "torch.Tensor":
         """Float32 logits [T, V] of final hidden states [T, H] through this deployment's own head."""

@@ -11,8 +11,10 @@ import os
 import pickle
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -20,61 +22,85 @@ import torch
 T = TypeVar("T")
 R = TypeVar("R")
 
+MAX_WORKERS = 8
+BYTES_PER_WORKER = 3 * 2**29
+"""1.5 GiB: what a worker was seen to take at most on batches of this engine's size (1.35 GB), and some room."""
+
+AHEAD = 2
+"""Batches a worker holds at a time, so that it computes one while the parent is busy with another."""
+
 
 class WorkerError(RuntimeError):
     """A batch that was not computed: its worker ended (killed for memory, most likely) or raised."""
 
 
 def usable_workers() -> int:
-    """How many one-thread processes are worth starting here: the cores we may use, as torch was told to use them."""
-    return min(len(os.sched_getaffinity(0)), torch.get_num_threads()) if sys.platform == "linux" else 1
+    """How many one-thread processes are worth starting here; 1 means none.
+
+    The cores we may use (affinity, cgroup quota, what torch was told), as far as memory reaches.
+    """
+    if sys.platform != "linux":
+        return 1
+    cores = min(len(os.sched_getaffinity(0)), torch.get_num_threads(), _cgroup_cores(), MAX_WORKERS)
+    return max(1, min(cores, _available_bytes() // BYTES_PER_WORKER))
+
+
+def _cgroup_cores(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """The CPU quota of this container in whole cores (cgroup v2), or no limit."""
+    try:
+        quota, period = file.read_text().split()
+        return MAX_WORKERS if quota == "max" else max(1, int(quota) // int(period))
+    except (OSError, ValueError, ZeroDivisionError):
+        return MAX_WORKERS
+
+
+def _available_bytes(file: Path = Path("/proc/meminfo")) -> int:
+    try:
+        line = next(line for line in file.read_text().splitlines() if line.startswith("MemAvailable:"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration, ValueError):
+        return MAX_WORKERS * BYTES_PER_WORKER
 
 
 def in_forks(
     call: Callable[[T], list[R]], batches: Sequence[T], workers: int
 ) -> Iterator[tuple[T, list[R] | WorkerError]]:
-    """`call` of every batch, in the order of `batches`; a worker takes the next batch as soon as it is free.
+    """`call` of every batch, in the order of `batches`; a worker gets the next batch as soon as it is free.
 
     Results travel pickled, tensors as copies. A batch whose worker fails comes back with the error.
     """
     context = multiprocessing.get_context("fork")
-    taken = context.Value("q", 0)
-    receivers: list[Connection] = []
+    links: list[Connection] = []
     processes = []
     try:
         for _ in range(min(workers, len(batches))):
-            receiver, sender = context.Pipe(duplex=False)
-            receivers.append(receiver)
-            process = context.Process(target=_work, args=(call, batches, taken, sender, receivers), daemon=True)
+            ours, theirs = context.Pipe()
+            links.append(ours)
+            process = context.Process(target=_work, args=(call, batches, theirs, links), daemon=True)
             process.start()
             processes.append(process)
-            sender.close()  # so that the pipe ends when its worker does
-        yield from _in_order(batches, receivers)
+            theirs.close()  # so that the link ends when its worker does
+        yield from _in_order(batches, links)
     finally:
         for process in processes:
             process.kill()
             process.join()
 
 
-def _in_order(batches: Sequence[T], receivers: Sequence[Connection]) -> Iterator[tuple[T, list[Any] | WorkerError]]:
+def _in_order(batches: Sequence[T], links: Sequence[Connection]) -> Iterator[tuple[T, list[Any] | WorkerError]]:
     found: dict[int, list[Any] | WorkerError] = {}
-    announced: dict[Connection, int] = {}
-    alive, given = list(receivers), 0
-    while alive:
-        for receiver in wait(alive):
-            assert isinstance(receiver, Connection)
+    waiting, given = deque(range(len(batches))), 0
+    held: dict[Connection, deque[int]] = {link: deque() for link in links}
+    while held and given < len(batches):
+        for link in list(held):
+            _hand_out(link, waiting, held, found)
+        for ready in wait(list(held)) if held else []:
+            assert isinstance(ready, Connection)
             try:
-                index, answer = pickle.loads(receiver.recv_bytes())
-            except EOFError:
-                alive.remove(receiver)
-                if receiver in announced:
-                    found[announced.pop(receiver)] = WorkerError("its process died; is there memory enough?")
-                continue
-            if answer is None:
-                announced[receiver] = index
-            else:
-                del announced[receiver]
-                found[index] = answer
+                found[held[ready][0]] = pickle.loads(ready.recv_bytes())
+                held[ready].popleft()
+            except (EOFError, OSError):
+                _bury(ready, waiting, held, found)
         while given in found:
             yield batches[given], found.pop(given)
             given += 1
@@ -82,29 +108,44 @@ def _in_order(batches: Sequence[T], receivers: Sequence[Connection]) -> Iterator
         yield batches[index], found.pop(index, WorkerError("every process died before its turn"))
 
 
-def _work(
-    call: Callable[[T], list[R]], batches: Sequence[T], taken: Any, sender: Connection, inherited: list[Connection]
-) -> None:
-    """A worker's life: announce a batch, compute it, send it; at the end leave without cleaning up the parent's things.
+def _hand_out(link: Connection, waiting: deque[int], held: dict[Connection, deque[int]], found: dict[int, Any]) -> None:
+    """Fill a worker's hands."""
+    while waiting and len(held[link]) < AHEAD:
+        try:
+            link.send_bytes(str(waiting[0]).encode())
+        except OSError:
+            _bury(link, waiting, held, found)
+            return
+        held[link].append(waiting.popleft())
 
-    Reading ends are closed first: when the parent dies, sending fails and the worker ends too.
+
+def _bury(link: Connection, waiting: deque[int], held: dict[Connection, deque[int]], found: dict[int, Any]) -> None:
+    """A worker died: the batch it was at is lost, the others it held go to whoever is left."""
+    mine = held.pop(link)
+    if mine:
+        found[mine.popleft()] = WorkerError("its process died; is there memory enough?")
+    waiting.extendleft(reversed(mine))
+
+
+def _work(call: Callable[[T], list[R]], batches: Sequence[T], link: Connection, inherited: list[Connection]) -> None:
+    """A worker's life: take an index, compute that batch, send it; leave without cleaning up the parent's things.
+
+    The parent's ends are closed first: when the parent dies, the link breaks and the worker ends too.
     """
-    for receiver in inherited:
-        receiver.close()
+    for other in inherited:
+        other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     gc.disable()
     torch.set_num_threads(1)
-    while True:
-        with taken.get_lock():
-            index, taken.value = taken.value, taken.value + 1
-        if index >= len(batches):
-            os._exit(0)
-        try:
-            sender.send_bytes(pickle.dumps((index, None)))
-            try:
-                answer: list[R] | WorkerError = call(batches[index])
-            except Exception as error:  # whatever it was, the parent must hear of it
-                answer = WorkerError(f"{type(error).__name__}: {error}")
-            sender.send_bytes(pickle.dumps((index, answer)))
-        except OSError:
-            os._exit(1)
+    try:
+        while True:
+            link.send_bytes(_answer(call, batches[int(link.recv_bytes())]))
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _answer(call: Callable[[T], list[R]], batch: T) -> bytes:
+    try:
+        return pickle.dumps(call(batch))
+    except BaseException as error:  # whatever it was, the parent must hear of it
+        return pickle.dumps(WorkerError(f"{type(error).__name__}: {error}"))

@@ -2,7 +2,7 @@
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -158,22 +158,21 @@ class InProcessEngine:
         weight: torch.Tensor = self._model.lm_head.weight.detach()
         return weight
 
-    def score(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         """Final hidden states of every request, in batches of similar length, right-padded."""
         usable: list[ScoreRequest] = []
         for request in requests:
             problem = self._unusable(len(request.token_ids))
             if problem is None:
                 usable.append(request)
-            else:
+            elif request.key not in known:
                 yield Scored(request, None, error=problem)
-        for batch, results in self._computed(self._score_batch, batches_by_length(usable, SCORE_BATCH_TOKENS)):
-            if isinstance(results, list):
-                yield from results
-            else:
-                yield from (Scored(request, None, error=f"engine: {results}") for request in batch)
+        batches = with_news(batches_by_length(usable, SCORE_BATCH_TOKENS), known)
+        for batch, results in self._computed(self._score_batch, batches):
+            found = results if isinstance(results, list) else [Scored(r, None, f"engine: {results}") for r in batch]
+            yield from (scored for scored in found if scored.request.key not in known)
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[Generated]:
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
         """Greedy continuations, in left-padded batches of similar prompt length.
 
         Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
@@ -183,14 +182,13 @@ class InProcessEngine:
             problem = self._unusable(len(request.token_ids) + request.max_new_tokens)
             if problem is None:
                 usable.append(request)
-            else:
+            elif request.key not in known:
                 yield Generated(request, (), "", "error", error=problem)
-        batches = batches_by_length(usable, GENERATE_BATCH_TOKENS, GENERATE_BATCH_ROWS)
+        batches = with_news(batches_by_length(usable, GENERATE_BATCH_TOKENS, GENERATE_BATCH_ROWS), known)
         for batch, results in self._computed(self._generate_batch, batches):
-            if isinstance(results, list):
-                yield from results
-            else:
-                yield from (Generated(request, (), "", "error", error=f"engine: {results}") for request in batch)
+            failed = [Generated(r, (), "", "error", f"engine: {results}") for r in batch]
+            found = results if isinstance(results, list) else failed
+            yield from (generated for generated in found if generated.request.key not in known)
 
     def _computed(
         self, call: Callable[[list[RequestT]], list[ResultT]], batches: Iterable[list[RequestT]]
@@ -203,7 +201,7 @@ class InProcessEngine:
         for batch in batches:
             try:
                 yield batch, call(batch)
-            except (RuntimeError, MemoryError) as error:
+            except Exception as error:  # as in a worker: it costs this batch, and is told
                 yield batch, error
 
     def _unusable(self, length: int) -> str | None:
@@ -284,6 +282,11 @@ def batches_by_length(
         batch.append(request)
     if batch:
         yield batch
+
+
+def with_news(batches: Iterable[list[RequestT]], known: Collection[str]) -> Iterator[list[RequestT]]:
+    """The batches that hold a request whose key is not `known`: each is computed whole, or not at all."""
+    return (batch for batch in batches if any(request.key not in known for request in batch))
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> list[int]:

@@ -1,6 +1,7 @@
 """Forked workers give what the same calls give in this process, in order, and lose nothing in silence."""
 
 import os
+import threading
 import time
 
 import pytest
@@ -41,14 +42,44 @@ def test_a_batch_that_fails_says_so_and_the_others_are_computed() -> None:
     failed = {number for number, answer in found.items() if isinstance(answer, WorkerError)}
     assert sorted(found) == list(range(8))
     assert failed == {2, 4}
-    assert "no such thing" in str(found[2])
+    assert "no such thing" in str(found[2])  # also what is no Exception, and what cannot be pickled, is told
     assert "memory" in str(found[4])
     assert os.getpid() not in [answer[0] for answer in found.values() if isinstance(answer, list)]
 
 
+def odd(batch: list[int]) -> list[object]:
+    if batch == [0]:
+        raise SystemExit(3)
+    return [lambda: None] if batch == [1] else [batch[0]]
+
+
+def test_the_cause_is_told_whatever_it_is() -> None:
+    found = [answer for _, answer in in_forks(odd, [[n] for n in range(4)], 2)]
+    assert "SystemExit: 3" in str(found[0])
+    assert "pickle" in str(found[1]).lower()
+    assert found[2:] == [[2], [3]]
+
+
+def large(batch: list[int]) -> list[bytes]:
+    if batch == [1]:
+        threading.Timer(0.3, os._exit, [9]).start()  # dies while the parent is slow to read
+    return [bytes(8_000_000)]
+
+
+def test_a_worker_killed_while_it_sends_costs_one_batch() -> None:
+    found = []
+    for _, answer in in_forks(large, [[n] for n in range(6)], 2):
+        time.sleep(0.5)
+        found.append(answer)
+    failed = [n for n, answer in enumerate(found) if isinstance(answer, WorkerError)]
+    assert len(found) == 6
+    assert len(failed) == 1
+
+
 def test_batches_left_when_every_worker_is_dead_are_errors() -> None:
-    found = list(in_forks(fragile, [[4], [4], [0], [1]], 2))
-    assert [isinstance(answer, WorkerError) for _, answer in found] == [True] * 4
+    found = [answer for _, answer in in_forks(fragile, [[4]] * 6, 2)]
+    assert all(isinstance(answer, WorkerError) for answer in found)
+    assert sum("every process died" in str(answer) for answer in found) == 4
 
 
 def test_an_abandoned_call_leaves_no_process_behind() -> None:

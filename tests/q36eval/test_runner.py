@@ -1,6 +1,6 @@
 """The runner and the reference captures: resume, retry, crashes, and a cache that never answers for another model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,10 @@ class CountingEngine:
         self.asked: list[str] = []
         self.errors = errors
 
-    def score(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         for request in requests:
+            if request.key in known:
+                continue
             self.asked.append(request.key)
             if self.errors:
                 self.errors -= 1
@@ -44,8 +46,10 @@ class CountingEngine:
             else:
                 yield Scored(request, torch.full((1, 2), float(len(request.token_ids))))
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[Generated]:
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
         for request in requests:
+            if request.key in known:
+                continue
             self.asked.append(request.key)
             yield Generated(request, (), "text", "stop")
 
