@@ -209,13 +209,16 @@ def _run(
         raise UsageError(f"Run {run.id} was measured against another reference; start a new run.")
     history.update_run(run.id, identity=branch.identity, reference_identity=reference_identity)
     faults = incomparable(branch.identity, reference_identity)
+    not_as_served = branch.ignores_activation_quantization
     if inspection is not None:
         for measurement in measurements(inspection, faults):
-            sink.add_measurement(measurement)
+            # a fault is one whatever is emulated; that there is none is no statement about what is served
+            if measurement.value > 0 or not not_as_served:
+                sink.add_measurement(measurement)
     if faults:
         _skip(probes, faults[0], sink)
         return
-    if branch.ignores_activation_quantization and ProbeName.WEIGHTS in request.probes:
+    if not_as_served and inspection is not None:
         reason = "activation quantization was switched off, so this is not the deployment that is served"
         sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
     try:

@@ -125,7 +125,8 @@ def _document_sums(engine: Engine, item: WorkItem, results: ItemResults, referen
         rows = slice(begin, begin + ROWS_PER_CHUNK)
         logits = F.linear(reference_states[rows].float(), head)
         figures = token_divergences(logits, engine.logits(branch_states[rows]), labels[rows])
-        finite = figures.finite
+        # a token that the branch holds impossible has no finite divergence: it is counted, never averaged nor clipped
+        finite = figures.finite & torch.isfinite(figures.forward_kl) & torch.isfinite(figures.reverse_kl)
         part = {
             "finite_tokens": float(finite.sum()),
             "forward_kl": float(figures.forward_kl[finite].sum()),

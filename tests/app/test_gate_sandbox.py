@@ -52,7 +52,12 @@ def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecor
     family = load_family(None, paths)
     history = History.open(paths.history)
 
-    def run(branch: str | Path, probes: tuple[ProbeName, ...] = ALL_PROBES, resume: str | None = None) -> RunRecord:
+    def run(
+        branch: str | Path,
+        probes: tuple[ProbeName, ...] = ALL_PROBES,
+        resume: str | None = None,
+        weights_only: bool = False,
+    ) -> RunRecord:
         target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, family, paths)
         request = Request(
             family=family,
@@ -62,6 +67,7 @@ def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecor
             policy=Policy.load(policy_file),
             probes=probes,
             resume=resume,
+            emulate_activations=not weights_only,
         )
         return measure(request, paths, history, Silent())
 
@@ -171,3 +177,14 @@ def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
     assert kl_of(gate, resumed) == kl_of(gate, whole)
     with pytest.raises(UsageError, match="finished"):
         gate("main", resume=interrupted.id)
+
+
+def test_weights_alone_are_not_what_is_served_and_never_pass(gate: Callable[..., RunRecord]) -> None:
+    served, alone = gate("main"), gate("main", weights_only=True)
+    assert kl_of(gate, alone) < 0.7 * kl_of(gate, served)
+    assert served.report is not None
+    assert served.report.verdict is Verdict.PASS
+    assert alone.report is not None
+    assert alone.report.verdict is not Verdict.PASS
+    intact = next(criterion for criterion in alone.report.criteria if criterion.id == "intact")
+    assert intact.verdict.value == "NOT_MEASURED"
