@@ -202,11 +202,7 @@ def _run(
         _skip(probes, f"the checkpoint could not be loaded: {error}", sink)
         return
     progress.advance()
-    if run.identity is not None and run.identity != branch.identity:
-        differing = ", ".join(run.identity.differing_fields(branch.identity))
-        raise UsageError(f"Run {run.id} measured another deployment ({differing} differ); start a new run.")
-    if run.reference_identity is not None and run.reference_identity != reference_identity:
-        raise UsageError(f"Run {run.id} was measured against another reference; start a new run.")
+    _check_resumed(run, branch.identity, reference_identity)
     history.update_run(run.id, identity=branch.identity, reference_identity=reference_identity)
     faults = incomparable(branch.identity, reference_identity)
     not_as_served = branch.ignores_activation_quantization
@@ -235,6 +231,19 @@ def _run(
     except AskedDifferentlyError as error:
         sink.add_measurement(integrity([str(error)]))
         _skip(probes, str(error), sink)
+
+
+def _check_resumed(run: RunRecord, branch: DeploymentIdentity, reference: DeploymentIdentity) -> None:
+    """A resumed run goes on with the very deployments it began with.
+
+    Raises:
+        UsageError: one of them is another; names the fields.
+    """
+    if run.identity is not None and run.identity != branch:
+        differing = ", ".join(run.identity.differing_fields(branch))
+        raise UsageError(f"Run {run.id} measured another deployment ({differing} differ); start a new run.")
+    if run.reference_identity is not None and run.reference_identity != reference:
+        raise UsageError(f"Run {run.id} was measured against another reference; start a new run.")
 
 
 def _inspect(request: Request) -> "Inspection | None":
