@@ -7,12 +7,14 @@ decided here.
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from q36eval.engines.base import Engine, Generated, Scored
 from q36eval.errors import EngineError, ExitCode, Q36Error
+from q36eval.locks import exclusive
 from q36eval.probes import ItemResults, Probe, SharesTensors, WorkItem
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
@@ -133,6 +135,42 @@ def capture_reference(engine: Engine, works: Sequence[Work], captures: Captures,
     finally:
         for capture in captures.values():
             capture.flush()
+
+
+def captured(
+    works: Sequence[Work],
+    open_capture: Callable[[Probe], Capture],
+    load_reference: Callable[[], Engine],
+    progress: Progress,
+) -> Captures:
+    """The captures of all items in `works`; what is missing is captured first, by one process at a time.
+
+    A complete capture is only read. One that is not is locked and read again: another may have captured it meanwhile.
+    """
+    captures = {work.probe.name: open_capture(work.probe) for work in works}
+    absent = _not_in(captures, works)
+    if not absent:
+        return captures
+    count = sum(len(work.items) for work in absent)
+    with ExitStack() as locks:
+        # always in the same order, so that no two wait for each other
+        for path in sorted(captures[work.probe.name].lock_file for work in absent):
+            locks.enter_context(
+                exclusive(path, lambda: progress.stage("waiting for another run to capture the reference", count))
+            )
+        captures |= {work.probe.name: open_capture(work.probe) for work in absent}
+        absent = _not_in(captures, absent)
+        if absent:
+            capture_reference(load_reference(), absent, captures, progress)
+    return captures
+
+
+def _not_in(captures: Captures, works: Sequence[Work]) -> list[Work]:
+    """The works with items that are not captured, with those items only."""
+    missing = [
+        Work(work.probe, [item for item in work.items if item.key not in captures[work.probe.name]]) for work in works
+    ]
+    return [work for work in missing if work.items]
 
 
 def measure_branch(engine: Engine, works: Sequence[Work], captures: Captures, sink: Sink, progress: Progress) -> None:
@@ -262,15 +300,12 @@ def run_probes(
             f"the branch's tokenizer or chat template asks {differing} of {len(ours)} questions in other tokens than "
             f"the reference's"
         )
-    captures = {
-        work.probe.name: Capture(captures_root, reference_identity, work.probe.name, work.probe.suite_sha256)
-        for work in works
-    }
-    absent = [
-        Work(work.probe, [item for item in work.items if item.key not in captures[work.probe.name]]) for work in works
-    ]
-    if any(work.items for work in absent):
-        capture_reference(load_reference(), [work for work in absent if work.items], captures, progress)
+    captures = captured(
+        works,
+        lambda probe: Capture(captures_root, reference_identity, probe.name, probe.suite_sha256),
+        load_reference,
+        progress,
+    )
     seconds["reference"] = time.monotonic() - started
     started = time.monotonic()
     done = {
