@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from q36eval.config import Family, Paths
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.history import History, RunRecord, RunState
+from q36eval.locks import exclusive
 from q36eval.probes import Probe
 from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
@@ -114,9 +115,24 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
 
     A checkpoint that cannot be what it says is a proven fault and is judged as one; trouble of the engine becomes a
     failed probe. The run is closed in every case but an interruption, which leaves it to be resumed.
+
+    Raises:
+        UsageError: the request cannot be met; the run to resume is finished, asked other things, or is being measured
+            by another process.
     """
     probes = build_probes(request.probes, request.suite, paths)
-    run = _start(request, probes, paths, history)
+    suites = {probe.name.value: probe.suite_sha256 for probe in probes}
+    resume = request.resume
+    run = _start(request, suites, paths, history) if resume is None else history.get_run(resume)
+    with _held(run.id, paths):
+        if resume is not None:
+            run = _reopen(run.id, request, suites, history)
+        return _measure_run(request, probes, paths, history, run, progress)
+
+
+def _measure_run(
+    request: Request, probes: Sequence[Probe], paths: Paths, history: History, run: RunRecord, progress: Progress
+) -> RunRecord:
     with _interruptible(history, run):
         try:
             _run(request, probes, paths, RunSink(history, run.id), history, run, progress)
@@ -139,19 +155,34 @@ def judge(policy: Policy, request: Request, history: History, run: RunRecord) ->
     return decide(policy, history.measurements(run.id), waivers, history.failures(run.id), on=datetime.now(UTC).date())
 
 
-def _start(request: Request, probes: Sequence[Probe], paths: Paths, history: History) -> RunRecord:
-    suites = {probe.name.value: probe.suite_sha256 for probe in probes}
-    if request.resume is None:
-        return history.start_run(
-            family=request.family.name,
-            branch=request.branch.name,
-            identity=None,
-            reference_identity=None,
-            policy=request.policy,
-            suites=suites,
-            provenance=provenance(paths.repository),
-        )
-    run = history.get_run(request.resume)
+def _start(request: Request, suites: dict[str, str], paths: Paths, history: History) -> RunRecord:
+    return history.start_run(
+        family=request.family.name,
+        branch=request.branch.name,
+        identity=None,
+        reference_identity=None,
+        policy=request.policy,
+        suites=suites,
+        provenance=provenance(paths.repository),
+    )
+
+
+@contextmanager
+def _held(run_id: str, paths: Paths) -> Iterator[None]:
+    """The run is measured by this process only."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(paths.run_lock(run_id)))
+        except BlockingIOError as error:
+            raise UsageError(
+                f"Run {run_id} is being measured by another process; resume it when that one has ended."
+            ) from error
+        yield
+
+
+def _reopen(run_id: str, request: Request, suites: dict[str, str], history: History) -> RunRecord:
+    """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
+    run = history.get_run(run_id)
     if run.state is RunState.FINISHED:
         raise UsageError(f"Run {run.id} is finished; start a new one without --resume.")
     policy = None if request.policy is None else json.loads(request.policy.model_dump_json())

@@ -1,7 +1,7 @@
 """What was captured from a reference, kept on disk and reused: keyed by the deployment's identity and the suite's hash.
 
 A capture is a folder of numbered parts, each written whole or not at all, so a killed capture loses at most its last
-unwritten part and resumes at the next item.
+unwritten part and resumes at the next item. One process at a time writes to it, under its lock; reading takes none.
 """
 
 import hashlib
@@ -28,28 +28,30 @@ def capture_key(identity: DeploymentIdentity, probe: ProbeName, suite_sha256: st
 
 
 class Capture(Mapping[str, Digest]):
-    """The digests of one probe's items under one reference deployment."""
+    """The digests of one probe's items under one reference deployment, as they were on disk when it was opened.
+
+    Whoever adds to it holds `lock_file` and opened it under that lock: parts are numbered on from those it found.
+    """
 
     def __init__(self, root: Path, identity: DeploymentIdentity, probe: ProbeName, suite_sha256: str) -> None:
         self.key = capture_key(identity, probe, suite_sha256)
         self.folder = root / f"{probe}-{self.key[:16]}"
+        # beside the folder, so that deleting a damaged capture leaves the lock with its holder
+        self.lock_file = self.folder.with_name(self.folder.name + ".lock")
+        self._header = {"identity": identity.model_dump(mode="json"), "probe": probe, "suite_sha256": suite_sha256}
         self._pending: dict[str, Digest] = {}
         self._digests: dict[str, Digest] = {}
         self._shared: dict[str, torch.Tensor] = {}
         self._parts = 0
-        self._open(identity, probe, suite_sha256)
+        self._open()
 
-    def _open(self, identity: DeploymentIdentity, probe: ProbeName, suite_sha256: str) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        header = {"identity": identity.model_dump(mode="json"), "probe": probe, "suite_sha256": suite_sha256}
+    def _open(self) -> None:
         path = self.folder / "capture.json"
         if path.exists():
-            stored = _read_json(path)
-            different = [name for name in header if stored.get(name) != json.loads(json.dumps(header[name]))]
+            stored, header = _read_json(path), json.loads(json.dumps(self._header))
+            different = [name for name in header if stored.get(name) != header[name]]
             if different:
                 raise UsageError(f"The capture {self.folder} was made with another {', '.join(different)}; delete it.")
-        else:
-            _write_whole(path, json.dumps(header, sort_keys=True, indent=1).encode())
         if (self.folder / "shared.json").exists():
             self._shared = _read_shared(self.folder)
         for part in sorted(self.folder.glob("part-*.json")):
@@ -84,6 +86,7 @@ class Capture(Mapping[str, Digest]):
         """Keep tensors that every digest carries; written at once."""
         from safetensors.torch import save
 
+        self._write_header()
         payload = save({name: tensor.contiguous().cpu() for name, tensor in tensors.items()})
         _write_whole(self.folder / "shared.safetensors", payload)
         digest = {"tensors_sha256": hashlib.sha256(payload).hexdigest()}
@@ -101,6 +104,7 @@ class Capture(Mapping[str, Digest]):
             for item_key, digest in self._pending.items()
             for name, tensor in digest.tensors.items()
         }
+        self._write_header()
         stem = self.folder / f"part-{self._parts:05d}"
         payload = save(tensors)
         _write_whole(stem.with_suffix(".safetensors"), payload)
@@ -112,6 +116,13 @@ class Capture(Mapping[str, Digest]):
         self._digests |= self._pending
         self._pending = {}
         self._parts += 1
+
+    def _write_header(self) -> None:
+        """Before anything else is written, and not on opening: a reader writes nothing."""
+        path = self.folder / "capture.json"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write_whole(path, json.dumps(self._header, sort_keys=True, indent=1).encode())
 
 
 def _read_part(path: Path) -> dict[str, Digest]:

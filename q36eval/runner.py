@@ -7,6 +7,7 @@ decided here.
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 from q36eval.engines.base import Engine, Generated, Scored
 from q36eval.errors import EngineError, ExitCode, Q36Error
+from q36eval.locks import exclusive
 from q36eval.probes import ItemResults, Probe, SharesTensors, WorkItem
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
@@ -145,6 +147,40 @@ def capture_reference(engine: Engine, works: Sequence[Work], captures: Captures,
             capture.flush()
 
 
+def captured(
+    works: Sequence[Work],
+    open_capture: Callable[[Probe], Capture],
+    load_reference: Callable[[], Engine],
+    progress: Progress,
+) -> Captures:
+    """The captures of all items in `works`; what is missing is captured first, by one process at a time.
+
+    A complete capture is only read. One that is not is locked and read again: another may have captured it meanwhile.
+    """
+    captures = {work.probe.name: open_capture(work.probe) for work in works}
+    absent = _not_in(captures, works)
+    if not absent:
+        return captures
+    count = sum(len(work.todo) for work in absent)
+    with ExitStack() as locks:
+        # always in the same order, so that no two wait for each other
+        for path in sorted(captures[work.probe.name].lock_file for work in absent):
+            locks.enter_context(
+                exclusive(path, lambda: progress.stage("waiting for another run to capture the reference", count))
+            )
+        captures |= {work.probe.name: open_capture(work.probe) for work in absent}
+        absent = _not_in(captures, absent)
+        if absent:
+            capture_reference(load_reference(), absent, captures, progress)
+    return captures
+
+
+def _not_in(captures: Captures, works: Sequence[Work]) -> list[Work]:
+    """The works with items that are not captured, those that are marked as done."""
+    known = [Work(work.probe, work.items, done=frozenset(captures[work.probe.name])) for work in works]
+    return [work for work in known if work.todo]
+
+
 def measure_branch(engine: Engine, works: Sequence[Work], captures: Captures, sink: Sink, progress: Progress) -> None:
     """Judge every item of every probe and write its outcome; a probe that crashes is recorded and the others go on."""
     from q36eval.probes import Digest
@@ -272,13 +308,12 @@ def run_probes(
             f"the branch's tokenizer or chat template asks {differing} of {len(ours)} questions in other tokens than "
             f"the reference's"
         )
-    captures = {
-        work.probe.name: Capture(captures_root, reference_identity, work.probe.name, work.probe.suite_sha256)
-        for work in works
-    }
-    absent = [Work(work.probe, work.items, done=frozenset(captures[work.probe.name])) for work in works]
-    if any(work.todo for work in absent):
-        capture_reference(load_reference(), [work for work in absent if work.todo], captures, progress)
+    captures = captured(
+        works,
+        lambda probe: Capture(captures_root, reference_identity, probe.name, probe.suite_sha256),
+        load_reference,
+        progress,
+    )
     seconds["reference"] = time.monotonic() - started
     started = time.monotonic()
     done = {

@@ -8,7 +8,7 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Paths:
-    """`repository` holds `data/`; `state` (`$Q36EVAL_STATE`, else `.q36eval` in it) holds history and captures."""
+    """`repository` holds `data/`; `state` (`$Q36EVAL_STATE`, else `.q36eval` in it) history, captures and locks."""
 
     repository: Path
     state: Path
@@ -39,6 +39,10 @@ class Paths:
     @property
     def captures(self) -> Path:
         return self.state / "references"
+
+    def run_lock(self, run_id: str) -> Path:
+        """Held for as long as that run is being measured."""
+        return self.state / "runs" / f"{run_id}.lock"
 
     @property
     def built(self) -> Path:

@@ -92,14 +92,21 @@ class History:
     def finish_run(
         self, run_id: str, report: GateReport | None = None, *, state: RunState = RunState.FINISHED
     ) -> RunRecord:
-        """Close a run with its report (None for a run that only measured); returns it as stored."""
+        """Close a run with its report (None for a run that only measured); returns it as stored.
+
+        What is finished stays: interrupting it then (a Ctrl-C that came too late) changes nothing.
+
+        Raises:
+            UsageError: no such run, or it is to be finished a second time.
+        """
         values = {
             "state": state.value,
             "finished": timestamp(datetime.now(UTC)),
             "verdict": None if report is None else report.verdict.value,
             "report": None if report is None else json_values(report),
         }
-        self._update_run(run_id, values)
+        if not self._update_run(run_id, values, unless=RunState.FINISHED) and state is RunState.FINISHED:
+            raise UsageError(f"run {run_id} is finished already and keeps its verdict; start a new run.")
         return self.get_run(run_id)
 
     def update_run(
@@ -121,11 +128,18 @@ class History:
         self._update_run(run_id, {name: value for name, value in values.items() if value is not None})
         return self.get_run(run_id)
 
-    def _update_run(self, run_id: str, values: dict[str, Any]) -> None:
+    def _update_run(self, run_id: str, values: dict[str, Any], *, unless: RunState | None = None) -> bool:
+        """Whether the run was changed: one in the state `unless` is left alone."""
+        columns = tables.runs.c
+        statement = update(tables.runs).where(columns.id == run_id)
+        if unless is not None:
+            statement = statement.where(columns.state != unless.value)
         with self._write() as connection:
-            changed = connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(**values))
-            if changed.rowcount != 1:
+            if connection.execute(statement.values(**values)).rowcount == 1:
+                return True
+            if connection.execute(select(columns.id).where(columns.id == run_id)).first() is None:
                 raise UsageError(f"history has no run {run_id!r}.")
+        return False
 
     def get_run(self, reference: str) -> RunRecord:
         """A run by its id, by a prefix that only one run has, or the `latest` one.

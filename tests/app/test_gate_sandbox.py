@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.history import History, RunRecord, RunState
-from q36eval.records import ProbeName, Verdict
+from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = """
@@ -188,3 +188,25 @@ def test_weights_alone_are_not_what_is_served_and_never_pass(gate: Callable[...,
     assert alone.report.verdict is not Verdict.PASS
     intact = next(criterion for criterion in alone.report.criteria if criterion.id == "intact")
     assert intact.verdict.value == "NOT_MEASURED"
+
+
+def test_a_run_that_is_being_measured_is_not_resumed(
+    gate: Callable[..., RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refused attempt leaves the run's failures and its verdict alone."""
+    history: History = gate.history  # type: ignore[attr-defined]
+    failure = ProbeFailure(probe=ProbeName.EVALS, reason="found before the other came", kind="crashed")
+    summarize = KLProbe.summarize
+
+    def resumed_meanwhile(self: KLProbe, outcomes: Sequence[ItemOutcome]) -> Iterable[Measurement]:
+        running = history.get_run("latest")
+        history.add_failure(running.id, failure)
+        with pytest.raises(UsageError, match=f"{running.id} is being measured by another process"):
+            gate("main", resume=running.id)
+        assert history.get_run(running.id).state is RunState.RUNNING
+        return summarize(self, outcomes)
+
+    monkeypatch.setattr(KLProbe, "summarize", resumed_meanwhile)
+    run = gate("main")
+    assert run.state is RunState.FINISHED
+    assert history.failures(run.id) == [failure]

@@ -1,13 +1,17 @@
 """The runner and the reference captures: resume, retry, crashes, and a cache that never answers for another model."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 import torch
 
+from q36eval import references
 from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.locks import exclusive
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import (
     Answer,
@@ -191,3 +195,47 @@ def test_a_killed_capture_keeps_whole_parts(tmp_path: Path) -> None:
     again = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")
     assert len(again) == 64
     assert float(again["item63"].tensors["h"][0]) == 63.0
+
+
+class Watched(Silent):
+    """Calls `then` at every stage whose title begins with `title`."""
+
+    def __init__(self, title: str, then: Callable[[], object]) -> None:
+        self.title, self.then = title, then
+
+    def stage(self, title: str, total: int) -> None:
+        if title.startswith(self.title):
+            self.then()
+
+
+def test_two_gates_at_once_capture_the_reference_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits, says so, and captures only what the first did not; nothing is lost and nothing crashes."""
+    monkeypatch.setattr(references, "ITEMS_PER_PART", 2)
+    capturing, waited = Event(), Event()
+    first, second = CountingEngine(), CountingEngine()
+    sinks = MemorySink(), MemorySink()
+
+    def hold_up_the_first() -> None:
+        capturing.set()
+        waited.wait(timeout=20)  # only runs out when the second does not wait, which fails below
+
+    def gate(count: int, reference: CountingEngine, sink: MemorySink, progress: Watched) -> None:
+        run_probes(CountingEngine(), None, IDENTITY, lambda: reference, [LengthProbe(count)], tmp_path, sink, progress)
+
+    with ThreadPoolExecutor() as pool:
+        one = pool.submit(gate, 3, first, sinks[0], Watched("capturing", hold_up_the_first))
+        assert capturing.wait(timeout=20)
+        two = pool.submit(gate, 5, second, sinks[1], Watched("waiting for another run", waited.set))
+        two.result()
+        one.result()
+    assert waited.is_set()
+    assert (first.asked, second.asked) == (["item0", "item1", "item2"], ["item3", "item4"])
+    assert [[item.branch.score for item in sink.items] for sink in sinks] == [[1.0] * 3, [1.0] * 5]
+    assert len(Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")) == 5
+
+
+def test_a_complete_capture_is_read_without_a_lock(tmp_path: Path) -> None:
+    run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink())
+    refuse = Watched("waiting", lambda: pytest.fail("it waits for a lock"))
+    with exclusive(Capture(tmp_path, IDENTITY, ProbeName.KL, "suite").lock_file):
+        run_probes(CountingEngine(), None, IDENTITY, CountingEngine, [LengthProbe()], tmp_path, MemorySink(), refuse)

@@ -107,6 +107,19 @@ def test_a_run_comes_back_as_it_went_in(history: History) -> None:
     assert isinstance(finished.report, GateReport)
 
 
+def test_a_verdict_is_never_overwritten(history: History) -> None:
+    """Not by an interruption that came too late, and not by another verdict."""
+    run = start(history)
+    interrupted = history.finish_run(run.id, state=RunState.INTERRUPTED)
+    assert interrupted.state is RunState.INTERRUPTED
+    finished = history.finish_run(run.id, decide(POLICY, [faults(1)]))
+    assert finished.verdict is Verdict.FAIL
+    assert history.finish_run(run.id, state=RunState.INTERRUPTED) == finished
+    with pytest.raises(UsageError, match="finished already"):
+        history.finish_run(run.id, decide(POLICY, [faults(0)]))
+    assert history.get_run(run.id) == finished
+
+
 def test_non_finite_numbers_survive(history: History, tmp_path: Path) -> None:
     run = start(history)
     for slice_name, value in (("a", math.nan), ("b", math.inf), ("c", -math.inf), ("d", 0.1 + 0.2)):

@@ -1,0 +1,66 @@
+"""Exclusive locks between processes, on files: the system frees one when its holder dies, however it dies."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # a system without it, such as Windows
+    fcntl = None  # type: ignore[assignment]
+
+_CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
+"""What a file system answers that knows no locks."""
+
+_held: set[int] = set()
+
+
+@contextmanager
+def exclusive(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file `path`, made if need be; without locks on this system it excludes nobody.
+
+    When another holds it, `waiting` is called once and its turn awaited; without `waiting` that is an error. The file
+    stays: were it removed, two could hold "the" lock on two files of one name.
+
+    Raises:
+        BlockingIOError: it is held, and there is no `waiting`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    _held.add(descriptor)
+    try:
+        _lock(descriptor, waiting)
+        yield
+    finally:
+        if descriptor in _held:  # not so in a forked child: the lock is not the child's to free
+            _held.remove(descriptor)
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, waiting: Callable[[], None] | None) -> None:
+    if fcntl is None:
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is None:
+                raise
+            waiting()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _CANNOT_LOCK:
+            raise
+
+
+def _leave_to_the_parent() -> None:
+    """In a forked child: a worker that outlives its parent must not keep the parent's locks."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
