@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from q36eval.engines.in_process import InProcessEngine
 
-NO_COMPUTATION = ("_name_or_path", "architectures", "transformers_version", "dtype", "use_cache")
-"""Fields of a configuration that change nothing of what is computed."""
-
 DIRECTIONS: tuple[Direction, ...] = ("restored", "alone")
 
 
@@ -58,8 +55,9 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
     parts = parts_of(reference)
     guilty = [part for part in parts if differs(reference, branch, part.module)]
     listed = suspects(guilty, plan.bands, grid=plan.grid)
-    chosen = sample(plan.documents, reference.tokenizer, 2 + 2 * len(listed), plan.budget)
-    progress.stage("scoring the variants", 2 + 2 * len(listed))
+    passes = 2 + len(DIRECTIONS) * len(listed)
+    chosen = sample(plan.documents, reference.tokenizer, passes, plan.budget)
+    progress.stage("scoring the variants", passes)
     states, head = hidden_states(reference, chosen), reference.head_weight().cpu()
     progress.advance()
     alone = [_variant(reference, branch, suspect, chosen, states, head, progress) for suspect in listed]
@@ -76,7 +74,7 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
         for suspect, sums in zip(listed, variants[direction], strict=True)
     ]
     identical = {part.tensor_class for part in parts} - {part.tensor_class for part in guilty}
-    return _whole(chosen, total, blames, sorted(identical), 2 + 2 * len(listed))
+    return _whole(chosen, total, blames, sorted(identical), passes)
 
 
 def _variant(
@@ -105,9 +103,11 @@ def _load(plan: Plan, folder: Path, device: str) -> "InProcessEngine":
 
 def _check_comparable(reference: "InProcessEngine", branch: "InProcessEngine") -> None:
     """Blame goes to modules, so all that lies between them must be alike: the tokens and the configuration."""
+    from q36eval.checkpoints.inspection.configuration import NO_PART_OF_THE_COMPUTATION
+
     mine, theirs = (engine.model.config.to_dict() for engine in (reference, branch))
     differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
-    differing = [key for key in differing if key not in NO_COMPUTATION]
+    differing = [key for key in differing if key not in NO_PART_OF_THE_COMPUTATION]
     if differing:
         raise UsageError(
             f"The branch's configuration differs from the reference's in {', '.join(differing)}; "

@@ -176,7 +176,7 @@ def divergences(engine: "InProcessEngine", chosen: Sample, reference: Pass, head
         labels = torch.tensor(asked[key].token_ids[asked[key].first :], device=states.device)
         logits = F.linear(reference[key].to(states.device).float(), head.to(states.device).float())
         figures = token_divergences(logits, engine.logits(states), labels)
-        if not bool(figures.finite.all()):
+        if not bool((figures.finite & figures.forward_kl.isfinite()).all()):
             raise EngineError("A variant of the branch computes values that are no finite numbers; nothing is blamed.")
         sums[key.partition("/")[0]] += float(figures.forward_kl.sum())
     return list(sums.values())
