@@ -97,7 +97,7 @@ class _Reference:
     def __init__(self, folder: Path) -> None:
         try:
             self.checkpoint = open_checkpoint(folder)
-            index = index_weights(self.checkpoint)
+            index = index_weights(self.checkpoint, light=True)
             self.units = units_of(index.weights, expected_shapes(self.checkpoint.config))
         except (CorruptCheckpointError, KeyError) as error:
             raise UsageError(f"The reference cannot be used: {error}") from error
@@ -123,7 +123,7 @@ def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> t
     """The weights, with findings about those that are missing, unexpected or not what is declared."""
     faults: dict[str, Q36Error] = {}
     try:
-        index = index_weights(checkpoint, faults)
+        index = index_weights(checkpoint, faults, light=True)
     except CorruptCheckpointError as error:
         findings.append(integrity("quantization-not-read", "config.json", str(error)))
         return {}, False

@@ -39,6 +39,18 @@ def test_weights_equal_the_producers_own_decoding(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_what_an_inspection_decodes_without_the_library_is_the_same(name: str) -> None:
+    with_library = index_weights(open_checkpoint(GOLDEN / name)).weights
+    light = index_weights(open_checkpoint(GOLDEN / name), light=True).weights
+    assert {key: weight.scheme.format for key, weight in light.items()} == {
+        key: weight.scheme.format for key, weight in with_library.items()
+    }
+    for key, weight in light.items():
+        parts = weight.read_parts()
+        assert torch.equal(weight.decode_light(parts), with_library[key].decode(parts)), key
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
     emulate = name not in GROUPS_WIDER_THAN_THE_MODEL
     loaded = load_model(GOLDEN / name, emulate_activations=emulate)
