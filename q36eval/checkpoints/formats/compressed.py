@@ -67,11 +67,12 @@ def decode_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     strategy = plain_name(weights.strategy)
     if strategy == "block":
         height, width = weights.block_structure
-        scale, zero = (_blown_up(grid, height, width, (out, columns)) for grid in (scale, zero))
+        scale = _blown_up(scale, height, width, (out, columns))
+        zero = None if zero is None else _blown_up(zero, height, width, (out, columns))
     elif strategy in ("group", "tensor_group"):
         if columns % weights.group_size:
             raise CorruptCheckpointError(f"{columns} columns do not divide into groups of {weights.group_size}")
-        values = values.unflatten(-1, (-1, weights.group_size))
+        values = values.reshape(out, -1, weights.group_size)
         scale, zero = scale.unsqueeze(-1), None if zero is None else zero.unsqueeze(-1)
     values = values.to(scale.dtype)
     if zero is not None:
@@ -79,10 +80,8 @@ def decode_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     return (values * scale).to(stored.dtype).reshape(out, columns)
 
 
-def _blown_up(grid: "torch.Tensor | None", height: int, width: int, size: tuple[int, int]) -> "torch.Tensor | None":
+def _blown_up(grid: "torch.Tensor", height: int, width: int, size: tuple[int, int]) -> "torch.Tensor":
     """One value per block as one per element; blocks at the edges may be partial."""
-    if grid is None:
-        return None
     return grid.repeat_interleave(height, 0)[: size[0]].repeat_interleave(width, 1)[:, : size[1]]
 
 

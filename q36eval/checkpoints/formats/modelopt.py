@@ -52,7 +52,7 @@ def decode_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
 
 def _scaled(values: "torch.Tensor", parts: Parts) -> "torch.Tensor":
     scale = parts["weight_scale"].float() * parts["weight_scale_2"].float().reshape(())
-    decoded: torch.Tensor = (values.unflatten(-1, (-1, GROUP_SIZE)) * scale.unsqueeze(-1)).flatten(-2)
+    decoded: torch.Tensor = (values.reshape(len(values), -1, GROUP_SIZE) * scale.unsqueeze(-1)).flatten(-2)
     return decoded
 
 

@@ -1,4 +1,4 @@
-"""Configurations read without compressed-tensors: never otherwise than the library reads them, and without its import."""
+"""Configurations read without compressed-tensors: never otherwise than it reads them, and without its import."""
 
 import itertools
 import json

@@ -14,14 +14,14 @@ EXPERT = "model.layers.3.mlp.experts.4"
 Tensors = dict[str, torch.Tensor]
 
 
-def edit_tensors(folder: Path, change: Callable[[Tensors], None]) -> None:
+def edit_tensors(folder: Path, change: Callable[[Tensors], object]) -> None:
     tensors = load_file(folder / WEIGHTS)
     change(tensors)
     contiguous = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     save_file(contiguous, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def edit_json(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+def edit_json(folder: Path, name: str, change: Callable[[dict[str, Any]], object]) -> None:
     document = json.loads((folder / name).read_text(encoding="utf-8"))
     change(document)
     (folder / name).write_text(json.dumps(document), encoding="utf-8")
@@ -40,16 +40,48 @@ def flipped_header_byte(folder: Path) -> str:
     return WEIGHTS
 
 
-def overlapping_offsets(folder: Path) -> str:
+def edit_header(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     data = (folder / WEIGHTS).read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
-    norms = [name for name in header if name.endswith("input_layernorm.weight")]
-    first, second = sorted(norms, key=lambda name: header[name]["data_offsets"])[:2]
-    header[second]["data_offsets"] = header[first]["data_offsets"]
+    change(header)
     blob = json.dumps(header).encode()
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(blob)) + blob + data[8 + length :])
+
+
+def input_norms(header: dict[str, Any]) -> list[str]:
+    """In the order of their bytes."""
+    norms = [name for name in header if name.endswith("input_layernorm.weight")]
+    return sorted(norms, key=lambda name: header[name]["data_offsets"])
+
+
+def overlapping_offsets(folder: Path) -> str:
+    def overlap(header: dict[str, Any]) -> None:
+        first, second = input_norms(header)[:2]
+        header[second]["data_offsets"] = header[first]["data_offsets"]
+
+    edit_header(folder, overlap)
     return WEIGHTS
+
+
+def many_header_faults(folder: Path) -> str:
+    """Three unknown dtypes, and two tensors that reach into the next one."""
+
+    def spoil(header: dict[str, Any]) -> None:
+        norms = input_norms(header)
+        for name in norms[:3]:
+            header[name]["dtype"] = "F7"
+        for name in norms[3:5]:
+            header[name]["data_offsets"][1] += 2
+            header[name]["shape"][0] += 1
+
+    edit_header(folder, spoil)
+    return WEIGHTS
+
+
+def malformed_pattern(folder: Path) -> str:
+    edit_json(folder, "config.json", lambda config: config["quantization_config"]["ignore"].append("re:(head"))
+    return "config.json"
 
 
 def wrong_shard(folder: Path) -> str:
@@ -66,14 +98,19 @@ def wrong_shard(folder: Path) -> str:
     return names[0]
 
 
-def global_scale_off_by_two(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors[f"{EXPERT}.up_proj.weight_global_scale"].mul_(2))
-    return f"{EXPERT}.up_proj.weight"
+def _up_projection(part: str, change: Callable[[torch.Tensor], object]) -> Callable[[Path], str]:
+    """A damage that changes one stored part of one expert."""
+
+    def damaged(folder: Path) -> str:
+        edit_tensors(folder, lambda tensors: change(tensors[f"{EXPERT}.up_proj.{part}"]))
+        return f"{EXPERT}.up_proj.weight"
+
+    return damaged
 
 
-def global_scale_off_by_half(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors[f"{EXPERT}.up_proj.weight_global_scale"].mul_(0.5))
-    return f"{EXPERT}.up_proj.weight"
+global_scale_off_by_two = _up_projection("weight_global_scale", lambda scale: scale.mul_(2))
+global_scale_off_by_half = _up_projection("weight_global_scale", lambda scale: scale.mul_(0.5))
+gptq_scale_off_by_two = _up_projection("scales", lambda scales: scales.mul_(2))
 
 
 def zeroed_expert_scales(folder: Path) -> str:
@@ -273,13 +310,8 @@ def expert_left_out(folder: Path) -> str:
     return f"{EXPERT}.gate_proj.weight"
 
 
-def gptq_scale_off_by_two(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors[f"{EXPERT}.up_proj.scales"].mul_(2))
-    return f"{EXPERT}.up_proj.weight"
-
-
 def gptq_other_zero_point(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors[f"{EXPERT}.up_proj.qzeros"].add_(1))
+    _up_projection("qzeros", lambda zeros: zeros.add_(1))(folder)
     return f"{EXPERT}.up_proj.qzeros"
 
 

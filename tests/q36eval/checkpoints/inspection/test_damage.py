@@ -22,6 +22,7 @@ DAMAGES = [
     ("main", "truncated", "unreadable-file"),
     ("main", "flipped_header_byte", "unreadable-file"),
     ("main", "overlapping_offsets", "unreadable-file"),
+    ("main", "malformed_pattern", "quantization-not-read"),
     ("main", "wrong_shard", "index"),
     ("main", "stray_file", "stray-file"),
     ("main", "stored_twice", "stored-twice"),
@@ -112,15 +113,21 @@ def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatc
     assert "lm_head.weight: BF16" in output
 
 
-def test_a_truncated_or_overlapping_file_names_the_tensor(tmp_path: Path) -> None:
-    for name, words in (("truncated", "ends at byte"), ("overlapping_offsets", "overlaps the tensor before it")):
+def test_every_fault_of_a_file_is_told_and_names_its_tensor(tmp_path: Path) -> None:
+    told = {
+        "truncated": ["ends at byte"],
+        "overlapping_offsets": ["overlaps the tensor before it", "follows bytes that belong to nothing"],
+        "many_header_faults": ["has the unknown dtype 'F7'"] * 3 + ["overlaps the tensor before it"] * 2,
+    }
+    for name, words in told.items():
         folder = tmp_path / name
         shutil.copytree(SANDBOX / "main", folder)
         getattr(damage, name)(folder)
         messages = [finding.message for finding in inspected(folder).blocking]
-        assert len(messages) == 1
-        assert words in messages[0]
-        assert "tensor 'model.layers." in messages[0]
+        assert len(messages) == len(words)
+        for message, word in zip(messages, words, strict=True):
+            assert word in message
+            assert "tensor 'model.layers." in message
 
 
 def test_only_the_head_differs_between_main_and_fp8_head() -> None:
