@@ -32,7 +32,7 @@ def coverage_rows(units: Iterable[Unit], shapes: Shapes) -> tuple[CoverageRow, .
         if shape is None:
             continue
         scheme = unit.weight.scheme
-        declared = UNQUANTIZED if unit.is_plain else declared_label(scheme, shape[-1]) or scheme.format
+        declared = UNQUANTIZED if unit.is_plain else declared_label(scheme, shape) or scheme.format
         sums = rows[unit.tensor_class, declared, stored_label(unit, shape)]
         for position, amount in enumerate((1, prod(shape), unit.stored_bytes)):
             sums[position] += amount
@@ -67,7 +67,7 @@ def _declared_against_stored(quantized: Sequence[Unit], shapes: Shapes) -> list[
     found = []
     for unit in quantized:
         shape = shapes.get(unit.name)
-        declared = None if shape is None else declared_label(unit.weight.scheme, shape[-1])
+        declared = None if shape is None else declared_label(unit.weight.scheme, shape)
         if shape is None or declared is None:
             continue
         stored = stored_label(unit, shape)

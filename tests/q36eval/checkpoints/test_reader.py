@@ -119,8 +119,9 @@ def test_every_fault_of_a_header_is_told_and_the_first_is_raised(folder: Path) -
         for name in wrong:
             header[name]["dtype"] = "F7"
         header[NORM]["shape"] = [3]
-        for name in (layer, other):
-            header[name]["data_offsets"] = header[name.replace("input", "post_attention")]["data_offsets"]
+        inside = header["lm_head.weight"]["data_offsets"][0] + 64
+        header[layer]["data_offsets"] = [inside, inside + 256]
+        header[other]["data_offsets"] = header[other.replace("input", "post_attention")]["data_offsets"]
 
     assert not examine_header(folder / "model.safetensors").faults
     rewrite_header(folder, damage)
