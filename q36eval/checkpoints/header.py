@@ -128,7 +128,7 @@ def _is_extent(value: Any) -> bool:
 
 def _offsets(fields: Any) -> tuple[int, int] | None:
     """Where a tensor says it lies, even if the rest of its entry is wrong; None when it does not say so."""
-    offsets = fields.get("data_offsets") if isinstance(fields, dict) else None
+    offsets: Any = fields.get("data_offsets") if isinstance(fields, dict) else None
     if not _is_extent(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         return None
     return offsets[0], offsets[1]

@@ -106,7 +106,8 @@ def _compressed_tensors(folder: Path, config: dict[str, Any], light: bool) -> Sc
         current["config_groups"][name]["weights"]["actorder"] = None
     parsed = (read_groups(current) if light else None) or _as_the_library_reads(folder, current)
     groups = list(parsed.config_groups.values())
-    _check_patterns(folder, [*(parsed.ignore or []), *(target for group in groups for target in group.targets)])
+    targets = [*(parsed.ignore or []), *(target for group in groups for target in group.targets)]
+    _check_patterns(folder, [target.removeprefix("re:") for target in targets if target.startswith("re:")])
     needs_order = [parsed.config_groups[name] for name in ordered]
 
     def matches(module: str, targets: list[str]) -> bool:
@@ -135,14 +136,13 @@ def _as_the_library_reads(folder: Path, config: dict[str, Any]) -> Any:
         raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {error}") from error
 
 
-def _check_patterns(folder: Path, targets: list[str]) -> None:
-    for target in targets:
+def _check_patterns(folder: Path, patterns: list[str]) -> None:
+    for pattern in patterns:
         try:
-            re.compile(target.removeprefix("re:") if target.startswith("re:") else "")
+            re.compile(pattern)
         except re.error as error:
-            raise CorruptCheckpointError(
-                f"{folder}/config.json: quantization_config holds the malformed pattern {target!r} ({error})."
-            ) from error
+            message = f"quantization_config holds the malformed pattern {pattern!r} ({error})"
+            raise CorruptCheckpointError(f"{folder}/config.json: {message}.") from error
 
 
 def _match_name(name: str, target: str) -> bool:
@@ -176,6 +176,7 @@ def _gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
     if config.get("pack_dtype", "int32") != "int32":
         raise UsageError(f"{folder}: GPTQ packed into {config['pack_dtype']} is not decoded; known: int32.")
     rules: dict[str, dict[str, Any]] = config.get("dynamic") or {}
+    _check_patterns(folder, [rule.removeprefix("-:").removeprefix("+:") for rule in rules])
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
         # GPTQ configurations do not list what was quantized: beside what the rules exclude, the stored parts say it.

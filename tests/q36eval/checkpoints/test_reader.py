@@ -111,7 +111,7 @@ def test_overlapping_tensors_are_refused(folder: Path) -> None:
 
 
 def test_every_fault_of_a_header_is_told_and_the_first_is_raised(folder: Path) -> None:
-    """Two unknown dtypes, a shape that does not fit, two overlaps with the gaps they leave; nothing that follows them."""
+    """Two unknown dtypes, a shape that does not fit, two overlaps with the gaps they leave, and no more."""
     layer, other = "model.layers.0.input_layernorm.weight", "model.layers.1.input_layernorm.weight"
     wrong = ("lm_head.weight", "model.embed_tokens.weight")
 
