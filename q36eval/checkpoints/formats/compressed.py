@@ -8,6 +8,7 @@ inspection that takes a quarter of one.
 """
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
@@ -143,9 +144,9 @@ def _scaled_integers(parts: Parts, scheme: Scheme, unpack: "Callable[..., torch.
 def packed_rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
     """The parts of rows [start, stop) of packed integers."""
     weights = scheme.compressed.weights
-    per_part: dict[str, float] = {"weight_packed": 1}
+    per_part: dict[str, int | Fraction] = {"weight_packed": 1}
     if plain_name(weights.strategy) != "tensor":
-        per_part |= {"weight_scale": 1, "weight_zero_point": 32 / weights.num_bits}
+        per_part |= {"weight_scale": 1, "weight_zero_point": Fraction(32, weights.num_bits)}
     cut = rows_along(parts, start, stop, per_part)
     return cut | {"weight_shape": parts["weight_shape"].new_tensor([stop - start, int(parts["weight_shape"][1])])}
 
