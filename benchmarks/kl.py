@@ -1,0 +1,364 @@
+"""What a divergence costs beside the forward pass it is taken from: `python benchmarks/kl.py [--device cuda]`.
+
+On a GPU, at the full shape of Qwen3.6-35B-A3B with random weights: the divergence stage alone against copying the same
+bytes, chunked torch, torch.compile and Liger-Kernel (where it is installed); a scored forward pass against the same
+forward pass with its own head; the peak memory of both. On a CPU, on the sandbox: the whole KL probe against the bare
+forward pass over the same tokens. Every ratio is measured within one run, as median (smallest to largest) of rounds.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # this folder's kl.py must not hide the package
+
+TOKENS, WIDTH, VOCABULARY = 4096, 2048, 248_320
+ROUNDS = 15
+GIB = 2**30
+
+
+class Stopwatch:
+    """Median milliseconds of calls on a GPU, taken alternately so that they share the machine's moods."""
+
+    def __init__(self, rounds: int = ROUNDS) -> None:
+        self._rounds = rounds
+
+    def __call__(self, calls: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
+        for call in calls.values():  # compilation and caches
+            call()
+            call()
+        found: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(self._rounds):
+            for name, call in calls.items():
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                torch.cuda.synchronize()
+                begin.record()
+                call()
+                end.record()
+                torch.cuda.synchronize()
+                found[name].append(begin.elapsed_time(end))
+        return found
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def ratio(one: list[float], other: list[float]) -> str:
+    return spread([a / b for a, b in zip(one, other, strict=True)])
+
+
+def in_torch(reference: Tensor, branch: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+    """The same figures in float32 torch, log-softmax and all."""
+    log_p, log_q = torch.log_softmax(reference, -1), torch.log_softmax(branch, -1)
+    p = log_p.exp()
+    difference = log_p - log_q
+    rows = torch.arange(len(labels), device=labels.device)
+    return (
+        (p * difference).sum(-1),
+        -(log_q.exp() * difference).sum(-1),
+        -(p * log_p).sum(-1),
+        log_p[rows, labels],
+        log_q[rows, labels],
+        log_p.argmax(-1) == log_q.argmax(-1),
+    )
+
+
+def liger(reference: Tensor, branch: Tensor) -> Callable[[], Any] | None:
+    """Liger-Kernel's KL(p || q), which wants log-probabilities: one figure of our seven."""
+    try:
+        from liger_kernel.ops.kl_div import LigerKLDivLossFunction
+    except ImportError:
+        return None
+
+    def call() -> Any:
+        log_q, log_p = torch.log_softmax(branch, -1), torch.log_softmax(reference, -1)
+        return LigerKLDivLossFunction.apply(log_q, log_p, "none", True)
+
+    return call
+
+
+def stage(rows: int = 512) -> dict[str, Any]:
+    """The divergence of one tile of logits."""
+    from kl.divergence import token_figures
+    from kl.fused import FigureBuffer, fused_figures
+
+    torch.manual_seed(0)
+    reference = torch.randn(rows, VOCABULARY, device="cuda") * 3
+    branch = reference + torch.randn_like(reference) * 0.05
+    labels = torch.randint(0, VOCABULARY, (rows,), device="cuda")
+    exact = token_figures(reference[:64], branch[:64], labels[:64])
+    ours = fused_figures(reference[:64], branch[:64], labels[:64])
+    theirs = in_torch(reference[:64], branch[:64], labels[:64])[0].double().cpu()
+    compiled = torch.compile(in_torch, mode="max-autotune-no-cudagraphs")
+    buffer = FigureBuffer(rows, reference.device)
+    spare = torch.empty_like(reference)
+    calls: dict[str, Callable[[], Any]] = {
+        "copy": lambda: spare.copy_(reference),
+        "fused": lambda: buffer.fill(0, reference, branch, labels),
+        "torch": lambda: in_torch(reference, branch, labels),
+        "torch.compile": lambda: compiled(reference, branch, labels),
+    }
+    with_liger = liger(reference, branch)
+    if with_liger is not None:
+        calls["liger"] = with_liger
+    for block, warps in ((1024, 4), (1024, 8), (2048, 4), (4096, 8), (4096, 16)):
+        other = FigureBuffer(rows, reference.device, block, warps)
+        calls[f"fused {block}/{warps}"] = lambda other=other: other.fill(0, reference, branch, labels)  # type: ignore[misc]
+    times = Stopwatch()(calls)
+    moved = 2 * reference.nbytes
+    print(f"divergence stage, {rows} × {VOCABULARY} float32 logits of each")
+    print(f"  copying one: {spread(rates(times['copy'], moved))} TB/s")
+    for name, values in times.items():
+        print(f"  {name}: {spread(values)} ms; bandwidth / copy's {ratio(times['copy'], values)}")
+    error, torch_error = (float((x - exact.forward_kl).abs().max()) for x in (ours.forward_kl, theirs))
+    print(
+        f"  forward KL {float(exact.forward_kl.mean()):.6f}; largest error: fused {error:.1e}, torch {torch_error:.1e}"
+    )
+    return {"times_ms": times, "bytes": moved, "error": error, "torch_error": torch_error}
+
+
+def rates(milliseconds: list[float], moved: int) -> list[float]:
+    return [moved / each / 1e9 for each in milliseconds]
+
+
+def epilogue() -> dict[str, Any]:
+    """Both head products with the divergence in their epilogue, so that no logit reaches memory, against two stages."""
+    from benchmarks.kl_epilogue import divergences
+    from kl.fused import FigureBuffer
+    from q36eval.engines.heads import float32_logits
+
+    torch.manual_seed(2)
+    states = [torch.randn(TOKENS, WIDTH, device="cuda").bfloat16() for _ in range(2)]
+    heads = [(torch.randn(VOCABULARY, WIDTH, device="cuda") * 0.05).bfloat16()]
+    heads.append((heads[0].float() + torch.randn_like(heads[0].float()) * 1e-3).bfloat16())
+    states[1] = (states[0].float() + 0.01 * states[1].float()).bfloat16()
+    labels = torch.zeros(TOKENS, dtype=torch.long, device="cuda")
+    buffer, rows = FigureBuffer(TOKENS, states[0].device), 512
+
+    def staged() -> None:
+        for begin in range(0, TOKENS, rows):
+            pair = [float32_logits(x[begin : begin + rows], w) for x, w in zip(states, heads, strict=True)]
+            buffer.fill(begin, pair[0], pair[1], labels[begin : begin + rows])
+
+    def heads_only() -> None:
+        for begin in range(0, TOKENS, rows):
+            for x, w in zip(states, heads, strict=True):
+                float32_logits(x[begin : begin + rows], w)
+
+    calls: dict[str, Callable[[], Any]] = {"both heads": heads_only, "heads, then fused pass": staged}
+    calls["divergence in the epilogue"] = lambda: divergences(*states, *heads)
+    times = Stopwatch(7)(calls)
+    staged()
+    error = float((divergences(*states, *heads).cpu() - buffer.figures().forward_kl).abs().max())
+    print(f"{TOKENS} tokens from hidden states to forward KL (mean {float(buffer.figures().forward_kl.mean()):.4f})")
+    for name, values in times.items():
+        print(
+            f"  {name}: {spread(values)} ms; / heads, then fused pass {ratio(values, times['heads, then fused pass'])}"
+        )
+    print(f"  largest difference of the two: {error:.1e}")
+    return {"times_ms": times, "difference": error}
+
+
+class Branch:
+    """What `Scorer` asks of an engine, and nothing else."""
+
+    def __init__(self, head: Tensor) -> None:
+        self._head = head
+
+    def logits(self, states: Tensor) -> Tensor:
+        from q36eval.engines.heads import float32_logits
+
+        return float32_logits(states, self._head)
+
+
+def full_model() -> Any:
+    """The 35B-A3B shape with random BF16 weights on the GPU."""
+    from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
+
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("meta"):
+        model = Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig())
+    torch.set_default_dtype(torch.float32)
+    model = model.to_empty(device="cuda").eval().requires_grad_(False)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_(1.0) if "norm" in name else parameter.normal_(0, 0.02)
+    model.set_submodule("model.rotary_emb", type(model.model.rotary_emb)(config=model.config).to("cuda"))
+    return model
+
+
+def scored_forward() -> dict[str, Any]:
+    """A forward pass of 4 × 1,024 tokens with its own head, and the same pass scored against a reference."""
+    from kl.scoring import GPU_TILE_BYTES, Scorer
+
+    model = full_model()
+    ids = torch.randint(0, VOCABULARY, (4, 1024), device="cuda")
+    labels = ids.reshape(-1).cpu()
+    branch: Any = Branch(model.lm_head.weight)
+    head = model.lm_head.weight + torch.randn_like(model.lm_head.weight) * 1e-3
+    scorer = Scorer(branch, head)
+    rows = GPU_TILE_BYTES // (4 * VOCABULARY)
+
+    def states() -> Tensor:
+        hidden: Tensor = model.model(input_ids=ids, use_cache=False).last_hidden_state
+        return hidden.reshape(TOKENS, WIDTH)
+
+    def with_head() -> None:
+        hidden = states()
+        for begin in range(0, TOKENS, rows):
+            branch.logits(hidden[begin : begin + rows])
+
+    with torch.inference_mode():
+        reference = (states() + torch.randn(TOKENS, WIDTH, device="cuda") * 0.05).bfloat16().cpu()
+
+        def scored() -> Any:
+            return scorer.figures(reference, states(), labels)
+
+        kept = states()
+        calls: dict[str, Callable[[], Any]] = {
+            "forward": states,
+            "forward with its head": with_head,
+            "forward, scored": scored,
+            "scoring alone": lambda: scorer.figures(reference, kept, labels),
+            "both heads alone": lambda: [
+                (branch.logits(kept[i : i + rows]), torch.mm(kept[i : i + rows], head.T, out_dtype=torch.float32))
+                for i in range(0, TOKENS, rows)
+            ],
+        }
+        times = Stopwatch(9)(calls)
+        memory = {name: peak(calls[name]) for name in ("forward with its head", "forward, scored")}
+    base = times["forward with its head"]
+    print(f"full shape, {TOKENS} tokens: {TOKENS / statistics.median(times['forward']) * 1e3:,.0f} tokens/s forward")
+    for name, values in times.items():
+        print(f"  {name}: {spread(values)} ms; / forward with its head {ratio(values, base)}")
+    above = memory["forward, scored"] - memory["forward with its head"]
+    print(
+        f"  peak memory: scored − with head {above / GIB:.3f} GiB (the reference's head is {head.nbytes / GIB:.3f} GiB)"
+    )
+    return {"times_ms": times, "memory": memory, "head_bytes": head.nbytes}
+
+
+def peak(call: Callable[[], Any]) -> int:
+    """Peak memory of a call; what lay there before, the reference's head among it, is counted in both."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    return torch.cuda.max_memory_allocated()
+
+
+def rounding() -> dict[str, float]:
+    """KL of float32 logits from the same logits rounded to BF16, on random logits of several scales."""
+    from kl.fused import fused_figures
+
+    torch.manual_seed(1)
+    found = {}
+    for scale in (1.0, 3.0, 6.0):
+        logits = torch.randn(256, VOCABULARY, device="cuda") * scale
+        labels = torch.zeros(256, dtype=torch.long, device="cuda")
+        rounded = logits.bfloat16().float()
+        found[str(scale)] = float(fused_figures(logits, rounded, labels).forward_kl.mean())
+    print(
+        "KL(float32 logits ‖ rounded to BF16), normal logits: " + ", ".join(f"σ {k}: {v:.2e}" for k, v in found.items())
+    )
+    return found
+
+
+class Outcomes:
+    """What the runner writes, kept in memory: history is not what is measured here."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.measurements: list[Any] = []
+
+    def add_items(self, outcomes: Any) -> None:
+        self.items.extend(outcomes)
+
+    def add_measurement(self, measurement: Any) -> None:
+        self.measurements.append(measurement)
+
+    def add_failure(self, failure: Any) -> None:
+        raise SystemExit(failure.reason)
+
+    def known_items(self) -> Any:
+        return self.items
+
+
+class Silent:
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
+    """The KL probe on the sandbox, its reference captured before, against the bare forward pass over its tokens."""
+    from app.measuring import corpus_of
+    from kl.probe import KLProbe
+    from q36eval.config.paths import Paths
+    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.references import Capture
+    from q36eval.runner import captured, measure_branch, plan_probes, summarize_probes
+
+    paths = Paths.default()
+    folder = paths.data / "sandbox"
+    probe = KLProbe(corpus_of("sandbox", paths))
+    reference = InProcessEngine.load(folder / "bf16")
+    engine = InProcessEngine.load(folder / branch)
+    works = plan_probes([probe], reference.tokenizer, Outcomes())
+    requests = [request for work in works for item in work.items for request in item.scores]
+    tokens = sum(len(request.token_ids) for request in requests)
+    times: dict[str, list[float]] = {"forward": [], "probe": []}
+    with tempfile.TemporaryDirectory() as place:
+        captures = captured(
+            works,
+            lambda each: Capture(Path(place), reference.identity, each.name, each.suite_sha256),
+            lambda: reference,
+            Silent(),
+        )
+        for _ in range(rounds):
+            started = time.perf_counter()
+            for _each in engine.score(requests):
+                pass
+            times["forward"].append(time.perf_counter() - started)
+            started = time.perf_counter()
+            sink = Outcomes()
+            measure_branch(engine, works, captures, sink, Silent())
+            summarize_probes(works, sink)
+            times["probe"].append(time.perf_counter() - started)
+    print(f"sandbox, {branch}: {len(requests)} windows, {tokens} tokens, bare forward {spread(times['forward'])} s")
+    print(
+        f"  whole KL probe, reference captured: {spread(times['probe'])} s; / bare forward "
+        f"{ratio(times['probe'], times['forward'])}"
+    )
+    return {"tokens": tokens, "seconds": times}
+
+
+def main() -> None:
+    """Run what the device allows, print, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--branch", default="fp8-head", help="of the sandbox, on a CPU")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    found: dict[str, Any] = {}
+    if asked.device == "cpu":
+        found["sandbox"] = sandbox(asked.branch)
+    else:
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+        found = {"stage": stage(), "rounding": rounding(), "epilogue": epilogue(), "scored": scored_forward()}
+    if asked.out:
+        asked.out.write_text(json.dumps(found, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main()
