@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats import FORMATS, ROWS_MULTIPLE, ActivationScheme
-from q36eval.checkpoints.names import canonical, left_out_as, split_part, tensor_class
-from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.schemes import Scheme, scheme_resolver
+from q36eval.checkpoints.fused import expert_entries
+from q36eval.checkpoints.names import canonical, fused_experts, left_out_as, part_name, split_part, tensor_class
+from q36eval.checkpoints.reader import Checkpoint, TensorEntry
+from q36eval.checkpoints.schemes import PLAIN, Scheme, SchemeOf, scheme_resolver
 from q36eval.errors import CorruptCheckpointError, Q36Error
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ SLAB_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 
 @dataclass(frozen=True)
 class LogicalWeight:
-    """One weight of the model and the stored tensors that hold it.
+    """One weight of the model and the stored tensors that hold it, or the rows of them that do.
 
-    `name` is the canonical parameter name, such as `model.layers.3.mlp.experts.7.gate_proj.weight`; `parts` maps part
-    names to stored tensor names.
+    `name` is the canonical parameter name, such as `model.layers.3.mlp.experts.7.gate_proj.weight`, also where experts
+    are stored fused; `parts` maps part names to where they lie.
     """
 
     checkpoint: Checkpoint
     name: str
-    parts: tuple[tuple[str, str], ...]
+    parts: tuple[tuple[str, TensorEntry], ...]
     scheme: Scheme
 
     @property
@@ -43,7 +44,12 @@ class LogicalWeight:
     @property
     def stored_bytes(self) -> int:
         """What the weight takes in the checkpoint, scales included."""
-        return sum(self.checkpoint.tensors[stored].n_bytes for _, stored in self.parts)
+        return sum(entry.n_bytes for _, entry in self.parts)
+
+    @property
+    def stored_names(self) -> tuple[str, ...]:
+        """The tensors it is stored in."""
+        return tuple(entry.name for _, entry in self.parts)
 
     def read(self, device: "torch.device | str" = "cpu") -> "tuple[torch.Tensor, ActivationScheme | None]":
         """The weight, decoded on `device` in its decoder's precision, and the quantization of its module's input.
@@ -58,7 +64,7 @@ class LogicalWeight:
 
     def read_parts(self, device: "torch.device | str" = "cpu") -> "dict[str, torch.Tensor]":
         """The stored tensors by part name, on `device`."""
-        return {part: self.checkpoint.read(stored).to(device) for part, stored in self.parts}
+        return {part: self.checkpoint.read_entry(entry).to(device) for part, entry in self.parts}
 
     def decode(self, tensors: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
         """The weight alone, from parts that were read already.
@@ -78,7 +84,7 @@ class LogicalWeight:
         """
         if self.tensor_class == "embeddings":  # they look rows up: their inputs are token ids
             return None
-        tensors = {part: self.checkpoint.read(stored) for part, stored in self.parts if part in INPUT_PARTS}
+        tensors = {part: self.checkpoint.read_entry(entry) for part, entry in self.parts if part in INPUT_PARTS}
         with self._named_faults():
             return FORMATS[self.scheme.format].activations(tensors, self.scheme)
 
@@ -174,11 +180,16 @@ def index_weights(checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = N
     weights: dict[str, LogicalWeight] = {}
     for module, parts in modules.items():
         try:
-            weight = _logical(checkpoint, module, parts, resolve(stored_module[module], frozenset(parts)))
+            found = _logical(checkpoint, module, parts, _scheme(resolve, stored_module[module], parts))
         except CorruptCheckpointError as error:
             _fault(module, error, faults)
             continue
-        weights[weight.name] = weight
+        for weight in found:
+            if weight.name in weights:
+                both = f"{weight.stored_names[0]!r} and {weights[weight.name].stored_names[0]!r}"
+                twice = f"{checkpoint.path}: {weight.name} is stored both fused and per expert ({both})."
+                _fault(weight.name.removesuffix(".weight"), CorruptCheckpointError(twice), faults)
+            weights[weight.name] = weight
     return WeightIndex(weights, {reason: tuple(names) for reason, names in left_out.items()})
 
 
@@ -188,21 +199,35 @@ def _fault(module: str, error: Q36Error, faults: dict[str, Q36Error] | None) -> 
     faults[module] = error
 
 
-def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme: Scheme) -> LogicalWeight:
-    """Check that exactly the parts of the scheme's format are stored."""
-    if set(parts) == {""}:  # a bare parameter: A_log, dt_bias, a bias, or experts fused into one tensor
-        return LogicalWeight(checkpoint, module, (("weight", parts[""]),), Scheme("plain"))
+def _scheme(resolve: SchemeOf, stored_module: str, parts: dict[str, str]) -> Scheme:
+    """How a module is stored.
+
+    Only fine-grained FP8 knows fused experts: the other methods quantize linear layers, and what they leave is plain.
+    """
+    scheme = resolve(stored_module, frozenset(parts))
+    return scheme if fused_experts(stored_module) is None or scheme.format == "fp8" else PLAIN
+
+
+def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme: Scheme) -> list[LogicalWeight]:
+    """Check that exactly the parts of the scheme's format are stored; fused experts give a weight each."""
+    entries = {part: checkpoint.tensors[stored] for part, stored in parts.items()}
+    if set(parts) == {""}:  # a bare parameter: A_log, dt_bias, a bias
+        return [LogicalWeight(checkpoint, module, (("weight", entries[""]),), PLAIN)]
     layout = FORMATS.get(scheme.format)
     if layout is None:
         raise CorruptCheckpointError(f"{checkpoint.path}: {module} has the unknown format {scheme.format!r}.")
     missing = sorted(layout.required - set(parts))
     if missing:
         raise CorruptCheckpointError(
-            f"{checkpoint.path}: {module}.{missing[0]} is missing ({scheme.format}; stored: {', '.join(parts)})."
+            f"{checkpoint.path}: {part_name(module, missing[0])} is missing ({scheme.format}; stored: "
+            f"{', '.join(parts)})."
         )
     unexpected = sorted(set(parts) - layout.required - layout.optional)
     if unexpected:
         raise CorruptCheckpointError(
             f"{checkpoint.path}: {parts[unexpected[0]]} is unexpected: {module} is stored as {scheme.format}."
         )
-    return LogicalWeight(checkpoint, f"{module}.weight", tuple(sorted(parts.items())), scheme)
+    if fused_experts(module) is None:
+        return [LogicalWeight(checkpoint, f"{module}.weight", tuple(sorted(entries.items())), scheme)]
+    by_weight = expert_entries(module, entries, scheme).items()
+    return [LogicalWeight(checkpoint, name, tuple(sorted(cut.items())), scheme) for name, cut in by_weight]
