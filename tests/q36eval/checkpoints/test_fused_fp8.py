@@ -166,3 +166,20 @@ def test_inspection_reports_a_missing_fused_scale_once(tmp_path: Path) -> None:
     found = inspect_checkpoint(changed(tmp_path / "missing", without(f"{DOWN}_scale_inv")))
     named = [f.subject for f in found.findings if f.rule in ("missing-tensor", "not-as-declared", "undecodable")]
     assert named == [DOWN]
+
+
+def test_scales_stored_as_powers_of_two(tmp_path: Path) -> None:
+    """`scale_fmt: ue8m0` stores eight exponent bits; decoded like transformers does it."""
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+    def exponents(tensors: Tensors) -> Tensors:
+        scales = {name: tensor for name, tensor in tensors.items() if name.endswith("_scale_inv")}
+        return tensors | {name: scale.to(torch.float8_e8m0fnu) for name, scale in scales.items()}
+
+    folder = changed(tmp_path / "ue8m0", exponents, scale_fmt="ue8m0")
+    experts = load_model(folder).model.model.layers[0].mlp.experts
+    stored = load_file(folder / "model.safetensors")
+    for name in (GATE_UP, DOWN):
+        expected = Fp8Dequantize(None)._dequantize_one(stored[name], stored[f"{name}_scale_inv"], torch.bfloat16)
+        assert torch.equal(experts.get_parameter(name.rpartition(".")[2]), expected)
+    assert inspect_checkpoint(folder).measured
