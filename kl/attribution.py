@@ -166,17 +166,16 @@ Pass = Mapping[str, "torch.Tensor"]
 def divergences(engine: "InProcessEngine", chosen: Sample, reference: Pass, head: "torch.Tensor") -> list[float]:
     """Sum of KL(reference || engine) in nats over every document's tokens, in the order of `chosen.documents`."""
     import torch
-    import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 
-    from kl.divergence import token_divergences
+    from kl.scoring import Scorer
 
     sums = dict.fromkeys((document.key for document in chosen.documents), 0.0)
     asked = {request.key: request for request in chosen.requests}
+    scorer = Scorer(engine, head)
     for key, states in hidden_states(engine, chosen).items():
-        labels = torch.tensor(asked[key].token_ids[asked[key].first :], device=states.device)
-        logits = F.linear(reference[key].to(states.device).float(), head.to(states.device).float())
-        figures = token_divergences(logits, engine.logits(states), labels)
-        if not bool((figures.finite & figures.forward_kl.isfinite()).all()):
+        labels = torch.tensor(asked[key].token_ids[asked[key].first :])
+        figures = scorer.figures(reference[key], states, labels)
+        if not bool(figures.finite.all()):
             raise EngineError("A variant of the branch computes values that are no finite numbers; nothing is blamed.")
         sums[key.partition("/")[0]] += float(figures.forward_kl.sum())
     return list(sums.values())

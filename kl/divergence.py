@@ -1,52 +1,89 @@
-"""Exact per-token divergences over the full vocabulary, in float32 log-probabilities and float64 sums."""
+"""Exact per-token figures of a branch against its reference over the full vocabulary: the portable path, in float64."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 
 import torch
+from torch import Tensor
+
+ELEMENTS_PER_STEP = 2**20
+"""About how many logits are in work at once: a few float64 copies of them stay in a CPU's cache."""
 
 
 @dataclass(frozen=True)
-class TokenDivergences:
-    """Per scored token, each [T]; p is the reference, q the branch.
+class TokenFigures:
+    """Per scored token, each [T] on the CPU; p is the reference, q the branch.
 
-    `forward_kl` = KL(p || q) and `reverse_kl` = KL(q || p) in nats; `reference_nll` and `branch_nll` are the negative
-    log-probabilities of the label in nats; `top1_agrees` says whether both have the same argmax; `finite` marks the
-    tokens where every branch logit is a number (the others count in no figure but their own).
+    `forward_kl` = KL(p || q), `reverse_kl` = KL(q || p), `reference_entropy` = H(p), in nats, never below zero;
+    `reference_logprob` and `branch_logprob` are the log-probabilities of the label in nats; `top1_agrees` says whether
+    both hold the same token likeliest; `top1_rank` is how many tokens the branch holds likelier than the reference's
+    likeliest (0: none). All figures are float64, but for the boolean and the int64 of the last two.
+
+    Where either deployment's logits hold NaN or +inf, the divergences are NaN. Where the branch holds a token
+    impossible that the reference does not, `forward_kl` is +inf (never clipped), and likewise the other way round.
     """
 
-    forward_kl: torch.Tensor
-    reverse_kl: torch.Tensor
-    reference_entropy: torch.Tensor
-    reference_nll: torch.Tensor
-    branch_nll: torch.Tensor
-    top1_agrees: torch.Tensor
-    finite: torch.Tensor
+    forward_kl: Tensor
+    reverse_kl: Tensor
+    reference_entropy: Tensor
+    reference_logprob: Tensor
+    branch_logprob: Tensor
+    top1_agrees: Tensor
+    top1_rank: Tensor
+
+    @property
+    def finite(self) -> Tensor:
+        """Boolean [T]: where both divergences and both log-probabilities are numbers; the others enter no average."""
+        columns = (self.forward_kl, self.reverse_kl, self.reference_logprob, self.branch_logprob)
+        return torch.stack([column.isfinite() for column in columns]).all(dim=0)
+
+    @classmethod
+    def concatenated(cls, parts: "Sequence[TokenFigures]") -> "TokenFigures":
+        """The figures of consecutive runs of tokens as one."""
+        return cls(*(torch.cat([getattr(part, column.name) for part in parts]) for column in fields(cls)))
 
 
-def kl_divergence(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
+def token_figures(reference_logits: Tensor, branch_logits: Tensor, labels: Tensor) -> TokenFigures:
+    """All per-token figures from the logits [T, V] of both deployments and the labels [T], on any device.
+
+    KL(p || q) = sum_v p_v (log p_v - log q_v), with 0 log 0 = 0 (Kullback and Leibler 1951, eq. 2.4).
+    """
+    parts = [
+        _figures(reference_logits[rows].double(), branch_logits[rows].double(), labels[rows])
+        for rows in _runs(len(labels), reference_logits.shape[-1])
+    ]
+    return TokenFigures.concatenated(parts)
+
+
+def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(p || q) in nats over the last dimension, from log-probabilities.
 
-    Where p is 0 the term is 0 whatever q is; where q is 0 and p is not, the result is +inf (never clipped). The sum
-    runs in float64, and what rounding leaves below zero is returned as zero, since a divergence cannot be negative.
+    Where p is 0 the term is 0 whatever q is; where q is 0 and p is not, the result is +inf (never clipped). What
+    rounding leaves below zero is returned as zero, since a divergence cannot be negative.
     """
-    terms = log_p.exp().double() * (log_p.double() - log_q.double())
-    terms = terms.masked_fill(log_p == -torch.inf, 0.0)
-    return terms.sum(-1).clamp(min=0.0)
+    terms = (log_p - log_q).mul_(log_p.exp())
+    return terms.masked_fill_(log_p == -torch.inf, 0.0).sum(-1).clamp(min=0.0)
 
 
-def token_divergences(
-    reference_logits: torch.Tensor, branch_logits: torch.Tensor, labels: torch.Tensor
-) -> TokenDivergences:
-    """All per-token figures from float32 logits [T, V] of both deployments and the labels [T]."""
-    log_p = torch.log_softmax(reference_logits.float(), dim=-1)
-    log_q = torch.log_softmax(branch_logits.float(), dim=-1)
-    rows = torch.arange(labels.numel(), device=labels.device)
-    return TokenDivergences(
-        forward_kl=kl_divergence(log_p, log_q),
-        reverse_kl=kl_divergence(log_q, log_p),
-        reference_entropy=-(log_p.exp().double() * log_p.double()).nan_to_num(0.0).sum(-1),
-        reference_nll=-log_p[rows, labels].double(),
-        branch_nll=-log_q[rows, labels].double(),
-        top1_agrees=log_p.argmax(-1) == log_q.argmax(-1),
-        finite=~(log_q.isnan().any(-1)),
+def _figures(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
+    log_p, log_q = torch.log_softmax(reference, dim=-1), torch.log_softmax(branch, dim=-1)
+    rows = torch.arange(len(labels), device=labels.device)
+    likeliest = log_p.argmax(-1)
+    entropy = -(log_p.exp() * log_p).masked_fill_(log_p == -torch.inf, 0.0).sum(-1)
+    return TokenFigures(
+        forward_kl=kl_divergence(log_p, log_q).cpu(),
+        reverse_kl=kl_divergence(log_q, log_p).cpu(),
+        reference_entropy=entropy.clamp(min=0.0).cpu(),
+        reference_logprob=log_p[rows, labels].cpu(),
+        branch_logprob=log_q[rows, labels].cpu(),
+        top1_agrees=(likeliest == log_q.argmax(-1)).cpu(),
+        top1_rank=(log_q > log_q[rows, likeliest].unsqueeze(-1)).sum(-1).cpu(),
     )
+
+
+def _runs(rows: int, vocabulary: int) -> Iterator[slice]:
+    step = max(1, ELEMENTS_PER_STEP // vocabulary)
+    for begin in range(0, rows, step):
+        yield slice(begin, begin + step)
+    if rows == 0:
+        yield slice(0, 0)

@@ -24,9 +24,10 @@ from q36eval.stats import summarize
 if TYPE_CHECKING:
     import torch
 
+    from kl.scoring import Scorer
+
 CONTEXT = 4096
 OVERLAP = 512
-ROWS_PER_CHUNK = 4096
 
 
 class KLProbe:
@@ -41,6 +42,7 @@ class KLProbe:
     def __init__(self, documents: Sequence[CorpusDocument], context: int = CONTEXT, overlap: int = OVERLAP) -> None:
         self._documents = {document.key: document for document in documents}
         self._context, self._overlap = context, overlap
+        self._scorer: Scorer | None = None
         settings = {"documents": sorted(self._documents), "context": context, "overlap": overlap, "version": 1}
         self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
@@ -76,7 +78,7 @@ class KLProbe:
         if error is not None:
             branch = Answer(score=None, error=error, detail={"tokens": tokens})
         else:
-            sums = _document_sums(engine, item, results, reference)
+            sums = _document_sums(self._scorer_of(engine, reference), item, results, reference)
             mean = sums["forward_kl"] / sums["finite_tokens"] if sums["finite_tokens"] else None
             branch = Answer(score=mean, error=None, detail=sums)
         return [
@@ -91,6 +93,14 @@ class KLProbe:
                 reference=Answer(score=None, detail={"tokens": tokens}),
             )
         ]
+
+    def _scorer_of(self, engine: Engine, reference: Digest) -> "Scorer":
+        """The one for this engine; a run has one reference head."""
+        from kl.scoring import Scorer
+
+        if self._scorer is None or self._scorer.engine is not engine:
+            self._scorer = Scorer(engine, reference.tensors["head"])
+        return self._scorer
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """KL, reverse KL, top-1 agreement and perplexity, over everything and by slice; non-finite tokens counted."""
@@ -108,37 +118,24 @@ def _hidden_states(item: WorkItem, results: ItemResults) -> "torch.Tensor":
     return torch.cat([part for part in parts if part is not None])
 
 
-def _document_sums(engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
+def _document_sums(scorer: "Scorer", item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
     import torch
-    import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 
-    from kl.divergence import token_divergences
-
-    branch_states = _hidden_states(item, results)
-    reference_states = reference.tensors["hidden_states"].to(branch_states.device)
-    head = reference.tensors["head"].to(branch_states.device).float()
-    labels = torch.tensor(
-        [token for request in item.scores for token in request.token_ids[request.first :]], device=branch_states.device
-    )
-    sums: dict[str, float] = {}
-    for begin in range(0, len(labels), ROWS_PER_CHUNK):
-        rows = slice(begin, begin + ROWS_PER_CHUNK)
-        logits = F.linear(reference_states[rows].float(), head)
-        figures = token_divergences(logits, engine.logits(branch_states[rows]), labels[rows])
-        # a token that the branch holds impossible has no finite divergence: it is counted, never averaged nor clipped
-        finite = figures.finite & torch.isfinite(figures.forward_kl) & torch.isfinite(figures.reverse_kl)
-        part = {
-            "finite_tokens": float(finite.sum()),
-            "forward_kl": float(figures.forward_kl[finite].sum()),
-            "reverse_kl": float(figures.reverse_kl[finite].sum()),
-            "reference_nll": float(figures.reference_nll[finite].sum()),
-            "branch_nll": float(figures.branch_nll[finite].sum()),
-            "top1_agrees": float(figures.top1_agrees[finite].sum()),
-        }
-        sums = {name: sums.get(name, 0.0) + value for name, value in part.items()}
-        worst = float(figures.forward_kl[finite].max()) if finite.any() else 0.0
-        sums["max_forward_kl"] = max(sums.get("max_forward_kl", 0.0), worst)
-    return {"tokens": len(labels), **sums, "finite_tokens": int(sums["finite_tokens"])}
+    labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
+    figures = scorer.figures(reference.tensors["hidden_states"], _hidden_states(item, results), labels)
+    # a token that the branch holds impossible has no finite divergence: it is counted, never averaged nor clipped
+    finite = figures.finite
+    forward = figures.forward_kl[finite]
+    return {
+        "tokens": len(labels),
+        "finite_tokens": int(finite.sum()),
+        "forward_kl": float(forward.sum()),
+        "reverse_kl": float(figures.reverse_kl[finite].sum()),
+        "reference_nll": -float(figures.reference_logprob[finite].sum()),
+        "branch_nll": -float(figures.branch_logprob[finite].sum()),
+        "top1_agrees": float(figures.top1_agrees[finite].sum()),
+        "max_forward_kl": float(forward.max()) if len(forward) else 0.0,
+    }
 
 
 METRICS: tuple[tuple[str, str, str, Direction, Estimator, str | None, tuple[float, float] | None], ...] = (

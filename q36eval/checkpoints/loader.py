@@ -13,7 +13,7 @@ from q36eval.checkpoints import emulation, kv_cache
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
-from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights
+from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights, read_ahead
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 TEXT_MODEL_TYPES = ("qwen3_5_moe_text", "qwen3_5_moe")
@@ -175,13 +175,24 @@ def _plan(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> dict[
 def _fill(
     model: nn.Module, checkpoint: Checkpoint, index: WeightIndex, device: torch.device, dtype: torch.dtype
 ) -> None:
-    """Decode every weight into its place."""
-    for name, weights in _plan(model, checkpoint, index).items():
-        shape = model.get_parameter(name).shape
-        target = torch.empty(shape, dtype=dtype, device=device)
+    """Decode every weight into its place.
+
+    Raises:
+        CorruptCheckpointError: a weight cannot be decoded, does not fit, or holds what is no finite number.
+    """
+    plan = _plan(model, checkpoint, index)
+    stored = read_ahead([weight for weights in plan.values() for _, weight in weights])
+    for name, weights in plan.items():
+        target = torch.empty(model.get_parameter(name).shape, dtype=dtype, device=device)
+        finite = []
         for slot, weight in weights:
             place = target if slot.expert is None else target[slot.expert, slot.rows]
-            weight.read_into(place)
+            finite.append(weight.decode_into(place, next(stored)[1]))
+        for (_, weight), good in zip(weights, torch.stack(finite).tolist(), strict=True):
+            if not good:
+                raise CorruptCheckpointError(
+                    f"{checkpoint.path}: {weight.name}: it holds values that are no finite numbers."
+                )
         _set_parameter(model, name, target)
     model.tie_weights()  # type: ignore[operator]
 

@@ -74,12 +74,17 @@ class Checkpoint:
         dtype: torch.dtype = getattr(torch, TORCH_DTYPES[entry.dtype])
         if entry.n_bytes == 0:
             return torch.empty(entry.shape, dtype=dtype)
-        # Read by offset: the headers were parsed once, and a large checkpoint holds a hundred thousand tensors.
-        with entry.file.open("rb") as stream:
+        # Read by offset and unbuffered: the headers were parsed once, and a large checkpoint holds a hundred thousand
+        # tensors, most of them small.
+        data = bytearray(entry.n_bytes)
+        left = memoryview(data)
+        with entry.file.open("rb", buffering=0) as stream:
             stream.seek(entry.begin)
-            data = bytearray(entry.n_bytes)
-            if stream.readinto(data) != entry.n_bytes:
-                raise CorruptCheckpointError(f"{entry.file}: truncated at {entry.name!r}; download the file again.")
+            while left:  # one call reads 2 GiB at most
+                count = stream.readinto(left)
+                if not count:
+                    raise CorruptCheckpointError(f"{entry.file}: truncated at {entry.name!r}; download the file again.")
+                left = left[count:]
         return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
 
 

@@ -1,7 +1,8 @@
 """The logical weights of a checkpoint: every stored tensor accounted for, each weight decodable on its own."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,13 +15,13 @@ from q36eval.checkpoints.schemes import PLAIN, Scheme, SchemeOf, scheme_resolver
 from q36eval.errors import CorruptCheckpointError, Q36Error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
 
 INPUT_PARTS = ("input_global_scale", "input_scale", "input_zero_point", "activation_scale")
 SLAB_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 """About how many values are decoded at once: decoding takes several float32 copies of them beside the stored tensor."""
+READ_AHEAD_BYTES = 2**26
+"""What may lie in host memory beside the weight in work: a hundred experts, no embedding."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +89,16 @@ class LogicalWeight:
         with self._named_faults():
             return FORMATS[self.scheme.format].activations(tensors, self.scheme)
 
-    def read_into(self, target: "torch.Tensor") -> None:
-        """Decode the weight into `target`, on its device and rounded once to its dtype, some rows at a time.
+    def decode_into(self, target: "torch.Tensor", stored: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
+        """Decode the `stored` parts into `target`, on its device and rounded once to its dtype, some rows at a time.
 
-        Beside the stored parts, memory is needed for those rows only.
+        Beside the stored parts, memory is needed for those rows only. Returns whether all values are finite, as a
+        boolean tensor on the device: asking for its value would wait for the device after every weight.
 
         Raises:
-            CorruptCheckpointError: the parts do not fit together or into `target`, or hold what is no finite number.
+            CorruptCheckpointError: the parts do not fit together or into `target`.
         """
-        tensors = self.read_parts(target.device)
+        tensors = {part: tensor.to(target.device) for part, tensor in stored.items()}
         layout = FORMATS[self.scheme.format]
         with self._named_faults():
             shape = layout.shape(tensors, self.scheme)
@@ -107,7 +109,7 @@ class LogicalWeight:
                 parts = tensors if whole else layout.rows(tensors, self.scheme, start, stop)
                 place = target if whole else target[start:stop]
                 place.copy_(layout.decode(parts, self.scheme))
-            _check_finite(target)
+            return _all_finite(target)
 
     @contextmanager
     def _named_faults(self) -> Iterator[None]:
@@ -123,13 +125,36 @@ class LogicalWeight:
             raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
 
 
-def _check_finite(weight: "torch.Tensor") -> None:
-    """Refuse NaN and infinities, some values at a time: the test itself takes several copies of what it looks at."""
+def _all_finite(weight: "torch.Tensor") -> "torch.Tensor":
+    """Whether there is no NaN or infinity, looked at in runs: the test itself takes several copies of what it sees."""
     import torch
 
     step = SLAB_ELEMENTS["cpu" if weight.device.type == "cpu" else "cuda"]
-    if not all(bool(torch.isfinite(values).all()) for values in torch.split(weight.reshape(-1), step)):
-        raise CorruptCheckpointError("it holds values that are no finite numbers")
+    return torch.stack([torch.isfinite(values).all() for values in torch.split(weight.reshape(-1), step)]).all()
+
+
+def read_ahead(weights: "Sequence[LogicalWeight]") -> "Iterator[tuple[LogicalWeight, dict[str, torch.Tensor]]]":
+    """Every weight with its stored parts in host memory, in order; a thread reads the next ones in the meantime.
+
+    What is read ahead stays under `READ_AHEAD_BYTES`; a weight larger than that is read when its turn comes.
+
+    Raises:
+        CorruptCheckpointError: a file ends early.
+    """
+    ahead: deque[Future[dict[str, torch.Tensor]]] = deque()
+    waiting, next_ = 0, 0
+    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
+        for at, weight in enumerate(weights):
+            while next_ < len(weights) and waiting + weights[next_].stored_bytes <= READ_AHEAD_BYTES:
+                waiting += weights[next_].stored_bytes
+                ahead.append(reader.submit(weights[next_].read_parts))
+                next_ += 1
+            if next_ > at:
+                waiting -= weight.stored_bytes
+                yield weight, ahead.popleft().result()
+            else:
+                next_ += 1
+                yield weight, weight.read_parts()
 
 
 def _slabs(target: "torch.Tensor") -> "Iterator[tuple[int, int]]":

@@ -37,9 +37,10 @@ class WorkerError(RuntimeError):
 def usable_workers() -> int:
     """How many one-thread processes are worth starting here; 1 means none.
 
-    The cores we may use (affinity, cgroup quota, what torch was told), as far as memory reaches.
+    The cores we may use (affinity, cgroup quota, what torch was told), as far as memory reaches. None once this process
+    has used a GPU: CUDA does not survive a fork, and libraries ask it for the current device on CPU tensors too.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 1
     cores = min(len(os.sched_getaffinity(0)), torch.get_num_threads(), _cgroup_cores(), MAX_WORKERS)
     return max(1, min(cores, _available_bytes() // BYTES_PER_WORKER))

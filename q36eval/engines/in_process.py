@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 
 from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.forks import in_forks, usable_workers
 from q36eval.engines.greedy import decode_greedily
+from q36eval.engines.heads import float32_logits
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.records import DeploymentIdentity
 
@@ -149,7 +149,7 @@ class InProcessEngine:
         quantize = getattr(head, "quantize_input", None)
         if quantize is not None:
             states = quantize(states)
-        return F.linear(states.float(), head.weight.float())
+        return float32_logits(states, head.weight)
 
     def head_weight(self) -> torch.Tensor:
         """The decoded head [V, H]; see `Engine.head_weight`."""
