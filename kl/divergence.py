@@ -19,8 +19,9 @@ class TokenFigures:
     both hold the same token likeliest; `top1_rank` is how many tokens the branch holds likelier than the reference's
     likeliest (0: none). All figures are float64, but for the boolean and the int64 of the last two.
 
-    Where either deployment's logits hold NaN or +inf, the divergences are NaN. Where the branch holds a token
-    impossible that the reference does not, `forward_kl` is +inf (never clipped), and likewise the other way round.
+    Where either deployment's logits are no distribution (NaN, +inf, or -inf throughout), every real figure is NaN, the
+    agreement False and the rank -1. Where the branch holds a token impossible that the reference does not, `forward_kl`
+    is +inf (never clipped), and likewise the other way round.
     """
 
     forward_kl: Tensor
@@ -61,24 +62,24 @@ def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     Where p is 0 the term is 0 whatever q is; where q is 0 and p is not, the result is +inf (never clipped). What
     rounding leaves below zero is returned as zero, since a divergence cannot be negative.
     """
+    impossible = log_p == -torch.inf
     terms = (log_p - log_q).mul_(log_p.exp())
-    return terms.masked_fill_(log_p == -torch.inf, 0.0).sum(-1).clamp(min=0.0)
+    # said outright: a p that is too small for its number format would turn 0 times infinity into NaN
+    terms.masked_fill_((log_q == -torch.inf) & ~impossible, torch.inf)
+    return terms.masked_fill_(impossible, 0.0).sum(-1).clamp(min=0.0)
 
 
 def _figures(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
     log_p, log_q = torch.log_softmax(reference, dim=-1), torch.log_softmax(branch, dim=-1)
     rows = torch.arange(len(labels), device=labels.device)
     likeliest = log_p.argmax(-1)
-    entropy = -(log_p.exp() * log_p).masked_fill_(log_p == -torch.inf, 0.0).sum(-1)
-    return TokenFigures(
-        forward_kl=kl_divergence(log_p, log_q).cpu(),
-        reverse_kl=kl_divergence(log_q, log_p).cpu(),
-        reference_entropy=entropy.clamp(min=0.0).cpu(),
-        reference_logprob=log_p[rows, labels].cpu(),
-        branch_logprob=log_q[rows, labels].cpu(),
-        top1_agrees=(likeliest == log_q.argmax(-1)).cpu(),
-        top1_rank=(log_q > log_q[rows, likeliest].unsqueeze(-1)).sum(-1).cpu(),
-    )
+    entropy = (log_p.exp() * -log_p).masked_fill_(log_p == -torch.inf, 0.0).sum(-1).clamp(min=0.0)
+    real = kl_divergence(log_p, log_q), kl_divergence(log_q, log_p), entropy, log_p[rows, labels], log_q[rows, labels]
+    broken = (log_p.isnan() | log_q.isnan()).any(-1)
+    rank = (log_q > log_q[rows, likeliest].unsqueeze(-1)).sum(-1)
+    agrees = (likeliest == log_q.argmax(-1)) & ~broken
+    columns = [*(figure.masked_fill(broken, torch.nan) for figure in real), agrees, rank.masked_fill(broken, -1)]
+    return TokenFigures(*(column.cpu() for column in columns))
 
 
 def _runs(rows: int, vocabulary: int) -> Iterator[slice]:

@@ -4,11 +4,13 @@ import torch
 from torch import Tensor
 
 from kl.divergence import TokenFigures, token_figures
+from kl.fused import FigureBuffer, is_usable
 from q36eval.engines.base import Engine
 from q36eval.engines.heads import float32_logits
 
 CPU_TILE_BYTES = 2**26
-"""Bytes of one deployment's logits at a time on a CPU."""
+GPU_TILE_BYTES = 2**29
+"""Bytes of one deployment's logits at a time: half a GiB are 540 tokens of 248,320 logits, enough to fill a GPU."""
 
 
 class Scorer:
@@ -24,17 +26,35 @@ class Scorer:
     @torch.inference_mode()
     def figures(self, reference_states: Tensor, branch_states: Tensor, labels: Tensor) -> TokenFigures:
         """Figures of T tokens from hidden states after the final norm, [T, H] of both deployments, and labels [T]."""
-        parts = []
         device = branch_states.device
         self._head = self._head.to(device)
-        step = self._rows()
-        for begin in range(0, max(len(labels), 1), step):
-            rows = slice(begin, begin + step)
-            reference = float32_logits(reference_states[rows].to(device), self._head)
-            branch = self.engine.logits(branch_states[rows])
-            parts.append(token_figures(reference, branch, labels[rows].to(device)))
-        return TokenFigures.concatenated(parts)
+        reference_states, labels = _brought(reference_states, device), _brought(labels, device)
+        step = self._rows(device)
+        runs = [slice(begin, begin + step) for begin in range(0, max(len(labels), 1), step)]
+        if not is_usable(device):
+            parts = [self._portable(reference_states[run], branch_states[run], labels[run]) for run in runs]
+            return TokenFigures.concatenated(parts)
+        buffer = FigureBuffer(len(labels), device)
+        for run in runs:
+            reference = float32_logits(reference_states[run], self._head)
+            buffer.fill(run.start, reference, self.engine.logits(branch_states[run]), labels[run])
+            del reference  # before the next tile is made
+        return buffer.figures()
 
-    def _rows(self) -> int:
-        """Rows whose logits fill a tile."""
-        return max(1, CPU_TILE_BYTES // (4 * len(self._head)))
+    def _portable(self, reference_states: Tensor, branch_states: Tensor, labels: Tensor) -> TokenFigures:
+        reference = float32_logits(reference_states, self._head)
+        return token_figures(reference, self.engine.logits(branch_states), labels)
+
+    def _rows(self, device: torch.device) -> int:
+        """Rows whose logits fill a tile: two tiles are held at a time."""
+        tile = CPU_TILE_BYTES
+        if device.type == "cuda":
+            tile = min(GPU_TILE_BYTES, torch.cuda.mem_get_info(device)[0] // 4)
+        return max(1, tile // (4 * len(self._head)))
+
+
+def _brought(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on `device`; a copy to a GPU goes through pinned memory, so that nobody waits for it."""
+    if device.type == "cuda" and not tensor.is_cuda:
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

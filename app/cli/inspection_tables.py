@@ -24,7 +24,7 @@ def print_inspection(inspection: Inspection, run: str) -> None:
     if inspection.errors:
         _errors(console, inspection)
     for reason, count in inspection.left_out.items():
-        console.print(Text(f"left out ({reason}): {count} tensors"))
+        console.print(Text(f"left out ({reason}): {count} tensors{_left_out(inspection, reason)}"), soft_wrap=True)
     missing = [section.value for section in Section if section not in inspection.measured]
     if missing:
         console.print(Text(f"not judged: {', '.join(missing)}", style="yellow"))
@@ -76,6 +76,14 @@ def _errors(console: Console, inspection: Inspection) -> None:
 
 
 _ERROR_COLUMNS = (">n", ">median", ">worst", ">median dB", ">worst dB", ">of bound")
+
+
+def _left_out(inspection: Inspection, reason: str) -> str:
+    row = next((row for row in inspection.left_out_against_reference if row.reason == reason), None)
+    if row is None:
+        return ""
+    counts = f"{row.identical} identical, {len(row.different)} different"
+    return f"; against the reference's: {counts}, {row.only_here} only here, {row.only_there} only there"
 
 
 def _against(console: Console, against: AgainstReport) -> None:

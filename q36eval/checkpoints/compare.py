@@ -19,17 +19,18 @@ def stored_differences(one: Path, other: Path) -> dict[str, str]:
 
 def difference(one: Checkpoint, other: Checkpoint, name: str) -> str | None:
     """How one stored tensor differs: `only here`, `only there`, or what differs; None when bit for bit the same."""
-    here, there = one.tensors.get(name), other.tensors.get(name)
-    if here is None or there is None:
-        return "only there" if here is None else "only here"
+    if name not in one.tensors or name not in other.tensors:
+        return "only there" if name in other.tensors else "only here"
+    return pair_difference(one, name, other, name)
+
+
+def pair_difference(one: Checkpoint, name: str, other: Checkpoint, its_name: str) -> str | None:
+    """How a stored tensor of each differs; None when bit for bit the same, whatever they are called."""
+    here, there = one.tensors[name], other.tensors[its_name]
     if (here.dtype, here.shape) != (there.dtype, there.shape):
         return f"{here.dtype} {list(here.shape)} against {there.dtype} {list(there.shape)}"
-    return None if _same_bytes(one, other, name) else "values differ"
-
-
-def _same_bytes(one: Checkpoint, other: Checkpoint, name: str) -> bool:
     import torch
 
     # flattened first, since a tensor without dimensions cannot be viewed as bytes
-    mine, theirs = (checkpoint.read(name).reshape(-1).view(torch.uint8) for checkpoint in (one, other))
-    return torch.equal(mine, theirs)
+    mine, theirs = (tensor.reshape(-1).view(torch.uint8) for tensor in (one.read(name), other.read(its_name)))
+    return None if torch.equal(mine, theirs) else "values differ"

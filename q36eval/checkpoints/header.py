@@ -5,6 +5,7 @@ Layout: https://github.com/huggingface/safetensors#format (8-byte little-endian 
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,28 +67,71 @@ class TensorEntry:
         return replace(found, shape=found.shape[1:])
 
 
-def _no_duplicates(file: Path) -> Any:
-    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        document: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in document:
-                raise CorruptCheckpointError(f"{file}: the header holds {key!r} twice; download the file again.")
-            document[key] = value
-        return document
+@dataclass(frozen=True)
+class Header:
+    """The tensors of a file whose entries are sound, and everything that is wrong with it, one sentence each."""
 
-    return build
+    entries: dict[str, TensorEntry]
+    faults: tuple[str, ...]
 
 
-def _raw_header(file: Path) -> tuple[dict[str, Any], int, int]:
-    """The JSON header, where the data begin, and the file's size."""
+def read_header(file: Path) -> dict[str, TensorEntry]:
+    """The tensors of one file, by name.
+
+    Raises:
+        CorruptCheckpointError: truncated, malformed, out of bounds, overlapping, or with bytes that belong to nothing.
+    """
+    header = examine_header(file)
+    if header.faults:
+        raise CorruptCheckpointError(header.faults[0])
+    return header.entries
+
+
+def examine_header(file: Path) -> Header:
+    """The same with every fault told, not only the first one.
+
+    Raises:
+        CorruptCheckpointError: there is no header to speak of.
+    """
+    faults: list[str] = []
+    document, data_begin, size = _raw_header(file, faults)
+    entries: dict[str, TensorEntry] = {}
+    extents: list[tuple[int, int, str]] = []
+    for name, fields in document.items():
+        if name == "__metadata__":
+            continue
+        fault = _fault(fields)
+        if fault is not None:
+            faults.append(f"{file}: tensor {name!r} {fault}.")
+        offsets = _offsets(fields)
+        if offsets is None:
+            continue
+        begin, end = data_begin + offsets[0], data_begin + offsets[1]
+        extents.append((begin, end, name))
+        if fault is None:
+            entries[name] = TensorEntry(name, file, fields["dtype"], tuple(fields["shape"]), begin, end)
+    return Header(entries, (*faults, *_layout_faults(file, sorted(extents), data_begin, size)))
+
+
+def _raw_header(file: Path, faults: list[str]) -> tuple[dict[str, Any], int, int]:
+    """The JSON header, where the data begin, and the file's size; names that come twice are added to `faults`."""
     size = file.stat().st_size
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
             raise CorruptCheckpointError(f"{file}: truncated before the end of its header; download the file again.")
         blob = stream.read(length)
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        document: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in document:
+                faults.append(f"{file}: the header holds {key!r} twice; download the file again.")
+            document.setdefault(key, value)
+        return document
+
     try:
-        document = json.loads(blob, object_pairs_hook=_no_duplicates(file))
+        document = json.loads(blob, object_pairs_hook=build)
     except ValueError as error:
         raise CorruptCheckpointError(f"{file}: the header is not JSON ({error}); download the file again.") from error
     if not isinstance(document, dict):
@@ -99,42 +143,41 @@ def _is_extent(value: Any) -> bool:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _entry(file: Path, name: str, fields: Any, data_begin: int) -> TensorEntry:
-    where = f"{file}: tensor {name!r}"
+def _offsets(fields: Any) -> tuple[int, int] | None:
+    """Where a tensor says it lies, even if the rest of its entry is wrong; None when it does not say so."""
+    offsets: Any = fields.get("data_offsets") if isinstance(fields, dict) else None
+    if not _is_extent(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        return None
+    return offsets[0], offsets[1]
+
+
+def _fault(fields: Any) -> str | None:
+    """What is wrong with one tensor's entry by itself."""
     if not isinstance(fields, dict) or set(fields) != {"dtype", "shape", "data_offsets"}:
-        raise CorruptCheckpointError(f"{where} has a malformed header entry; download the file again.")
-    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
-    if dtype not in DTYPE_BYTES:
-        raise CorruptCheckpointError(f"{where} has the unknown dtype {dtype!r}.")
-    if not (_is_extent(shape) and _is_extent(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1]):
-        raise CorruptCheckpointError(f"{where} has a malformed shape or offsets.")
+        return "has a malformed header entry; download the file again"
+    dtype, shape, offsets = fields["dtype"], fields["shape"], _offsets(fields)
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+        return f"has the unknown dtype {dtype!r}"
+    if not _is_extent(shape) or offsets is None:
+        return "has a malformed shape or offsets"
     if offsets[1] - offsets[0] != math.prod(shape) * DTYPE_BYTES[dtype]:
-        raise CorruptCheckpointError(f"{where} takes {offsets[1] - offsets[0]} bytes, not what {dtype} {shape} needs.")
-    return TensorEntry(name, file, dtype, tuple(shape), data_begin + offsets[0], data_begin + offsets[1])
+        return f"takes {offsets[1] - offsets[0]} bytes, not what {dtype} {shape} needs"
+    return None
 
 
-def read_header(file: Path) -> dict[str, TensorEntry]:
-    """The tensors of one file, by name.
-
-    Raises:
-        CorruptCheckpointError: truncated, malformed, out of bounds, overlapping, or with bytes that belong to nothing.
-    """
-    document, data_begin, size = _raw_header(file)
-    entries = {
-        name: _entry(file, name, fields, data_begin) for name, fields in document.items() if name != "__metadata__"
-    }
+def _layout_faults(file: Path, extents: list[tuple[int, int, str]], data_begin: int, size: int) -> Iterator[str]:
+    """Tensors out of bounds, overlapping or with bytes between them, in the order of their bytes."""
+    beyond = [(end, name) for _, end, name in extents if end > size]
+    if beyond:
+        end, name = beyond[0]
+        more = f" and {len(beyond) - 1} more lie beyond it" if len(beyond) > 1 else ""
+        yield f"{file}: truncated, tensor {name!r} ends at byte {end} of {size}{more}; download the file again."
     expected = data_begin
-    for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
-        if entry.end > size:
-            raise CorruptCheckpointError(
-                f"{file}: truncated, tensor {entry.name!r} ends at byte {entry.end} of {size}; download the file again."
-            )
-        if entry.begin != expected:
-            fault = (
-                "overlaps the tensor before it" if entry.begin < expected else "follows bytes that belong to nothing"
-            )
-            raise CorruptCheckpointError(f"{file}: tensor {entry.name!r} {fault}.")
-        expected = entry.end
-    if expected != size:
-        raise CorruptCheckpointError(f"{file}: {size - expected} bytes after its last tensor belong to nothing.")
-    return entries
+    for begin, end, name in extents:
+        if begin < expected:
+            yield f"{file}: tensor {name!r} overlaps the tensor before it."
+        elif begin > expected:
+            yield f"{file}: tensor {name!r} follows bytes that belong to nothing."
+        expected = max(expected, end)
+    if expected < size:
+        yield f"{file}: {size - expected} bytes after its last tensor belong to nothing."

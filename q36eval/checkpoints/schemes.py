@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from q36eval.checkpoints.groups import read_groups
 from q36eval.checkpoints.names import canonical, module_type
 from q36eval.checkpoints.reader import Checkpoint, read_json
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -17,8 +18,8 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 class Scheme:
     """How one weight is stored, and how its module's input is quantized before use.
 
-    `compressed` is the compressed-tensors `QuantizationScheme` where there is one; `settings` holds what the other
-    formats need.
+    `compressed` is the compressed-tensors `QuantizationScheme` where there is one (or our own reading of it, `Group`);
+    `settings` holds what the other formats need.
     """
 
     format: str
@@ -36,8 +37,11 @@ SchemeOf = Callable[[str, frozenset[str]], Scheme]
 _METHODS = ("compressed-tensors", "gptq", "modelopt", "fp8")
 
 
-def scheme_resolver(checkpoint: Checkpoint) -> SchemeOf:
+def scheme_resolver(checkpoint: Checkpoint, light: bool = False) -> SchemeOf:
     """Read the quantization configuration, wherever the producer put it.
+
+    With `light`, compressed-tensors is imported only for what leaves a question: its schemes then serve the decoders
+    that need no library, and those only.
 
     Raises:
         UsageError: a quantization method this loader does not decode.
@@ -49,7 +53,7 @@ def scheme_resolver(checkpoint: Checkpoint) -> SchemeOf:
     if method == "none":
         return lambda module, parts: PLAIN
     if method == "compressed-tensors":
-        return _compressed_tensors(checkpoint.path, config)
+        return _compressed_tensors(checkpoint.path, config, light)
     if method == "gptq":
         return _gptq(checkpoint.path, config)
     if method == "modelopt":
@@ -94,24 +98,20 @@ def _names(module: str) -> set[str]:
     return {module, canonical(module)}
 
 
-def _compressed_tensors(folder: Path, config: dict[str, Any]) -> SchemeOf:
-    from compressed_tensors.quantization import QuantizationConfig
-    from compressed_tensors.utils.match import match_name
-
+def _compressed_tensors(folder: Path, config: dict[str, Any], light: bool) -> SchemeOf:
     # The library no longer reads `actorder: group`, under which older checkpoints store their `weight_g_idx`.
     ordered = [name for name, group in (config.get("config_groups") or {}).items() if _actorder(group) == "group"]
     current = copy.deepcopy(config)
     for name in ordered:
         current["config_groups"][name]["weights"]["actorder"] = None
-    try:
-        parsed = QuantizationConfig.model_validate(current)
-    except ValueError as error:
-        raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {error}") from error
+    parsed = (read_groups(current) if light else None) or _as_the_library_reads(folder, current)
     groups = list(parsed.config_groups.values())
+    targets = [*(parsed.ignore or []), *(target for group in groups for target in group.targets)]
+    _check_patterns(folder, [target.removeprefix("re:") for target in targets if target.startswith("re:")])
     needs_order = [parsed.config_groups[name] for name in ordered]
 
     def matches(module: str, targets: list[str]) -> bool:
-        return any(match_name(name, target) for name in _names(module) for target in targets)
+        return any(_match_name(name, target) for name in _names(module) for target in targets)
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
         if matches(module, parsed.ignore or []):
@@ -125,6 +125,31 @@ def _compressed_tensors(folder: Path, config: dict[str, Any]) -> SchemeOf:
         return Scheme(_layout(chosen[0], str(parsed.format)), compressed=chosen[0], settings=settings)
 
     return resolve
+
+
+def _as_the_library_reads(folder: Path, config: dict[str, Any]) -> Any:
+    from compressed_tensors.quantization import QuantizationConfig
+
+    try:
+        return QuantizationConfig.model_validate(config)
+    except ValueError as error:
+        raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {error}") from error
+
+
+def _check_patterns(folder: Path, patterns: list[str]) -> None:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            message = f"quantization_config holds the malformed pattern {pattern!r} ({error})"
+            raise CorruptCheckpointError(f"{folder}/config.json: {message}.") from error
+
+
+def _match_name(name: str, target: str) -> bool:
+    """Whether a target means that name, as `compressed_tensors.utils.match.match_name` has it."""
+    if target.startswith("re:"):
+        return re.match(target.removeprefix("re:"), name) is not None
+    return target == name
 
 
 def _actorder(group: Any) -> Any:
@@ -151,6 +176,7 @@ def _gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
     if config.get("pack_dtype", "int32") != "int32":
         raise UsageError(f"{folder}: GPTQ packed into {config['pack_dtype']} is not decoded; known: int32.")
     rules: dict[str, dict[str, Any]] = config.get("dynamic") or {}
+    _check_patterns(folder, [rule.removeprefix("-:").removeprefix("+:") for rule in rules])
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
         # GPTQ configurations do not list what was quantized: beside what the rules exclude, the stored parts say it.

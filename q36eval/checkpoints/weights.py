@@ -76,6 +76,16 @@ class LogicalWeight:
         with self._named_faults():
             return FORMATS[self.scheme.format].decode(tensors, self.scheme)
 
+    def decode_light(self, tensors: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
+        """The same bits as `decode`, without importing the format's own library.
+
+        Raises:
+            CorruptCheckpointError: the stored parts do not fit together.
+        """
+        layout = FORMATS[self.scheme.format]
+        with self._named_faults():
+            return (layout.light or layout.decode)(tensors, self.scheme)
+
     def activations(self) -> ActivationScheme | None:
         """The quantization of its module's input, from the small tensors that describe it; None where there is none.
 
@@ -180,10 +190,13 @@ class WeightIndex:
     left_out: dict[str, tuple[str, ...]]
 
 
-def index_weights(checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = None) -> WeightIndex:
+def index_weights(
+    checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = None, light: bool = False
+) -> WeightIndex:
     """Group the stored tensors into logical weights; nothing is decoded yet.
 
-    With `faults`, what is wrong with a module's weight is put there, under its canonical name, and not raised.
+    With `faults`, what is wrong with a module's weight is put there, under its canonical name, and not raised. `light`
+    is for weights that are only inspected, with `decode_light` (see `scheme_resolver`).
 
     Raises:
         CorruptCheckpointError: a part is missing, unexpected, or two stored tensors mean the same part.
@@ -204,7 +217,7 @@ def index_weights(checkpoint: Checkpoint, faults: dict[str, Q36Error] | None = N
             _fault(name, CorruptCheckpointError(twice), faults)
         modules[name][part] = stored
         stored_module[name] = module
-    resolve = scheme_resolver(checkpoint)
+    resolve = scheme_resolver(checkpoint, light)
     weights: dict[str, LogicalWeight] = {}
     for module, parts in modules.items():
         try:

@@ -25,7 +25,8 @@ class Format:
     """A stored format: part names, decoder, and the activation quantization it stands for.
 
     `shape` checks that all parts fit and gives the decoded weight's shape; `rows` takes the parts of some rows of it
-    (from and to multiples of `ROWS_MULTIPLE`), which decode by themselves to those rows.
+    (from and to multiples of `ROWS_MULTIPLE`), which decode by themselves to those rows. `light` gives the bits of
+    `decode` without importing the format's library; None where `decode` itself imports none.
     """
 
     required: frozenset[str]
@@ -34,6 +35,7 @@ class Format:
     rows: Callable[[Parts, Scheme, int, int], Parts]
     decode: Callable[[Parts, Scheme], "torch.Tensor"]
     activations: Callable[[Parts, Scheme], ActivationScheme | None]
+    light: Callable[[Parts, Scheme], "torch.Tensor"] | None = None
 
 
 def _none(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
@@ -48,6 +50,7 @@ def _compressed(required: set[str], optional: set[str]) -> Format:
         compressed.rows,
         compressed.decode,
         compressed.activations,
+        compressed.decode_light,
     )
 
 
@@ -65,6 +68,7 @@ FORMATS: dict[str, Format] = {
         compressed.packed_rows,
         compressed.decode_packed,
         compressed.activations,
+        compressed.decode_packed_light,
     ),
     "float-quantized": _ONE_VALUE_EACH,
     "int-quantized": _ONE_VALUE_EACH,
@@ -87,6 +91,7 @@ FORMATS: dict[str, Format] = {
         modelopt.rows,
         modelopt.decode,
         modelopt.activations,
+        modelopt.decode_light,
     ),
     "modelopt-fp8": Format(
         frozenset({"weight", "weight_scale"}),

@@ -1,14 +1,19 @@
-"""compressed-tensors formats, decoded by the library's own single-tensor decoders.
+"""compressed-tensors formats, decoded by the library's own single-tensor decoders, or without it to the same bits.
 
 NVFP4: value = fp4 · (fp8 local scale / float32 global scale), computed in float32.
 FP8 and integers: value = (q − zero) · scale, computed in the scale's dtype.
+
+What ends in `_light` does not import the library, which brings all of transformers with it: several seconds, for an
+inspection that takes a quarter of one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
 from q36eval.checkpoints.formats.slabs import ceil_divide, need_shape, rows_along
+from q36eval.checkpoints.formats.unpacking import unpack_fp4, unpack_signed
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 
@@ -50,6 +55,37 @@ def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     return weight
 
 
+def decode_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
+    """`decode` without the library: its operations one by one, in its dtypes."""
+    out, columns = shape(parts, scheme)
+    weights = scheme.compressed.weights
+    if "weight_packed" in parts:
+        values, stored = unpack_fp4(parts["weight_packed"]).bfloat16(), parts["weight_scale"].bfloat16()
+        scale, zero = stored / parts["weight_global_scale"], None
+    else:
+        values, stored = parts["weight"], parts["weight_scale"]
+        scale, zero = stored, parts.get("weight_zero_point")
+    strategy = plain_name(weights.strategy)
+    if strategy == "block":
+        height, width = weights.block_structure
+        scale = _blown_up(scale, height, width, (out, columns))
+        zero = None if zero is None else _blown_up(zero, height, width, (out, columns))
+    elif strategy in ("group", "tensor_group"):
+        if columns % weights.group_size:
+            raise CorruptCheckpointError(f"{columns} columns do not divide into groups of {weights.group_size}")
+        values = values.reshape(out, -1, weights.group_size)
+        scale, zero = scale.unsqueeze(-1), None if zero is None else zero.unsqueeze(-1)
+    values = values.to(scale.dtype)
+    if zero is not None:
+        values = values - zero.to(scale.dtype)
+    return (values * scale).to(stored.dtype).reshape(out, columns)
+
+
+def _blown_up(grid: "torch.Tensor", height: int, width: int, size: tuple[int, int]) -> "torch.Tensor":
+    """One value per block as one per element; blocks at the edges may be partial."""
+    return grid.repeat_interleave(height, 0)[: size[0]].repeat_interleave(width, 1)[:, : size[1]]
+
+
 def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
     """The parts of rows [start, stop)."""
     strategy = plain_name(scheme.compressed.weights.strategy)
@@ -81,26 +117,36 @@ def packed_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
 
 def decode_packed(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     """The decoded weight [out, in] of integers packed into int32; activation-ordered groups are followed."""
-    import torch
     from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
+
+    return _scaled_integers(parts, scheme, unpack_from_int32)
+
+
+def decode_packed_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
+    """`decode_packed` without the library."""
+    return _scaled_integers(parts, scheme, unpack_signed)
+
+
+def _scaled_integers(parts: Parts, scheme: Scheme, unpack: "Callable[..., torch.Tensor]") -> "torch.Tensor":
+    import torch
 
     weights = scheme.compressed.weights
     out, columns = packed_shape(parts, scheme)
-    q: torch.Tensor = unpack_from_int32(parts["weight_packed"], weights.num_bits, torch.Size((out, columns)))
+    q = unpack(parts["weight_packed"], weights.num_bits, torch.Size((out, columns)))
     scale, zero = parts["weight_scale"], parts.get("weight_zero_point")
     values = q.to(scale.dtype)
     groups = _groups(parts, columns, scale, weights.group_size)
     if zero is not None:
-        values -= unpack_from_int32(zero, weights.num_bits, scale.shape, packed_dim=0).to(scale.dtype)[:, groups]
+        values -= unpack(zero, weights.num_bits, scale.shape, packed_dim=0).to(scale.dtype)[:, groups]
     return values.mul_(scale[:, groups])
 
 
 def packed_rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
     """The parts of rows [start, stop) of packed integers."""
     weights = scheme.compressed.weights
-    per_part: dict[str, float] = {"weight_packed": 1}
+    per_part: dict[str, int | Fraction] = {"weight_packed": 1}
     if plain_name(weights.strategy) != "tensor":
-        per_part |= {"weight_scale": 1, "weight_zero_point": 32 / weights.num_bits}
+        per_part |= {"weight_scale": 1, "weight_zero_point": Fraction(32, weights.num_bits)}
     cut = rows_along(parts, start, stop, per_part)
     return cut | {"weight_shape": parts["weight_shape"].new_tensor([stop - start, int(parts["weight_shape"][1])])}
 

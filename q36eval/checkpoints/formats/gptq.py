@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.slabs import ceil_divide, need_shape
+from q36eval.checkpoints.formats.unpacking import unpack_words
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError
 
@@ -15,23 +16,6 @@ if TYPE_CHECKING:
     import torch
 
 Parts = Mapping[str, "torch.Tensor"]
-
-
-def unpack_rows(packed: "torch.Tensor", bits: int) -> "torch.Tensor":
-    """Unsigned integers [n · 32 / bits, m] from int32 words [n, m], lowest bits first."""
-    import torch
-
-    count = packed.shape[0] * 32 // bits
-    if 32 % bits == 0:
-        shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=packed.device)
-        unsigned: torch.Tensor = ((packed.unsqueeze(1) >> shifts[None, :, None]) & (2**bits - 1)).flatten(0, 1)
-        return unsigned
-    first = torch.arange(count, device=packed.device) * bits
-    word, shift = first // 32, (first % 32).unsqueeze(1)
-    words = torch.cat([packed.long() & 0xFFFFFFFF, packed.new_zeros(1, packed.shape[1]).long()])
-    pair = words[word] | (words[word + 1] << 32)
-    across: torch.Tensor = ((pair >> shift) & (2**bits - 1)).int()
-    return across
 
 
 def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
@@ -60,8 +44,8 @@ def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
 
     bits, maximum = int(scheme.setting("bits")), 2 ** int(scheme.setting("bits")) - 1
     out, columns = shape(parts, scheme)
-    q = unpack_rows(parts["qweight"], bits)
-    stored_zeros = unpack_rows(parts["qzeros"].T, bits).T[:, :out]
+    q = unpack_words(parts["qweight"], bits)
+    stored_zeros = unpack_words(parts["qzeros"].T, bits).T[:, :out]
     zeros = (stored_zeros + int(scheme.setting("zero_offset"))) & maximum
     scales = parts["scales"].float()
     group = parts.get("g_idx", torch.arange(columns, device=q.device) // group_size(scheme, columns)).long()

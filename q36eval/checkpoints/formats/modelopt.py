@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
 from q36eval.checkpoints.formats.fp8 import block_scaled, block_shape
 from q36eval.checkpoints.formats.slabs import need_shape, rows_along
+from q36eval.checkpoints.formats.unpacking import unpack_fp4
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError
 
@@ -40,9 +41,18 @@ def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 
     out, columns = shape(parts, scheme)
-    values = unpack_fp4_from_uint8(parts["weight"], out, columns, dtype=torch.float32)
+    return _scaled(unpack_fp4_from_uint8(parts["weight"], out, columns, dtype=torch.float32), parts)
+
+
+def decode_light(parts: Parts, scheme: Scheme) -> "torch.Tensor":
+    """`decode` without compressed-tensors, which takes seconds to import."""
+    shape(parts, scheme)
+    return _scaled(unpack_fp4(parts["weight"]), parts)
+
+
+def _scaled(values: "torch.Tensor", parts: Parts) -> "torch.Tensor":
     scale = parts["weight_scale"].float() * parts["weight_scale_2"].float().reshape(())
-    decoded: torch.Tensor = (values.reshape(out, -1, GROUP_SIZE) * scale.unsqueeze(-1)).flatten(-2)
+    decoded: torch.Tensor = (values.reshape(len(values), -1, GROUP_SIZE) * scale.unsqueeze(-1)).flatten(-2)
     return decoded
 
 

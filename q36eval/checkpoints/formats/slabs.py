@@ -1,6 +1,7 @@
 """Runs of rows: shapes of scale grids, and the part of a stored tensor that belongs to some rows of its weight."""
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -28,7 +29,7 @@ def need_shape(name: str, tensor: "torch.Tensor", expected: tuple[int, ...]) -> 
 
 
 def rows_along(
-    parts: Mapping[str, "torch.Tensor"], start: int, stop: int, per_part: Mapping[str, float]
+    parts: Mapping[str, "torch.Tensor"], start: int, stop: int, per_part: Mapping[str, int | Fraction]
 ) -> dict[str, "torch.Tensor"]:
     """Rows [start, stop) of a weight: parts named in `per_part` are cut, the others stay whole.
 
@@ -41,7 +42,7 @@ def rows_along(
     cut = dict(parts)
     for name, height in per_part.items():
         if name in cut:
-            if abs(start / height - round(start / height)) > 1e-6:
+            if start % height:
                 raise UsageError(f"{name} has a row for every {height} rows of a large weight, which is not decoded")
-            cut[name] = cut[name][round(start / height) : round(-(-stop // height))]
+            cut[name] = cut[name][int(start // height) : -int(-stop // height)]
     return cut

@@ -8,6 +8,7 @@ from q36eval.checkpoints.inspection.findings import (
     ErrorRow,
     Finding,
     Inspection,
+    LeftOutRow,
     Section,
     Severity,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "ErrorRow",
     "Finding",
     "Inspection",
+    "LeftOutRow",
     "Section",
     "Severity",
     "inspect_checkpoint",

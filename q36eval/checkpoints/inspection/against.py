@@ -1,11 +1,11 @@
 """Which stored tensors two checkpoints share bit for bit, and which differ."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from q36eval.checkpoints.compare import difference
-from q36eval.checkpoints.inspection.findings import AgainstReport
+from q36eval.checkpoints.compare import difference, pair_difference
+from q36eval.checkpoints.inspection.findings import AgainstReport, LeftOutRow
 from q36eval.checkpoints.names import canonical, left_out_as, tensor_class
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -31,6 +31,41 @@ def compare_stored(checkpoint: Checkpoint, other: Path, workers: int) -> Against
         different=dict(Counter(_class(name) for name in found)),
         differences=found,
     )
+
+
+def compare_left_out(checkpoint: Checkpoint, reference: Checkpoint, workers: int) -> tuple[LeftOutRow, ...]:
+    """Vision tower, multi-token head and KV-cache scales against the reference's, for those that both have.
+
+    They are paired by name, whichever of the published layouts each checkpoint follows.
+    """
+    mine, theirs = _left_out(checkpoint), _left_out(reference)
+    rows = []
+    with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+        for reason in sorted(mine.keys() & theirs.keys()):
+            here, there = mine[reason], theirs[reason]
+            pairs = [(name, there[key]) for key, name in here.items() if key in there]
+            outcomes = list(pool.map(lambda pair: pair_difference(checkpoint, pair[0], reference, pair[1]), pairs))
+            differing = tuple(name for (name, _), how in zip(pairs, outcomes, strict=True) if how is not None)
+            rows.append(
+                LeftOutRow(
+                    reason=reason,
+                    identical=len(pairs) - len(differing),
+                    different=differing,
+                    only_here=len(here) - len(pairs),
+                    only_there=len(there) - len(pairs),
+                )
+            )
+    return tuple(rows)
+
+
+def _left_out(checkpoint: Checkpoint) -> dict[str, dict[str, str]]:
+    """Reason -> name without the layout's prefix -> stored name."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for stored in checkpoint.tensors:
+        reason = left_out_as(stored)
+        if reason is not None:
+            found[reason][canonical(stored).removeprefix("model.")] = stored
+    return found
 
 
 def _class(stored: str) -> str:

@@ -1,19 +1,21 @@
 """What is quantized, as declared and as stored, and what the cards of this family warn of."""
 
 import fnmatch
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from q36eval.checkpoints.inspection.declared import dead_patterns, ignore_patterns
+from q36eval.checkpoints.inspection.declared import dead_patterns, ignore_patterns, matches
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored import UNQUANTIZED, declared_label, stored_label
 from q36eval.checkpoints.inspection.units import Unit
 from q36eval.checkpoints.names import split_part
 from q36eval.checkpoints.reader import Checkpoint
 
+HEAD = "lm_head.weight"
 MUST_STAY = ("linear attention", "router gates")
 _EXPERT = re.compile(r"(model\.layers\.(\d+)\.mlp\.experts)\.\d+\.(\w+)\.weight")
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
@@ -32,7 +34,7 @@ def coverage_rows(units: Iterable[Unit], shapes: Shapes) -> tuple[CoverageRow, .
         if shape is None:
             continue
         scheme = unit.weight.scheme
-        declared = UNQUANTIZED if unit.is_plain else declared_label(scheme, shape[-1]) or scheme.format
+        declared = UNQUANTIZED if unit.is_plain else declared_label(scheme, shape) or scheme.format
         sums = rows[unit.tensor_class, declared, stored_label(unit, shape)]
         for position, amount in enumerate((1, prod(shape), unit.stored_bytes)):
             sums[position] += amount
@@ -54,6 +56,7 @@ def coverage_findings(
     modules = {split_part(name)[0] for name in checkpoint.tensors}
     return [
         *_declared_against_stored(quantized, shapes),
+        *_gptq_head(quantization, units),
         *_must_stay(quantized),
         *_experts_left_out(units, excepted),
         *_ignore_list(quantization, modules),
@@ -67,7 +70,7 @@ def _declared_against_stored(quantized: Sequence[Unit], shapes: Shapes) -> list[
     found = []
     for unit in quantized:
         shape = shapes.get(unit.name)
-        declared = None if shape is None else declared_label(unit.weight.scheme, shape[-1])
+        declared = None if shape is None else declared_label(unit.weight.scheme, shape)
         if shape is None or declared is None:
             continue
         stored = stored_label(unit, shape)
@@ -75,6 +78,26 @@ def _declared_against_stored(quantized: Sequence[Unit], shapes: Shapes) -> list[
             message = f"{unit.name} is declared as {declared} and stored as {stored}."
             found.append(_finding("declared-against-stored", unit.name, message))
     return found
+
+
+def _gptq_head(quantization: Mapping[str, Any], units: Sequence[Unit]) -> list[Finding]:
+    """GPTQ says of the head alone whether it is quantized (`lm_head`); engines choose its kernel by that entry."""
+    if quantization.get("quant_method") != "gptq":
+        return []
+    excluded = any(matches("gptq", pattern, "lm_head") for pattern in ignore_patterns(quantization))
+    declared = bool(quantization.get("lm_head")) and not excluded
+    head = next((unit for unit in units if unit.name == HEAD), None)
+    stored = head is not None and not head.is_plain
+    if declared == stored:
+        return []
+    says = f"lm_head is {json.dumps(quantization.get('lm_head'))}{' and excluded by a rule' if excluded else ''}"
+    held = (
+        "no readable head is stored"
+        if head is None
+        else f"the head is stored {'quantized' if stored else 'unquantized'}"
+    )
+    message = f"quantization_config.{says}, and {held}."
+    return [_finding("declared-against-stored", HEAD, message)]
 
 
 def _must_stay(quantized: Sequence[Unit]) -> list[Finding]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from q36eval.checkpoints.inspection.findings import Finding, Section
 from q36eval.checkpoints.inspection.opening import integrity
 from q36eval.checkpoints.inspection.steps import bound_usage, rounding_bound
-from q36eval.checkpoints.inspection.stored import stored_label
+from q36eval.checkpoints.inspection.stored import declared_block, stored_label
 from q36eval.checkpoints.inspection.units import Unit
 from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
 from q36eval.errors import Q36Error
@@ -100,7 +100,7 @@ def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original:
     relative = noise / signal if signal else (0.0 if noise == 0 else math.inf)
     gain = float((decoded * original).sum()) / signal**2 if signal else 1.0
     relative = relative if math.isfinite(relative) else math.inf
-    bound = None if unit.is_plain else rounding_bound(parts, decoded)
+    bound = None if unit.is_plain else rounding_bound(parts, decoded, declared_block(unit.weight.scheme))
     if bound is None or not math.isfinite(relative):
         return WeightError(unit.name, unit.tensor_class, label, relative, gain, None)
     usage, row, column = bound_usage(difference, bound)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints.inspection.against import compare_stored
+from q36eval.checkpoints.inspection.against import compare_left_out, compare_stored
 from q36eval.checkpoints.inspection.configuration import configuration_findings
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows
 from q36eval.checkpoints.inspection.error import Examined, Pass, examine_all
@@ -53,6 +53,8 @@ def inspect_checkpoint(
         findings.append(integrity("malformed-config", "config.json", message))
         measured = [Section.INTEGRITY]
     findings += text_findings(folder, reference, _vocab_size(checkpoint.config))
+    if known is not None and readable:
+        updates["left_out_against_reference"] = compare_left_out(checkpoint, known.checkpoint, workers)
     if against is not None and readable:
         updates["against"] = compare_stored(checkpoint, against, workers)
     named = None if reference is None else str(reference)
@@ -97,7 +99,7 @@ class _Reference:
     def __init__(self, folder: Path) -> None:
         try:
             self.checkpoint = open_checkpoint(folder)
-            index = index_weights(self.checkpoint)
+            index = index_weights(self.checkpoint, light=True)
             self.units = units_of(index.weights)
         except (CorruptCheckpointError, KeyError) as error:
             raise UsageError(f"The reference cannot be used: {error}") from error
@@ -123,7 +125,7 @@ def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> t
     """The weights, with findings about those that are missing, unexpected or not what is declared."""
     faults: dict[str, Q36Error] = {}
     try:
-        index = index_weights(checkpoint, faults)
+        index = index_weights(checkpoint, faults, light=True)
     except CorruptCheckpointError as error:
         findings.append(integrity("quantization-not-read", "config.json", str(error)))
         return {}, False

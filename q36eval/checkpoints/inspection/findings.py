@@ -82,6 +82,17 @@ class AgainstReport(Record):
     """Stored tensor name -> `only here`, `only there`, or what differs."""
 
 
+class LeftOutRow(Record):
+    """Stored tensors that are no part of the text model against the reference's, bit for bit: shown, never judged."""
+
+    reason: str
+    identical: int
+    different: tuple[str, ...]
+    """Stored names; the others are only counted."""
+    only_here: int
+    only_there: int
+
+
 class Inspection(Record):
     """Everything one inspection found. `measured` names the sections that could be judged; the others prove nothing."""
 
@@ -92,6 +103,8 @@ class Inspection(Record):
     coverage: tuple[CoverageRow, ...] = ()
     errors: tuple[ErrorRow, ...] = ()
     left_out: dict[str, int] = Field(default_factory=dict)
+    left_out_against_reference: tuple[LeftOutRow, ...] = ()
+    """Only for what both have something of."""
     compared_weights: int = 0
     unbounded_weights: int = 0
     against: AgainstReport | None = None

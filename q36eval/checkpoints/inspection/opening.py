@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints.header import TensorEntry, read_header
+from q36eval.checkpoints.header import Header, TensorEntry, examine_header
 from q36eval.checkpoints.inspection.findings import Finding, Section
 from q36eval.checkpoints.reader import INDEX_FILE, MTP_FILE, SINGLE_FILE, Checkpoint, read_json
 from q36eval.errors import Q36Error
@@ -36,12 +36,14 @@ def open_damaged(folder: Path) -> tuple[Checkpoint, list[Finding], bool]:
     readable = True
     for file in _files(folder, weight_map, findings):
         try:
-            entries = read_header(file)
+            header = examine_header(file)
         except (Q36Error, OSError) as error:
-            findings.append(integrity("unreadable-file", file.name, str(error)))
+            header = Header({}, (str(error),))
+        findings += [integrity("unreadable-file", file.name, fault) for fault in header.faults]
+        if header.faults:
             readable = False
             continue
-        for name, entry in entries.items():
+        for name, entry in header.entries.items():
             if name in tensors:
                 message = f"tensor {name!r} is stored in both {tensors[name].file.name} and {file.name}."
                 findings.append(integrity("stored-twice", name, message))

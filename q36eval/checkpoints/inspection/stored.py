@@ -1,26 +1,35 @@
 """What a weight is stored as, told from its parts alone, and what the configuration declares, in the same words."""
 
-from q36eval.checkpoints.header import TensorEntry
+from math import prod
+
+from q36eval.checkpoints.formats.compressed import plain_name
+from q36eval.checkpoints.formats.slabs import ceil_divide
 from q36eval.checkpoints.inspection.units import Unit
 from q36eval.checkpoints.schemes import Scheme
 
 UNQUANTIZED = "unquantized"
 BLOCK = 128
+ALL = 1 << 62
+"""A height or width of a block that stands for all rows or columns."""
+Shape = tuple[int, ...]
+Block = tuple[int, int]
 
 
-def stored_label(unit: Unit, shape: tuple[int, ...]) -> str:
+def stored_label(unit: Unit, shape: Shape) -> str:
     """Such as `BF16`, `NVFP4 g16`, `FP8 block 128x128`, `INT4 g32`; `shape` is that of the decoded weight."""
     entries = dict(unit.weight.parts)
     if unit.is_plain:
         return entries["weight"].dtype
     if len(shape) != 2:
         return unit.weight.scheme.format
+    declared = declared_block(unit.weight.scheme)
     if "qweight" in entries:
         words, groups = entries["qweight"].shape[0], entries["scales"].shape[0]
-        return f"INT{32 * words // shape[1]} {_along(shape[1], groups)}"
+        return f"INT{32 * words // shape[1]} {_words(block_of((shape[0], groups), shape, declared), shape)}"
     values = entries.get("weight_packed") or entries["weight"]
     scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
-    where = _granularity(scale, shape)
+    grid = (1, 1) if scale is None else grid_of(scale.shape)
+    where = _words(block_of(grid, shape, declared), shape)
     if values.dtype == "U8":
         return f"NVFP4 {where}"
     if values.dtype == "I32":
@@ -28,37 +37,76 @@ def stored_label(unit: Unit, shape: tuple[int, ...]) -> str:
     return f"{values.dtype.split('_')[0].replace('F8', 'FP8').replace('I8', 'INT8')} {where}"
 
 
-def block_length(length: int, count: int) -> int:
-    """How many values share one of `count` scales along an axis of `length` values."""
-    if count > 1 and -(-length // BLOCK) == count:
+def grid_of(scale: Shape) -> Block:
+    """Rows and columns of a grid of scales, whichever way its shape is written: `[out]`, `[1]`, `[a, 1, b, 1]`."""
+    if prod(scale) == 1:
+        return 1, 1
+    if len(scale) == 4 and scale[1] == scale[3] == 1:
+        return scale[0], scale[2]
+    if len(scale) == 2:
+        return scale[0], scale[1]
+    return prod(scale), 1
+
+
+def block_of(grid: Block, shape: Shape, declared: Block | None) -> Block:
+    """How many rows and columns share a scale: as declared, where the grid is what that gives."""
+    if declared and grid == tuple(ceil_divide(size, block) for size, block in zip(shape, declared, strict=True)):
+        return declared
+    return _length(shape[0], grid[0]), _length(shape[1], grid[1])
+
+
+def _length(length: int, count: int) -> int:
+    if count > 1 and ceil_divide(length, BLOCK) == count:
         return BLOCK
-    return -(-length // max(1, count))
+    return ceil_divide(length, max(1, count))
 
 
-def _along(columns: int, groups: int) -> str:
-    return "channel" if groups == 1 else f"g{-(-columns // max(1, groups))}"
+def _words(block: Block, shape: Shape) -> str:
+    """One scale for all is a `tensor`, however large the block is that it was declared for."""
+    height, width = (min(size, most) for size, most in zip(block, shape, strict=True))
+    if (height, width) == shape:
+        return "tensor"
+    if height > 1:
+        return f"block {height}x{width}"
+    return "channel" if width == shape[1] else f"g{width}"
 
 
-def _granularity(scale: TensorEntry | None, shape: tuple[int, ...]) -> str:
-    if scale is None or len(scale.shape) != 2 or scale.shape == (1, 1):
-        return "channel" if scale is not None and scale.shape == (shape[0],) else "tensor"
-    if scale.shape[0] == shape[0]:
-        return _along(shape[1], scale.shape[1])
-    return f"block {block_length(shape[0], scale.shape[0])}x{block_length(shape[1], scale.shape[1])}"
+def declared_block(scheme: Scheme) -> Block | None:
+    """How many rows and columns share a scale, as the configuration says; None where it does not."""
+    if scheme.format in ("fp8", "modelopt-fp8"):
+        block: Block | None = scheme.setting("block")
+        return block or (1 if scheme.setting("per_channel") else ALL, ALL)
+    if scheme.format == "modelopt-nvfp4":
+        return 1, 16
+    if scheme.format == "gptq":
+        size = scheme.setting("group_size")
+        return 1, size if size and size > 0 else ALL
+    weights = getattr(scheme.compressed, "weights", None)
+    if weights is None:
+        return None
+    strategy = plain_name(weights.strategy)
+    if strategy == "block":
+        return weights.block_structure[0], weights.block_structure[1]
+    if strategy in ("group", "tensor_group"):
+        return 1, weights.group_size
+    return (1 if strategy == "channel" else ALL), ALL
 
 
-def declared_label(scheme: Scheme, columns: int) -> str | None:
+def declared_label(scheme: Scheme, shape: Shape) -> str | None:
     """What the configuration says, in the words of `stored_label`; None where it does not say it in full."""
     if scheme.format == "plain":
         return UNQUANTIZED
-    weights = getattr(scheme.compressed, "weights", None)
-    if weights is None:
-        return "NVFP4 g16" if scheme.format == "modelopt-nvfp4" else None
-    kind = {("float", 4): "NVFP4", ("float", 8): "FP8"}.get((weights.type, weights.num_bits), f"INT{weights.num_bits}")
-    strategy = str(getattr(weights.strategy, "value", weights.strategy))
-    if strategy == "block":
-        height, width = weights.block_structure
-        return f"{kind} block {height}x{width}"
-    if strategy in ("group", "tensor_group"):
-        return f"{kind} g{weights.group_size}" if weights.group_size < columns else f"{kind} channel"
-    return f"{kind} {strategy}"
+    block = declared_block(scheme)
+    if block is None or len(shape) != 2:
+        return None
+    return f"{_kind(scheme)} {_words(block, shape)}"
+
+
+def _kind(scheme: Scheme) -> str:
+    if scheme.format == "gptq":
+        return f"INT{scheme.setting('bits')}"
+    if scheme.compressed is None:
+        return "NVFP4" if scheme.format == "modelopt-nvfp4" else "FP8"
+    weights = scheme.compressed.weights
+    kind = (plain_name(weights.type), weights.num_bits)
+    return {("float", 4): "NVFP4", ("float", 8): "FP8"}.get(kind, f"INT{weights.num_bits}")

@@ -51,7 +51,7 @@ class Unit:
         Raises:
             CorruptCheckpointError: the stored parts do not fit together.
         """
-        return self.weight.decode(parts)
+        return self.weight.decode_light(parts)
 
 
 def units_of(weights: Mapping[str, LogicalWeight]) -> dict[str, Unit]:

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from q36eval.checkpoints import load_model, open_checkpoint
+from q36eval.checkpoints.inspection import Section, inspect_checkpoint
 from q36eval.checkpoints.loader import _slot
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError
@@ -42,6 +43,28 @@ def test_weights_equal_the_producers_own_decoding(name: str) -> None:
     for key in quantized:
         ours, _ = weights[key].read()
         assert torch.equal(ours.to(decoded[key].dtype), decoded[key]), key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_inspection_decodes_without_the_library_is_the_same(name: str) -> None:
+    with_library = index_weights(open_checkpoint(GOLDEN / name)).weights
+    light = index_weights(open_checkpoint(GOLDEN / name), light=True).weights
+    assert {key: weight.scheme.format for key, weight in light.items()} == {
+        key: weight.scheme.format for key, weight in with_library.items()
+    }
+    for key, weight in light.items():
+        parts = weight.read_parts()
+        assert torch.equal(weight.decode_light(parts), with_library[key].decode(parts)), key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_inspection_finds_nothing_wrong_with_what_a_producer_wrote(name: str) -> None:
+    """Beside the tokenizer these folders lack; their matrices are smaller than a block, and some than a group."""
+    inspection = inspect_checkpoint(GOLDEN / name)
+    assert {finding.section for finding in inspection.blocking} <= {Section.CONFIGURATION}
+    quantized = [row for row in inspection.coverage if row.declared != "unquantized"]
+    assert quantized
+    assert all(row.declared == row.stored for row in quantized)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,14 +14,14 @@ EXPERT = "model.layers.3.mlp.experts.4"
 Tensors = dict[str, torch.Tensor]
 
 
-def edit_tensors(folder: Path, change: Callable[[Tensors], None]) -> None:
+def edit_tensors(folder: Path, change: Callable[[Tensors], object]) -> None:
     tensors = load_file(folder / WEIGHTS)
     change(tensors)
     contiguous = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     save_file(contiguous, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def edit_json(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+def edit_json(folder: Path, name: str, change: Callable[[dict[str, Any]], object]) -> None:
     document = json.loads((folder / name).read_text(encoding="utf-8"))
     change(document)
     (folder / name).write_text(json.dumps(document), encoding="utf-8")
@@ -40,16 +40,53 @@ def flipped_header_byte(folder: Path) -> str:
     return WEIGHTS
 
 
-def overlapping_offsets(folder: Path) -> str:
+def edit_header(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     data = (folder / WEIGHTS).read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
-    norms = [name for name in header if name.endswith("input_layernorm.weight")]
-    first, second = sorted(norms, key=lambda name: header[name]["data_offsets"])[:2]
-    header[second]["data_offsets"] = header[first]["data_offsets"]
+    change(header)
     blob = json.dumps(header).encode()
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(blob)) + blob + data[8 + length :])
+
+
+def input_norms(header: dict[str, Any]) -> list[str]:
+    """In the order of their bytes."""
+    norms = [name for name in header if name.endswith("input_layernorm.weight")]
+    return sorted(norms, key=lambda name: header[name]["data_offsets"])
+
+
+def overlapping_offsets(folder: Path) -> str:
+    def overlap(header: dict[str, Any]) -> None:
+        first, second = input_norms(header)[:2]
+        header[second]["data_offsets"] = header[first]["data_offsets"]
+
+    edit_header(folder, overlap)
     return WEIGHTS
+
+
+def many_header_faults(folder: Path) -> str:
+    """Three unknown dtypes, and two tensors that reach into the next one."""
+
+    def spoil(header: dict[str, Any]) -> None:
+        norms = input_norms(header)
+        for name in norms[:3]:
+            header[name]["dtype"] = "F7"
+        for name in norms[3:5]:
+            header[name]["data_offsets"][1] += 2
+            header[name]["shape"][0] += 1
+
+    edit_header(folder, spoil)
+    return WEIGHTS
+
+
+def malformed_pattern(folder: Path) -> str:
+    edit_json(folder, "config.json", lambda config: config["quantization_config"]["ignore"].append("re:(head"))
+    return "config.json"
+
+
+def malformed_rule(folder: Path) -> str:
+    edit_json(folder, "config.json", lambda config: config["quantization_config"]["dynamic"].update({"+:(": {}}))
+    return "config.json"
 
 
 def wrong_shard(folder: Path) -> str:
@@ -64,92 +101,6 @@ def wrong_shard(folder: Path) -> str:
     index = {"metadata": {}, "weight_map": files}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return names[0]
-
-
-def global_scale_off_by_two(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors[f"{EXPERT}.up_proj.weight_global_scale"].mul_(2))
-    return f"{EXPERT}.up_proj.weight"
-
-
-def global_scale_off_by_half(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors[f"{EXPERT}.up_proj.weight_global_scale"].mul_(0.5))
-    return f"{EXPERT}.up_proj.weight"
-
-
-def zeroed_expert_scales(folder: Path) -> str:
-    name = f"{EXPERT}.down_proj.weight_scale"
-    edit_tensors(folder, lambda tensors: tensors.update({name: torch.zeros_like(tensors[name])}))
-    return name
-
-
-def one_zeroed_group(folder: Path) -> str:
-    name = f"{EXPERT}.down_proj.weight_scale"
-
-    def zero(tensors: Tensors) -> None:
-        scales = tensors[name].float()
-        scales[5, 2] = 0
-        tensors[name] = scales.to(tensors[name].dtype)
-
-    edit_tensors(folder, zero)
-    return name
-
-
-def swapped_experts(folder: Path) -> str:
-    def swap(tensors: Tensors) -> None:
-        other = EXPERT.removesuffix("4") + "2"
-        for name in [name for name in tensors if name.startswith(EXPERT + ".")]:
-            twin = name.replace(EXPERT, other)
-            tensors[name], tensors[twin] = tensors[twin], tensors[name]
-
-    edit_tensors(folder, swap)
-    return f"{EXPERT}.gate_proj.weight"
-
-
-def uniform_poison(folder: Path) -> str:
-    """Every routed expert 10 % too large: nobody stands out, and GPTQ may cost as much error."""
-
-    def poison(tensors: Tensors) -> None:
-        for name in tensors:
-            if ".mlp.experts." in name and name.endswith("weight_global_scale"):
-                tensors[name].div_(1.1)
-
-    edit_tensors(folder, poison)
-    return "model.layers.0.mlp.experts.0.down_proj.weight"
-
-
-def transposed_block_scales(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors.update({"lm_head.weight_scale": tensors["lm_head.weight_scale"].T}))
-    return "lm_head.weight"
-
-
-def transposed_block_scales_of_the_same_shape(folder: Path) -> str:
-    """The grid written column by column: the header cannot tell."""
-
-    def rewrite(tensors: Tensors) -> None:
-        scale = tensors["lm_head.weight_scale"]
-        tensors["lm_head.weight_scale"] = scale.T.contiguous().reshape(scale.shape)
-
-    edit_tensors(folder, rewrite)
-    return "lm_head.weight"
-
-
-def nan_scale(folder: Path) -> str:
-    def poison(tensors: Tensors) -> None:
-        tensors["lm_head.weight_scale"].view(-1)[3] = float("nan")
-
-    edit_tensors(folder, poison)
-    return "lm_head.weight_scale"
-
-
-def nan_in_bf16(folder: Path) -> str:
-    name = "model.layers.1.linear_attn.out_proj.weight"
-    edit_tensors(folder, lambda tensors: tensors[name].view(-1).__setitem__(7, float("inf")))
-    return name
-
-
-def short_head(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": tensors["lm_head.weight"][:-1]}))
-    return "lm_head.weight"
 
 
 def exchanged_tokens(folder: Path) -> str:
@@ -202,26 +153,6 @@ def other_layer_types(folder: Path) -> str:
     return "model.layers.1"
 
 
-def quantized_linear_attention(folder: Path) -> str:
-    """A DeltaNet projection as the neighbouring NVFP4 weight of the same shape, declared as such."""
-    module = "model.layers.1.linear_attn.out_proj"
-
-    def quantize(tensors: Tensors) -> None:
-        del tensors[f"{module}.weight"]
-        donor = "model.layers.2.self_attn.o_proj."
-        for name in [name for name in tensors if name.startswith(donor)]:
-            tensors[name.replace(donor, module + ".")] = tensors[name]
-
-    def declare(config: dict[str, Any]) -> None:
-        quantization = config["quantization_config"]
-        quantization["ignore"].remove(module)
-        next(iter(quantization["config_groups"].values()))["targets"].append(module)
-
-    edit_tensors(folder, quantize)
-    edit_json(folder, "config.json", declare)
-    return f"{module}.weight"
-
-
 def dead_ignore_list(folder: Path) -> str:
     def change(config: dict[str, Any]) -> None:
         config["quantization_config"]["ignore"] = ["re:.*nothing_here.*"]
@@ -251,44 +182,6 @@ def dead_group(folder: Path) -> str:
     return "group_9"
 
 
-def _plain_expert(folder: Path, reference: Path) -> None:
-    original = load_file(reference / WEIGHTS)
-
-    def restore(tensors: Tensors) -> None:
-        for name in [name for name in tensors if name.startswith(EXPERT + ".")]:
-            del tensors[name]
-        tensors.update({name: tensor for name, tensor in original.items() if name.startswith(EXPERT + ".")})
-
-    edit_tensors(folder, restore)
-
-
-def expert_left_out(folder: Path) -> str:
-    """Restored to BF16 and put on the ignore list, as a producer does with what its recipe missed."""
-    _plain_expert(folder, Path(__file__).parents[4] / "data" / "sandbox" / "bf16")
-
-    def declare(config: dict[str, Any]) -> None:
-        config["quantization_config"]["ignore"].append(f"re:{EXPERT}.*")
-
-    edit_json(folder, "config.json", declare)
-    return f"{EXPERT}.gate_proj.weight"
-
-
-def gptq_scale_off_by_two(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors[f"{EXPERT}.up_proj.scales"].mul_(2))
-    return f"{EXPERT}.up_proj.weight"
-
-
-def gptq_other_zero_point(folder: Path) -> str:
-    edit_tensors(folder, lambda tensors: tensors[f"{EXPERT}.up_proj.qzeros"].add_(1))
-    return f"{EXPERT}.up_proj.qzeros"
-
-
-def other_unquantized_weight(folder: Path) -> str:
-    name = "model.layers.1.linear_attn.out_proj.weight"
-    edit_tensors(folder, lambda tensors: tensors[name].view(-1)[:1].mul_(1.01))
-    return name
-
-
 def stray_file(folder: Path) -> str:
     (folder / "extra.safetensors").write_bytes((folder / WEIGHTS).read_bytes())
     return "extra.safetensors"
@@ -311,17 +204,3 @@ def stored_twice(folder: Path) -> str:
     tensors = load_file(folder / WEIGHTS)
     save_file({"lm_head.weight": tensors["lm_head.weight"]}, folder / "model_mtp.safetensors")
     return "lm_head.weight"
-
-
-def nan_in_what_is_left_out(folder: Path) -> str:
-    name = "mtp.fc.weight"
-    edit_tensors(folder, lambda tensors: tensors.update({name: torch.full((4, 4), float("nan"))}))
-    return name
-
-
-def negative_scale(folder: Path) -> str:
-    def negate(tensors: Tensors) -> None:
-        tensors["lm_head.weight_scale"].view(-1)[3] *= -1
-
-    edit_tensors(folder, negate)
-    return "lm_head.weight_scale"

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -14,7 +15,7 @@ from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoi
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 
-from . import damage
+from . import damage, damaged_tensors
 
 REPOSITORY = Path(__file__).parents[4]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -22,6 +23,7 @@ DAMAGES = [
     ("main", "truncated", "unreadable-file"),
     ("main", "flipped_header_byte", "unreadable-file"),
     ("main", "overlapping_offsets", "unreadable-file"),
+    ("main", "malformed_pattern", "quantization-not-read"),
     ("main", "wrong_shard", "index"),
     ("main", "stray_file", "stray-file"),
     ("main", "stored_twice", "stored-twice"),
@@ -57,6 +59,9 @@ DAMAGES = [
     ("gptq-int4", "gptq_scale_off_by_two", "beyond-scheme error-outlier"),
     ("gptq-int4", "gptq_other_zero_point", "zero-point"),
     ("gptq-int4", "swapped_experts", "beyond-scheme error-outlier"),
+    ("gptq-int4", "head_declared_as_gptq", "declared-against-stored"),
+    ("gptq-int4", "gptq_head", "declared-against-stored"),
+    ("gptq-int4", "malformed_rule", "quantization-not-read"),
 ]
 """Branch, damage, and every blocking rule that names what was damaged."""
 
@@ -83,7 +88,7 @@ def test_damage_is_named_and_blocks(
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(SANDBOX / branch, folder)
-    subject = getattr(damage, name)(folder)
+    subject = getattr(damage if hasattr(damage, name) else damaged_tensors, name)(folder)
     exit_code, output = command(str(folder), "--json", state=tmp_path / "state", monkeypatch=monkeypatch)
     assert exit_code == 1
     blocking = [found for found in json.loads(output)["findings"] if found["severity"] == "blocking"]
@@ -112,15 +117,21 @@ def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatc
     assert "lm_head.weight: BF16" in output
 
 
-def test_a_truncated_or_overlapping_file_names_the_tensor(tmp_path: Path) -> None:
-    for name, words in (("truncated", "ends at byte"), ("overlapping_offsets", "overlaps the tensor before it")):
+def test_every_fault_of_a_file_is_told_and_names_its_tensor(tmp_path: Path) -> None:
+    told = {
+        "truncated": ["ends at byte"],
+        "overlapping_offsets": ["overlaps the tensor before it", "follows bytes that belong to nothing"],
+        "many_header_faults": ["has the unknown dtype 'F7'"] * 3 + ["overlaps the tensor before it"] * 2,
+    }
+    for name, words in told.items():
         folder = tmp_path / name
         shutil.copytree(SANDBOX / "main", folder)
         getattr(damage, name)(folder)
         messages = [finding.message for finding in inspected(folder).blocking]
-        assert len(messages) == 1
-        assert words in messages[0]
-        assert "tensor 'model.layers." in messages[0]
+        assert len(messages) == len(words)
+        for message, word in zip(messages, words, strict=True):
+            assert word in message
+            assert "tensor 'model.layers." in message
 
 
 def test_only_the_head_differs_between_main_and_fp8_head() -> None:
@@ -132,11 +143,50 @@ def test_only_the_head_differs_between_main_and_fp8_head() -> None:
     assert "lm_head" not in against.identical
 
 
+def test_a_gptq_head_as_it_is_declared_is_clean(tmp_path: Path) -> None:
+    """Declared and stored quantized; or declared, excluded by a rule, and stored unquantized."""
+    for name in ("quantized", "excluded"):
+        shutil.copytree(SANDBOX / "gptq-int4", tmp_path / name)
+        damaged_tensors.head_declared_as_gptq(tmp_path / name)
+    damaged_tensors.gptq_head(tmp_path / "quantized")
+    rule = {"-:lm_head": {}}
+    damage.edit_json(
+        tmp_path / "excluded", "config.json", lambda config: config["quantization_config"]["dynamic"].update(rule)
+    )
+    for name, labels in (("quantized", ("INT4 g128", "INT4 g128")), ("excluded", ("unquantized", "BF16"))):
+        clean = inspected(tmp_path / name)
+        assert not clean.blocking
+        assert [(row.declared, row.stored) for row in clean.coverage if row.tensor_class == "lm_head"] == [labels]
+
+
+def test_what_is_left_out_is_compared_with_the_references_and_only_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either layout's names; the multi-token head, which the branch alone has, and a zero whose sign differs."""
+    reference, folder, zero = tmp_path / "reference", tmp_path / "copy", torch.zeros(3)
+    shutil.copytree(SANDBOX / "bf16", reference)
+    shutil.copytree(SANDBOX / "main", folder)
+    theirs = {"visual.a": zero, "visual.b": zero, "visual.c": zero, "visual.d": zero}
+    mine = {"model.visual.a": zero, "model.visual.b": -zero, "model.visual.c": zero, "model.visual.e": zero}
+    damage.edit_tensors(reference, lambda tensors: tensors.update(theirs))
+    damage.edit_tensors(folder, lambda tensors: tensors.update({**mine, "mtp.fc.weight": zero}))
+    inspection = inspect_checkpoint(folder, reference, weights_workers=2)
+    assert not inspection.blocking
+    assert [row.model_dump() for row in inspection.left_out_against_reference] == [
+        {"reason": "vision tower", "identical": 2, "different": ("model.visual.b",), "only_here": 1, "only_there": 1}
+    ]
+    arguments = (str(folder), "--reference", str(reference))
+    exit_code, output = command(*arguments, state=tmp_path / "state", monkeypatch=monkeypatch)
+    assert exit_code == 0
+    assert "2 identical, 1 different, 1 only here, 1 only there" in output
+    assert "left out (multi-token prediction): 1 tensors\n" in output
+
+
 def test_what_is_excepted_by_name_does_not_block(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(SANDBOX / "main", folder)
-    damage.expert_left_out(folder)
-    changed = damage.other_unquantized_weight(folder)
+    damaged_tensors.expert_left_out(folder)
+    changed = damaged_tensors.other_unquantized_weight(folder)
     assert len(inspected(folder).blocking) == 4
     assert not inspected(folder, excepted=(changed, f"{damage.EXPERT}.*")).blocking
 

@@ -121,6 +121,24 @@ def test_a_scale_off_by_two_and_another_weight_do_leave_it(kind: str, group: int
         assert bound_usage(values - weight, bound)[0] > 1.1
 
 
+@pytest.mark.parametrize("block", [(128, 128), (96, 80)])
+def test_a_bound_follows_blocks_that_do_not_divide_the_weight(block: tuple[int, int]) -> None:
+    """Neighbouring blocks six orders of magnitude apart, so that the neighbour's scale is no bound."""
+    generator = torch.Generator().manual_seed(11)
+    height, width = block
+    size = 10 ** (6 * torch.rand(-(-128 // height), -(-256 // width), generator=generator) - 3)
+    spread = size.repeat_interleave(height, 0)[:128].repeat_interleave(width, 1)[:, :256]
+    weight, scale = torch.randn(128, 256, generator=generator).clamp(-4, 4) * spread, size * 4 / 448
+    steps = scale.repeat_interleave(height, 0)[:128].repeat_interleave(width, 1)[:, :256]
+    codes = (weight / steps).to(torch.float8_e4m3fn)
+    decoded = codes.float() * steps
+    for stored in (scale, scale[:, None, :, None]):
+        bound = rounding_bound({"weight": codes, "weight_scale": stored}, decoded, block)
+        assert bound is not None
+        assert bound.width == width
+        assert bool(((decoded - weight).abs() <= bound.values * 1.0001).all())
+
+
 def size_findings(kind: str, decoded: torch.Tensor, weight: torch.Tensor) -> list[Finding]:
     relative = float((decoded - weight).norm() / weight.norm())
     gain = float((decoded * weight).sum() / weight.square().sum())

@@ -1,0 +1,90 @@
+"""The sandbox's reference written in the FP8 formats of other producers, rounded to nearest by plain code."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+QUANTIZED = re.compile(r"\.(mlp\.experts\.\d+|mlp\.shared_expert|self_attn)\.\w+_proj\.weight$")
+NOT_CONVERTED = re.compile(r"(lm_head|\.linear_attn\.\w+_proj\w*|\.mlp\.gate|\.shared_expert_gate)\.weight$")
+Block = tuple[int, int]
+Layout = Callable[[torch.Tensor], torch.Tensor]
+"""From scales [out / height, in / width] to the shape they are stored in."""
+Round = Callable[[torch.Tensor], torch.Tensor]
+"""What is done to values in units of their scale before they are stored in FP8."""
+
+
+def same(values: torch.Tensor) -> torch.Tensor:
+    return values
+
+
+def two_mantissa_bits(values: torch.Tensor) -> torch.Tensor:
+    """Rounded to nearest on half as fine a grid: no weight is larger or smaller as a whole."""
+    return values.to(torch.float8_e5m2).float()
+
+
+def fp8(weight: torch.Tensor, block: Block, rounding: Round) -> tuple[torch.Tensor, torch.Tensor]:
+    """(codes [out, in], float32 scales per block) with each block's largest value at 448."""
+    height, width = (min(size, most) for size, most in zip(block, weight.shape, strict=True))
+    tops = [[tile.abs().max() for tile in row.split(width, 1)] for row in weight.float().split(height)]
+    scale = torch.tensor(tops) / 448
+    grid = scale.repeat_interleave(height, 0).repeat_interleave(width, 1)[: weight.shape[0], : weight.shape[1]]
+    return rounding(weight.float() / grid).to(torch.float8_e4m3fn), scale
+
+
+def write(
+    reference: Path,
+    folder: Path,
+    quantization: dict[str, object],
+    part: str,
+    block: Block,
+    layout: Layout,
+    rounding: Round,
+) -> list[str]:
+    """A copy of the reference with `QUANTIZED` in FP8; returns their names."""
+    shutil.copytree(reference, folder)
+    tensors = load_file(folder / "model.safetensors")
+    names = sorted(name for name in tensors if QUANTIZED.search(name))
+    for name in names:
+        tensors[name], scale = fp8(tensors[name], block, rounding)
+        tensors[name.replace("weight", part)] = layout(scale).contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = quantization
+    (folder / "config.json").write_text(json.dumps(config))
+    return names
+
+
+def fine_grained(reference: Path, folder: Path, block: Block | None, rounding: Round = same) -> list[str]:
+    """`quant_method: fp8`, as DeepSeek and Qwen publish it; None is one scale per tensor."""
+    modules = [name.removesuffix(".weight") for name in load_file(reference / "model.safetensors")
+               if NOT_CONVERTED.search(name)]  # fmt: skip
+    quantization = {
+        "quant_method": "fp8",
+        "fmt": "e4m3",
+        "activation_scheme": "dynamic",
+        "weight_block_size": None if block is None else list(block),
+        "modules_to_not_convert": modules,
+    }
+    whole = (1 << 30, 1 << 30)
+    return write(reference, folder, quantization, "weight_scale_inv", block or whole, same, rounding)
+
+
+MODELOPT: dict[str, tuple[Block, Layout]] = {
+    "FP8": ((1 << 30, 1 << 30), lambda scale: scale.reshape(())),
+    "FP8_PER_CHANNEL_PER_TOKEN": ((1, 1 << 30), lambda scale: scale.reshape(-1)),
+    "FP8_PB_WO": ((128, 128), lambda scale: scale[:, None, :, None]),
+}
+"""Model Optimizer's algorithms: block, and the shape in which it stores the scales."""
+
+
+def modelopt(reference: Path, folder: Path, algorithm: str, rounding: Round = same) -> list[str]:
+    """Model Optimizer's FP8."""
+    block, layout = MODELOPT[algorithm]
+    ignore = ["lm_head", "*.linear_attn.*", "*.mlp.gate", "*.shared_expert_gate"]
+    quantization = {"quant_method": "modelopt", "quant_algo": algorithm, "ignore": ignore}
+    return write(reference, folder, quantization, "weight_scale", block, layout, rounding)
