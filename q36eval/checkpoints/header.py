@@ -6,7 +6,7 @@ Layout: https://github.com/huggingface/safetensors#format (8-byte little-endian 
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,23 @@ class TensorEntry:
     def n_bytes(self) -> int:
         """Stored size in bytes."""
         return self.end - self.begin
+
+    def rows(self, start: int, stop: int) -> "TensorEntry":
+        """Where rows [start, stop) lie; rows follow each other, so nothing else has to be read.
+
+        Raises:
+            CorruptCheckpointError: the tensor does not have them.
+        """
+        if not self.shape or not 0 <= start <= stop <= self.shape[0]:
+            raise CorruptCheckpointError(f"{self.file}: tensor {self.name!r} has no rows {start} to {stop}.")
+        size = self.n_bytes // max(1, self.shape[0])
+        begin = self.begin + start * size
+        return replace(self, shape=(stop - start, *self.shape[1:]), begin=begin, end=begin + (stop - start) * size)
+
+    def row(self, index: int) -> "TensorEntry":
+        """Where one row lies, without its first axis: one expert of a fused tensor."""
+        found = self.rows(index, index + 1)
+        return replace(found, shape=found.shape[1:])
 
 
 @dataclass(frozen=True)

@@ -160,15 +160,11 @@ def _plan(model: nn.Module, checkpoint: Checkpoint, index: WeightIndex) -> dict[
         slot = _slot(weight.name, parameters)
         if slot is None:
             raise CorruptCheckpointError(
-                f"{checkpoint.path}: tensor {weight.parts[0][1]!r} is unexpected in this model."
+                f"{checkpoint.path}: tensor {weight.stored_names[0]!r} is unexpected in this model."
             )
         plan[slot.parameter].append((slot, weight))
     for name, parameter in parameters.items():
-        keys = {slot.key for slot, _ in plan[name]}
-        if WHOLE in keys and len(keys) > 1:
-            names = ", ".join(weight.name for _, weight in plan[name][:3])
-            raise CorruptCheckpointError(f"{checkpoint.path}: {name} is stored both fused and per expert ({names}, …).")
-        missing = sorted(_expected_slots(name, parameter) - keys) if WHOLE not in keys else []
+        missing = sorted(_expected_slots(name, parameter) - {slot.key for slot, _ in plan[name]})
         if missing:
             what = name if missing[0] == WHOLE else f"{name.rpartition('.')[0]}.{missing[0]}.weight"
             more = f" (and {len(missing) - 1} more of {name})" if len(missing) > 1 else ""

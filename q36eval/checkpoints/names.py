@@ -22,6 +22,10 @@ QUANTIZED_PARTS = (
 )
 """Names under which quantized formats store the parts of one weight, beside plain `weight`."""
 
+_FUSED = re.compile(r"(?P<module>(?P<experts>.*\.mlp\.experts)\.(?P<which>gate_up|down)_proj)(?P<suffix>_\w+)?")
+_FUSED_PARTS = {"": "weight", "_scale_inv": "weight_scale_inv", "_activation_scale": "activation_scale"}
+"""What transformers appends to the name of a fused expert parameter where its per-expert files have `.weight…`."""
+
 KV_CACHE_SCALES = "KV-cache scales"
 _LEFT_OUT = (
     ("vision tower", re.compile(r"^(model\.)?visual\.")),
@@ -56,9 +60,30 @@ def canonical(stored: str) -> str:
 
 
 def split_part(name: str) -> tuple[str, str]:
-    """(module, part) of a tensor name; part is `weight`, one of `QUANTIZED_PARTS`, or empty for a bare parameter."""
+    """(module, part) of a tensor name; part is `weight`, one of `QUANTIZED_PARTS`, or empty for a bare parameter.
+
+    Fused experts count as a module of their own: `….experts.gate_up_proj_scale_inv` is its `weight_scale_inv`.
+    """
+    fused = _FUSED.fullmatch(name)
+    if fused and (fused["suffix"] or "") in _FUSED_PARTS:
+        return fused["module"], _FUSED_PARTS[fused["suffix"] or ""]
     module, _, part = name.rpartition(".")
     return (module, part) if part == "weight" or part in QUANTIZED_PARTS else (name, "")
+
+
+def part_name(module: str, part: str) -> str:
+    """The tensor name that `split_part` takes apart into these two."""
+    if fused_experts(module) is None:
+        return f"{module}.{part}" if part else module
+    return module + next(suffix for suffix, known in _FUSED_PARTS.items() if known == part)
+
+
+def fused_experts(module: str) -> tuple[str, tuple[str, ...]] | None:
+    """(module of the experts, projections one above the other) of a fused parameter; None for any other module."""
+    found = _FUSED.fullmatch(module)
+    if not found or found["suffix"]:
+        return None
+    return found["experts"], ("gate", "up") if found["which"] == "gate_up" else ("down",)
 
 
 def tensor_class(name: str) -> str:

@@ -1,7 +1,7 @@
 """A Hugging Face folder, opened without pickle and without remote code."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,29 +57,18 @@ class Checkpoint:
         Raises:
             CorruptCheckpointError: no such tensor.
         """
-        return self._read(self._entry(name))
-
-    def read_row(self, name: str, row: int) -> "torch.Tensor":
-        """`read(name)[row]` without reading the rest: one expert of a fused tensor.
-
-        Raises:
-            CorruptCheckpointError: no such tensor or row.
-        """
-        entry = self._entry(name)
-        if not entry.shape or not 0 <= row < entry.shape[0]:
-            raise CorruptCheckpointError(f"{self.path}: tensor {name!r} has no row {row}.")
-        size = entry.n_bytes // entry.shape[0]
-        begin = entry.begin + row * size
-        return self._read(replace(entry, shape=entry.shape[1:], begin=begin, end=begin + size))
-
-    def _entry(self, name: str) -> TensorEntry:
         entry = self.tensors.get(name)
         if entry is None:
             raise CorruptCheckpointError(f"{self.path}: tensor {name!r} is missing.")
-        return entry
+        return self.read_entry(entry)
 
     @staticmethod
-    def _read(entry: TensorEntry) -> "torch.Tensor":
+    def read_entry(entry: TensorEntry) -> "torch.Tensor":
+        """What lies where `entry` says, exactly as stored, on the CPU: a tensor, or some rows of one.
+
+        Raises:
+            CorruptCheckpointError: the file ends before it.
+        """
         import torch
 
         dtype: torch.dtype = getattr(torch, TORCH_DTYPES[entry.dtype])

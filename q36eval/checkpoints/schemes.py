@@ -265,7 +265,7 @@ def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:
             return PLAIN
         if "weight_scale_inv" in parts:
             return scheme
-        # transformers never converts the output projection, whether it is listed or not.
+        # Without a list transformers leaves the output projection out; with one it converts what is not listed.
         return PLAIN if name == "lm_head" or module_type(name) != "Linear" else scheme
 
     return resolve

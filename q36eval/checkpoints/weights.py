@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats import FORMATS, ROWS_MULTIPLE, ActivationScheme
-from q36eval.checkpoints.names import canonical, left_out_as, split_part, tensor_class
-from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.schemes import Scheme, scheme_resolver
+from q36eval.checkpoints.fused import expert_entries
+from q36eval.checkpoints.names import canonical, fused_experts, left_out_as, part_name, split_part, tensor_class
+from q36eval.checkpoints.reader import Checkpoint, TensorEntry
+from q36eval.checkpoints.schemes import PLAIN, Scheme, SchemeOf, scheme_resolver
 from q36eval.errors import CorruptCheckpointError, Q36Error
 
 if TYPE_CHECKING:
@@ -25,15 +26,15 @@ READ_AHEAD_BYTES = 2**26
 
 @dataclass(frozen=True)
 class LogicalWeight:
-    """One weight of the model and the stored tensors that hold it.
+    """One weight of the model and the stored tensors that hold it, or the rows of them that do.
 
-    `name` is the canonical parameter name, such as `model.layers.3.mlp.experts.7.gate_proj.weight`; `parts` maps part
-    names to stored tensor names.
+    `name` is the canonical parameter name, such as `model.layers.3.mlp.experts.7.gate_proj.weight`, also where experts
+    are stored fused; `parts` maps part names to where they lie.
     """
 
     checkpoint: Checkpoint
     name: str
-    parts: tuple[tuple[str, str], ...]
+    parts: tuple[tuple[str, TensorEntry], ...]
     scheme: Scheme
 
     @property
@@ -44,7 +45,12 @@ class LogicalWeight:
     @property
     def stored_bytes(self) -> int:
         """What the weight takes in the checkpoint, scales included."""
-        return sum(self.checkpoint.tensors[stored].n_bytes for _, stored in self.parts)
+        return sum(entry.n_bytes for _, entry in self.parts)
+
+    @property
+    def stored_names(self) -> tuple[str, ...]:
+        """The tensors it is stored in."""
+        return tuple(entry.name for _, entry in self.parts)
 
     def read(self, device: "torch.device | str" = "cpu") -> "tuple[torch.Tensor, ActivationScheme | None]":
         """The weight, decoded on `device` in its decoder's precision, and the quantization of its module's input.
@@ -59,7 +65,7 @@ class LogicalWeight:
 
     def read_parts(self, device: "torch.device | str" = "cpu") -> "dict[str, torch.Tensor]":
         """The stored tensors by part name, on `device`."""
-        return {part: self.checkpoint.read(stored).to(device) for part, stored in self.parts}
+        return {part: self.checkpoint.read_entry(entry).to(device) for part, entry in self.parts}
 
     def decode(self, tensors: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
         """The weight alone, from parts that were read already.
@@ -89,7 +95,7 @@ class LogicalWeight:
         """
         if self.tensor_class == "embeddings":  # they look rows up: their inputs are token ids
             return None
-        tensors = {part: self.checkpoint.read(stored) for part, stored in self.parts if part in INPUT_PARTS}
+        tensors = {part: self.checkpoint.read_entry(entry) for part, entry in self.parts if part in INPUT_PARTS}
         with self._named_faults():
             return FORMATS[self.scheme.format].activations(tensors, self.scheme)
 
@@ -140,16 +146,19 @@ def _all_finite(weight: "torch.Tensor") -> "torch.Tensor":
 def read_ahead(weights: "Sequence[LogicalWeight]") -> "Iterator[tuple[LogicalWeight, dict[str, torch.Tensor]]]":
     """Every weight with its stored parts in host memory, in order; a thread reads the next ones in the meantime.
 
-    What is read ahead stays under `READ_AHEAD_BYTES`; a weight larger than that is read when its turn comes.
+    What is read ahead stays under `READ_AHEAD_BYTES` and under the checkpoint's largest tensor; a weight larger than
+    that is read when its turn comes.
 
     Raises:
         CorruptCheckpointError: a file ends early.
     """
     ahead: deque[Future[dict[str, torch.Tensor]]] = deque()
     waiting, next_ = 0, 0
+    tensors = weights[0].checkpoint.tensors.values() if weights else ()
+    budget = min(READ_AHEAD_BYTES, max((entry.n_bytes for entry in tensors), default=0))
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
         for at, weight in enumerate(weights):
-            while next_ < len(weights) and waiting + weights[next_].stored_bytes <= READ_AHEAD_BYTES:
+            while next_ < len(weights) and waiting + weights[next_].stored_bytes <= budget:
                 waiting += weights[next_].stored_bytes
                 ahead.append(reader.submit(weights[next_].read_parts))
                 next_ += 1
@@ -212,11 +221,16 @@ def index_weights(
     weights: dict[str, LogicalWeight] = {}
     for module, parts in modules.items():
         try:
-            weight = _logical(checkpoint, module, parts, resolve(stored_module[module], frozenset(parts)))
+            found = _logical(checkpoint, module, parts, _scheme(resolve, stored_module[module], parts))
         except CorruptCheckpointError as error:
             _fault(module, error, faults)
             continue
-        weights[weight.name] = weight
+        for weight in found:
+            if weight.name in weights:
+                both = f"{weight.stored_names[0]!r} and {weights[weight.name].stored_names[0]!r}"
+                twice = f"{checkpoint.path}: {weight.name} is stored both fused and per expert ({both})."
+                _fault(weight.name.removesuffix(".weight"), CorruptCheckpointError(twice), faults)
+            weights[weight.name] = weight
     return WeightIndex(weights, {reason: tuple(names) for reason, names in left_out.items()})
 
 
@@ -226,21 +240,35 @@ def _fault(module: str, error: Q36Error, faults: dict[str, Q36Error] | None) -> 
     faults[module] = error
 
 
-def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme: Scheme) -> LogicalWeight:
-    """Check that exactly the parts of the scheme's format are stored."""
-    if set(parts) == {""}:  # a bare parameter: A_log, dt_bias, a bias, or experts fused into one tensor
-        return LogicalWeight(checkpoint, module, (("weight", parts[""]),), Scheme("plain"))
+def _scheme(resolve: SchemeOf, stored_module: str, parts: dict[str, str]) -> Scheme:
+    """How a module is stored.
+
+    Only fine-grained FP8 knows fused experts: the other methods quantize linear layers, and what they leave is plain.
+    """
+    scheme = resolve(stored_module, frozenset(parts))
+    return scheme if fused_experts(stored_module) is None or scheme.format == "fp8" else PLAIN
+
+
+def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme: Scheme) -> list[LogicalWeight]:
+    """Check that exactly the parts of the scheme's format are stored; fused experts give a weight each."""
+    entries = {part: checkpoint.tensors[stored] for part, stored in parts.items()}
+    if set(parts) == {""}:  # a bare parameter: A_log, dt_bias, a bias
+        return [LogicalWeight(checkpoint, module, (("weight", entries[""]),), PLAIN)]
     layout = FORMATS.get(scheme.format)
     if layout is None:
         raise CorruptCheckpointError(f"{checkpoint.path}: {module} has the unknown format {scheme.format!r}.")
     missing = sorted(layout.required - set(parts))
     if missing:
         raise CorruptCheckpointError(
-            f"{checkpoint.path}: {module}.{missing[0]} is missing ({scheme.format}; stored: {', '.join(parts)})."
+            f"{checkpoint.path}: {part_name(module, missing[0])} is missing ({scheme.format}; stored: "
+            f"{', '.join(parts)})."
         )
     unexpected = sorted(set(parts) - layout.required - layout.optional)
     if unexpected:
         raise CorruptCheckpointError(
             f"{checkpoint.path}: {parts[unexpected[0]]} is unexpected: {module} is stored as {scheme.format}."
         )
-    return LogicalWeight(checkpoint, f"{module}.weight", tuple(sorted(parts.items())), scheme)
+    if fused_experts(module) is None:
+        return [LogicalWeight(checkpoint, f"{module}.weight", tuple(sorted(entries.items())), scheme)]
+    by_weight = expert_entries(module, entries, scheme).items()
+    return [LogicalWeight(checkpoint, name, tuple(sorted(cut.items())), scheme) for name, cut in by_weight]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from q36eval.errors import CorruptCheckpointError
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -34,10 +34,15 @@ def rows_along(
     """Rows [start, stop) of a weight: parts named in `per_part` are cut, the others stay whole.
 
     `per_part` says how many rows of the weight one row of the part stands for (1, a block height, or 32 / bits for
-    zero-points packed along the rows); `start` is a whole number of the part's rows.
+    zero-points packed along the rows).
+
+    Raises:
+        UsageError: `start` lies inside one of the part's rows, as with blocks of 96 rows.
     """
     cut = dict(parts)
     for name, height in per_part.items():
         if name in cut:
+            if start % height:
+                raise UsageError(f"{name} has a row for every {height} rows of a large weight, which is not decoded")
             cut[name] = cut[name][int(start // height) : -int(-stop // height)]
     return cut

@@ -9,7 +9,7 @@ from q36eval.checkpoints.inspection.against import compare_left_out, compare_sto
 from q36eval.checkpoints.inspection.configuration import configuration_findings
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows
 from q36eval.checkpoints.inspection.error import Examined, Pass, examine_all
-from q36eval.checkpoints.inspection.expected import Shapes, expected_shapes
+from q36eval.checkpoints.inspection.expected import Shapes, expected_shapes, fused_place
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section
 from q36eval.checkpoints.inspection.judging import beyond_scheme, coarse, error_rows, grouped, outliers
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
@@ -100,7 +100,7 @@ class _Reference:
         try:
             self.checkpoint = open_checkpoint(folder)
             index = index_weights(self.checkpoint, light=True)
-            self.units = units_of(index.weights, expected_shapes(self.checkpoint.config))
+            self.units = units_of(index.weights)
         except (CorruptCheckpointError, KeyError) as error:
             raise UsageError(f"The reference cannot be used: {error}") from error
 
@@ -130,16 +130,16 @@ def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> t
         findings.append(integrity("quantization-not-read", "config.json", str(error)))
         return {}, False
     findings += left_out_faults(checkpoint, [name for names in index.left_out.values() for name in names])
-    units = units_of(index.weights, shapes)
+    units = units_of(index.weights)
     wrong = [integrity("not-as-declared", module, str(error)) for module, error in faults.items()]
     named = {f"{module}.weight" for module in faults} | {*faults}
     missing = [
         integrity("missing-tensor", name, f"tensor {name!r} is missing.")
         for name in shapes
-        if name not in units and name not in named
+        if name not in units and name not in named and (fused_place(name) or ("",))[0] not in faults
     ]
     surplus = [
-        integrity("unexpected-tensor", name, f"tensor {unit.weight.parts[0][1]!r} is unexpected in this model.")
+        integrity("unexpected-tensor", name, f"tensor {unit.weight.stored_names[0]!r} is unexpected in this model.")
         for name, unit in units.items()
         if shapes and name not in shapes
     ]

@@ -17,7 +17,7 @@ Block = tuple[int, int]
 
 def stored_label(unit: Unit, shape: Shape) -> str:
     """Such as `BF16`, `NVFP4 g16`, `FP8 block 128x128`, `INT4 g32`; `shape` is that of the decoded weight."""
-    entries = {part: unit.weight.checkpoint.tensors[stored] for part, stored in unit.weight.parts}
+    entries = dict(unit.weight.parts)
     if unit.is_plain:
         return entries["weight"].dtype
     if len(shape) != 2:

@@ -25,7 +25,7 @@ LOCAL_SCALES = ("weight_scale", "weight_scale_inv", "scales")
 
 def value_faults(unit: Unit, parts: Mapping[str, Tensor], quantization: Mapping[str, Any]) -> list[Finding]:
     """What is wrong with the stored numbers, each finding naming its stored tensor."""
-    stored = dict(unit.weight.parts)
+    stored = {part: entry.name for part, entry in unit.weight.parts}
     found: list[Finding] = []
     for part, tensor in parts.items():
         found += [integrity(rule, stored[part], f"{stored[part]} {what}.") for rule, what in _faults(part, tensor)]
@@ -71,7 +71,7 @@ def erased_by_zero_scales(unit: Unit, parts: Mapping[str, Tensor], decoded: Tens
         ones = torch.where(scale.float() == 0, 1.0, scale.float()).to(scale.dtype)
         erased = int(((unit.decode({**parts, part: ones}) != 0) & (decoded == 0)).sum())
         if erased:
-            stored = dict(unit.weight.parts)[part]
+            stored = dict(unit.weight.parts)[part].name
             return [integrity("zero-scale", stored, f"{stored} erases {erased} values with scales that are zero.")]
     return []
 

@@ -1,24 +1,28 @@
 """A tiny random model of the judged architecture, saved as transformers saves it."""
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+# the configuration that tests and golden checkpoints share lies beside the latter
+sys.path.insert(0, str(Path(__file__).parents[2] / "assets"))
 
 HIDDEN, INTERMEDIATE, EXPERTS, VOCABULARY = 128, 64, 4, 160
 
 
 @pytest.fixture(scope="session")
 def bf16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
+    from tiny_config import tiny_config
+    from transformers import Qwen3_5MoeForCausalLM
 
-    config = Qwen3_5MoeTextConfig(
+    config = tiny_config(
         vocab_size=VOCABULARY,
         hidden_size=HIDDEN,
         num_hidden_layers=2,
         layer_types=["linear_attention", "full_attention"],
         num_attention_heads=2,
-        num_key_value_heads=1,
         head_dim=64,
         linear_num_key_heads=1,
         linear_num_value_heads=2,
@@ -29,8 +33,7 @@ def bf16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         moe_intermediate_size=INTERMEDIATE,
         shared_expert_intermediate_size=INTERMEDIATE,
         max_position_embeddings=256,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
-        tie_word_embeddings=False,
+        pad_token_id=None,
     )
     torch.manual_seed(7)
     model = Qwen3_5MoeForCausalLM(config).to(torch.bfloat16)

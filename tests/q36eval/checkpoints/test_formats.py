@@ -10,7 +10,7 @@ from torch import Tensor
 
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.schemes import Scheme
-from q36eval.errors import CorruptCheckpointError
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 ROWS, COLUMNS = 24, 64
@@ -182,3 +182,11 @@ def test_scales_of_another_shape_are_refused_rather_than_broadcast() -> None:
     parts = compress(w, scheme, torch.ones(1, 1).bfloat16()) | {"weight_scale": torch.ones(1, 2).bfloat16()}
     with pytest.raises(CorruptCheckpointError, match="weight_scale"):
         decode(parts, scheme)
+
+
+def test_blocks_that_begin_before_a_run_of_rows_are_refused() -> None:
+    """Rows 128 and on begin inside the second block of 96: its scale would be taken for another row of blocks."""
+    scheme = Scheme("fp8", settings=(("block", (96, 128)),))
+    parts = {"weight": torch.zeros(384, 128).to(torch.float8_e4m3fn), "weight_scale_inv": torch.ones(4, 1)}
+    with pytest.raises(UsageError, match="every 96 rows"):
+        FORMATS["fp8"].rows(parts, scheme, 128, 256)

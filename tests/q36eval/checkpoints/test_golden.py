@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.inspection import Section, inspect_checkpoint
@@ -28,9 +29,14 @@ def test_golden_files_are_the_ones_their_producers_wrote() -> None:
     assert all(file.stat().st_size < 100_000 for file in files)
 
 
+def decoded_by_producer(name: str) -> dict[str, Tensor]:
+    """Every quantized weight as the producer's own code decodes it, experts one by one."""
+    return load_file(GOLDEN / "decoded" / f"{MANIFEST[name]['decoded']}.safetensors")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_equal_the_producers_own_decoding(name: str) -> None:
-    decoded = load_file(GOLDEN / "decoded" / f"{name}.safetensors")
+    decoded = decoded_by_producer(name)
     weights = index_weights(open_checkpoint(GOLDEN / name)).weights
     quantized = {key for key, weight in weights.items() if weight.scheme.format != "plain"}
     assert quantized == set(decoded)
@@ -66,7 +72,7 @@ def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
     emulate = name not in GROUPS_WIDER_THAN_THE_MODEL
     loaded = load_model(GOLDEN / name, emulate_activations=emulate)
     parameters = dict(loaded.model.named_parameters())
-    for key, expected in load_file(GOLDEN / "decoded" / f"{name}.safetensors").items():
+    for key, expected in decoded_by_producer(name).items():
         slot = _slot(key, parameters)
         assert slot is not None
         place = parameters[slot.parameter]
@@ -74,6 +80,32 @@ def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
         assert torch.equal(place, expected.bfloat16()), key
     with torch.no_grad():
         assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20)).logits).all()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("tf-fp8-fused", "tf-fp8-per-expert"), ("gptq-v1", "gptq-v2")], ids=lambda name: str(name)
+)
+def test_two_serializations_of_the_same_codes_are_the_same_model(one: str, other: str) -> None:
+    """Also in what they do to inputs: with emulation, fused experts answer as those stored one by one."""
+    first, second = (load_model(GOLDEN / name) for name in (one, other))
+    for (name, ours), (_, theirs) in zip(first.model.named_parameters(), second.model.named_parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+    assert first.report == second.report
+    ids = torch.arange(40).reshape(2, 20)
+    with torch.no_grad():
+        assert torch.equal(first.model(input_ids=ids).logits, second.model(input_ids=ids).logits)
+        plain = load_model(GOLDEN / one, emulate_activations=False)
+        differ = not torch.equal(first.model(input_ids=ids).logits, plain.model(input_ids=ids).logits)
+    assert differ == (first.report.quantized_inputs > 0)
+
+
+def test_columns_ordered_by_activation_are_not_in_order() -> None:
+    """Else a decoder that ignores their order would pass."""
+    parts = {"ct-w4a16-ordered": "weight_g_idx", "gptq-v1": "g_idx", "gptq-v2": "g_idx"}
+    for name, part in parts.items():
+        stored = load_file(GOLDEN / name / "model.safetensors")
+        orders = [tensor for key, tensor in stored.items() if key.endswith(f".{part}")]
+        assert any(bool((order.diff() < 0).any()) for order in orders), name
 
 
 @pytest.mark.parametrize("name", GROUPS_WIDER_THAN_THE_MODEL)

@@ -92,7 +92,13 @@ def test_odd_entries_are_read_as_the_library_does() -> None:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_what_the_producers_write_needs_no_library(config: dict[str, Any]) -> None:
-    assert assert_read_alike(config)
+    assert assert_read_alike(without_group_order(config))
+
+
+def without_group_order(config: dict[str, Any]) -> dict[str, Any]:
+    """As the resolver reads it: the library no longer knows the order that older releases of it wrote."""
+    read: dict[str, Any] = json.loads(json.dumps(config).replace('"actorder": "group"', '"actorder": null'))
+    return read
 
 
 def test_names_match_as_in_the_library() -> None:

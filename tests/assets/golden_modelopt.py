@@ -1,0 +1,58 @@
+"""Golden checkpoints of nvidia-modelopt 0.47.0 (transformers 5.17.0)."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from golden_base import calibration, from_folder, save_decoded
+
+
+def modelopt_recipe(name: str) -> Any:
+    import copy
+
+    import modelopt.torch.quantization as mtq
+
+    if name == "modelopt-nvfp4":
+        return mtq.NVFP4_EXPERTS_ONLY_CFG
+    config = copy.deepcopy(mtq.FP8_DEFAULT_CFG)
+    if name == "modelopt-fp8":
+        config["quant_cfg"] = [*config["quant_cfg"], *mtq.FP8_KV_CFG["quant_cfg"]]
+        return config
+    if name == "modelopt-mixed":
+        experts = [entry for entry in mtq.NVFP4_EXPERTS_ONLY_CFG["quant_cfg"] if "expert" in str(entry)]
+        config["quant_cfg"] = [*config["quant_cfg"], *experts]
+        return config
+    raise SystemExit(f"unknown name {name}")
+
+
+def make_modelopt(name: str, target: Path) -> None:
+    """Quantize and export with Model Optimizer; decode with its `NVFP4QTensor` and `FP8QTensor`."""
+    import modelopt.torch.quantization as mtq
+    from modelopt.torch.export import export_hf_checkpoint
+    from modelopt.torch.quantization.qtensor import FP8QTensor, NVFP4QTensor
+    from safetensors.torch import load_file
+
+    model = from_folder(target.parent)
+    sequences = calibration()
+
+    def calibrate(quantized: torch.nn.Module) -> None:
+        with torch.no_grad():
+            for sequence in sequences:
+                quantized(input_ids=torch.tensor([sequence]))
+
+    model = mtq.quantize(model, modelopt_recipe(name), calibrate)
+    with torch.no_grad():
+        export_hf_checkpoint(model, dtype=torch.bfloat16, export_dir=target)
+    stored, decoded = load_file(target / "model.safetensors"), {}
+    for key, weight in stored.items():
+        module = key.removesuffix(".weight")
+        if not key.endswith(".weight") or f"{module}.weight_scale" not in stored:
+            continue
+        scale = stored[f"{module}.weight_scale"]
+        if weight.dtype == torch.uint8:
+            tensor = NVFP4QTensor((weight.shape[0], weight.shape[1] * 2), torch.float32, weight)
+            double = stored[f"{module}.weight_scale_2"]
+            decoded[key] = tensor.dequantize(torch.float32, scale=scale, double_scale=double, block_sizes={-1: 16})
+        else:
+            decoded[key] = FP8QTensor(weight.shape, torch.float32, weight).dequantize(torch.float32, scale=scale)
+    save_decoded(target, decoded)
