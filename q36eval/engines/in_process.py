@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -193,16 +194,25 @@ class InProcessEngine:
     def _computed(
         self, call: Callable[[list[RequestT]], list[ResultT]], batches: Iterable[list[RequestT]]
     ) -> Iterator[tuple[list[RequestT], list[ResultT] | Exception]]:
-        """`call` of every batch in order, over forked workers where the model is small and runs on a CPU."""
+        """`call` of every batch in order, over forked workers where the model is small and runs on a CPU.
+
+        On a GPU the next batch is under way before one is handed out, so that the device does not wait for whoever
+        takes it.
+        """
         workers = usable_workers() if self._device.type == "cpu" and self._weight_bytes <= FORKED_WEIGHT_BYTES else 1
         if workers > 1:
             yield from in_forks(call, list(batches), workers)
             return
+        ahead = 1 if self._device.type == "cuda" else 0
+        under_way: deque[tuple[list[RequestT], list[ResultT] | Exception]] = deque()
         for batch in batches:
             try:
-                yield batch, call(batch)
+                under_way.append((batch, call(batch)))
             except Exception as error:  # as in a worker: it costs this batch, and is told
-                yield batch, error
+                under_way.append((batch, error))
+            while len(under_way) > ahead:
+                yield under_way.popleft()
+        yield from under_way
 
     def _unusable(self, length: int) -> str | None:
         if length > self._context_length:
