@@ -111,7 +111,7 @@ def stage(rows: int = 512) -> dict[str, Any]:
     with_liger = liger(reference, branch)
     if with_liger is not None:
         calls["liger"] = with_liger
-    for block, warps in ((1024, 4), (1024, 8), (2048, 4), (4096, 8), (4096, 16)):
+    for block, warps in ((1024, 8), (2048, 8), (2048, 16), (8192, 16), (8192, 32)):
         other = FigureBuffer(rows, reference.device, block, warps)
         calls[f"fused {block}/{warps}"] = lambda other=other: other.fill(0, reference, branch, labels)  # type: ignore[misc]
     times = Stopwatch()(calls)

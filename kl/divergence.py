@@ -15,9 +15,9 @@ class TokenFigures:
     """Per scored token, each [T] on the CPU; p is the reference, q the branch.
 
     `forward_kl` = KL(p || q), `reverse_kl` = KL(q || p), `reference_entropy` = H(p), in nats, never below zero;
-    `reference_logprob` and `branch_logprob` are the log-probabilities of the label in nats; `top1_agrees` says whether
-    both hold the same token likeliest; `top1_rank` is how many tokens the branch holds likelier than the reference's
-    likeliest (0: none). All figures are float64, but for the boolean and the int64 of the last two.
+    `reference_logprob` and `branch_logprob` are the log-probabilities of the label in nats; `top1_rank` is how
+    many tokens the branch holds likelier than the reference's likeliest (the first one where several are), and
+    `top1_agrees` says that there are none. All figures are float64, but for the boolean and the int64 of the last two.
 
     Where either deployment's logits are no distribution (NaN, +inf, or -inf throughout), every real figure is NaN, the
     agreement False and the rank -1. Where the branch holds a token impossible that the reference does not, `forward_kl`
@@ -77,8 +77,8 @@ def _figures(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
     real = kl_divergence(log_p, log_q), kl_divergence(log_q, log_p), entropy, log_p[rows, labels], log_q[rows, labels]
     broken = (log_p.isnan() | log_q.isnan()).any(-1)
     rank = (log_q > log_q[rows, likeliest].unsqueeze(-1)).sum(-1)
-    agrees = (likeliest == log_q.argmax(-1)) & ~broken
-    columns = [*(figure.masked_fill(broken, torch.nan) for figure in real), agrees, rank.masked_fill(broken, -1)]
+    rank = rank.masked_fill(broken, -1)
+    columns = [*(figure.masked_fill(broken, torch.nan) for figure in real), rank == 0, rank]
     return TokenFigures(*(column.cpu() for column in columns))
 
 

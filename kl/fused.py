@@ -13,8 +13,8 @@ from torch import Tensor
 
 from kl.divergence import TokenFigures
 
-BLOCK, WARPS = 2048, 8
-REAL_COLUMNS, INTEGER_COLUMNS = 5, 2
+BLOCK, WARPS = 4096, 16
+REAL_COLUMNS = 5
 
 
 def is_usable(device: torch.device) -> bool:
@@ -33,7 +33,7 @@ class FigureBuffer:
 
     def __init__(self, tokens: int, device: torch.device, block: int = BLOCK, warps: int = WARPS) -> None:
         self._real = torch.full((tokens, REAL_COLUMNS), torch.nan, dtype=torch.float64, device=device)
-        self._integer = torch.full((tokens, INTEGER_COLUMNS), -1, dtype=torch.int32, device=device)
+        self._rank = torch.full((tokens,), -1, dtype=torch.int32, device=device)
         self._block, self._warps = block, warps
 
     def fill(self, begin: int, reference_logits: Tensor, branch_logits: Tensor, labels: Tensor) -> None:
@@ -46,7 +46,7 @@ class FigureBuffer:
             branch_logits,
             labels,
             self._real[begin:],
-            self._integer[begin:],
+            self._rank[begin:],
             reference_logits.stride(0),
             branch_logits.stride(0),
             vocabulary,
@@ -56,7 +56,7 @@ class FigureBuffer:
 
     def figures(self) -> TokenFigures:
         """What was filled, on the CPU; waits for the device."""
-        real, integer = self._real.cpu(), self._integer.cpu()
+        real, rank = self._real.cpu(), self._rank.cpu().long()
         forward, reverse, entropy, reference_logprob, branch_logprob = real.unbind(dim=1)
         return TokenFigures(
             forward_kl=forward,
@@ -64,8 +64,8 @@ class FigureBuffer:
             reference_entropy=entropy,
             reference_logprob=reference_logprob,
             branch_logprob=branch_logprob,
-            top1_agrees=integer[:, 0].bool(),
-            top1_rank=integer[:, 1].long(),
+            top1_agrees=rank == 0,
+            top1_rank=rank,
         )
 
 

@@ -4,7 +4,9 @@ import hashlib
 import platform
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +16,7 @@ from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequ
 from q36eval.engines.forks import in_forks, usable_workers
 from q36eval.engines.greedy import decode_greedily
 from q36eval.engines.heads import float32_logits
-from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
@@ -68,6 +70,7 @@ class InProcessEngine:
 
         from q36eval.checkpoints import load_model
 
+        _check_kernels(device)
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
 
         try:
@@ -121,6 +124,7 @@ class InProcessEngine:
                 "machine": platform.machine(),
                 "dtype": "bfloat16",
                 "activation_emulation": "on" if emulate_activations else "off",
+                **({} if device == "cpu" else {"kernels": _kernel_packages()}),
                 "code": _code_sha256()[:16],
             },
             kv_cache_dtype=kv_cache_dtype,
@@ -246,6 +250,39 @@ class InProcessEngine:
         if cuts:
             text, reason = text[: min(cuts)], "stop"
         return Generated(request, tuple(kept), text, reason)
+
+
+KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")
+"""Where they are installed, transformers computes Gated DeltaNet and convolutions with them, and other numbers come out."""
+
+
+def _kernel_packages() -> str:
+    """The optional kernels that transformers finds here, with their versions."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in KERNEL_PACKAGES:
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return ", ".join(found) or "none"
+
+
+def _check_kernels(device: str) -> None:
+    """Refuse a CPU where transformers would use kernels that only run on a GPU.
+
+    Raises:
+        UsageError: flash-linear-attention can be imported, which transformers then prefers on every device.
+    """
+    if device != "cpu" or find_spec("fla") is None:
+        return
+    try:
+        import fla  # type: ignore[import-not-found]  # noqa: F401
+    except Exception:  # without its own needs (Triton, a driver) it is as good as absent, to transformers too
+        return
+    raise UsageError(
+        "flash-linear-attention is installed here and its kernels do not run on a CPU: name a GPU with --device, or use "
+        "an environment without that package."
+    )
 
 
 def load_tokenizer(folder: Path) -> Any:

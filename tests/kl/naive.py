@@ -30,7 +30,8 @@ def kl(logits_p: Row, logits_q: Row) -> float:
 
 def figures(logits_p: Row, logits_q: Row, label: int) -> dict[str, float]:
     """Every column of `TokenFigures`, of one token."""
-    top_p, top_q = logits_p.index(max(logits_p)), logits_q.index(max(logits_q))
+    top = logits_p.index(max(logits_p))
+    rank = sum(value > logits_q[top] for value in logits_q)
     possible = [token for token, value in enumerate(logits_p) if value > -math.inf]
     p = probabilities(logits_p)
     return {
@@ -39,6 +40,6 @@ def figures(logits_p: Row, logits_q: Row, label: int) -> dict[str, float]:
         "reference_entropy": math.fsum(-p[token] * log_probability(logits_p, token) for token in possible),
         "reference_logprob": log_probability(logits_p, label),
         "branch_logprob": log_probability(logits_q, label),
-        "top1_agrees": float(top_p == top_q),
-        "top1_rank": float(sum(value > logits_q[top_p] for value in logits_q)),
+        "top1_agrees": float(rank == 0),
+        "top1_rank": float(rank),
     }
