@@ -111,9 +111,6 @@ def stage(rows: int = 512) -> dict[str, Any]:
     with_liger = liger(reference, branch)
     if with_liger is not None:
         calls["liger"] = with_liger
-    for block, warps in ((1024, 8), (2048, 8), (2048, 16), (8192, 16), (8192, 32)):
-        other = FigureBuffer(rows, reference.device, block, warps)
-        calls[f"fused {block}/{warps}"] = lambda other=other: other.fill(0, reference, branch, labels)  # type: ignore[misc]
     times = Stopwatch()(calls)
     moved = 2 * reference.nbytes
     print(f"divergence stage, {rows} × {VOCABULARY} float32 logits of each")

@@ -80,11 +80,15 @@ def row_figures(
     ua = tl.zeros([block], tl.float32)
     where_a = tl.zeros([block], tl.int32)
     low = tl.zeros([block], tl.float32)
+    # the next tile is under way while one is summed; nothing is read twice, so nothing need stay in the cache
+    a_next = tl.load(a_row + lane, mask=lane < vocabulary, other=LOWEST, eviction_policy="evict_first")
+    b_next = tl.load(b_row + lane, mask=lane < vocabulary, other=LOWEST, eviction_policy="evict_first")
     for begin in range(0, vocabulary, block):
         # past the end: as low as a number can be, which adds nothing to any sum
-        inside = begin + lane < vocabulary
-        a = tl.load(a_row + begin + lane, mask=inside, other=LOWEST)
-        b = tl.load(b_row + begin + lane, mask=inside, other=LOWEST)
+        a, b = a_next, b_next
+        ahead = begin + block + lane
+        a_next = tl.load(a_row + ahead, mask=ahead < vocabulary, other=LOWEST, eviction_policy="evict_first")
+        b_next = tl.load(b_row + ahead, mask=ahead < vocabulary, other=LOWEST, eviction_policy="evict_first")
         difference = a - b
         low = tl.minimum(low, tl.minimum(a, b))
 

@@ -253,7 +253,7 @@ class InProcessEngine:
 
 
 KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")
-"""Where they are installed, transformers computes Gated DeltaNet and convolutions with them, and other numbers come out."""
+"""Where they are installed, transformers computes Gated DeltaNet with them, and other numbers come out."""
 
 
 def _kernel_packages() -> str:
@@ -280,8 +280,8 @@ def _check_kernels(device: str) -> None:
     except Exception:  # without its own needs (Triton, a driver) it is as good as absent, to transformers too
         return
     raise UsageError(
-        "flash-linear-attention is installed here and its kernels do not run on a CPU: name a GPU with --device, or use "
-        "an environment without that package."
+        "flash-linear-attention is installed here and its kernels do not run on a CPU: name a GPU with --device, or "
+        "use an environment without that package."
     )
 
 
