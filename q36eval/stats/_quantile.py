@@ -1,0 +1,187 @@
+"""Quantiles of clustered units: the bounds at which a clustered test of the share above them turns.
+
+More than 1 - q of the units lie above t if and only if the q-quantile does, so a bound on the quantile is found by
+testing shares at a ladder of thresholds (Woodruff, 1952, J. Amer. Statist. Assoc. 47, 635-646), each test a cluster
+bootstrap-t of the share. No density is estimated and nothing is interpolated: a bound is one of the thresholds.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from q36eval.records import Clusters, Interval, Tail
+from q36eval.stats._bootstrap import MIN_CLUSTERS, linearised_errors, resamples
+from q36eval.stats._contrast import Array
+
+RESAMPLES = 1_999
+STEPS_EACH_WAY = 32
+STEP_ERRORS = 0.15
+"""The ladder's steps, in standard errors of the share: a bound is at most that much wider than it need be."""
+
+
+def quantile_clusters(
+    values: Array,
+    clusters: NDArray[np.int64],
+    errored: tuple[int, ...],
+    quantile: float,
+    bounds: tuple[float, float] | None = None,
+) -> tuple[float, Clusters]:
+    """The `quantile` of `values` [N], whose cluster numbers are `clusters` [N], and the evidence on it.
+
+    It is the inverse of the empirical distribution, one of the values and never between two: llama.cpp interpolates
+    there. A value that is NaN counts as infinitely large. `errored` has one entry per cluster.
+
+    Raises:
+        ValueError: no values.
+    """
+    if values.size == 0:
+        raise ValueError("there is no quantile of nothing")
+    ranked = np.where(np.isnan(values), np.inf, values)
+    ordered = np.sort(ranked)
+    # the least value that a share of at least `quantile` does not exceed; 1e-9 forgives the product's rounding
+    estimate = float(ordered[max(0, math.ceil(quantile * ordered.size - 1e-9) - 1)])
+    units = np.bincount(clusters, minlength=len(errored)).astype(np.float64)
+    at_estimate = _counts_above(ranked, clusters, np.array([estimate]), len(errored))[0]
+    thresholds = _ladder(ordered, quantile, units, at_estimate)
+    above = _counts_above(ranked, clusters, thresholds, len(errored))
+    evidence = Clusters(
+        units=tuple(int(count) for count in units),
+        branch=tuple(float(count) for count in at_estimate),
+        errored=errored,
+        bounds=bounds,
+        tail=Tail(
+            quantile=quantile,
+            thresholds=tuple(thresholds.tolist()),
+            above=tuple(tuple(row) for row in above.tolist()),
+        ),
+    )
+    return estimate, evidence
+
+
+def _ladder(ordered: Array, quantile: float, units: Array, at_estimate: NDArray[np.int64]) -> Array:
+    """Values of the sample whose shares above lie a few standard errors around 1 - quantile."""
+    share = 1.0 - quantile
+    residuals = at_estimate - share * units
+    n_clusters = max(2, int((units > 0).sum()))
+    error = math.sqrt(float((residuals**2).sum()) * n_clusters / (n_clusters - 1)) / float(units.sum())
+    # a sample without spread among its clusters still steps from one unit to the next
+    error = max(error, math.sqrt(share * quantile / ordered.size))
+    shares = share + error * STEP_ERRORS * np.arange(-STEPS_EACH_WAY, STEPS_EACH_WAY + 1)
+    ranks = np.ceil((1.0 - shares) * ordered.size - 1e-9).astype(np.int64) - 1
+    # with the ends, one threshold alone means that all values are equal
+    ranks = np.concatenate([[0], np.clip(ranks, 0, ordered.size - 1), [ordered.size - 1]])
+    found = np.unique(ordered[ranks])
+    found = found[np.isfinite(found)]
+    return found if found.size else np.array([np.finfo(np.float64).max])
+
+
+def _counts_above(ranked: Array, clusters: NDArray[np.int64], thresholds: Array, n_clusters: int) -> NDArray[np.int64]:
+    """[K, C]: how many values of each cluster exceed each threshold."""
+    exceeded = np.searchsorted(thresholds, ranked, side="left")  # how many thresholds lie below each value
+    cells = np.bincount(clusters * (thresholds.size + 1) + exceeded, minlength=n_clusters * (thresholds.size + 1))
+    counts = cells.reshape(n_clusters, thresholds.size + 1)
+    # what exceeds j thresholds exceeds the first j
+    return counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:].T
+
+
+@dataclass(frozen=True)
+class QuantileInference:
+    """Tests and bounds on the quantile that `clusters.tail` is about.
+
+    Errored units lie above every threshold where that speaks against PASS, and below every one where against FAIL. A
+    threshold that fewer than 8 clusters exceed (or that all but fewer than 8 exceed) proves nothing: whatever lies
+    beyond it was hardly seen.
+    """
+
+    clusters: Clusters
+    seed: int
+
+    def p_at_least(self, margin: float) -> float:
+        """p-value of H0: quantile >= margin, from the thresholds that do not lie above it."""
+        tail = self._tail
+        if self._constant is not None:
+            return 0.0 if self._constant < margin and not any(self.clusters.errored) else 1.0
+        p_values = self._p_share(at_least=True)
+        return min([1.0, *(p for t, p in zip(tail.thresholds, p_values, strict=True) if t < margin)])
+
+    def p_at_most(self, margin: float) -> float:
+        """p-value of H0: quantile <= margin, from the thresholds that do not lie below it."""
+        tail = self._tail
+        if self._constant is not None:
+            return 0.0 if self._constant > margin and not any(self.clusters.errored) else 1.0
+        p_values = self._p_share(at_least=False)
+        return min([1.0, *(p for t, p in zip(tail.thresholds, p_values, strict=True) if t >= margin)])
+
+    def interval(self, level: float) -> Interval:
+        """Bounds that each hold one-sided at (1 + level) / 2; infinite, with the reason, where none is identified."""
+        alpha = (1.0 - level) / 2.0
+        low, high = self.clusters.bounds or (-math.inf, math.inf)
+        if self._constant is not None and not any(self.clusters.errored):
+            return Interval(lower=self._constant, upper=self._constant, level=level, method="all units are equal")
+        thresholds = self._tail.thresholds
+        upper = [t for t, p in zip(thresholds, self._p_share(at_least=True), strict=True) if p <= alpha]
+        lower = [t for t, p in zip(thresholds, self._p_share(at_least=False), strict=True) if p <= alpha]
+        method = "cluster bootstrap-t of the share above" if upper else f"none above: {self._why_open()}"
+        return Interval(
+            lower=max(lower, default=low), upper=min(upper, default=high), level=level, method=method
+        )
+
+    def _why_open(self) -> str:
+        beyond = sum(count > 0 for count in self.clusters.branch)
+        units = int(sum(self.clusters.branch))
+        return f"{units} units of {beyond} clusters lie beyond it, too few"
+
+    @property
+    def _tail(self) -> Tail:
+        if self.clusters.tail is None:
+            raise ValueError("a quantile is judged on clusters that hold its tail")
+        return self.clusters.tail
+
+    @property
+    def _constant(self) -> float | None:
+        """The one value that all units have, or None: one threshold, exceeded by none, and enough clusters."""
+        tail = self._tail
+        enough = sum(units > 0 for units in self.clusters.units) >= MIN_CLUSTERS
+        return tail.thresholds[0] if enough and len(tail.thresholds) == 1 and not any(tail.above[0]) else None
+
+    def _p_share(self, *, at_least: bool) -> list[float]:
+        """For each threshold, the p-value of H0: the share above it is >= (or <=) 1 - quantile."""
+        tail = self._tail
+        units, errored = (np.asarray(c, dtype=np.float64) for c in (self.clusters.units, self.clusters.errored))
+        above = np.asarray(tail.above, dtype=np.float64).T + (errored[:, None] if at_least else 0.0)
+        units = units + errored
+        kept = units > 0
+        above, units = above[kept], units[kept]
+        order = np.lexsort((*above.T, units))
+        return _p_shares(above[order], units[order], 1.0 - tail.quantile, self.seed, at_least=at_least)
+
+
+def _p_shares(above: Array, units: Array, share: float, seed: int, *, at_least: bool) -> list[float]:
+    """p-values [K] of H0: sum(above[:, k]) / sum(units) >= share (or <=), from `above` [C, K] and `units` [C]."""
+    n_clusters = units.size
+    exceeding, short_of = (above > 0).sum(axis=0), (above < units[:, None]).sum(axis=0)
+    usable = (exceeding >= MIN_CLUSTERS) & (short_of >= MIN_CLUSTERS)
+    if n_clusters < MIN_CLUSTERS or not usable.any():
+        return [1.0] * above.shape[1]
+    shares = above.sum(axis=0) / units.sum()
+    residuals = above - shares * units[:, None]
+    observed_errors = _errors(np.ones((1, n_clusters)), residuals, units, np.zeros((1, above.shape[1])))[0]
+    counts = np.zeros(above.shape[1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        observed = (shares - share) / observed_errors
+        for weights in resamples(n_clusters, RESAMPLES, seed):
+            shifts = (weights @ residuals) / (weights @ units)[:, None]
+            t = np.where(shifts == 0, 0.0, shifts / _errors(weights, residuals, units, shifts))
+            counts += (t <= observed if at_least else t >= observed).sum(axis=0)
+    p_values = np.where(usable & (observed_errors > 0), (counts + 1) / (RESAMPLES + 1), 1.0)
+    return [float(p) for p in p_values]
+
+
+def _errors(weights: Array, residuals: Array, units: Array, shifts: Array) -> Array:
+    """Linearised standard errors [R, K] of shares from weights [R, C], residuals [C, K] and shifts [R, K]."""
+    squares, products = weights @ residuals**2, weights @ (residuals * units[:, None])
+    totals, squared_units = (weights @ units)[:, None], (weights @ units**2)[:, None]
+    moments = np.stack(np.broadcast_arrays(shifts, totals, squares, products, squared_units), axis=1)
+    return linearised_errors(moments, shifts, units.size)
