@@ -8,8 +8,8 @@ the sampling error of any figure made of them, and a divergence that float64 hol
 1e-45. The sums over documents that criteria are judged on are made from float64 before that.
 """
 
-import contextlib
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,10 +132,7 @@ class TokenStore:
             temporary = self.merged.with_suffix(".tmp")
             pq.write_table(table.combine_chunks(), temporary, compression="zstd")
             os.replace(temporary, self.merged)
-        for path in pieces.values():
-            path.unlink()
-        with contextlib.suppress(OSError):  # it is not there, or holds what a killed write left
-            self._pieces.rmdir()
+        shutil.rmtree(self._pieces, ignore_errors=True)
         return table
 
 

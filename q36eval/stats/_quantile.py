@@ -16,6 +16,10 @@ from q36eval.stats._bootstrap import MIN_CLUSTERS, linearised_errors, resamples
 from q36eval.stats._contrast import Array
 
 RESAMPLES = 1_999
+MIN_EXCEEDING = 16
+"""Clusters that must reach beyond a threshold before the share above it is judged: the bootstrap of a share that rests on
+fewer missed twice as often as it promised."""
+
 STEPS_EACH_WAY = 32
 STEP_ERRORS = 0.15
 """The ladder's steps, in standard errors of the share: a bound is at most that much wider than it need be."""
@@ -91,8 +95,8 @@ class QuantileInference:
     """Tests and bounds on the quantile that `clusters.tail` is about.
 
     Errored units lie above every threshold where that speaks against PASS, and below every one where against FAIL. A
-    threshold that fewer than 8 clusters exceed (or that all but fewer than 8 exceed) proves nothing: whatever lies
-    beyond it was hardly seen.
+    threshold that units of fewer than 16 clusters exceed (or that units of fewer than 16 do not) proves nothing: what
+    lies beyond it was hardly seen.
     """
 
     clusters: Clusters
@@ -124,9 +128,7 @@ class QuantileInference:
         upper = [t for t, p in zip(thresholds, self._p_share(at_least=True), strict=True) if p <= alpha]
         lower = [t for t, p in zip(thresholds, self._p_share(at_least=False), strict=True) if p <= alpha]
         method = "cluster bootstrap-t of the share above" if upper else f"none above: {self._why_open()}"
-        return Interval(
-            lower=max(lower, default=low), upper=min(upper, default=high), level=level, method=method
-        )
+        return Interval(lower=max(lower, default=low), upper=min(upper, default=high), level=level, method=method)
 
     def _why_open(self) -> str:
         beyond = sum(count > 0 for count in self.clusters.branch)
@@ -162,8 +164,8 @@ def _p_shares(above: Array, units: Array, share: float, seed: int, *, at_least: 
     """p-values [K] of H0: sum(above[:, k]) / sum(units) >= share (or <=), from `above` [C, K] and `units` [C]."""
     n_clusters = units.size
     exceeding, short_of = (above > 0).sum(axis=0), (above < units[:, None]).sum(axis=0)
-    usable = (exceeding >= MIN_CLUSTERS) & (short_of >= MIN_CLUSTERS)
-    if n_clusters < MIN_CLUSTERS or not usable.any():
+    usable = (exceeding >= MIN_EXCEEDING) & (short_of >= MIN_EXCEEDING)
+    if not usable.any():
         return [1.0] * above.shape[1]
     shares = above.sum(axis=0) / units.sum()
     residuals = above - shares * units[:, None]

@@ -16,7 +16,7 @@ from q36eval.stats import _bootstrap
 from q36eval.stats._bootstrap import Studentised, linearised_errors, resamples
 from q36eval.stats._contrast import Array
 
-MIN_PER_STRATUM = 5
+MIN_PER_STRATUM = 8
 """With fewer clusters in a stratum its variance is little known, and resamples without any spread are common."""
 
 
