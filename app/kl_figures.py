@@ -102,7 +102,7 @@ def write_page(path: Path, heading: str, figures: Mapping[str, go.Figure]) -> No
     """All figures with their titles in one HTML file that needs nothing else."""
     parts = [f"<h1>{figure_text(heading)}</h1>"]
     for number, (title, figure) in enumerate(figures.items()):
-        plot = figure.to_html(include_plotlyjs=True if number == 0 else False, full_html=False)
+        plot = figure.to_html(include_plotlyjs=number == 0, full_html=False)
         parts.append(f"<h2>{figure_text(title)}</h2>{plot}")
     body = "\n".join(parts)
     head = f"<meta charset='utf-8'><title>{figure_text(heading)}</title><style>body{{font-family:sans-serif}}</style>"

@@ -1,5 +1,6 @@
 """Measurements of the KL probe that need every token: quantiles, the worst, and groups of tokens across documents."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ Integers = NDArray[np.int64]
 
 QUANTILES = {"kl_median": 0.5, "kl_p90": 0.9, "kl_p95": 0.95, "kl_p99": 0.99, "kl_p99.9": 0.999}
 SLICE_QUANTILES = ("kl_median", "kl_p99")
-"""A slice holds a part of the documents; the quantiles further out would hang on a handful of tokens."""
+GROUP_QUANTILES = ("kl_p99",)
+"""A slice or a group holds a part of the tokens; the quantiles further out would hang on a handful of them."""
+
+MAXIMUM = "kl_max"
 
 FIRST_POSITIONS = 64
 ENTROPY_EDGES = (0.01, 0.1, 0.5, 1.0, 2.0)
@@ -78,11 +82,14 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
     if not tokens.document.size:
         return
     strata = np.array([outcome.stratum for outcome in tokens.outcomes], dtype=object)
-    yield from _quantiles(tokens, ALL, np.ones(len(strata), dtype=bool), tuple(QUANTILES))
+    everything = np.ones(len(strata), dtype=bool)
+    yield from _quantiles(tokens, ALL, everything, everything[tokens.document], (*QUANTILES, MAXIMUM))
     for name in sorted(set(strata)):
-        yield from _quantiles(tokens, name, strata == name, SLICE_QUANTILES)
+        documents = strata == name
+        yield from _quantiles(tokens, name, documents, documents[tokens.document], (*SLICE_QUANTILES, MAXIMUM))
     for name, members in groups(tokens):
         yield from _group(tokens, name, members & tokens.finite)
+        yield from _quantiles(tokens, name, everything, members, GROUP_QUANTILES)
 
 
 def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
@@ -96,7 +103,7 @@ def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
         first = last + 1
     entropy = tokens.figures["reference_entropy"]
     edges = (0.0, *ENTROPY_EDGES, math.inf)
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         label = f"entropy={low:g}-{high:g}" if math.isfinite(high) else f"entropy={low:g}+"
         yield label, (entropy >= low) & (entropy < high)
 
@@ -125,28 +132,36 @@ def _group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> Iterator[Me
         yield measurement(metric, name, clusters)
 
 
-def _quantiles(tokens: Tokens, name: str, documents: NDArray[np.bool_], wanted: Sequence[str]) -> Iterator[Measurement]:
-    """Quantiles of KL(p || q) over tokens, those without a finite one above all others, and the greatest."""
-    members = documents[tokens.document]
+def _quantiles(
+    tokens: Tokens, name: str, documents: NDArray[np.bool_], members: NDArray[np.bool_], wanted: Sequence[str]
+) -> Iterator[Measurement]:
+    """Quantiles of KL(p || q) over some tokens of some documents; those without a finite one lie above all others."""
     values = tokens.figures["forward_kl"][members]
     if not values.size:
         return
-    renumbered = (np.cumsum(documents) - 1)[tokens.document[members]]
-    errored = tuple(
-        errored_tokens(outcome) for outcome, chosen in zip(tokens.outcomes, documents, strict=True) if chosen
-    )
+    lost = np.array([errored_tokens(outcome) for outcome in tokens.outcomes])
+    holding = np.bincount(tokens.document[members], minlength=len(lost)) > 0
+    kept = documents & (holding | (lost > 0))
+    renumbered = (np.cumsum(kept) - 1)[tokens.document[members]]
+    errored = tuple(lost[kept].tolist())
     for metric in wanted:
-        _, clusters = quantile_clusters(values, renumbered, errored, QUANTILES[metric], (0.0, math.inf))
-        yield measurement(Metric(metric, KL.unit, KL.column, estimator="quantile"), name, clusters)
+        if metric in QUANTILES:
+            _, clusters = quantile_clusters(values, renumbered, errored, QUANTILES[metric], (0.0, math.inf))
+            yield measurement(Metric(metric, KL.unit, KL.column, estimator="quantile"), name, clusters)
+        else:
+            yield measurement(
+                Metric(metric, KL.unit, KL.column, estimator="maximum"), name, _greatest(values, renumbered, errored)
+            )
+
+
+def _greatest(values: Floats, document: Integers, errored: tuple[int, ...]) -> Clusters:
+    """Each document's greatest divergence."""
     greatest = np.zeros(len(errored))
-    np.maximum.at(greatest, renumbered, np.where(np.isnan(values), np.inf, values))
-    clusters = Clusters(
-        units=tuple(np.bincount(renumbered, minlength=len(errored)).tolist()),
-        branch=tuple(greatest.tolist()),
-        errored=errored,
-        bounds=(0.0, math.inf),
+    np.maximum.at(greatest, document, np.where(np.isnan(values), np.inf, values))
+    units = np.bincount(document, minlength=len(errored))
+    return Clusters(
+        units=tuple(units.tolist()), branch=tuple(greatest.tolist()), errored=errored, bounds=(0.0, math.inf)
     )
-    yield measurement(Metric("kl_max", KL.unit, KL.column, estimator="maximum"), name, clusters)
 
 
 def _numbers(table: "pa.Table", name: str) -> Floats:

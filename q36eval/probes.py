@@ -84,7 +84,7 @@ class SharesTensors(Protocol):
 
 @runtime_checkable
 class KeepsFiles(Protocol):
-    """A probe that keeps more of a run than history holds (every token's figures, say), in a folder of the run's own."""
+    """A probe that keeps more of a run than history holds (every token's figures, say), in a folder of that run."""
 
     def keep_in(self, folder: Path) -> None:
         """Told before anything is compared; a resumed run names the folder it named before."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 CHARACTERS_BEFORE = 46
 CHARACTERS_AFTER = 16
+_SPACE = "\ue000"
+"""Stands for a space while the text is made harmless, which would join runs of them; for private use, so in no text."""
 
 
 def check_plot(file: Path | None) -> None:
@@ -106,7 +108,7 @@ def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["Rende
     yield Text(figures.non_finite())
     for grouping, title in GROUPINGS.items():
         groups = figures.rows(grouping)
-        if groups:
+        if len(groups) > 1:  # a group that holds everything was in the headline
             yield Text("")
             columns = (f"by {title}", "tokens", "mean KL", "95 % interval", "99 %", "same top", "ppl ratio", "Δp RMS")
             yield _table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6, 7))
@@ -121,7 +123,7 @@ def _worst_table(worst: "Sequence[WorstToken]") -> "RenderableType":
     rows: list[tuple[Any, ...]] = []
     for token in worst:
         text = Text(_visible(token.before)[-CHARACTERS_BEFORE:])
-        text.append(_visible(token.text), style="bold reverse")
+        text.append(f"⟦{_visible(token.text)}⟧", style="bold")
         text.append(_visible(token.after)[:CHARACTERS_AFTER])
         where = f"{token.document}:{token.index}"
         rows.append((f"{token.forward_kl:.3g}", where, token.kind, _logprobs(token), text))
@@ -133,9 +135,9 @@ def _logprobs(token: "WorstToken") -> str:
 
 
 def _visible(text: str) -> str:
-    """One harmless line in which line feeds are seen and spaces at its ends stay."""
-    cleaned = plain(text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "\N{NO-BREAK SPACE}"), limit=10_000)
-    return cleaned.replace("\N{NO-BREAK SPACE}", " ")
+    """One harmless line in which line feeds are seen and every space stays."""
+    kept = text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", _SPACE)
+    return plain(kept, limit=10_000).replace(_SPACE, " ")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int]) -> "RenderableType":

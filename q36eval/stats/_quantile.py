@@ -3,6 +3,11 @@
 More than 1 - q of the units lie above t if and only if the q-quantile does, so a bound on the quantile is found by
 testing shares at a ladder of thresholds (Woodruff, 1952, J. Amer. Statist. Assoc. 47, 635-646), each test a cluster
 bootstrap-t of the share. No density is estimated and nothing is interpolated: a bound is one of the thresholds.
+
+Seen over 400 simulated corpora of 140 documents of about 200 tokens, all lognormal (sigma 1 between documents, 1.5
+within), where either bound should miss 2.5 %: upper 2.5 %, 3.3 %, 3.5 %, 4.0 % for the quantiles 0.5, 0.9, 0.95, 0.99,
+lower 1.0 %, 2.8 %, 2.2 %, 2.5 %; the upper bound of 0.99 was open in 1.5 % of them and that of 0.999, which hangs on 28
+tokens, in 99.5 %.
 """
 
 import math
@@ -17,8 +22,8 @@ from q36eval.stats._contrast import Array
 
 RESAMPLES = 1_999
 MIN_EXCEEDING = 16
-"""Clusters that must reach beyond a threshold before the share above it is judged: the bootstrap of a share that rests on
-fewer missed twice as often as it promised."""
+"""Clusters that must reach beyond a threshold before the share above it is judged: with 8, the upper bounds that were
+given for the quantile 0.999 of the corpora above missed 11 %."""
 
 STEPS_EACH_WAY = 32
 STEP_ERRORS = 0.15

@@ -61,7 +61,7 @@ def _single_value(clusters: Clusters, estimator: Estimator, level: float) -> tup
         return _quantile(clusters), QuantileInference(clusters, SEED).interval(level)
     greatest = max((v for v, units in zip(clusters.branch, clusters.units, strict=True) if units), default=math.nan)
     bound = math.inf if clusters.bounds is None else clusters.bounds[1]
-    method = "none above: the greatest of a sample does not bound the population's"
+    method = "none above: no sample bounds the greatest"
     return greatest, Interval(lower=greatest, upper=bound, level=level, method=method)
 
 
