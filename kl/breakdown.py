@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +39,14 @@ predictable the corpus is and not how sure the reference was.
 class Tokens:
     """A run's tokens as NumPy columns [T], and the documents they belong to.
 
-    `document` numbers each token's document in the order of `outcomes`; figures are those of the tokens file, float32
+    `document` numbers each token's document in the order of `outcomes`, `kind` its kind among `kinds`; figures are those of the tokens file, float32
     widened to float64, so that anyone can make the same sums from it.
     """
 
     outcomes: Sequence[ItemOutcome]
     document: Integers
-    kind: NDArray[Any]
+    kinds: Sequence[str]
+    kind: Integers
     position: Integers
     figures: dict[str, Floats]
     finite: NDArray[np.bool_]
@@ -62,12 +63,13 @@ class Tokens:
             "reference_nll": -figures["reference_logprob"],
             "branch_nll": -figures["branch_logprob"],
         }
+        keys, rows = _names(table, "item_key")
+        kinds, kind = _names(table, "kind")
         return cls(
             outcomes=outcomes,
-            document=np.array([number[key] for key in _names(table, "item_key")[0]], dtype=np.int64)[
-                _names(table, "item_key")[1]
-            ],
-            kind=np.array(_names(table, "kind")[0], dtype=object)[_names(table, "kind")[1]],
+            document=np.array([number[key] for key in keys], dtype=np.int64)[rows],
+            kinds=kinds,
+            kind=kind,
             position=_numbers(table, "position").astype(np.int64),
             figures=figures,
             finite=np.all([np.isfinite(figures[name]) for name in names], axis=0),
@@ -94,8 +96,8 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
 
 def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Slice names (`kind=json`, `position=64-127`, `entropy=0.1-0.5`) with the tokens [T] in each that holds any."""
-    for kind in sorted(set(tokens.kind)):
-        yield f"kind={kind}", tokens.kind == kind
+    for kind, number in sorted((kind, number) for number, kind in enumerate(tokens.kinds)):
+        yield f"kind={kind}", tokens.kind == number
     first = 0
     while first <= tokens.position.max():
         last = FIRST_POSITIONS - 1 if first == 0 else 2 * first - 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.kl_model import GROUPINGS, KLFigures, attribution_of
 from q36eval.config.paths import Paths
-from q36eval.errors import UsageError
+from q36eval.errors import EngineError, UsageError
 from q36eval.reports._text import plain
 
 if TYPE_CHECKING:
@@ -76,13 +76,17 @@ def kl_body(run: "RunRecord", paths: Paths) -> dict[str, Any]:
 
 
 def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -> None:
-    """The run's plots as one HTML file."""
+    """The run's plots as one HTML file.
+
+    Raises:
+        EngineError: the run scored no token.
+    """
     from app.kl_figures import divergences_of, histogram_figure, layers_figure, points_figure, write_page
 
     figures = KLFigures(history.measurements(run.id))
     tokens, _ = artifacts(run, paths)
     if tokens is None:
-        raise UsageError(f"Run {run.id} scored no token, so there is nothing to plot.")
+        raise EngineError(f"Run {run.id} scored no token, so there is nothing to plot.")
     mean = figures.get("kl_divergence")
     plots = {"Tokens by their KL": histogram_figure(divergences_of(tokens), None if mean is None else mean.value)}
     for grouping, title in GROUPINGS.items():

@@ -45,12 +45,12 @@ def kl(
     paths = Paths.default()
     history = open_history(paths)
     run = _run(ProbeName.KL, branch, reference, family, suite, device, weights_only, kv_cache_dtype, paths, history)
-    if plot is not None:
-        write_plot(run, history, paths, plot)
     if as_json:
         print_json(_body(run, history) | kl_body(run, paths))
     else:
         print_summary(run, history, paths)
+    if plot is not None:
+        write_plot(run, history, paths, plot)
     return _exit_code(run, history)
 
 
