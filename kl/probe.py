@@ -133,8 +133,8 @@ class KLProbe:
         """All measurements; the run's tokens become one file, with the worst of them beside it."""
         from kl.breakdown import Tokens, token_measurements
         from kl.measurements import document_measurements
-        from kl.tokens import WORST
-        from kl.worst import worst_tokens, write_worst
+        from kl.worst import worst_tokens
+        from q36eval.token_files import WORST, write_worst
 
         ordered = sorted(outcomes, key=lambda outcome: (outcome.stratum, outcome.cluster, outcome.item_key))
         yield from document_measurements(outcomes)

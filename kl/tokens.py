@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from q36eval.token_files import TOKENS
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FIGURES = ("forward_kl", "reverse_kl", "reference_entropy", "reference_logprob", "branch_logprob")
 """The float columns, in nats; p is the reference, q the branch: KL(p || q), KL(q || p), H(p), log p, log q(label)."""
-
-MERGED = "tokens.parquet"
-WORST = "worst_tokens.json"
 
 
 class TokensLostError(Exception):
@@ -89,7 +88,7 @@ class TokenStore:
     @property
     def merged(self) -> Path:
         """The run's Parquet file, once it has been summarised."""
-        return self.folder / MERGED
+        return self.folder / TOKENS
 
     @property
     def _pieces(self) -> Path:

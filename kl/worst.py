@@ -1,14 +1,11 @@
-"""The tokens on which a branch diverges most, with the text around them, kept beside the tokens file."""
+"""The tokens on which a branch diverges most, with the text around them."""
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
-from q36eval.records import Record
+from q36eval.token_files import WorstToken
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,29 +13,6 @@ if TYPE_CHECKING:
 COUNT = 20
 TOKENS_BEFORE = 40
 TOKENS_AFTER = 12
-
-
-class WorstToken(Record):
-    """One token: where it is, the text around it, and its figures in nats; p is the reference's, q the branch's.
-
-    A divergence that is no finite number comes before all others.
-    """
-
-    document: str
-    slice: str
-    kind: str
-    index: int
-    before: str
-    text: str
-    after: str
-    forward_kl: float
-    reference_entropy: float
-    reference_logprob: float
-    branch_logprob: float
-    top1_rank: int
-
-
-_LIST = TypeAdapter(list[WorstToken])
 
 
 def worst_tokens(
@@ -67,15 +41,3 @@ def _described(row: Mapping[str, Any], ids: Sequence[int], tokenizer: Any) -> Wo
         text=text(index, index + 1),
         after=text(index + 1, index + 1 + TOKENS_AFTER),
     )
-
-
-def write_worst(path: Path, found: Sequence[WorstToken]) -> None:
-    """Write them as JSON, whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(_LIST.dump_json(list(found), indent=1))
-    os.replace(temporary, path)
-
-
-def read_worst(path: Path) -> list[WorstToken]:
-    """What `write_worst` wrote; none where nothing was written."""
-    return _LIST.validate_json(path.read_bytes()) if path.exists() else []

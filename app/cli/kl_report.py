@@ -12,8 +12,8 @@ from q36eval.reports._text import plain
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kl.worst import WorstToken
     from q36eval.history import History, RunRecord
+    from q36eval.token_files import WorstToken
 
 CHARACTERS_BEFORE = 46
 CHARACTERS_AFTER = 16
@@ -39,11 +39,10 @@ def check_plot(file: Path | None) -> None:
 
 def artifacts(run: "RunRecord", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
     """A run's tokens file, if it was written, and its worst tokens."""
-    from kl.tokens import MERGED, WORST
-    from kl.worst import read_worst
+    from q36eval.token_files import TOKENS, WORST, read_worst
 
     folder = paths.tokens(run.id)
-    tokens = folder / MERGED
+    tokens = folder / TOKENS
     return (tokens if tokens.exists() else None), read_worst(folder / WORST)
 
 

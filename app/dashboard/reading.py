@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 import streamlit as st
 
 from app.kl_figures import divergences_of
-from kl.tokens import MERGED, WORST
-from kl.worst import WorstToken, read_worst
 from q36eval.config.paths import Paths
 from q36eval.gate.report import Waiver
 from q36eval.history import Blessing, History, MetricDrift, RunRecord, RunState, drift
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,7 +77,7 @@ class Reader:
 
     def tokens_file(self, run: RunRecord) -> Path:
         """Where a run's per-token figures are, if it kept any."""
-        return Paths.tokens_beside(self.path, run.id) / MERGED
+        return Paths.tokens_beside(self.path, run.id) / TOKENS
 
     def divergences(self, run: RunRecord) -> "NDArray[np.float64] | None":
         """KL of every token of a run, in nats; None where its tokens are not here."""

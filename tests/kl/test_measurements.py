@@ -13,12 +13,12 @@ import torch
 from kl.corpus import CorpusDocument
 from kl.divergence import token_figures
 from kl.probe import KLProbe
-from kl.tokens import MERGED, WORST, read_tokens
-from kl.worst import read_worst
+from kl.tokens import read_tokens
 from q36eval.engines.base import Scored
 from q36eval.engines.heads import float32_logits
 from q36eval.probes import Digest, ItemResults
 from q36eval.records import ItemOutcome, Measurement
+from q36eval.token_files import TOKENS, WORST, read_worst
 
 VOCABULARY, WIDTH = 40, 16
 
@@ -135,7 +135,7 @@ def test_every_figure_is_that_of_a_naive_computation(tmp_path: Path) -> None:
     assert sum(m.counts.scored for m in buckets) == len(rows)
     low = [found[f"kl_divergence[entropy={b}]"] for b in ("0-0.01", "0.01-0.1", "0.1-0.5")]
     assert sum(m.value * m.counts.scored for m in low) == pytest.approx(sum(r["forward_kl"] for r in sure), rel=1e-6)
-    table = read_tokens(tmp_path / MERGED)
+    table = read_tokens(tmp_path / TOKENS)
     assert table.num_rows == len(rows) == found["kl_divergence[all]"].counts.scored
     assert max(table["position"].to_pylist()) == 127
     assert max(table["index"].to_pylist()) == 299
@@ -183,7 +183,7 @@ def test_a_run_in_which_everything_errored_measures_nothing_and_says_so(tmp_path
     found = run.measured(noise, errored=range(4))
     assert list(found) == ["non_finite_tokens[all]"]
     assert found["non_finite_tokens[all]"].counts.errored == 4 * 49
-    assert not (tmp_path / MERGED).exists()
+    assert not (tmp_path / TOKENS).exists()
 
 
 def test_an_errored_document_is_in_no_mean_and_in_every_count() -> None:

@@ -7,8 +7,8 @@ from app.dashboard.parts import choose_run, plain_table, reader_or_stop
 from app.dashboard.reading import Reader
 from app.kl_figures import histogram_figure, layers_figure, points_figure
 from app.kl_model import GROUPINGS, KLFigures, attribution_of
-from kl.worst import WorstToken
 from q36eval.history import RunRecord
+from q36eval.token_files import WorstToken
 
 GROUP_COLUMNS = {
     "tokens": "tokens",
