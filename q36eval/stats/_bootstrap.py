@@ -93,8 +93,9 @@ def _t_statistics(moments: Array, seed: int) -> Array:
 
 def resamples(n_clusters: int, count: int, seed: int | tuple[int, ...]) -> Iterator[Array]:
     """How often each cluster is drawn in `count` resamples with replacement, in runs [r, C] of some of them."""
-    if n_clusters * count <= CHUNK_CELLS:
-        yield _all_resamples(n_clusters, count, seed).astype(np.float64)
+    drawn = max(count, RESAMPLES)
+    if n_clusters * drawn <= CHUNK_CELLS:
+        yield _all_resamples(n_clusters, drawn, seed)[:count].astype(np.float64)
     else:
         yield from _drawn(n_clusters, count, seed)
 

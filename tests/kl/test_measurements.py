@@ -147,6 +147,13 @@ def test_every_figure_is_that_of_a_naive_computation(tmp_path: Path) -> None:
         assert m.effect_interval.lower <= m.effect <= m.effect_interval.upper
 
 
+def test_tokens_lie_by_slice_and_document_whatever_came_first(tmp_path: Path) -> None:
+    run = Run(LENGTHS, tmp_path)
+    list(run.probe.summarize(run.outcomes(noise)[::-1]))
+    documents = read_tokens(tmp_path / TOKENS)["document"].to_pylist()
+    assert documents == sorted(documents)
+
+
 def test_the_worst_tokens_are_named_with_their_text(tmp_path: Path) -> None:
     run = Run(LENGTHS, tmp_path)
 
@@ -228,6 +235,9 @@ def test_nan_is_counted_and_tops_the_quantiles(tmp_path: Path) -> None:
     tokens = clean["kl_divergence[all]"].counts.scored
     assert found["kl_divergence[all]"].counts.scored == tokens - windows
     assert math.isfinite(found["kl_divergence[all]"].value)
+    groups = [m for key, m in found.items() if "=" in key and m.metric != "kl_p99"]
+    assert all(math.isfinite(m.value) for m in groups)
+    assert sum(m.counts.scored for m in groups if m.key.startswith("kl.kl_divergence[position=")) == tokens - windows
     assert found["kl_p99[all]"].counts.scored == tokens
     assert found["kl_p99[all]"].value > clean["kl_p99[all]"].value
     assert found["kl_max[all]"].value == math.inf

@@ -64,6 +64,24 @@ def test_a_merge_killed_before_or_after_its_file_is_done_again(
     assert sorted(path.name for path in store.folder.iterdir()) == ["tokens.parquet"]
 
 
+def test_a_piece_is_there_whole_or_not_at_all(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    import kl.tokens
+
+    store.add("a", table("a", 4, 0))
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kl.tokens.os, "replace", kill)
+        for key in "ab":
+            with pytest.raises(KeyboardInterrupt):
+                store.add(key, table(key, 6, 1))
+    with pytest.raises(TokensLostError, match="1 measured"):
+        store.merge("ab")
+    assert store.merge("a").to_pylist() == table("a", 4, 0).to_pylist()
+
+
 def test_a_resumed_run_adds_to_what_was_merged_and_replaces_what_was_measured_again(store: TokenStore) -> None:
     store.add("a", table("a", 4, 0))
     store.add("b", table("b", 4, 1))
