@@ -12,12 +12,13 @@ tokens, in 99.5 %.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from q36eval.records import Clusters, Interval, Tail
-from q36eval.stats._bootstrap import MIN_CLUSTERS, linearised_errors, resamples
+from q36eval.stats._bootstrap import MIN_CLUSTERS, resamples
 from q36eval.stats._contrast import Array
 
 RESAMPLES = 1_999
@@ -112,7 +113,7 @@ class QuantileInference:
         tail = self._tail
         if self._constant is not None:
             return 0.0 if self._constant < margin and not any(self.clusters.errored) else 1.0
-        p_values = self._p_share(at_least=True)
+        p_values = self._p_least
         return min([1.0, *(p for t, p in zip(tail.thresholds, p_values, strict=True) if t < margin)])
 
     def p_at_most(self, margin: float) -> float:
@@ -120,7 +121,7 @@ class QuantileInference:
         tail = self._tail
         if self._constant is not None:
             return 0.0 if self._constant > margin and not any(self.clusters.errored) else 1.0
-        p_values = self._p_share(at_least=False)
+        p_values = self._p_most
         return min([1.0, *(p for t, p in zip(tail.thresholds, p_values, strict=True) if t >= margin)])
 
     def interval(self, level: float) -> Interval:
@@ -130,8 +131,8 @@ class QuantileInference:
         if self._constant is not None and not any(self.clusters.errored):
             return Interval(lower=self._constant, upper=self._constant, level=level, method="all units are equal")
         thresholds = self._tail.thresholds
-        upper = [t for t, p in zip(thresholds, self._p_share(at_least=True), strict=True) if p <= alpha]
-        lower = [t for t, p in zip(thresholds, self._p_share(at_least=False), strict=True) if p <= alpha]
+        upper = [t for t, p in zip(thresholds, self._p_least, strict=True) if p <= alpha]
+        lower = [t for t, p in zip(thresholds, self._p_most, strict=True) if p <= alpha]
         method = "cluster bootstrap-t of the share above" if upper else f"none above: {self._why_open()}"
         return Interval(lower=max(lower, default=low), upper=min(upper, default=high), level=level, method=method)
 
@@ -153,42 +154,65 @@ class QuantileInference:
         enough = sum(units > 0 for units in self.clusters.units) >= MIN_CLUSTERS
         return tail.thresholds[0] if enough and len(tail.thresholds) == 1 and not any(tail.above[0]) else None
 
-    def _p_share(self, *, at_least: bool) -> list[float]:
-        """For each threshold, the p-value of H0: the share above it is >= (or <=) 1 - quantile."""
+    @cached_property
+    def _p_least(self) -> list[float]:
+        """For each threshold, the p-value of H0: the share above it is >= 1 - quantile; what errored lies above it."""
+        return self._p_shares(errored_above=True)[0]
+
+    @cached_property
+    def _p_most(self) -> list[float]:
+        """The p-value of H0: the share above it is <= 1 - quantile; what errored lies below it."""
+        return self._p_shares(errored_above=False)[1]
+
+    @cached_property
+    def _whole(self) -> tuple[list[float], list[float]] | None:
+        """Both at once where nothing errored, since then both are tests of the same shares."""
+        return None if any(self.clusters.errored) else self._p_both(0.0)
+
+    def _p_shares(self, *, errored_above: bool) -> tuple[list[float], list[float]]:
+        return self._whole or self._p_both(float(errored_above))
+
+    def _p_both(self, errored_above: float) -> tuple[list[float], list[float]]:
         tail = self._tail
         units, errored = (np.asarray(c, dtype=np.float64) for c in (self.clusters.units, self.clusters.errored))
-        above = np.asarray(tail.above, dtype=np.float64).T + (errored[:, None] if at_least else 0.0)
+        above = np.asarray(tail.above, dtype=np.float64).T + errored_above * errored[:, None]
         units = units + errored
         kept = units > 0
         above, units = above[kept], units[kept]
         order = np.lexsort((*above.T, units))
-        return _p_shares(above[order], units[order], 1.0 - tail.quantile, self.seed, at_least=at_least)
+        return _p_shares(above[order], units[order], 1.0 - tail.quantile, self.seed)
 
 
-def _p_shares(above: Array, units: Array, share: float, seed: int, *, at_least: bool) -> list[float]:
-    """p-values [K] of H0: sum(above[:, k]) / sum(units) >= share (or <=), from `above` [C, K] and `units` [C]."""
-    n_clusters = units.size
+def _p_shares(above: Array, units: Array, share: float, seed: int) -> tuple[list[float], list[float]]:
+    """p-values [K] of H0: sum(above[:, k]) / sum(units) >= share, and of <=, from `above` [C, K] and `units` [C]."""
     exceeding, short_of = (above > 0).sum(axis=0), (above < units[:, None]).sum(axis=0)
     usable = (exceeding >= MIN_EXCEEDING) & (short_of >= MIN_EXCEEDING)
+    nothing = np.ones(above.shape[1])
     if not usable.any():
-        return [1.0] * above.shape[1]
+        return nothing.tolist(), nothing.tolist()
     shares = above.sum(axis=0) / units.sum()
     residuals = above - shares * units[:, None]
-    observed_errors = _errors(np.ones((1, n_clusters)), residuals, units, np.zeros((1, above.shape[1])))[0]
-    counts = np.zeros(above.shape[1])
+    moments = np.concatenate(
+        [residuals, residuals**2, residuals * units[:, None], units[:, None], units[:, None] ** 2], axis=1
+    )
+    _, observed_errors = _shifts_and_errors(moments.sum(axis=0, keepdims=True), units.size)
+    below, beyond = np.zeros_like(shares), np.zeros_like(shares)
     with np.errstate(divide="ignore", invalid="ignore"):
-        observed = (shares - share) / observed_errors
-        for weights in resamples(n_clusters, RESAMPLES, seed):
-            shifts = (weights @ residuals) / (weights @ units)[:, None]
-            t = np.where(shifts == 0, 0.0, shifts / _errors(weights, residuals, units, shifts))
-            counts += (t <= observed if at_least else t >= observed).sum(axis=0)
-    p_values = np.where(usable & (observed_errors > 0), (counts + 1) / (RESAMPLES + 1), 1.0)
-    return [float(p) for p in p_values]
+        observed = (shares - share) / observed_errors[0]
+        for weights in resamples(units.size, RESAMPLES, seed):
+            shifts, errors = _shifts_and_errors(weights @ moments, units.size)
+            t = np.where(shifts == 0, 0.0, shifts / errors)
+            below += (t <= observed).sum(axis=0)
+            beyond += (t >= observed).sum(axis=0)
+    known = usable & (observed_errors[0] > 0)
+    at_least, at_most = (np.where(known, (count + 1) / (RESAMPLES + 1), nothing) for count in (below, beyond))
+    return at_least.tolist(), at_most.tolist()
 
 
-def _errors(weights: Array, residuals: Array, units: Array, shifts: Array) -> Array:
-    """Linearised standard errors [R, K] of shares from weights [R, C], residuals [C, K] and shifts [R, K]."""
-    squares, products = weights @ residuals**2, weights @ (residuals * units[:, None])
-    totals, squared_units = (weights @ units)[:, None], (weights @ units**2)[:, None]
-    moments = np.stack(np.broadcast_arrays(shifts, totals, squares, products, squared_units), axis=1)
-    return linearised_errors(moments, shifts, units.size)
+def _shifts_and_errors(totals: Array, n_clusters: int) -> tuple[Array, Array]:
+    """Shifts of shares [R, K] and their linearised standard errors (`linearised_errors`) from totals [R, 3 K + 2]."""
+    residuals, squares, products = np.split(totals[:, :-2], 3, axis=1)
+    units, squared_units = totals[:, -2:-1], totals[:, -1:]
+    shifts = residuals / units
+    spread = np.maximum(squares - 2 * shifts * products + shifts**2 * squared_units, 0.0)
+    return shifts, np.sqrt(spread * n_clusters / (n_clusters - 1)) / units
