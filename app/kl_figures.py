@@ -47,10 +47,15 @@ def histogram_figure(divergences: NDArray[np.float64], mean: float | None = None
         )
     )
     if mean is not None and mean > 0 and math.isfinite(mean):
-        figure.add_vline(x=mean, line={"color": ORANGE, "dash": "dash"}, annotation_text=f"mean {mean:.3g}")
+        figure.add_vline(x=mean, line={"color": ORANGE, "dash": "dash"})
+        # on a logarithmic axis a line is placed by its value, words by its logarithm
+        figure.add_annotation(
+            x=math.log10(mean), y=1.0, yref="paper", text=f"mean {mean:.3g}", showarrow=False, yanchor="bottom"
+        )
     title = f"KL(ref‖branch) of a token, nats (the first bar: up to {SMALLEST_DRAWN:g}, zero included)"
     figure.update_xaxes(type="log", title=title, exponentformat="power")
-    figure.update_yaxes(type="log", title="tokens")
+    top = math.log10(max(2, int(counts.max(initial=0)))) + 0.1
+    figure.update_yaxes(type="log", title="tokens", range=[math.log10(0.5), top])  # a single token is still a bar
     return _laid_out(figure)
 
 

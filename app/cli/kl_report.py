@@ -90,7 +90,7 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     plots = {"Tokens by their KL": histogram_figure(divergences_of(tokens), None if mean is None else mean.value)}
     for grouping, title in GROUPINGS.items():
         points = figures.points(grouping)
-        if points:
+        if len(points) > 1:  # a group that holds everything is the mean itself
             plots[f"KL by {title}"] = points_figure(points, title, line=grouping in ("position", "entropy"))
     blamed = attribution_of(run, history.list_runs())
     layers = {} if blamed is None else KLFigures(history.measurements(blamed.id)).layers()
