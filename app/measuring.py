@@ -15,7 +15,7 @@ from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.history import History, RunRecord, RunState
 from q36eval.locks import exclusive
-from q36eval.probes import Probe
+from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.runner import AskedDifferentlyError, Progress, run_probes
@@ -133,6 +133,9 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
 def _measure_run(
     request: Request, probes: Sequence[Probe], paths: Paths, history: History, run: RunRecord, progress: Progress
 ) -> RunRecord:
+    for probe in probes:
+        if isinstance(probe, KeepsFiles):
+            probe.keep_in(paths.tokens(run.id))
     with _interruptible(history, run):
         try:
             _run(request, probes, paths, RunSink(history, run.id), history, run, progress)

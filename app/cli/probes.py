@@ -1,6 +1,9 @@
 """`q36eval kl|evals|canaries`: one probe alone. They measure and do not decide."""
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from app.cli.options import (
     DeviceOption,
@@ -20,6 +23,9 @@ from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.records import Measurement, ProbeName
 
+if TYPE_CHECKING:
+    from q36eval.history import History, RunRecord
+
 
 def kl(
     branch: OneBranch,
@@ -29,10 +35,23 @@ def kl(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.KL, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    from app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
+
+    check_plot(plot)
+    paths = Paths.default()
+    history = open_history(paths)
+    run = _run(ProbeName.KL, branch, reference, family, suite, device, weights_only, kv_cache_dtype, paths, history)
+    if as_json:
+        print_json(_body(run, history) | kl_body(run, paths))
+    else:
+        print_summary(run, history, paths)
+    if plot is not None:
+        write_plot(run, history, paths, plot)
+    return _exit_code(run, history)
 
 
 def evals(
@@ -74,11 +93,33 @@ def _measure(
     kv_cache_dtype: str | None,
     as_json: bool,
 ) -> int:
+    paths = Paths.default()
+    history = open_history(paths)
+    run = _run(probe, branch, reference, family, suite, device, weights_only, kv_cache_dtype, paths, history)
+    if as_json:
+        print_json(_body(run, history))
+    else:
+        failures = [f"{failure.probe}: {failure.reason}" for failure in history.failures(run.id)]
+        _print_table(run.id, history.measurements(run.id), failures)
+    return _exit_code(run, history)
+
+
+def _run(
+    probe: ProbeName,
+    branch: str,
+    reference: str | None,
+    family: str | None,
+    suite: str | None,
+    device: str,
+    weights_only: bool,
+    kv_cache_dtype: str | None,
+    paths: Paths,
+    history: "History",
+) -> "RunRecord":
     from app.console import ConsoleProgress
     from app.measuring import Request, measure
     from app.targets import load_family, resolve
 
-    paths = Paths.default()
     chosen = load_family(family, paths)
     check_device(device)
     check_kv_cache_dtype(kv_cache_dtype)
@@ -93,23 +134,23 @@ def _measure(
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
     )
-    history = open_history(paths)
     with ConsoleProgress() as progress:
-        run = measure(request, paths, history, progress)
+        return measure(request, paths, history, progress)
+
+
+def _exit_code(run: "RunRecord", history: "History") -> int:
     measurements, failures = history.measurements(run.id), history.failures(run.id)
-    if as_json:
-        print_json(
-            {
-                "run": run.id,
-                "branch": run.branch,
-                "measurements": [_plain(measurement) for measurement in measurements],
-                "failures": [failure.model_dump(mode="json") for failure in failures],
-            }
-        )
-    else:
-        _print_table(run.id, measurements, [f"{failure.probe}: {failure.reason}" for failure in failures])
     whole = bool(measurements) and not failures and not any(m.counts.errored for m in measurements)
     return int(ExitCode.PASS if whole else ExitCode.NOT_MEASURED)
+
+
+def _body(run: "RunRecord", history: "History") -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "branch": run.branch,
+        "measurements": [_plain(measurement) for measurement in history.measurements(run.id)],
+        "failures": [failure.model_dump(mode="json") for failure in history.failures(run.id)],
+    }
 
 
 def _plain(measurement: Measurement) -> dict[str, Any]:

@@ -44,6 +44,15 @@ class Paths:
         """Held for as long as that run is being measured."""
         return self.state / "runs" / f"{run_id}.lock"
 
+    def tokens(self, run_id: str) -> Path:
+        """The folder of the per-token figures of that run."""
+        return self.tokens_beside(self.history, run_id)
+
+    @staticmethod
+    def tokens_beside(history: Path, run_id: str) -> Path:
+        """The same folder, found from the history file that the run is in."""
+        return history.parent / "tokens" / run_id
+
     @property
     def built(self) -> Path:
         """Branches built on first use."""
