@@ -59,6 +59,10 @@ class KLProbe:
                 items.append(WorkItem(key=key, scores=requests))
         return items
 
+    def slice_of(self, item_key: str) -> str:
+        """The slice of the corpus that an item belongs to."""
+        return self._documents[item_key].slice
+
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
         """The reference's head [V, H], from which its logits are rebuilt."""
         return {"head": engine.head_weight()}
