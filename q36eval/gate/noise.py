@@ -26,6 +26,11 @@ def floor_metric(metric: str) -> str:
     return f"{metric}_noise_floor"
 
 
+def is_floor(metric: str) -> bool:
+    """Whether a measurement of the KL probe holds a metric's floor."""
+    return metric in map(floor_metric, FLOORED_METRICS)
+
+
 def has_floor(probe: ProbeName, metric: str) -> bool:
     """Whether a floor belongs to that metric."""
     return probe is ProbeName.KL and metric in FLOORED_METRICS

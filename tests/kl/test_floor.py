@@ -193,8 +193,8 @@ def test_each_metric_and_slice_has_its_own_largest() -> None:
 
 def test_a_floor_that_is_no_number_stays_the_largest(tmp_path: Path) -> None:
     broken = written(
-        PerturbationFloor(name="nan", what="", slices={"all": figures(math.nan)}),
         PerturbationFloor(name="one", what="", slices={"all": figures(1.0)}),
+        PerturbationFloor(name="nan", what="", slices={"all": figures(math.nan)}),
     )
     write_floor(tmp_path / "floor.json", broken)
     again = read_floor(tmp_path / "floor.json", broken.identity, "s")

@@ -124,7 +124,7 @@ def test_other_kernels_are_put_back_whatever_happens(model: Any) -> None:
         engine._score_batch([ScoreRequest("x", (3, 10**6), 1)])  # no such token
     hook.remove()
     assert seen == [("eager", "eager")] * 2
-    assert before != ("eager", "eager")
+    assert before == ("sdpa", "grouped_mm")
     assert (model.config._attn_implementation, model.config._experts_implementation) == before
 
 

@@ -78,6 +78,9 @@ def test_a_run_without_a_floor_is_judged_and_says_so() -> None:
 def test_the_floor_is_that_of_the_metric_and_slice() -> None:
     report = decided([floor(2e-4, slice="czech"), floor(2e-4, "reverse_kl_divergence")])
     assert report.verdict is Verdict.PASS
+    czech = [divergence(DOCUMENTS, slice="czech"), floor(2e-4)]
+    assert decide(policy(slice="czech"), czech).verdict is Verdict.PASS
+    assert decide(policy(slice="czech"), [*czech, floor(2e-4, slice="czech")]).verdict is Verdict.INCONCLUSIVE
     evals = policy(probe=ProbeName.EVALS).criteria[0]
     assert decide(policy(probe=ProbeName.EVALS), [floor(2e-4)]).criteria[0].noise_floor is None
     assert below_floor(evals, None) is None
