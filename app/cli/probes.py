@@ -18,7 +18,6 @@ from app.cli.options import (
 )
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
-from q36eval.gate.noise import floor_metric, is_floor
 from q36eval.records import Measurement, ProbeName
 
 
@@ -124,6 +123,8 @@ def _print_table(run_id: str, measurements: list[Measurement], failures: list[st
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from q36eval.gate.noise import floor_metric, is_floor
 
     floors = {(m.metric, m.slice): m.value for m in measurements if is_floor(m.metric)}
     shown = [m for m in measurements if not is_floor(m.metric)]
