@@ -26,6 +26,22 @@ def floor_file(captures: Path, identity: DeploymentIdentity, probe: Probe) -> Pa
     return captures / f"floor-{capture_key(identity, probe.name, probe.suite_sha256)[:16]}-v{VERSION}.json"
 
 
+def adopt_floor(source: Path, captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path | None:
+    """Keep the floor in the file `source` (of a reference pack, say) as this reference's own; None without the file.
+
+    Raises:
+        UsageError: it is damaged, another reference's or another suite's.
+    """
+    from kl.floor_file import read_floor, write_floor
+
+    floor = read_floor(source, identity, probe.suite_sha256)
+    if floor is None:
+        return None
+    path = floor_file(captures, identity, probe)
+    write_floor(path, floor)
+    return path
+
+
 def refuse_known(policy: Policy | None, identity: DeploymentIdentity, probes: Sequence[Probe], captures: Path) -> None:
     """Hold the policy against a floor that is known already, before any checkpoint is loaded.
 

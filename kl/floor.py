@@ -141,7 +141,10 @@ def _figures(
         labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
         # what comes later in a document changes nothing before it, so a cut item is compared with the first rows
         reference = digest.tensors["hidden_states"][: len(labels)]
-        perturbed = torch.cat([states[request.key] for request in item.scores]) if rescored else reference
+        if rescored:
+            perturbed = torch.cat([states[request.key] for request in item.scores])
+        else:  # where the engine's own states would be
+            perturbed = reference.to(getattr(variant, "device", reference.device))
         found[item.key] = scorer.figures(reference, perturbed, labels)
     return found
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import app.measuring
-from app.floors import floor_file
+from app.floors import FloorKeeper, adopt_floor, floor_file
 from app.measuring import ALL_PROBES, Request, measure
 from app.targets import load_family, resolve
 from kl import floor as kl_floor
@@ -18,6 +18,7 @@ from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.history import History, RunRecord
 from q36eval.records import Verdict
+from q36eval.runner import MutedSink, Work
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = """
@@ -105,7 +106,15 @@ def test_a_floor_of_another_reference_is_refused(gate: Callable[..., RunRecord],
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
     assert kept == floor_file(paths.captures, run.reference_identity, KLProbe(documents))
     floor = ReferenceFloor.model_validate_json(kept.read_text())
+    # its file is all there is to it: brought elsewhere, it stands for the reference without the reference's weights
+    elsewhere = paths.state / "elsewhere"
+    probe = KLProbe(documents)
+    assert adopt_floor(kept, elsewhere, floor.identity, probe) == floor_file(elsewhere, floor.identity, probe)
+    keeper = FloorKeeper(floor.identity, elsewhere, None, None, MutedSink(), Silent())
+    assert keeper.floor(Work(probe, []), {}) == floor
     other = floor.identity.model_copy(update={"checkpoint_sha256": "of another model"})
     kept.write_text(floor.model_copy(update={"identity": other}).model_dump_json())
     with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
         gate(0.1, Silent())
+    with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
+        adopt_floor(kept, elsewhere, floor.identity, probe)
