@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from q36eval.errors import UsageError
-from q36eval.gate.noise import FLOORED_METRICS, floor_metric
+from q36eval.gate.noise import FLOOR_BY_PERTURBATION, FLOORED_METRICS, floor_metric
 from q36eval.records import Counts, DeploymentIdentity, Direction, Interval, Measurement, ProbeName, Record
 
 VERSION = 1
@@ -86,13 +86,13 @@ def measurements(floor: ReferenceFloor) -> Iterator[Measurement]:
     for row in floor.perturbations:
         if "all" in row.slices:
             figures = row.slices["all"]
-            yield _measurement("kl_noise_floor", row.name, figures, figures.kl, figures.kl_interval, row.what)
+            yield _measurement(FLOOR_BY_PERTURBATION, row.name, figures, figures.kl, figures.kl_interval, row.what)
     worst = floor.largest("kl_divergence", "all")
     if worst is not None:
         figures = worst.slices["all"]
         absent = ", ".join(f"{p.name} ({p.skipped})" for p in floor.perturbations if p.skipped)
         note = f"the largest, {worst.name}" + (f"; not measured here: {absent}" if absent else "")
-        yield _measurement("kl_noise_floor", "all", figures, figures.kl, figures.kl_interval, note)
+        yield _measurement(FLOOR_BY_PERTURBATION, "all", figures, figures.kl, figures.kl_interval, note)
     for metric in FLOORED_METRICS:
         for name in dict.fromkeys(name for row in floor.perturbations for name in row.slices):
             largest = floor.largest(metric, name)

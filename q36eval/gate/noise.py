@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 FLOORED_METRICS = ("kl_divergence", "reverse_kl_divergence", "perplexity")
 """Metrics of the KL probe that have a floor, each in the unit of its margin's loss (all in nats/token)."""
 
+FLOOR_BY_PERTURBATION = "kl_noise_floor"
+"""The measurement that holds KL by perturbation (its slice), and as `all` the largest of them."""
+
 
 class NoiseFloor(Record):
     """What the reference loses against itself: `loss` in nats/token, `source` says under which perturbation."""
@@ -29,6 +32,12 @@ def floor_metric(metric: str) -> str:
 def is_floor(metric: str) -> bool:
     """Whether a measurement of the KL probe holds a metric's floor."""
     return metric in map(floor_metric, FLOORED_METRICS)
+
+
+def of_reference_alone(measurement: Measurement) -> bool:
+    """Whether it is a figure of the noise floor: the same for every branch of one reference."""
+    by_perturbation = measurement.metric == FLOOR_BY_PERTURBATION
+    return measurement.probe is ProbeName.KL and (by_perturbation or is_floor(measurement.metric))
 
 
 def has_floor(probe: ProbeName, metric: str) -> bool:

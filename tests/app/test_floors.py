@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import app.measuring
+from app.cli import reference_floor
 from app.floors import FloorKeeper, adopt_floor, floor_file
 from app.measuring import ALL_PROBES, Request, measure
 from app.targets import load_family, resolve
@@ -118,3 +119,26 @@ def test_a_floor_of_another_reference_is_refused(gate: Callable[..., RunRecord],
         gate(0.1, Silent())
     with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
         adopt_floor(kept, elsewhere, floor.identity, probe)
+
+
+def test_the_command_shows_what_was_measured_and_what_could_not_be(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::20]
+    monkeypatch.setattr(app.measuring, "build_probes", lambda names, suite, paths: [KLProbe(documents)])
+    monkeypatch.setattr(kl_floor, "TOKENS", 500)
+    monkeypatch.setattr(kl_floor, "DOCUMENTS", 2)
+    monkeypatch.setattr(Paths, "default", classmethod(lambda cls: paths))
+    monkeypatch.setenv("COLUMNS", "140")
+    assert reference_floor.floor(as_json=True) == 0
+    document = ReferenceFloor.model_validate_json(capsys.readouterr().out)
+    measured = {row.name: row.skipped for row in document.perturbations}
+    assert measured["decode"] is None
+    assert measured["another-engine"] == "no other engine is at hand"
+    assert reference_floor.floor() == 0
+    text = capsys.readouterr()
+    assert "measuring the noise floor" not in text.err
+    assert "not measured: another-engine" in text.out
+    largest = document.largest("kl_divergence", "all")
+    assert largest is not None
+    assert f"{largest.slices['all'].kl:.2g}" in text.out
