@@ -5,23 +5,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.floors import FloorKeeper, refuse_known
 from app.targets import Target
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
-from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.history import History, RunRecord, RunState
 from q36eval.locks import exclusive
 from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.runner import AskedDifferentlyError, Progress, run_probes
+from q36eval.runner import AskedDifferentlyError, Captures, MutedSink, Progress, Work, captured, plan_probes, run_probes
 
 if TYPE_CHECKING:
     from kl.corpus import CorpusDocument
+    from kl.floor_file import ReferenceFloor
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
 
@@ -218,6 +221,7 @@ def _run(
     from q36eval.engines.in_process import load_tokenizer
 
     reference_identity = _reference_identity(request)
+    refuse_known(request.policy, reference_identity, probes, paths.captures)
     progress.stage("inspecting the checkpoint", 1)
     inspection = _inspect(request)
     damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
@@ -251,16 +255,24 @@ def _run(
     if not_as_served and inspection is not None:
         reason = "activation quantization was switched off, so this is not the deployment that is served"
         sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
+    load_reference = cache(partial(_load_reference, request))
+    floors = FloorKeeper(reference_identity, paths.captures, load_reference, request.policy, sink, progress)
+
+    def on_captured(works: Sequence[Work], captures: Captures) -> None:
+        floors.settle(works, captures)
+        load_reference.cache_clear()  # its memory is the branch's from here on
+
     try:
         run_probes(
             branch,
             load_tokenizer(request.reference.folder),
             reference_identity,
-            lambda: _load_reference(request),
+            load_reference,
             probes,
             paths.captures,
             sink,
             progress,
+            on_captured,
         )
     except AskedDifferentlyError as error:
         sink.add_measurement(integrity([str(error)]))
@@ -336,3 +348,31 @@ def _load_reference(request: Request) -> "InProcessEngine":
         return _load(request.reference.folder, request, REFERENCE_KV_CACHE_DTYPE)
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
+
+
+def reference_floor(
+    family: Family, reference: Target, suite: str, device: str, paths: Paths, progress: Progress
+) -> "ReferenceFloor":
+    """The noise floor of a reference on a suite, captured and measured first where it is not yet.
+
+    Raises:
+        UsageError: the reference or the suite cannot be used.
+    """
+    from q36eval.engines.in_process import load_tokenizer
+    from q36eval.references import Capture
+
+    request = Request(family, reference, reference, suite, policy=None, device=device)
+    identity = _reference_identity(request)
+    works = plan_probes(build_probes([ProbeName.KL], suite, paths), load_tokenizer(reference.folder), MutedSink())
+    load_reference = cache(partial(_load_reference, request))
+    captures = captured(
+        works,
+        lambda probe: Capture(paths.captures, identity, probe.name, probe.suite_sha256),
+        load_reference,
+        progress,
+    )
+    keeper = FloorKeeper(identity, paths.captures, load_reference, None, MutedSink(), progress)
+    found = keeper.floor(works[0], captures)
+    if found is None:
+        raise EngineError("The noise floor could not be measured: the KL probe planned nothing.")
+    return found

@@ -58,6 +58,10 @@ class KLProbe:
         self._items, self._tokenizer = {item.key: item for item in items}, tokenizer
         return items
 
+    def slice_of(self, item_key: str) -> str:
+        """The slice of the corpus that an item belongs to."""
+        return self._documents[item_key].slice
+
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
         """The reference's head [V, H], from which its logits are rebuilt."""
         return {"head": engine.head_weight()}

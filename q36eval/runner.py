@@ -287,10 +287,12 @@ def run_probes(
     captures_root: Path,
     sink: Sink,
     progress: Progress,
+    on_captured: Callable[[Sequence[Work], Captures], None] | None = None,
 ) -> dict[str, float]:
     """Measure `branch` against its reference with all `probes`; returns the seconds each stage took.
 
-    The reference engine is loaded only when an item is missing from its captures.
+    The reference engine is loaded only when an item is missing from its captures. `on_captured` is called once they are
+    whole, before the branch is asked anything; what it raises ends the run.
 
     Raises:
         AskedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
@@ -314,6 +316,8 @@ def run_probes(
         load_reference,
         progress,
     )
+    if on_captured is not None:
+        on_captured(works, captures)
     seconds["reference"] = time.monotonic() - started
     started = time.monotonic()
     done = {

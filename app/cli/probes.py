@@ -165,11 +165,19 @@ def _print_table(run_id: str, measurements: list[Measurement], failures: list[st
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("metric", "slice", "value", "reference", "effect [95 % interval]", "scored", "errored", title=run_id)
-    for m in measurements:
+    from q36eval.gate.noise import floor_metric, is_floor
+
+    floors = {(m.metric, m.slice): m.value for m in measurements if is_floor(m.metric)}
+    shown = [m for m in measurements if not is_floor(m.metric)]
+    names = ("metric", "slice", "value", "reference", "effect [95 % interval]", *(["floor"] if floors else []))
+    table = Table(*names, "scored", "errored", title=run_id)
+    for m in shown:
         interval = f"{m.effect:.4g} [{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
         base = "" if m.reference_value is None else f"{m.reference_value:.4g}"
-        cells = (m.metric, m.slice, f"{m.value:.4g}", base, interval, str(m.counts.scored), str(m.counts.errored))
+        floor = floors.get((floor_metric(m.metric), m.slice))
+        beside = ["" if floor is None else f"{floor:.2g}"] if floors else []
+        counted = (str(m.counts.scored), str(m.counts.errored))
+        cells = (m.metric, m.slice, f"{m.value:.4g}", base, interval, *beside, *counted)
         table.add_row(*(Text(cell) for cell in cells))
     console = Console()
     console.print(table)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -18,6 +18,9 @@ from q36eval.engines.greedy import decode_greedily
 from q36eval.engines.heads import float32_logits
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
+
+if TYPE_CHECKING:
+    from q36eval.engines.perturbed import Perturbation
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
 ResultT = TypeVar("ResultT")
@@ -40,9 +43,9 @@ class InProcessEngine:
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._identity = identity
-        self._device = next(model.parameters()).device
+        self._device: torch.device = next(model.parameters()).device
         self._context_length = int(model.config.max_position_embeddings)
-        self._weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        self._weight_bytes: int = sum(parameter.nbytes for parameter in model.parameters())
         self._stop_ids = _stop_ids(model, tokenizer)
         self.ignores_activation_quantization = False
 
@@ -143,6 +146,22 @@ class InProcessEngine:
         """The resident transformers model."""
         return self._model
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._device
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all parameters, as they are resident."""
+        return self._weight_bytes
+
+    def perturbations(self) -> "Sequence[Perturbation]":
+        """Other ways to compute the same, for the noise floor."""
+        from q36eval.engines.perturbed import perturbations
+
+        return perturbations(self)
+
     @torch.inference_mode()
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Float32 logits [T, V] of final hidden states [T, H] (after the final norm) through this model's own head.
@@ -172,7 +191,7 @@ class InProcessEngine:
                 usable.append(request)
             elif request.key not in known:
                 yield Scored(request, None, error=problem)
-        batches = with_news(batches_by_length(usable, SCORE_BATCH_TOKENS), known)
+        batches = with_news(self._score_batches(usable), known)
         for batch, results in self._computed(self._score_batch, batches):
             found = results if isinstance(results, list) else [Scored(r, None, f"engine: {results}") for r in batch]
             yield from (scored for scored in found if scored.request.key not in known)
@@ -222,6 +241,9 @@ class InProcessEngine:
         if length > self._context_length:
             return f"{length} tokens do not fit the context of {self._context_length}"
         return None
+
+    def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+        return batches_by_length(requests, SCORE_BATCH_TOKENS)
 
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
