@@ -1,13 +1,15 @@
 """One run, put together: targets, engines, probes, history, decision."""
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.material import check_suite, corpus_of, material_of
 from app.targets import Target
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
@@ -21,7 +23,7 @@ from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeF
 from q36eval.runner import AskedDifferentlyError, Progress, run_probes
 
 if TYPE_CHECKING:
-    from kl.corpus import CorpusDocument
+    from kl.planning import Material
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
 
@@ -43,6 +45,10 @@ class Request:
     kv_cache_dtype: str | None = None
     """Of the branch; None is what it declares. The reference keeps the model's own dtype (`auto`)."""
     resume: str | None = None
+    corpus: Path | None = None
+    """A corpus file to measure the divergence on, instead of the suite's own corpus."""
+    context: int | None = None
+    """At most so many tokens are fed at a time, when a divergence is measured; None is the family's context length."""
 
 
 class RunSink:
@@ -64,23 +70,26 @@ class RunSink:
         return list(self._history.items(self._run_id))
 
 
-def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[Probe]:
-    """The probes that ask something, for that suite.
+def build_probes(
+    names: Sequence[ProbeName], suite: str, paths: Paths, material: "Callable[[], Material]"
+) -> list[Probe]:
+    """The probes that ask something, for that suite; `material` is what divergences are measured on.
 
     Raises:
         UsageError: an unknown suite, or data that is not what its manifest says.
     """
-    _check_suite(suite, paths)
+    check_suite(suite, paths)
     found: list[Probe] = []
     if ProbeName.CANARIES in names:
+        from app.on_policy import shipped_canaries
         from canaries.probe import CanaryProbe
-        from canaries.specification import load_specs
 
-        found.append(CanaryProbe(load_specs()))
+        found.append(CanaryProbe(shipped_canaries()))
     if ProbeName.KL in names:
         from kl.probe import KLProbe
 
-        found.append(KLProbe(corpus_of(suite, paths)))
+        scored = material()
+        found.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_tell))
     if ProbeName.EVALS in names:
         import evals
         from evals.probe import EvalsProbe
@@ -90,24 +99,20 @@ def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[P
     return found
 
 
-def _check_suite(suite: str, paths: Paths) -> None:
-    known = sorted(folder.name for folder in (paths.data / "corpus").iterdir() if folder.is_dir())
-    if suite not in known:
-        raise UsageError(f"There is no suite {suite!r}; known suites: {', '.join(known)}.")
+def _tell(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
 
 
-def corpus_of(suite: str, paths: Paths) -> "list[CorpusDocument]":
-    """The documents that a suite's divergences are measured on.
+def material(request: Request, reference: DeploymentIdentity, paths: Paths, progress: Progress) -> "Material":
+    """What divergences are measured on, for that request; the reference is loaded when it has not answered yet.
 
     Raises:
-        UsageError: an unknown suite, or data that is not what its manifest says.
+        UsageError: a corpus that cannot be used.
+        EngineError: the reference could not answer.
     """
-    from evals.frozen import verify
-    from kl.corpus import load_corpus
-
-    _check_suite(suite, paths)
-    verify(paths.data / "corpus" / suite)
-    return load_corpus(paths.data / "corpus" / suite)
+    corpus = corpus_of(request.suite, request.corpus, paths)
+    limits = (request.family.context_length, request.context)
+    return material_of(corpus, limits, reference, lambda: _load_reference(request), paths, progress)
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
@@ -120,22 +125,29 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         UsageError: the request cannot be met; the run to resume is finished, asked other things, or is being measured
             by another process.
     """
-    probes = build_probes(request.probes, request.suite, paths)
+    reference = _reference_identity(request)
+    probes = build_probes(request.probes, request.suite, paths, lambda: material(request, reference, paths, progress))
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
     run = _start(request, suites, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
-        return _measure_run(request, probes, paths, history, run, progress)
+        return _measure_run(request, reference, probes, paths, history, run, progress)
 
 
 def _measure_run(
-    request: Request, probes: Sequence[Probe], paths: Paths, history: History, run: RunRecord, progress: Progress
+    request: Request,
+    reference: DeploymentIdentity,
+    probes: Sequence[Probe],
+    paths: Paths,
+    history: History,
+    run: RunRecord,
+    progress: Progress,
 ) -> RunRecord:
     with _interruptible(history, run):
         try:
-            _run(request, probes, paths, RunSink(history, run.id), history, run, progress)
+            _run(request, reference, probes, paths, RunSink(history, run.id), history, run, progress)
         except UsageError:
             raise
         except Exception as error:  # the verdict must say what was not measured, whatever broke
@@ -204,6 +216,7 @@ def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
 
 def _run(
     request: Request,
+    reference_identity: DeploymentIdentity,
     probes: Sequence[Probe],
     paths: Paths,
     sink: RunSink,
@@ -214,7 +227,6 @@ def _run(
     from app.weights import integrity, measurements
     from q36eval.engines.in_process import load_tokenizer
 
-    reference_identity = _reference_identity(request)
     progress.stage("inspecting the checkpoint", 1)
     inspection = _inspect(request)
     damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)

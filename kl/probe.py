@@ -2,11 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kl.corpus import CorpusDocument, windows
-from q36eval.engines.base import Engine, ScoreRequest
+from kl.corpus import CorpusDocument, corpus_sha256
+from kl.on_policy import OnPolicyAnswer
+from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material
+from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import (
     Answer,
@@ -26,12 +28,9 @@ if TYPE_CHECKING:
 
     from kl.scoring import Scorer
 
-CONTEXT = 4096
-OVERLAP = 512
-
 
 class KLProbe:
-    """Implements `q36eval.probes.Probe`; one work item per document, one cluster per document.
+    """Implements `q36eval.probes.Probe`; one work item per document or sampled answer, one cluster each.
 
     The reference's digest keeps final hidden states and not logits: 2 H bytes per token. Both deployments are judged
     through their own heads; the reference's head is kept once per capture.
@@ -39,25 +38,46 @@ class KLProbe:
 
     name = ProbeName.KL
 
-    def __init__(self, documents: Sequence[CorpusDocument], context: int = CONTEXT, overlap: int = OVERLAP) -> None:
-        self._documents = {document.key: document for document in documents}
-        self._context, self._overlap = context, overlap
+    def __init__(
+        self,
+        documents: Sequence[CorpusDocument],
+        context: int = CONTEXT,
+        overlap: int = OVERLAP,
+        *,
+        answers: Sequence[OnPolicyAnswer] = (),
+        notify: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """`notify` is told, once, what a person should know about the plan."""
+        material = Material(tuple(documents), tuple(answers), context, overlap)
+        self._material, self._notify = material, notify
+        sources: list[CorpusDocument | OnPolicyAnswer] = [*documents, *answers]
+        self._documents = {source.key: source for source in sources}
         self._scorer: Scorer | None = None
-        settings = {"documents": sorted(self._documents), "context": context, "overlap": overlap, "version": 1}
+        self.planned: dict[str, PlannedDocument] = {}
+        """What `plan` made of every document, by the key of its work item."""
+        self._told: set[str] = set()
+        settings = {
+            "corpus": corpus_sha256(documents),
+            "answers": sorted(answer.key for answer in answers),
+            "context": context,
+            "overlap": overlap,
+            "version": 2,
+        }
         self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
-        """One item per document; documents of fewer than two tokens have nothing to score."""
-        items = []
-        for key, document in self._documents.items():
-            ids = tuple(tokenizer.encode(document.text, add_special_tokens=False))
-            requests = tuple(
-                ScoreRequest(key=f"{key}/{begin}", token_ids=ids[begin:end], first=first - begin)
-                for begin, end, first in windows(len(ids), self._context, self._overlap)
-            )
-            if requests:
-                items.append(WorkItem(key=key, scores=requests))
-        return items
+        """One item per document, which scores its tokens but the first, and per answer, which scores its tokens.
+
+        Raises:
+            UsageError: no document has two tokens.
+        """
+        found = plan_material(self._material, tokenizer)
+        for sentence in found.notices():
+            if sentence not in self._told:
+                self._notify(sentence)
+                self._told.add(sentence)
+        self.planned = found.documents
+        return [WorkItem(key=key, scores=document.requests) for key, document in self.planned.items()]
 
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
         """The reference's head [V, H], from which its logits are rebuilt."""

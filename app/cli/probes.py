@@ -1,8 +1,11 @@
 """`q36eval kl|evals|canaries`: one probe alone. They measure and do not decide."""
 
+from pathlib import Path
 from typing import Any
 
 from app.cli.options import (
+    ContextOption,
+    CorpusOption,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -29,10 +32,24 @@ def kl(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    corpus: CorpusOption = None,
+    context: ContextOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.KL, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    return _measure(
+        ProbeName.KL,
+        branch,
+        reference,
+        family,
+        suite,
+        device,
+        weights_only,
+        kv_cache_dtype,
+        as_json,
+        corpus=corpus,
+        context=context,
+    )
 
 
 def evals(
@@ -73,6 +90,9 @@ def _measure(
     weights_only: bool,
     kv_cache_dtype: str | None,
     as_json: bool,
+    *,
+    corpus: Path | None = None,
+    context: int | None = None,
 ) -> int:
     from app.console import ConsoleProgress
     from app.measuring import Request, measure
@@ -92,6 +112,8 @@ def _measure(
         device=device,
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
+        corpus=corpus,
+        context=context,
     )
     history = open_history(paths)
     with ConsoleProgress() as progress:

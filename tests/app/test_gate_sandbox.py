@@ -45,7 +45,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
     """`gate(branch)` on every seventh document of the corpus, sharing one reference capture."""
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::7]
-    monkeypatch.setattr(app.measuring, "build_probes", lambda names, suite, paths: [KLProbe(documents)])
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
     policy_file = state / "policy.yaml"
     policy_file.write_text(POLICY)
     paths = Paths(REPOSITORY, state)
