@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,9 @@ def _tell(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
-def material(request: Request, reference: DeploymentIdentity, paths: Paths, progress: Progress) -> "Material":
+def material(
+    request: Request, reference: Callable[[], DeploymentIdentity], paths: Paths, progress: Progress
+) -> "Material":
     """What divergences are measured on, for that request; the reference is loaded when it has not answered yet.
 
     Raises:
@@ -112,7 +115,7 @@ def material(request: Request, reference: DeploymentIdentity, paths: Paths, prog
     """
     corpus = corpus_of(request.suite, request.corpus, paths)
     limits = (request.family.context_length, request.context)
-    return material_of(corpus, limits, reference, lambda: _load_reference(request), paths, progress)
+    return material_of(corpus, limits, reference(), lambda: _load_reference(request), paths, progress)
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
@@ -125,15 +128,16 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         UsageError: the request cannot be met; the run to resume is finished, asked other things, or is being measured
             by another process.
     """
-    reference = _reference_identity(request)
+    reference = cache(lambda: _reference_identity(request))
     probes = build_probes(request.probes, request.suite, paths, lambda: material(request, reference, paths, progress))
+    identity = reference()
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
     run = _start(request, suites, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
-        return _measure_run(request, reference, probes, paths, history, run, progress)
+        return _measure_run(request, identity, probes, paths, history, run, progress)
 
 
 def _measure_run(

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -63,6 +64,8 @@ def read_dataset(source: HubDataset) -> list[CorpusDocument]:
         known = ", ".join(dataset.column_names)
         raise UsageError(f"The dataset {source.called} has no column {source.column!r}; its columns are {known}.")
     texts = [text for text in _texts(source, dataset[source.column]) if text.strip()]
+    if not texts:
+        raise UsageError(f"The split {source.split!r} of {source.called} gives no document as {source.documents}.")
     if source.drop_duplicates:
         texts = list(dict.fromkeys(texts))
     chosen = texts[: source.max_documents]
@@ -84,7 +87,7 @@ def articles(lines: Sequence[str], title: str = WIKITEXT_TITLE) -> Iterator[str]
         and (number == 0 or not bare[number - 1].strip())
         and (number + 1 == len(bare) or not bare[number + 1].strip())
     ]
-    for begin, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for begin, end in pairwise([*starts, len(lines)]):
         # what the hub keeps of a blank line is an empty row, without its line feed
         yield "".join(f"{line}\n" for line in bare[begin:end])
 
