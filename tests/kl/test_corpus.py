@@ -95,8 +95,10 @@ def test_bad_input_is_one_sentence(folder: Path, config: str, needles: list[str]
     assert all(needle in sentence for needle in needles), sentence
 
 
-WIKITEXT = ["", " = Robert Boulter = \n", "", " He is an actor . \n", "", " = = Career = = \n", "", " He = 3 = played . \n",
-            "", " = Du Fu = \n", "", " A poet . \n", " = no title = \n", ""]  # fmt: skip
+WIKITEXT = [
+    *("", " = Robert Boulter = \n", "", " He is an actor . \n", "", " = = Career = = \n", "", " He = 3 = played . \n"),
+    *("", " = Du Fu = \n", "", " A poet . \n", " = no title = \n", ""),
+]
 SOURCE = "{name: Salesforce/wikitext, config: wikitext-2-raw-v1, split: test, slice: wikitext-2, documents: articles%s}"
 
 
@@ -208,8 +210,8 @@ def test_positions_and_requests_of_documents_and_answers() -> None:
         assert len(planned.kinds) == len(planned.positions) == len(planned.labels)
         asked = np.concatenate([np.array(r.token_ids[r.first :]) for r in planned.requests])
         assert asked.tolist() == list(planned.labels)
-        seen = [list(range(r.first, len(r.token_ids))) for r in planned.requests]
-        assert sum(seen, []) == planned.positions.tolist()
+        seen = [position for r in planned.requests for position in range(r.first, len(r.token_ids))]
+        assert seen == planned.positions.tolist()
 
 
 def test_a_corpus_without_two_tokens_is_refused() -> None:
