@@ -98,6 +98,7 @@ def test_bad_input_is_one_sentence(folder: Path, config: str, needles: list[str]
 WIKITEXT = [
     *("", " = Robert Boulter = \n", "", " He is an actor . \n", "", " = = Career = = \n", "", " He = 3 = played . \n"),
     *("", " = Du Fu = \n", "", " A poet . \n", " = no title = \n", ""),
+    *("", " = nor this = \n", " It goes on . \n", ""),
 ]
 SOURCE = "{name: Salesforce/wikitext, config: wikitext-2-raw-v1, split: test, slice: wikitext-2, documents: articles%s}"
 
@@ -150,6 +151,16 @@ def test_a_dataset_that_is_not_there_says_how_to_get_it(hub: Path, change: tuple
     with pytest.raises(UsageError) as caught:
         written(hub, f"datasets: [{(SOURCE % '').replace(*change)}]")
     assert all(needle in str(caught.value) for needle in needles), caught.value
+
+
+def test_the_example_in_the_readme_is_a_corpus_file(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (example,) = (block.split("```")[0] for block in readme.split("```yaml\n")[1:])
+    (tmp_path / "corpus.yaml").write_text(example, encoding="utf-8")
+    config = load_corpus_config(tmp_path / "corpus.yaml")
+    assert config.datasets[0].documents == "articles"
+    assert config.json_lines
+    assert config.texts
 
 
 def test_articles_of_no_title_are_none() -> None:

@@ -95,6 +95,24 @@ def test_ids_that_are_no_utf8_have_kinds_too(tokenizer: Any) -> None:
     assert token_kinds(tokenizer, []).tolist() == []
 
 
+class Counting:
+    """Counts how many ids were decoded in all."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer, self.decoded = tokenizer, 0
+
+    def decode(self, ids: Any, **settings: Any) -> str:
+        self.decoded += len(ids)
+        return str(self.tokenizer.decode(ids, **settings))
+
+
+def test_decoding_takes_linear_time_whatever_the_bytes(tokenizer: Any) -> None:
+    counting = Counting(tokenizer)
+    broken = tokenizer.encode("🙂", add_special_tokens=False)[1]
+    decoded_spans(counting, [broken] * 400)
+    assert counting.decoded < 20 * 400
+
+
 def test_offsets_and_decoding_agree_on_the_whole_corpus(tokenizer: Any) -> None:
     seen = set()
     for document in load_corpus(ROOT / "data/corpus/sandbox")[::9]:
