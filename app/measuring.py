@@ -14,7 +14,7 @@ from app.material import check_suite, corpus_of, material_of
 from app.targets import Target
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
-from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.history import History, RunRecord, RunState
 from q36eval.locks import exclusive
@@ -129,7 +129,15 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
             by another process.
     """
     reference = cache(lambda: _reference_identity(request))
-    probes = build_probes(request.probes, request.suite, paths, lambda: material(request, reference, paths, progress))
+    failures = []
+    try:
+        probes = build_probes(
+            request.probes, request.suite, paths, lambda: material(request, reference, paths, progress)
+        )
+    except EngineError as error:  # the reference gave no answers to score; what else was asked for is still measured
+        failures.append(ProbeFailure(probe=ProbeName.KL, reason=str(error), kind="crashed"))
+        rest = [name for name in request.probes if name is not ProbeName.KL]
+        probes = build_probes(rest, request.suite, paths, lambda: material(request, reference, paths, progress))
     identity = reference()
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
@@ -137,6 +145,8 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
+        for failure in failures:
+            history.add_failure(run.id, failure)
         return _measure_run(request, identity, probes, paths, history, run, progress)
 
 
