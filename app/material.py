@@ -47,10 +47,11 @@ def material_of(
     context_limits: tuple[int, int | None],
     identity: DeploymentIdentity,
     load_reference: Callable[[], Engine],
+    kept_in: Path,
     paths: Paths,
     progress: Progress,
 ) -> Material:
-    """Documents, answers and windows; the reference answers now if it has not yet.
+    """Documents, answers and windows; the reference answers now if `kept_in` does not hold its answers yet.
 
     `context_limits` are the family's context length and what a person asked for.
 
@@ -64,7 +65,7 @@ def material_of(
     prompts = [] if settings is None else on_policy_prompts(settings, paths)
     if settings is None or not prompts:
         return Material(tuple(documents), (), context, overlap)
-    answers = kept_or_sampled(paths.captures, identity, prompts, settings, load_reference, progress).answers
+    answers = kept_or_sampled(kept_in, identity, prompts, settings, load_reference, progress).answers
     return Material(tuple(documents), answers, context, overlap)
 
 

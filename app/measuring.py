@@ -115,7 +115,7 @@ def material(
     """
     corpus = corpus_of(request.suite, request.corpus, paths)
     limits = (request.family.context_length, request.context)
-    return material_of(corpus, limits, reference(), lambda: _load_reference(request), paths, progress)
+    return material_of(corpus, limits, reference(), lambda: _load_reference(request), paths.captures, paths, progress)
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
