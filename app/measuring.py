@@ -1,15 +1,17 @@
 """One run, put together: targets, engines, probes, history, decision."""
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from app.floors import FloorKeeper, refuse_known
+from app.material import check_suite, corpus_of, material_of
 from app.targets import Target
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
@@ -23,8 +25,8 @@ from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeF
 from q36eval.runner import AskedDifferentlyError, Captures, MutedSink, Progress, Work, captured, plan_probes, run_probes
 
 if TYPE_CHECKING:
-    from kl.corpus import CorpusDocument
     from kl.floor_file import ReferenceFloor
+    from kl.planning import Material
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
 
@@ -46,6 +48,10 @@ class Request:
     kv_cache_dtype: str | None = None
     """Of the branch; None is what it declares. The reference keeps the model's own dtype (`auto`)."""
     resume: str | None = None
+    corpus: Path | None = None
+    """A corpus file to measure the divergence on, instead of the suite's own corpus."""
+    context: int | None = None
+    """At most so many tokens are fed at a time, when a divergence is measured; None is the family's context length."""
 
 
 class RunSink:
@@ -67,23 +73,26 @@ class RunSink:
         return list(self._history.items(self._run_id))
 
 
-def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[Probe]:
-    """The probes that ask something, for that suite.
+def build_probes(
+    names: Sequence[ProbeName], suite: str, paths: Paths, material: "Callable[[], Material]"
+) -> list[Probe]:
+    """The probes that ask something, for that suite; `material` is what divergences are measured on.
 
     Raises:
         UsageError: an unknown suite, or data that is not what its manifest says.
     """
-    _check_suite(suite, paths)
+    check_suite(suite, paths)
     found: list[Probe] = []
     if ProbeName.CANARIES in names:
+        from app.on_policy import shipped_canaries
         from canaries.probe import CanaryProbe
-        from canaries.specification import load_specs
 
-        found.append(CanaryProbe(load_specs()))
+        found.append(CanaryProbe(shipped_canaries()))
     if ProbeName.KL in names:
         from kl.probe import KLProbe
 
-        found.append(KLProbe(corpus_of(suite, paths)))
+        scored = material()
+        found.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_tell))
     if ProbeName.EVALS in names:
         import evals
         from evals.probe import EvalsProbe
@@ -93,24 +102,26 @@ def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[P
     return found
 
 
-def _check_suite(suite: str, paths: Paths) -> None:
-    known = sorted(folder.name for folder in (paths.data / "corpus").iterdir() if folder.is_dir())
-    if suite not in known:
-        raise UsageError(f"There is no suite {suite!r}; known suites: {', '.join(known)}.")
+def _tell(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
 
 
-def corpus_of(suite: str, paths: Paths) -> "list[CorpusDocument]":
-    """The documents that a suite's divergences are measured on.
+def material(
+    request: Request,
+    reference: Callable[[], DeploymentIdentity],
+    load_reference: "Callable[[], InProcessEngine]",
+    paths: Paths,
+    progress: Progress,
+) -> "Material":
+    """What divergences are measured on, for that request; the reference is loaded when it has not answered yet.
 
     Raises:
-        UsageError: an unknown suite, or data that is not what its manifest says.
+        UsageError: a corpus that cannot be used.
+        EngineError: the reference could not answer.
     """
-    from evals.frozen import verify
-    from kl.corpus import load_corpus
-
-    _check_suite(suite, paths)
-    verify(paths.data / "corpus" / suite)
-    return load_corpus(paths.data / "corpus" / suite)
+    corpus = corpus_of(request.suite, request.corpus, paths)
+    limits = (request.family.context_length, request.context)
+    return material_of(corpus, limits, reference(), load_reference, paths.captures, paths, progress)
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
@@ -123,25 +134,52 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         UsageError: the request cannot be met; the run to resume is finished, asked other things, or is being measured
             by another process.
     """
-    probes = build_probes(request.probes, request.suite, paths)
+    reference = cache(partial(_reference_identity, request))
+    load_reference = cache(partial(_load_reference, request))
+    scored = partial(material, request, reference, load_reference, paths, progress)
+    failures = []
+    try:
+        probes = build_probes(request.probes, request.suite, paths, scored)
+    except EngineError as error:  # the reference gave no answers to score; what else was asked for is still measured
+        failures.append(ProbeFailure(probe=ProbeName.KL, reason=str(error), kind="crashed"))
+        rest = [name for name in request.probes if name is not ProbeName.KL]
+        probes = build_probes(rest, request.suite, paths, scored)
+    identity = reference()
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
     run = _start(request, suites, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
-        return _measure_run(request, probes, paths, history, run, progress)
+        for failure in failures:
+            history.add_failure(run.id, failure)
+        return _measure_run(request, identity, load_reference, probes, paths, history, run, progress)
+
+
+class _LoadReference(Protocol):
+    """Loads the reference, once until it is forgotten."""
+
+    def __call__(self) -> "InProcessEngine": ...
+
+    def cache_clear(self) -> None: ...
 
 
 def _measure_run(
-    request: Request, probes: Sequence[Probe], paths: Paths, history: History, run: RunRecord, progress: Progress
+    request: Request,
+    reference: DeploymentIdentity,
+    load_reference: "_LoadReference",
+    probes: Sequence[Probe],
+    paths: Paths,
+    history: History,
+    run: RunRecord,
+    progress: Progress,
 ) -> RunRecord:
     for probe in probes:
         if isinstance(probe, KeepsFiles):
             probe.keep_in(paths.tokens(run.id))
     with _interruptible(history, run):
         try:
-            _run(request, probes, paths, RunSink(history, run.id), history, run, progress)
+            _run(request, reference, load_reference, probes, paths, RunSink(history, run.id), history, run, progress)
         except UsageError:
             raise
         except Exception as error:  # the verdict must say what was not measured, whatever broke
@@ -210,6 +248,8 @@ def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
 
 def _run(
     request: Request,
+    reference_identity: DeploymentIdentity,
+    load_reference: "_LoadReference",
     probes: Sequence[Probe],
     paths: Paths,
     sink: RunSink,
@@ -220,7 +260,6 @@ def _run(
     from app.weights import integrity, measurements
     from q36eval.engines.in_process import load_tokenizer
 
-    reference_identity = _reference_identity(request)
     refuse_known(request.policy, reference_identity, probes, paths.captures)
     progress.stage("inspecting the checkpoint", 1)
     inspection = _inspect(request)
@@ -255,7 +294,6 @@ def _run(
     if not_as_served and inspection is not None:
         reason = "activation quantization was switched off, so this is not the deployment that is served"
         sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
-    load_reference = cache(partial(_load_reference, request))
     floors = FloorKeeper(reference_identity, paths.captures, load_reference, request.policy, sink, progress)
 
     def on_captured(works: Sequence[Work], captures: Captures) -> None:
@@ -363,8 +401,10 @@ def reference_floor(
 
     request = Request(family, reference, reference, suite, policy=None, device=device)
     identity = _reference_identity(request)
-    works = plan_probes(build_probes([ProbeName.KL], suite, paths), load_tokenizer(reference.folder), MutedSink())
     load_reference = cache(partial(_load_reference, request))
+    scored = partial(material, request, lambda: identity, load_reference, paths, progress)
+    probes = build_probes([ProbeName.KL], suite, paths, scored)
+    works = plan_probes(probes, load_tokenizer(reference.folder), MutedSink())
     captures = captured(
         works,
         lambda probe: Capture(paths.captures, identity, probe.name, probe.suite_sha256),

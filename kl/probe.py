@@ -2,14 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from kl.corpus import CorpusDocument, windows
-from q36eval.engines.base import Engine, ScoreRequest
+from kl.corpus import CorpusDocument, corpus_sha256
+from kl.on_policy import OnPolicyAnswer
+from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material
+from kl.spans import KINDS
+from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
@@ -20,12 +23,9 @@ if TYPE_CHECKING:
     from kl.scoring import Scorer
     from kl.tokens import TokenStore
 
-CONTEXT = 4096
-OVERLAP = 512
-
 
 class KLProbe:
-    """Implements `q36eval.probes.Probe`; one work item per document, one cluster per document.
+    """Implements `q36eval.probes.Probe`; one work item per document or sampled answer, one cluster each.
 
     The reference's digest keeps final hidden states and not logits: 2 H bytes per token. Both deployments are judged
     through their own heads; the reference's head is kept once per capture.
@@ -33,30 +33,49 @@ class KLProbe:
 
     name = ProbeName.KL
 
-    def __init__(self, documents: Sequence[CorpusDocument], context: int = CONTEXT, overlap: int = OVERLAP) -> None:
-        self._documents = {document.key: document for document in documents}
-        self._context, self._overlap = context, overlap
+    def __init__(
+        self,
+        documents: Sequence[CorpusDocument],
+        context: int = CONTEXT,
+        overlap: int = OVERLAP,
+        *,
+        answers: Sequence[OnPolicyAnswer] = (),
+        notify: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """`notify` is told, once, what a person should know about the plan."""
+        material = Material(tuple(documents), tuple(answers), context, overlap)
+        self._material, self._notify = material, notify
+        sources: list[CorpusDocument | OnPolicyAnswer] = [*documents, *answers]
+        self._documents = {source.key: source for source in sources}
         self._scorer: Scorer | None = None
-        self._items: dict[str, WorkItem] = {}
         self._tokenizer: Any = None
         self._store: TokenStore | None = None
         self._temporary: TemporaryDirectory[str] | None = None
-        settings = {"documents": sorted(self._documents), "context": context, "overlap": overlap, "version": 1}
+        self.planned: dict[str, PlannedDocument] = {}
+        """What `plan` made of every document, by the key of its work item."""
+        self._told: set[str] = set()
+        settings = {
+            "corpus": corpus_sha256(documents),
+            "answers": sorted(answer.key for answer in answers),
+            "context": context,
+            "overlap": overlap,
+            "version": 2,
+        }
         self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
-        """One item per document; documents of fewer than two tokens have nothing to score."""
-        items = []
-        for key, document in self._documents.items():
-            ids = tuple(tokenizer.encode(document.text, add_special_tokens=False))
-            requests = tuple(
-                ScoreRequest(key=f"{key}/{begin}", token_ids=ids[begin:end], first=first - begin)
-                for begin, end, first in windows(len(ids), self._context, self._overlap)
-            )
-            if requests:
-                items.append(WorkItem(key=key, scores=requests))
-        self._items, self._tokenizer = {item.key: item for item in items}, tokenizer
-        return items
+        """One item per document, which scores its tokens but the first, and per answer, which scores its tokens.
+
+        Raises:
+            UsageError: no document has two tokens.
+        """
+        found = plan_material(self._material, tokenizer)
+        for sentence in found.notices():
+            if sentence not in self._told:
+                self._notify(sentence)
+                self._told.add(sentence)
+        self.planned, self._tokenizer = found.documents, tokenizer
+        return [WorkItem(key=key, scores=document.requests) for key, document in self.planned.items()]
 
     def slice_of(self, item_key: str) -> str:
         """The slice of the corpus that an item belongs to."""
@@ -103,12 +122,12 @@ class KLProbe:
 
         from kl.tokens import document_table
 
-        scored = scored_tokens(item)
+        document = self.planned[item.key]
         states = _hidden_states(item, results)
-        figures = scorer.figures(reference.tensors["hidden_states"], states, torch.tensor(scored.labels))
-        document = self._documents[item.key]
-        columns = _token_columns(scored, figures)
-        self._tokens.add(item.key, document_table(item.key, document.id, document.slice, scored.kinds, columns))
+        figures = scorer.figures(reference.tensors["hidden_states"], states, torch.tensor(document.labels))
+        kinds = [KINDS[kind] for kind in document.kinds]
+        columns = _token_columns(document, figures)
+        self._tokens.add(item.key, document_table(item.key, document.id, document.slice, kinds, columns))
         return _document_sums(figures)
 
     def _scorer_of(self, engine: Engine, reference: Digest) -> "Scorer":
@@ -146,7 +165,7 @@ class KLProbe:
         if not measured:
             return
         table = self._tokens.merge([outcome.item_key for outcome in measured])
-        token_ids = {key: token_ids_of(item) for key, item in self._items.items()}
+        token_ids = {key: document.token_ids for key, document in self.planned.items()}
         write_worst(self._tokens.folder / WORST, worst_tokens(table, token_ids, self._tokenizer))
         yield from token_measurements(Tokens.of(table, ordered))
 
@@ -156,36 +175,6 @@ def _hidden_states(item: WorkItem, results: ItemResults) -> "torch.Tensor":
 
     parts = [results.scored[request.key].hidden_states for request in item.scores]
     return torch.cat([part for part in parts if part is not None])
-
-
-@dataclass(frozen=True)
-class ScoredTokens:
-    """What was asked of one document's tokens, each [T]: label ids, places in the document, left context, kinds."""
-
-    labels: list[int]
-    indices: list[int]
-    positions: list[int]
-    kinds: list[str]
-
-
-def scored_tokens(item: WorkItem) -> ScoredTokens:
-    """The scored tokens of a document, window after window; later windows repeat what precedes their first one."""
-    found = ScoredTokens([], [], [], [])
-    index = item.scores[0].first
-    for request in item.scores:
-        count = len(request.token_ids) - request.first
-        found.labels.extend(request.token_ids[request.first :])
-        found.indices.extend(range(index, index + count))
-        found.positions.extend(range(request.first, len(request.token_ids)))
-        found.kinds.extend(["text"] * count)
-        index += count
-    return found
-
-
-def token_ids_of(item: WorkItem) -> list[int]:
-    """All token ids of a document, scored or not."""
-    first, *others = item.scores
-    return [*first.token_ids, *(token for request in others for token in request.token_ids[request.first :])]
 
 
 def _document_sums(figures: "TokenFigures") -> dict[str, Any]:
@@ -208,10 +197,13 @@ def _document_sums(figures: "TokenFigures") -> dict[str, Any]:
     }
 
 
-def _token_columns(scored: ScoredTokens, figures: "TokenFigures") -> dict[str, Any]:
-    """The columns of the tokens file as NumPy arrays."""
+def _token_columns(document: PlannedDocument, figures: "TokenFigures") -> dict[str, Any]:
+    """The columns of the tokens file as NumPy arrays [T]; `index` counts from the document's first token."""
     import numpy as np
 
     columns = {column.name: getattr(figures, column.name).numpy() for column in fields(figures)}
-    asked = {"index": scored.indices, "position": scored.positions, "label": scored.labels}
-    return columns | {name: np.array(values) for name, values in asked.items()}
+    return columns | {
+        "index": np.arange(document.first, len(document.token_ids)),
+        "position": document.positions,
+        "label": np.array(document.labels),
+    }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.options import (
+    CorpusOption,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -32,6 +33,7 @@ def attribute(
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
+    corpus: CorpusOption = None,
     budget: Annotated[int, typer.Option(help="Tokens to forward at most, over all passes.", min=1)] = 600_000,
     bands: Annotated[int, typer.Option(help="Runs of neighbouring layers to blame.", min=1)] = 10,
     grid: Annotated[bool, typer.Option("--grid", help="Also blame each class within each run of layers.")] = False,
@@ -42,7 +44,7 @@ def attribute(
     from app.attributing import Plan, record
     from app.attributing import attribute as run
     from app.console import ConsoleProgress
-    from app.measuring import corpus_of
+    from app.material import corpus_of
     from app.targets import load_family, resolve
     from kl.corpus import corpus_sha256
 
@@ -55,7 +57,7 @@ def attribute(
     plan = Plan(
         branch=target.folder,
         reference=resolve(reference or chosen.reference, chosen, paths).folder,
-        documents=corpus_of(suite or chosen.suite, paths),
+        documents=corpus_of(suite or chosen.suite, corpus, paths)[1],
         budget=budget,
         bands=bands,
         grid=grid,

@@ -8,6 +8,8 @@ import typer
 
 from app.cli.options import (
     BranchOption,
+    ContextOption,
+    CorpusOption,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -46,6 +48,8 @@ def gate(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    corpus: CorpusOption = None,
+    context: ContextOption = None,
     exhaustive: Annotated[bool, typer.Option(help="Run everything; so far every run does.")] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -82,6 +86,8 @@ def gate(
             emulate_activations=not weights_only,
             kv_cache_dtype=kv_cache_dtype,
             resume=resume,
+            corpus=corpus,
+            context=context,
         )
         with ConsoleProgress() as progress:
             run = measure(request, paths, history, progress)

@@ -1,6 +1,7 @@
 """Options and small steps that several commands share."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,14 @@ WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not emulat
 KVCacheDtype = Annotated[
     str | None,
     typer.Option("--kv-cache-dtype", help="auto or fp8_e4m3, of the branch; else what it declares.", metavar="DTYPE"),
+]
+CorpusOption = Annotated[
+    Path | None,
+    typer.Option("--corpus", help="Corpus file (YAML) for the KL; the suite's own by default.", metavar="FILE"),
+]
+ContextOption = Annotated[
+    int | None,
+    typer.Option("--context", help="Tokens fed at a time for the KL, at most; the family's by default.", min=2),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 

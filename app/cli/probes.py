@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.options import (
+    ContextOption,
+    CorpusOption,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -36,6 +38,8 @@ def kl(
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
+    corpus: CorpusOption = None,
+    context: ContextOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
@@ -44,7 +48,20 @@ def kl(
     check_plot(plot)
     paths = Paths.default()
     history = open_history(paths)
-    run = _run(ProbeName.KL, branch, reference, family, suite, device, weights_only, kv_cache_dtype, paths, history)
+    run = _run(
+        ProbeName.KL,
+        branch,
+        reference,
+        family,
+        suite,
+        device,
+        weights_only,
+        kv_cache_dtype,
+        paths,
+        history,
+        corpus=corpus,
+        context=context,
+    )
     if as_json:
         print_json(_body(run, history) | kl_body(run, paths))
     else:
@@ -115,6 +132,9 @@ def _run(
     kv_cache_dtype: str | None,
     paths: Paths,
     history: "History",
+    *,
+    corpus: Path | None = None,
+    context: int | None = None,
 ) -> "RunRecord":
     from app.console import ConsoleProgress
     from app.measuring import Request, measure
@@ -133,6 +153,8 @@ def _run(
         device=device,
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
+        corpus=corpus,
+        context=context,
     )
     with ConsoleProgress() as progress:
         return measure(request, paths, history, progress)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.decoding import decode
 from q36eval.engines.forks import in_forks, usable_workers
-from q36eval.engines.greedy import decode_greedily
 from q36eval.engines.heads import float32_logits
+from q36eval.engines.sampling import Sampler
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -197,7 +198,7 @@ class InProcessEngine:
             yield from (scored for scored in found if scored.request.key not in known)
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        """Greedy continuations, in left-padded batches of similar prompt length.
+        """Continuations, in left-padded batches of similar prompt length.
 
         Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
         """
@@ -260,7 +261,8 @@ class InProcessEngine:
     def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
         prompts = [request.token_ids for request in batch]
         budgets = [request.max_new_tokens for request in batch]
-        answers = decode_greedily(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1])
+        samplers = [Sampler(r.temperature, r.top_p, r.seed, r.key) if r.temperature > 0 else None for r in batch]
+        answers = decode(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1], samplers)
         return [self._finish(request, tokens) for request, tokens in zip(batch, answers, strict=True)]
 
     def _finish(self, request: GenerationRequest, tokens: list[int]) -> Generated:
@@ -271,7 +273,7 @@ class InProcessEngine:
         cuts = [at for stop in request.stop if (at := text.find(stop)) >= 0]
         if cuts:
             text, reason = text[: min(cuts)], "stop"
-        return Generated(request, tuple(kept), text, reason)
+        return Generated(request, tuple(kept), text, reason, end_id=None if end is None else tokens[end])
 
 
 KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")

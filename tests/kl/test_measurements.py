@@ -26,10 +26,12 @@ VOCABULARY, WIDTH = 40, 16
 class Letters:
     """One token per character."""
 
+    is_fast = False
+
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return [ord(c) % VOCABULARY for c in text]
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
         return "".join(chr(ord("a") + i % 26) for i in ids)
 
 
@@ -168,7 +170,7 @@ def test_the_worst_tokens_are_named_with_their_text(tmp_path: Path) -> None:
     assert len(worst) == 20
     assert [w.forward_kl for w in worst] == sorted((w.forward_kl for w in worst), reverse=True)
     first = worst[0]
-    text = Letters().decode(Letters().encode(run.documents[21].text, False), False)
+    text = Letters().decode(Letters().encode(run.documents[21].text, False))
     assert (first.document, first.index) == ("prose-001", 10)
     assert (first.before, first.text, first.after) == (text[:10], text[10], text[11:23])
 
