@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.referencing import Reference, bounding, local_reference, packed_reference
 from app.targets import Target
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
@@ -34,7 +35,8 @@ class Request:
 
     family: Family
     branch: Target
-    reference: Target
+    reference: Target | None
+    """None where its weights are not on this machine: then `reference_pack` stands for it."""
     suite: str
     policy: Policy | None
     probes: tuple[ProbeName, ...] = ALL_PROBES
@@ -43,6 +45,10 @@ class Request:
     kv_cache_dtype: str | None = None
     """Of the branch; None is what it declares. The reference keeps the model's own dtype (`auto`)."""
     resume: str | None = None
+    reference_pack: Path | None = None
+    """A pack captured before, perhaps elsewhere; otherwise the reference is captured here when need be."""
+    top_k: int | None = None
+    """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
 
 
 class RunSink:
@@ -121,21 +127,45 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
             by another process.
     """
     probes = build_probes(request.probes, request.suite, paths)
-    suites = {probe.name.value: probe.suite_sha256 for probe in probes}
+    reference = _reference(request, probes, paths)
+    suites = {probe.name.value: probe.suite_sha256 for probe in reference.probes}
     resume = request.resume
     run = _start(request, suites, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
-        return _measure_run(request, probes, paths, history, run, progress)
+        return _measure_run(request, reference, history, run, progress)
+
+
+def _reference(request: Request, probes: Sequence[Probe], paths: Paths) -> Reference:
+    """What the branch is compared with.
+
+    Raises:
+        UsageError: it cannot be used, or is not what the branch can be compared with.
+    """
+    if request.top_k is not None:
+        probes = [bounding(probe, request.top_k) for probe in probes]
+    if request.reference_pack is not None:
+        return packed_reference(
+            request.reference_pack, probes, request.branch.folder, request.reference, request.family
+        )
+    if request.reference is None:
+        raise UsageError("There is no reference: name its checkpoint, or a pack that was captured from it.")
+    return local_reference(
+        request.reference.folder,
+        probes,
+        paths.captures,
+        device=request.device,
+        emulate_activations=request.emulate_activations,
+    )
 
 
 def _measure_run(
-    request: Request, probes: Sequence[Probe], paths: Paths, history: History, run: RunRecord, progress: Progress
+    request: Request, reference: Reference, history: History, run: RunRecord, progress: Progress
 ) -> RunRecord:
     with _interruptible(history, run):
         try:
-            _run(request, probes, paths, RunSink(history, run.id), history, run, progress)
+            _run(request, reference, RunSink(history, run.id), history, run, progress)
         except UsageError:
             raise
         except Exception as error:  # the verdict must say what was not measured, whatever broke
@@ -203,18 +233,12 @@ def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
 
 
 def _run(
-    request: Request,
-    probes: Sequence[Probe],
-    paths: Paths,
-    sink: RunSink,
-    history: History,
-    run: RunRecord,
-    progress: Progress,
+    request: Request, reference: Reference, sink: RunSink, history: History, run: RunRecord, progress: Progress
 ) -> None:
     from app.weights import integrity, measurements
-    from q36eval.engines.in_process import load_tokenizer
 
-    reference_identity = _reference_identity(request)
+    probes = reference.probes
+    reference_identity = reference.identity
     progress.stage("inspecting the checkpoint", 1)
     inspection = _inspect(request)
     damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
@@ -225,7 +249,7 @@ def _run(
         return
     progress.stage("reading the checkpoint", 1)
     try:
-        branch = _load(request.branch.folder, request, request.kv_cache_dtype)
+        branch = _load_branch(request)
     except CorruptCheckpointError as error:
         found = [integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)])
         for measurement in found:
@@ -248,17 +272,12 @@ def _run(
     if not_as_served and inspection is not None:
         reason = "activation quantization was switched off, so this is not the deployment that is served"
         sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
+    if inspection is not None and request.reference is None:
+        reason = "the reference's weights are not on this machine, so nothing is compared with them weight by weight"
+        sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
     try:
-        run_probes(
-            branch,
-            load_tokenizer(request.reference.folder),
-            reference_identity,
-            lambda: _load_reference(request),
-            probes,
-            paths.captures,
-            sink,
-            progress,
-        )
+        tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
+        run_probes(branch, tokenizer, lambda works: reference.captures(works, progress), probes, sink, progress)
     except AskedDifferentlyError as error:
         sink.add_measurement(integrity([str(error)]))
         _skip(probes, str(error), sink)
@@ -283,7 +302,7 @@ def _inspect(request: Request) -> "Inspection | None":
         return None
     from q36eval.checkpoints.inspection import inspect_checkpoint
 
-    return inspect_checkpoint(request.branch.folder, request.reference.folder)
+    return inspect_checkpoint(request.branch.folder, None if request.reference is None else request.reference.folder)
 
 
 def _skip(probes: Sequence[Probe], reason: str, sink: RunSink) -> None:
@@ -300,36 +319,12 @@ def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> l
     ]
 
 
-def _load(folder: Path, request: Request, kv_cache_dtype: str | None) -> "InProcessEngine":
+def _load_branch(request: Request) -> "InProcessEngine":
     from q36eval.engines.in_process import InProcessEngine
 
     return InProcessEngine.load(
-        folder,
+        request.branch.folder,
         device=request.device,
         emulate_activations=request.emulate_activations,
-        kv_cache_dtype=kv_cache_dtype,
+        kv_cache_dtype=request.kv_cache_dtype,
     )
-
-
-REFERENCE_KV_CACHE_DTYPE = "auto"
-
-
-def _reference_identity(request: Request) -> DeploymentIdentity:
-    from q36eval.engines.in_process import InProcessEngine
-
-    try:
-        return InProcessEngine.identity_of(
-            request.reference.folder,
-            device=request.device,
-            emulate_activations=request.emulate_activations,
-            kv_cache_dtype=REFERENCE_KV_CACHE_DTYPE,
-        )
-    except CorruptCheckpointError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
-
-
-def _load_reference(request: Request) -> "InProcessEngine":
-    try:
-        return _load(request.reference.folder, request, REFERENCE_KV_CACHE_DTYPE)
-    except CorruptCheckpointError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error

@@ -79,3 +79,11 @@ class SharesTensors(Protocol):
     """A probe whose reference digests share tensors (a head, say): kept once, and present in every digest."""
 
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]": ...
+
+
+@runtime_checkable
+class KeepsTopK(Protocol):
+    """A probe that keeps of each position the `top_k` likeliest tokens and the mass of the rest."""
+
+    @property
+    def top_k(self) -> int: ...

@@ -1,6 +1,9 @@
 """`q36eval kl|evals|canaries`: one probe alone. They measure and do not decide."""
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from app.cli.options import (
     DeviceOption,
@@ -9,12 +12,14 @@ from app.cli.options import (
     KVCacheDtype,
     OneBranch,
     ReferenceOption,
+    ReferencePackOption,
     SuiteOption,
     WeightsOnly,
     check_device,
     check_kv_cache_dtype,
     open_history,
     print_json,
+    resolve_reference,
 )
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
@@ -24,20 +29,37 @@ from q36eval.records import Measurement, ProbeName
 def kl(
     branch: OneBranch,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Bound KL from below by the reference's K likeliest tokens.", min=1)
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.KL, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    return _measure(
+        ProbeName.KL,
+        branch,
+        reference,
+        reference_pack,
+        family,
+        suite,
+        device,
+        weights_only,
+        kv_cache_dtype,
+        as_json,
+        top_k,
+    )
 
 
 def evals(
     branch: OneBranch,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
@@ -46,12 +68,15 @@ def evals(
     as_json: JsonOption = False,
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.EVALS, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    return _measure(
+        ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype, as_json
+    )
 
 
 def canaries(
     branch: OneBranch,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
@@ -60,19 +85,32 @@ def canaries(
     as_json: JsonOption = False,
 ) -> int:
     """Measure the canaries against the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.CANARIES, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    return _measure(
+        ProbeName.CANARIES,
+        branch,
+        reference,
+        reference_pack,
+        family,
+        suite,
+        device,
+        weights_only,
+        kv_cache_dtype,
+        as_json,
+    )
 
 
 def _measure(
     probe: ProbeName,
     branch: str,
     reference: str | None,
+    reference_pack: Path | None,
     family: str | None,
     suite: str | None,
     device: str,
     weights_only: bool,
     kv_cache_dtype: str | None,
     as_json: bool,
+    top_k: int | None = None,
 ) -> int:
     from app.console import ConsoleProgress
     from app.measuring import Request, measure
@@ -85,13 +123,15 @@ def _measure(
     request = Request(
         family=chosen,
         branch=resolve(branch, chosen, paths),
-        reference=resolve(reference or chosen.reference, chosen, paths),
+        reference=resolve_reference(reference, reference_pack, chosen, paths),
         suite=suite or chosen.suite,
         policy=None,
         probes=(probe,),
         device=device,
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
+        reference_pack=reference_pack,
+        top_k=top_k,
     )
     history = open_history(paths)
     with ConsoleProgress() as progress:
