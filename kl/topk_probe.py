@@ -24,10 +24,10 @@ GAP = "kl_divergence_bound_gap"
 
 
 class TopKProbe:
-    """Implements `q36eval.probes.Probe` on the documents of `base` (a `kl.probe.KLProbe`), from `top_k` log-probabilities a position.
+    """Implements `q36eval.probes.Probe` on the documents of `base`, a `kl.probe.KLProbe`.
 
-    `full` are hidden-state digests of the same documents (with the head), where there are any: with them the exact
-    divergence is computed too, and the gap reported.
+    It works from `top_k` log-probabilities a position. `full` are hidden-state digests of the same documents (with the
+    head), where there are any: with them the exact divergence is computed too, and the gap reported.
     """
 
     name = ProbeName.KL
