@@ -92,7 +92,7 @@ def capture(
 def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
     """List the captures of packs: of what reference, for which suite, how many documents and tokens, how large."""
     rows = []
-    for folder in _packs(pack):
+    for folder in _packs(pack, may_be_none=True):
         for path in sorted(header.parent for header in folder.glob("*/capture.json")):
             rows.append(_described(folder, path))
     if as_json:
@@ -130,7 +130,7 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
     return int(ExitCode.PASS)
 
 
-def _packs(named: Path | None) -> list[Path]:
+def _packs(named: Path | None, may_be_none: bool = False) -> list[Path]:
     """The packs a person means.
 
     Raises:
@@ -140,7 +140,7 @@ def _packs(named: Path | None) -> list[Path]:
     folders = sorted(
         {header.parent.parent for header in [*root.glob("*/capture.json"), *root.glob("*/*/capture.json")]}
     )
-    if not folders:
+    if not folders and not (may_be_none and named is None):
         raise UsageError(f"There is no reference pack in {root}; make one with `q36eval reference capture`.")
     return folders
 
@@ -151,7 +151,7 @@ def _described(pack: Path, folder: Path) -> dict[str, Any]:
     try:
         return _row(pack, folder, load_header(folder), load_manifest(folder))
     except Q36Error as error:
-        return {"pack": str(pack), "capture": folder.name, "state": f"damaged: {error}"}
+        return {"pack": str(pack), "capture": folder.name, "state": "damaged", "damage": str(error)}
 
 
 def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None") -> dict[str, Any]:
@@ -206,18 +206,17 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
             console.print(
                 Text(f"  checkpoint {identity['checkpoint_sha256'][:16]}, {identity['engine_version']}, {where}")
             )
-        table = Table("probe", "kind", "suite", "items", "tokens", "size", "state", box=None, padding=(0, 2))
+        table = Table("probe", "kind", "suite", "items", "tokens", "size", "state", box=None, padding=(0, 1))
         for row in mine:
             kind = row.get("kind", "") + (f" {row['top_k']}" if row.get("top_k") else "")
             counts = [f"{row[name]:,}" if name in row else "" for name in ("items", "tokens")]
             size = _mb(row["bytes"]) if "bytes" in row else ""
-            cells = (
-                row.get("probe", row["capture"]),
-                kind,
-                row.get("suite_sha256", "")[:16],
-                *counts,
-                size,
-                row["state"],
-            )
-            table.add_row(*(Text(str(cell)) for cell in cells))
+            suite = row.get("suite_sha256", "")[:12]
+            cells = (row.get("probe", row["capture"]), kind, suite, *counts, size, row["state"])
+            table.add_row(*(Text(str(cell), no_wrap=True) for cell in cells))
         console.print(table)
+        for row in mine:
+            if "damage" in row:
+                console.print(Text(f"  {row['damage']}"))
+    if not rows:
+        console.print(Text("No pack was captured yet; `q36eval reference capture` makes one."))
