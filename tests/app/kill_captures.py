@@ -8,9 +8,11 @@ kill how many seconds into the capture it was, and what was finished by then.
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +41,15 @@ class FewCanaries(CanaryProbe):
     """So that a capture takes a second, and holds answers beside tensors."""
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
-        return super().plan(tokenizer)[:10]
+        return super().plan(tokenizer)[:5]
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
-    probes = [KLProbe(load_corpus(DATA / "corpus" / "sandbox")[::12]), FewCanaries(load_specs()[:1])]
+    shortest = sorted(load_corpus(DATA / "corpus" / "sandbox"), key=lambda document: len(document.text))[:12]
+    probes = [KLProbe(shortest), FewCanaries(load_specs()[:1])]
     engine = InProcessEngine.load(DATA / "sandbox" / "bf16")
     works = plan_probes(probes, engine.tokenizer, MutedSink())
+    reference = local_reference(DATA / "sandbox" / "bf16", probes, folder, device="cpu", emulate_activations=True)
     rng = random.Random(seed)
 
     def start(root: Path) -> int:
@@ -55,8 +59,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
         os.setpgid(0, 0)  # so that the kill takes its workers along, which hold nothing
         code = 1
         try:
-            reference = local_reference(DATA / "sandbox" / "bf16", probes, root, device="cpu", emulate_activations=True)
-            captured(works, reference.open, lambda: engine, Silent())
+            captured(works, replace(reference, root=root).open, lambda: engine, Silent())
             code = 0
         finally:
             os._exit(code)
@@ -68,20 +71,26 @@ def main(folder: Path, kills: int, seed: int) -> None:
             sys.exit(f"a capture into {root} failed")
         return time.monotonic() - begun
 
+    def killed_after(root: Path, moment: float) -> bool:
+        child = start(root)
+        time.sleep(moment)
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        return os.WIFSIGNALED(status)
+
     lasted = min(whole(folder / "whole"), whole(folder / "another"))
     for number in range(kills):
         root = folder / str(number)
-        for again in range(2 if number % 4 == 0 else 1):  # some are killed a second time, while they resume
-            # spread over the whole, at random within each part
-            moment = lasted * (rng.random() if again else (number + rng.random()) / kills)
-            child = start(root)
-            time.sleep(moment)
-            os.kill(child, signal.SIGKILL)
-            status = os.waitpid(child, 0)[1]
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
-            shards = len(list(root.rglob("items/*.safetensors")))
-            print(f"{number}: {moment:.2f} of {lasted:.2f} s, {shards} shards, killed {os.WIFSIGNALED(status)}")
+        # spread over the whole, at random within each part
+        moment = lasted * (number + rng.random()) / kills
+        while not killed_after(root, moment):  # it was faster than those two
+            shutil.rmtree(root)
+            moment *= 0.8
+        print(f"{number}: {moment:.2f} of {lasted:.2f} s, {len(list(root.rglob('items/*.safetensors')))} shards")
+        if number % 4 == 0:  # some are killed a second time, while they resume
+            killed_after(root, lasted * rng.random())
         whole(root)
 
 
