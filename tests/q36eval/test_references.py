@@ -131,7 +131,27 @@ def test_a_torn_journal_costs_its_last_line_only(tmp_path: Path) -> None:
         capture.add(KEYS[number], digest_of(number))
     journal = folder_of(tmp_path) / "journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-7])
-    assert list(opened(tmp_path)) == [KEYS[2]]
+    again = opened(tmp_path)
+    assert list(again) == [KEYS[2]]
+    again.add(KEYS[5], digest_of(5))
+    assert list(opened(tmp_path)) == [KEYS[2], KEYS[5]]
+
+
+def test_a_shard_that_the_journal_does_not_list_is_not_asked_for_again(tmp_path: Path) -> None:
+    opened(tmp_path).add(KEYS[0], digest_of(0), asked="this")
+    (folder_of(tmp_path) / "journal.jsonl").unlink()
+    assert opened(tmp_path).asked(KEYS[0]) == "this"
+
+
+def test_what_was_half_written_and_is_not_wanted_any_more_is_gone(tmp_path: Path) -> None:
+    """Killed while it wrote the head, and gone on with by one that keeps its hash only."""
+    capture = opened(tmp_path, restore=lambda: {"head": HEAD})
+    capture.add(KEYS[0], digest_of(0))
+    (capture.folder / "shared.safetensors.tmp").write_bytes(b"half")
+    again = opened(tmp_path, restore=lambda: {"head": HEAD})
+    again.share({"head": HEAD}, keep=False)
+    again.finish(KEYS[:1])
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 @pytest.mark.parametrize("what", ["truncated", "missing", "altered"])
