@@ -126,5 +126,5 @@ def _check_asked(capture: Capture, items: Sequence[WorkItem]) -> None:
     if others:
         raise UsageError(
             f"The capture {capture.folder} was asked {len(others)} of {len(items)} questions in other tokens than they "
-            f"have here; capture the reference anew with the libraries of this machine, or use those it was made with."
+            f"have here; delete it and capture anew with the libraries of this machine, or use those it was made with."
         )
