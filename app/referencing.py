@@ -116,7 +116,12 @@ def packed_reference(
         pack.check_field(name, value, "the branch's")
     fitted = [_fitted(probe, pack) for probe in probes]
     for probe in fitted:
-        pack.capture_of(probe.name, probe.suite_sha256)
+        withheld = pack.capture_of(probe.name, probe.suite_sha256).withheld
+        if withheld and reference is None:
+            raise UsageError(
+                f"The reference pack {pack_path} keeps only the hash of the reference's {', '.join(withheld)}; "
+                f"name the reference's folder with --reference, or capture the pack without --no-head."
+            )
     return Reference(pack.identity, pack.folder, fitted, None if reference is None else reference.folder).knowing_gaps()
 
 

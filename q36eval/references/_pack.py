@@ -52,7 +52,7 @@ class Pack:
                 )
         return cls(folder, identity, found)
 
-    def of(self, probe: ProbeName) -> list[Header]:
+    def of(self, probe: ProbeName) -> list[Manifest]:
         """What the pack holds of that probe, full-vocabulary captures before top-k ones.
 
         Raises:
@@ -62,24 +62,24 @@ class Pack:
         if not mine:
             held = ", ".join(sorted({header.probe.value for _, header, _ in self.captures}))
             raise UsageError(f"The reference pack {self.folder} holds nothing for {probe} (it holds {held}).")
-        finished = [header for header, manifest in mine if manifest is not None]
+        finished = [manifest for _, manifest in mine if manifest is not None]
         if not finished:
             raise UsageError(
                 f"The reference pack {self.folder} is unfinished: its capture for {probe} was interrupted; "
                 f"finish it with `q36eval reference capture --out {self.folder}`."
             )
-        return sorted(finished, key=lambda header: (header.kind == "top-k", header.suite_sha256))
+        return sorted(finished, key=lambda manifest: (manifest.kind == "top-k", manifest.suite_sha256))
 
-    def capture_of(self, probe: ProbeName, suite_sha256: str) -> Header:
+    def capture_of(self, probe: ProbeName, suite_sha256: str) -> Manifest:
         """The finished capture of exactly what that probe asks.
 
         Raises:
             UsageError: the pack was captured with another suite; names both hashes.
         """
         finished = self.of(probe)
-        for header in finished:
-            if header.suite_sha256 == suite_sha256:
-                return header
+        for manifest in finished:
+            if manifest.suite_sha256 == suite_sha256:
+                return manifest
         raise UsageError(
             f"The reference pack {self.folder} was captured with another {probe} suite: its suite_sha256 is "
             f"{finished[0].suite_sha256[:16]}, this run's is {suite_sha256[:16]}; use the suite and the version of "

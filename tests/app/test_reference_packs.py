@@ -69,9 +69,16 @@ def family(state: Path) -> Family:
     return Family.load(state / "family.yaml")
 
 
-def captured(state: Path, name: str, top_k: int | None = None) -> tuple[Path, Estimate]:
+def captured(state: Path, name: str, top_k: int | None = None, keep_head: bool = True) -> tuple[Path, Estimate]:
     told: list[Estimate] = []
-    asked = Asked(Target("bf16", SANDBOX / "bf16"), "sandbox", (ProbeName.KL,), out=state / name, top_k=top_k)
+    asked = Asked(
+        Target("bf16", SANDBOX / "bf16"),
+        "sandbox",
+        (ProbeName.KL,),
+        out=state / name,
+        keep_head=keep_head,
+        top_k=top_k,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app.packing, "build_probes", lambda names, suite, paths: [KLProbe(DOCUMENTS[::14])])
         capture(asked, Paths(REPOSITORY, state), Silent(), told.append)
@@ -247,6 +254,20 @@ def test_the_gap_of_a_bound_is_told_where_the_full_vocabulary_was_captured_too(
     bound, gap = (found[f"kl.kl_divergence_{name}[all]"] for name in ("lower_bound", "bound_gap"))
     assert bound + gap == pytest.approx(exact, rel=1e-9)
     assert gap > 0
+
+
+def test_a_pack_without_its_head_takes_it_from_the_reference_s_folder(
+    gate: Callable[..., RunRecord], pack: Path, state: Path
+) -> None:
+    headless, _ = captured(state, "headless", keep_head=False)
+    assert not list(headless.rglob("shared.safetensors"))
+    with pytest.raises(UsageError, match=r"only the hash of the reference's head; .*--reference"):
+        gate(SANDBOX / "main", headless)
+    found = gate(SANDBOX / "main", headless, reference=Target("bf16", SANDBOX / "bf16"))
+    assert (
+        figures(gate, found)["kl.kl_divergence[all]"]
+        == figures(gate, gate(SANDBOX / "main", pack))["kl.kl_divergence[all]"]
+    )
 
 
 def test_no_room_is_refused_before_the_work() -> None:
