@@ -305,7 +305,7 @@ def test_a_capture_killed_at_twenty_random_moments_resumes_to_the_same_bytes(tmp
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" of ") == 20, done.stdout
     whole = hashes(tmp_path / "whole")
-    assert len(whole) == 12 + 3 + 3 + 2, "shards; header, head or answers, and manifest of both; their locks"
+    assert len(whole) == 6 + 3 + 3 + 2, "shards; header, head or answers, and manifest of both; their locks"
     for number in range(20):
         assert hashes(tmp_path / str(number)) == whole, done.stdout
 
