@@ -2,18 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.probing import Scored, build_probes, material
+from app.referencing import local_reference
+from app.targets import Target
+from q36eval.config import Paths
 from q36eval.engines.base import Engine
-from q36eval.errors import UsageError
+from q36eval.errors import EngineError, UsageError
 from q36eval.gate import Policy
 from q36eval.gate.noise import margins_below_floor
 from q36eval.locks import exclusive
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName
 from q36eval.references import capture_key
-from q36eval.runner import Captures, Progress, Sink, Work
+from q36eval.runner import Captures, MutedSink, Progress, Sink, Work, plan_probes
 
 if TYPE_CHECKING:
     from kl.floor_file import ReferenceFloor
@@ -121,3 +126,22 @@ class FloorKeeper:
                 if not any(row.failed for row in floor.perturbations):
                     write_floor(path, floor)
         return floor
+
+
+def reference_floor(target: Target, scored: Scored, device: str, paths: Paths, progress: Progress) -> "ReferenceFloor":
+    """The noise floor of a reference on what is scored, captured and measured first where it is not yet.
+
+    Raises:
+        UsageError: the reference or the suite cannot be used.
+        EngineError: it cannot be measured.
+    """
+    reference = local_reference(target.folder, paths.captures, device=device, emulate_activations=True)
+    probes = build_probes([ProbeName.KL], scored.suite, paths, partial(material, scored, reference, paths, progress))
+    assert reference.tokenizer is not None, "a local reference has one"
+    works = plan_probes(probes, reference.tokenizer(), MutedSink())
+    captures = reference.captures(works, progress)
+    keeper = FloorKeeper(reference.identity, reference.root, reference.load, None, MutedSink(), progress)
+    found = keeper.floor(works[0], captures)
+    if found is None:
+        raise EngineError("The noise floor could not be measured: the KL probe planned nothing.")
+    return found

@@ -1,17 +1,17 @@
 """One run, put together: targets, engines, probes, history, decision."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from app.floors import FloorKeeper, refuse_known
-from app.material import check_suite, corpus_of, material_of
+from app.probing import Scored, build_probes, material
+from app.referencing import Reference, local_reference, packed_reference
 from app.targets import Target
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
@@ -22,11 +22,9 @@ from q36eval.locks import exclusive
 from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.runner import AskedDifferentlyError, Captures, MutedSink, Progress, Work, captured, plan_probes, run_probes
+from q36eval.runner import AskedDifferentlyError, Captures, Progress, Work, run_probes
 
 if TYPE_CHECKING:
-    from kl.floor_file import ReferenceFloor
-    from kl.planning import Material
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
 
@@ -39,7 +37,8 @@ class Request:
 
     family: Family
     branch: Target
-    reference: Target
+    reference: Target | None
+    """None where its weights are not on this machine: then `reference_pack` stands for it."""
     suite: str
     policy: Policy | None
     probes: tuple[ProbeName, ...] = ALL_PROBES
@@ -52,6 +51,10 @@ class Request:
     """A corpus file to measure the divergence on, instead of the suite's own corpus."""
     context: int | None = None
     """At most so many tokens are fed at a time, when a divergence is measured; None is the family's context length."""
+    reference_pack: Path | None = None
+    """A pack captured before, perhaps elsewhere; otherwise the reference is captured here when need be."""
+    top_k: int | None = None
+    """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
 
 
 class RunSink:
@@ -73,57 +76,6 @@ class RunSink:
         return list(self._history.items(self._run_id))
 
 
-def build_probes(
-    names: Sequence[ProbeName], suite: str, paths: Paths, material: "Callable[[], Material]"
-) -> list[Probe]:
-    """The probes that ask something, for that suite; `material` is what divergences are measured on.
-
-    Raises:
-        UsageError: an unknown suite, or data that is not what its manifest says.
-    """
-    check_suite(suite, paths)
-    found: list[Probe] = []
-    if ProbeName.CANARIES in names:
-        from app.on_policy import shipped_canaries
-        from canaries.probe import CanaryProbe
-
-        found.append(CanaryProbe(shipped_canaries()))
-    if ProbeName.KL in names:
-        from kl.probe import KLProbe
-
-        scored = material()
-        found.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_tell))
-    if ProbeName.EVALS in names:
-        import evals
-        from evals.probe import EvalsProbe
-
-        suites = Path(evals.__file__).parent / "suites"
-        found.append(EvalsProbe(suites / f"{suite}.yaml", data=paths.data / "tasks" / suite))
-    return found
-
-
-def _tell(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
-
-
-def material(
-    request: Request,
-    reference: Callable[[], DeploymentIdentity],
-    load_reference: "Callable[[], InProcessEngine]",
-    paths: Paths,
-    progress: Progress,
-) -> "Material":
-    """What divergences are measured on, for that request; the reference is loaded when it has not answered yet.
-
-    Raises:
-        UsageError: a corpus that cannot be used.
-        EngineError: the reference could not answer.
-    """
-    corpus = corpus_of(request.suite, request.corpus, paths)
-    limits = (request.family.context_length, request.context)
-    return material_of(corpus, limits, reference(), load_reference, paths.captures, paths, progress)
-
-
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
     """Measure the branch anew (or continue the run to resume) and decide, if a policy was given.
 
@@ -134,17 +86,15 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         UsageError: the request cannot be met; the run to resume is finished, asked other things, or is being measured
             by another process.
     """
-    reference = cache(partial(_reference_identity, request))
-    load_reference = cache(partial(_load_reference, request))
-    scored = partial(material, request, reference, load_reference, paths, progress)
+    reference = _reference(request, paths)
+    scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
     failures = []
     try:
-        probes = build_probes(request.probes, request.suite, paths, scored)
+        probes = _probes(request.probes, request, scored, reference, paths, progress)
     except EngineError as error:  # the reference gave no answers to score; what else was asked for is still measured
         failures.append(ProbeFailure(probe=ProbeName.KL, reason=str(error), kind="crashed"))
         rest = [name for name in request.probes if name is not ProbeName.KL]
-        probes = build_probes(rest, request.suite, paths, scored)
-    identity = reference()
+        probes = _probes(rest, request, scored, reference, paths, progress)
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
     run = _start(request, suites, paths, history) if resume is None else history.get_run(resume)
@@ -153,21 +103,37 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
             run = _reopen(run.id, request, suites, history)
         for failure in failures:
             history.add_failure(run.id, failure)
-        return _measure_run(request, identity, load_reference, probes, paths, history, run, progress)
+        return _measure_run(request, reference, probes, paths, history, run, progress)
 
 
-class _LoadReference(Protocol):
-    """Loads the reference, once until it is forgotten."""
+def _reference(request: Request, paths: Paths) -> Reference:
+    """What the branch is compared with.
 
-    def __call__(self) -> "InProcessEngine": ...
+    Raises:
+        UsageError: it cannot be used, or is not what the branch can be compared with.
+    """
+    if request.reference_pack is not None:
+        return packed_reference(request.reference_pack, request.branch.folder, request.reference, request.family)
+    if request.reference is None:
+        raise UsageError("There is no reference: name its checkpoint, or a pack that was captured from it.")
+    return local_reference(
+        request.reference.folder,
+        paths.captures,
+        device=request.device,
+        emulate_activations=request.emulate_activations,
+    )
 
-    def cache_clear(self) -> None: ...
+
+def _probes(
+    names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
+) -> list[Probe]:
+    asked_on = partial(material, scored, reference, paths, progress)
+    return reference.fitted(build_probes(names, request.suite, paths, asked_on), request.top_k)
 
 
 def _measure_run(
     request: Request,
-    reference: DeploymentIdentity,
-    load_reference: "_LoadReference",
+    reference: Reference,
     probes: Sequence[Probe],
     paths: Paths,
     history: History,
@@ -179,7 +145,7 @@ def _measure_run(
             probe.keep_in(paths.tokens(run.id))
     with _interruptible(history, run):
         try:
-            _run(request, reference, load_reference, probes, paths, RunSink(history, run.id), history, run, progress)
+            _run(request, reference, probes, RunSink(history, run.id), history, run, progress)
         except UsageError:
             raise
         except Exception as error:  # the verdict must say what was not measured, whatever broke
@@ -248,19 +214,17 @@ def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
 
 def _run(
     request: Request,
-    reference_identity: DeploymentIdentity,
-    load_reference: "_LoadReference",
+    reference: Reference,
     probes: Sequence[Probe],
-    paths: Paths,
     sink: RunSink,
     history: History,
     run: RunRecord,
     progress: Progress,
 ) -> None:
     from app.weights import integrity, measurements
-    from q36eval.engines.in_process import load_tokenizer
 
-    refuse_known(request.policy, reference_identity, probes, paths.captures)
+    reference_identity = reference.identity
+    refuse_known(request.policy, reference_identity, probes, reference.root)
     progress.stage("inspecting the checkpoint", 1)
     inspection = _inspect(request)
     damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
@@ -271,7 +235,7 @@ def _run(
         return
     progress.stage("reading the checkpoint", 1)
     try:
-        branch = _load(request.branch.folder, request, request.kv_cache_dtype)
+        branch = _load_branch(request)
     except CorruptCheckpointError as error:
         found = [integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)])
         for measurement in found:
@@ -282,36 +246,57 @@ def _run(
     _check_resumed(run, branch.identity, reference_identity)
     history.update_run(run.id, identity=branch.identity, reference_identity=reference_identity)
     faults = incomparable(branch.identity, reference_identity)
-    not_as_served = branch.ignores_activation_quantization
     if inspection is not None:
-        for measurement in measurements(inspection, faults):
-            # a fault is one whatever is emulated; that there is none is no statement about what is served
-            if measurement.value > 0 or not not_as_served:
-                sink.add_measurement(measurement)
+        _static(inspection, request, branch, faults, sink)
     if faults:
         _skip(probes, faults[0], sink)
         return
-    if not_as_served and inspection is not None:
-        reason = "activation quantization was switched off, so this is not the deployment that is served"
-        sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
-    floors = FloorKeeper(reference_identity, paths.captures, load_reference, request.policy, sink, progress)
+    _ask(branch, reference, probes, request.policy, sink, progress)
 
-    def on_captured(works: Sequence[Work], captures: Captures) -> None:
+
+def _static(
+    inspection: "Inspection", request: Request, branch: "InProcessEngine", faults: list[str], sink: RunSink
+) -> None:
+    """Write what the inspection found, and why it says less than it could."""
+    from app.weights import measurements
+
+    not_as_served = branch.ignores_activation_quantization
+    for measurement in measurements(inspection, faults):
+        # a fault is one whatever is emulated; that there is none is no statement about what is served
+        if measurement.value > 0 or not not_as_served:
+            sink.add_measurement(measurement)
+    reasons = []
+    if not_as_served:
+        reasons.append("activation quantization was switched off, so this is not the deployment that is served")
+    if request.reference is None:
+        reasons.append("the reference's weights are not on this machine, so nothing is compared with them")
+    for reason in [] if faults else reasons:
+        sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
+
+
+def _ask(
+    branch: "InProcessEngine",
+    reference: Reference,
+    probes: Sequence[Probe],
+    policy: Policy | None,
+    sink: RunSink,
+    progress: Progress,
+) -> None:
+    """Everything that needs an answer of the branch, against what is captured of the reference."""
+    from app.weights import integrity
+
+    floors = FloorKeeper(reference.identity, reference.root, reference.load, policy, sink, progress)
+
+    def captures_of(works: Sequence[Work]) -> Captures:
+        captures = reference.captures(works, progress)
         floors.settle(works, captures)
-        load_reference.cache_clear()  # its memory is the branch's from here on
+        if reference.load is not None:
+            reference.load.forget()  # its memory is the branch's from here on
+        return captures
 
     try:
-        run_probes(
-            branch,
-            load_tokenizer(request.reference.folder),
-            reference_identity,
-            load_reference,
-            probes,
-            paths.captures,
-            sink,
-            progress,
-            on_captured,
-        )
+        tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
+        run_probes(branch, tokenizer, captures_of, probes, sink, progress)
     except AskedDifferentlyError as error:
         sink.add_measurement(integrity([str(error)]))
         _skip(probes, str(error), sink)
@@ -336,7 +321,7 @@ def _inspect(request: Request) -> "Inspection | None":
         return None
     from q36eval.checkpoints.inspection import inspect_checkpoint
 
-    return inspect_checkpoint(request.branch.folder, request.reference.folder)
+    return inspect_checkpoint(request.branch.folder, None if request.reference is None else request.reference.folder)
 
 
 def _skip(probes: Sequence[Probe], reason: str, sink: RunSink) -> None:
@@ -353,66 +338,12 @@ def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> l
     ]
 
 
-def _load(folder: Path, request: Request, kv_cache_dtype: str | None) -> "InProcessEngine":
+def _load_branch(request: Request) -> "InProcessEngine":
     from q36eval.engines.in_process import InProcessEngine
 
     return InProcessEngine.load(
-        folder,
+        request.branch.folder,
         device=request.device,
         emulate_activations=request.emulate_activations,
-        kv_cache_dtype=kv_cache_dtype,
+        kv_cache_dtype=request.kv_cache_dtype,
     )
-
-
-REFERENCE_KV_CACHE_DTYPE = "auto"
-
-
-def _reference_identity(request: Request) -> DeploymentIdentity:
-    from q36eval.engines.in_process import InProcessEngine
-
-    try:
-        return InProcessEngine.identity_of(
-            request.reference.folder,
-            device=request.device,
-            emulate_activations=request.emulate_activations,
-            kv_cache_dtype=REFERENCE_KV_CACHE_DTYPE,
-        )
-    except CorruptCheckpointError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
-
-
-def _load_reference(request: Request) -> "InProcessEngine":
-    try:
-        return _load(request.reference.folder, request, REFERENCE_KV_CACHE_DTYPE)
-    except CorruptCheckpointError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
-
-
-def reference_floor(
-    family: Family, reference: Target, suite: str, device: str, paths: Paths, progress: Progress
-) -> "ReferenceFloor":
-    """The noise floor of a reference on a suite, captured and measured first where it is not yet.
-
-    Raises:
-        UsageError: the reference or the suite cannot be used.
-    """
-    from q36eval.engines.in_process import load_tokenizer
-    from q36eval.references import Capture
-
-    request = Request(family, reference, reference, suite, policy=None, device=device)
-    identity = _reference_identity(request)
-    load_reference = cache(partial(_load_reference, request))
-    scored = partial(material, request, lambda: identity, load_reference, paths, progress)
-    probes = build_probes([ProbeName.KL], suite, paths, scored)
-    works = plan_probes(probes, load_tokenizer(reference.folder), MutedSink())
-    captures = captured(
-        works,
-        lambda probe: Capture(paths.captures, identity, probe.name, probe.suite_sha256),
-        load_reference,
-        progress,
-    )
-    keeper = FloorKeeper(identity, paths.captures, load_reference, None, MutedSink(), progress)
-    found = keeper.floor(works[0], captures)
-    if found is None:
-        raise EngineError("The noise floor could not be measured: the KL probe planned nothing.")
-    return found

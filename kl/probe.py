@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kl.corpus import CorpusDocument, corpus_sha256
 from kl.on_policy import OnPolicyAnswer
+from kl.packs import asked_tensors, scored_tokens
 from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material
 from kl.spans import KINDS
 from q36eval.engines.base import Engine
@@ -86,10 +87,10 @@ class KLProbe:
         return {"head": engine.head_weight()}
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """The reference's final hidden states of all scored tokens, window after window."""
+        """The reference's final hidden states of all scored tokens, window after window, and what was asked."""
         return Digest(
-            values={"tokens": sum(len(r.token_ids) - r.first for r in item.scores)},
-            tensors={"hidden_states": _hidden_states(item, results).cpu()},
+            values={"tokens": scored_tokens(item)},
+            tensors={"hidden_states": _hidden_states(item, results).cpu(), **asked_tensors(item)},
         )
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:

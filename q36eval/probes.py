@@ -89,3 +89,11 @@ class KeepsFiles(Protocol):
     def keep_in(self, folder: Path) -> None:
         """Told before anything is compared; a resumed run names the folder it named before."""
         ...
+
+
+@runtime_checkable
+class KeepsTopK(Protocol):
+    """A probe that keeps of each position the `top_k` likeliest tokens and the mass of the rest."""
+
+    @property
+    def top_k(self) -> int: ...

@@ -15,12 +15,14 @@ from app.cli.options import (
     JsonOption,
     KVCacheDtype,
     ReferenceOption,
+    ReferencePackOption,
     SuiteOption,
     WeightsOnly,
     check_device,
     check_kv_cache_dtype,
     open_history,
     print_json,
+    resolve_reference,
     worst,
 )
 from q36eval.config.paths import Paths
@@ -38,6 +40,7 @@ FORMATS = {"json": "report.json", "markdown": "report.md", "junit": "junit.xml"}
 def gate(
     branch: BranchOption,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     policy: Annotated[str | None, typer.Option(help="Policy name or file.", metavar="NAME|FILE")] = None,
@@ -68,7 +71,7 @@ def gate(
     check_device(device)
     check_kv_cache_dtype(kv_cache_dtype)
     targets = [resolve(name, chosen, paths) for name in branch]
-    baseline = resolve(reference or chosen.reference, chosen, paths)
+    baseline = resolve_reference(reference, reference_pack, chosen, paths)
     folders = [out if out is None or len(targets) == 1 else out / Path(target.name).name for target in targets]
     for folder in folders:
         make_report_folder(folder, len(set(folders)) == len(folders))
@@ -88,6 +91,7 @@ def gate(
             resume=resume,
             corpus=corpus,
             context=context,
+            reference_pack=reference_pack,
         )
         with ConsoleProgress() as progress:
             run = measure(request, paths, history, progress)

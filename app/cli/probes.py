@@ -1,5 +1,6 @@
 """`q36eval kl|evals|canaries`: one probe alone. They measure and do not decide."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,24 +15,28 @@ from app.cli.options import (
     KVCacheDtype,
     OneBranch,
     ReferenceOption,
+    ReferencePackOption,
     SuiteOption,
     WeightsOnly,
     check_device,
     check_kv_cache_dtype,
     open_history,
     print_json,
+    resolve_reference,
 )
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.records import Measurement, ProbeName
 
 if TYPE_CHECKING:
+    from app.measuring import Request
     from q36eval.history import History, RunRecord
 
 
 def kl(
     branch: OneBranch,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
@@ -40,30 +45,23 @@ def kl(
     plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Bound KL from below by the reference's K likeliest tokens.", min=1)
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
     from app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
 
     check_plot(plot)
+    asked = (ProbeName.KL, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    history = open_history(paths)
-    run = _run(
-        ProbeName.KL,
-        branch,
-        reference,
-        family,
-        suite,
-        device,
-        weights_only,
-        kv_cache_dtype,
-        paths,
-        history,
-        corpus=corpus,
-        context=context,
-    )
+    request = replace(_request(*asked, paths=paths), corpus=corpus, context=context, top_k=top_k)
+    run, history = _measured(request, paths)
     if as_json:
         print_json(_body(run, history) | kl_body(run, paths))
+    elif top_k is not None:
+        _print_table(run, history)
     else:
         print_summary(run, history, paths)
     if plot is not None:
@@ -74,6 +72,7 @@ def kl(
 def evals(
     branch: OneBranch,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
@@ -82,12 +81,14 @@ def evals(
     as_json: JsonOption = False,
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.EVALS, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
+    return _measure(*asked, as_json=as_json)
 
 
 def canaries(
     branch: OneBranch,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
@@ -96,68 +97,73 @@ def canaries(
     as_json: JsonOption = False,
 ) -> int:
     """Measure the canaries against the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.CANARIES, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    asked = (ProbeName.CANARIES, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
+    return _measure(*asked, as_json=as_json)
 
 
 def _measure(
     probe: ProbeName,
     branch: str,
     reference: str | None,
+    reference_pack: Path | None,
     family: str | None,
     suite: str | None,
     device: str,
     weights_only: bool,
     kv_cache_dtype: str | None,
+    *,
     as_json: bool,
 ) -> int:
+    asked = (probe, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    history = open_history(paths)
-    run = _run(probe, branch, reference, family, suite, device, weights_only, kv_cache_dtype, paths, history)
+    run, history = _measured(_request(*asked, paths=paths), paths)
     if as_json:
         print_json(_body(run, history))
     else:
-        failures = [f"{failure.probe}: {failure.reason}" for failure in history.failures(run.id)]
-        _print_table(run.id, history.measurements(run.id), failures)
+        _print_table(run, history)
     return _exit_code(run, history)
 
 
-def _run(
+def _request(
     probe: ProbeName,
     branch: str,
     reference: str | None,
+    reference_pack: Path | None,
     family: str | None,
     suite: str | None,
     device: str,
     weights_only: bool,
     kv_cache_dtype: str | None,
-    paths: Paths,
-    history: "History",
     *,
-    corpus: Path | None = None,
-    context: int | None = None,
-) -> "RunRecord":
-    from app.console import ConsoleProgress
-    from app.measuring import Request, measure
+    paths: Paths,
+) -> "Request":
+    from app.measuring import Request
     from app.targets import load_family, resolve
 
     chosen = load_family(family, paths)
     check_device(device)
     check_kv_cache_dtype(kv_cache_dtype)
-    request = Request(
+    return Request(
         family=chosen,
         branch=resolve(branch, chosen, paths),
-        reference=resolve(reference or chosen.reference, chosen, paths),
+        reference=resolve_reference(reference, reference_pack, chosen, paths),
         suite=suite or chosen.suite,
         policy=None,
         probes=(probe,),
         device=device,
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
-        corpus=corpus,
-        context=context,
+        reference_pack=reference_pack,
     )
+
+
+def _measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
+    from app.console import ConsoleProgress
+    from app.measuring import measure
+
+    history = open_history(paths)
     with ConsoleProgress() as progress:
-        return measure(request, paths, history, progress)
+        return measure(request, paths, history, progress), history
 
 
 def _exit_code(run: "RunRecord", history: "History") -> int:
@@ -182,17 +188,18 @@ def _plain(measurement: Measurement) -> dict[str, Any]:
     return body
 
 
-def _print_table(run_id: str, measurements: list[Measurement], failures: list[str]) -> None:
+def _print_table(run: "RunRecord", history: "History") -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from q36eval.gate.noise import floor_metric, is_floor
 
+    measurements = history.measurements(run.id)
     floors = {(m.metric, m.slice): m.value for m in measurements if is_floor(m.metric)}
     shown = [m for m in measurements if not is_floor(m.metric)]
     names = ("metric", "slice", "value", "reference", "effect [95 % interval]", *(["floor"] if floors else []))
-    table = Table(*names, "scored", "errored", title=run_id)
+    table = Table(*names, "scored", "errored", title=run.id)
     for m in shown:
         interval = f"{m.effect:.4g} [{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
         base = "" if m.reference_value is None else f"{m.reference_value:.4g}"
@@ -203,5 +210,5 @@ def _print_table(run_id: str, measurements: list[Measurement], failures: list[st
         table.add_row(*(Text(cell) for cell in cells))
     console = Console()
     console.print(table)
-    for failure in failures:
-        console.print(Text(f"not measured: {failure}"))
+    for failure in history.failures(run.id):
+        console.print(Text(f"not measured: {failure.probe}: {failure.reason}"))

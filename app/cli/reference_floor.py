@@ -4,6 +4,8 @@ import json
 from typing import TYPE_CHECKING
 
 from app.cli.options import (
+    ContextOption,
+    CorpusOption,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -26,11 +28,14 @@ def floor(
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
+    corpus: CorpusOption = None,
+    context: ContextOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Show the reference judged against itself, measuring what is missing; exit 4 when the engine knows no way."""
     from app.console import ConsoleProgress
-    from app.measuring import reference_floor
+    from app.floors import reference_floor
+    from app.probing import Scored
     from app.targets import load_family, resolve
 
     paths = Paths.default()
@@ -38,7 +43,8 @@ def floor(
     check_device(device)
     target = resolve(reference or chosen.reference, chosen, paths)
     with ConsoleProgress() as progress:
-        found = reference_floor(chosen, target, suite or chosen.suite, device, paths, progress)
+        scored = Scored(suite or chosen.suite, chosen.context_length, corpus, context)
+        found = reference_floor(target, scored, device, paths, progress)
     if as_json:
         print_json(json.loads(found.model_dump_json()))
     else:

@@ -38,7 +38,8 @@ class Paths:
 
     @property
     def captures(self) -> Path:
-        return self.state / "references"
+        """A reference pack a folder. (`references` beside it, of an older version, is not read.)"""
+        return self.state / "packs"
 
     def run_lock(self, run_id: str) -> Path:
         """Held for as long as that run is being measured."""

@@ -48,7 +48,7 @@ def paths(tmp_path: Path) -> Paths:
 @pytest.fixture
 def gate(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
-    monkeypatch.setattr(app.measuring, "build_probes", lambda names, suite, paths: [KLProbe(documents)])
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
     monkeypatch.setattr(kl_floor, "TOKENS", 1000)
     monkeypatch.setattr(kl_floor, "DOCUMENTS", 3)
     family = load_family(None, paths)
@@ -88,7 +88,7 @@ def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once
     assert "measuring the noise floor" not in third.stages
     assert run.report is not None
     assert run.report.verdict is Verdict.PASS
-    (kept,) = paths.captures.glob("floor-*.json")
+    (kept,) = paths.captures.rglob("floor-*.json")
     floor = ReferenceFloor.model_validate_json(kept.read_text())
     assert floor.identity == run.reference_identity
     held = run.report.criteria[0].noise_floor
@@ -102,10 +102,10 @@ def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once
 
 def test_a_floor_of_another_reference_is_refused(gate: Callable[..., RunRecord], paths: Paths) -> None:
     run = gate(0.1, Silent())
-    (kept,) = paths.captures.glob("floor-*.json")
+    (kept,) = paths.captures.rglob("floor-*.json")
     assert run.reference_identity is not None
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
-    assert kept == floor_file(paths.captures, run.reference_identity, KLProbe(documents))
+    assert kept == floor_file(kept.parent, run.reference_identity, KLProbe(documents))
     floor = ReferenceFloor.model_validate_json(kept.read_text())
     # its file is all there is to it: brought elsewhere, it stands for the reference without the reference's weights
     elsewhere = paths.state / "elsewhere"
@@ -125,7 +125,7 @@ def test_the_command_shows_what_was_measured_and_what_could_not_be(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::20]
-    monkeypatch.setattr(app.measuring, "build_probes", lambda names, suite, paths: [KLProbe(documents)])
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
     monkeypatch.setattr(kl_floor, "TOKENS", 500)
     monkeypatch.setattr(kl_floor, "DOCUMENTS", 2)
     monkeypatch.setattr(Paths, "default", classmethod(lambda cls: paths))

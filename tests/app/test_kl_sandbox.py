@@ -57,7 +57,7 @@ def run_kl(paths: Paths, history: History) -> Callable[..., RunRecord]:
             resume=resume,
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(app.measuring, "build_probes", lambda names, suite, where: [KLProbe(documents)])
+            patch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
             return measure(request, paths, history, Silent())
 
     return run
