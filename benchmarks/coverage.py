@@ -1,4 +1,4 @@
-"""How often one-sided bounds on a mean divergence miss, by simulation: ours, llama.cpp's formula, a percentile bootstrap.
+"""How often one-sided bounds on a mean divergence miss, by simulation: ours, a percentile bootstrap's, llama.cpp's.
 
 `python benchmarks/coverage.py` prints a Markdown table. Corpora are drawn from populations whose mean is known; a bound
 misses when the mean lies beyond it. Documents are what is independent, so whole documents are drawn. What the sandbox's
