@@ -34,7 +34,7 @@ from tests.kl.peer import StoredLogits, parse_printed, peer_figures, percentile,
 
 SANDBOX = Paths.default().data / "sandbox"
 COPIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-FLAGS = ("-t", "2", "-fa", "off", "-ctk", "f32", "-ctv", "f32")
+FLAGS = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32")
 CONVERT = """
 import runpy, sys
 script = sys.argv[1]
@@ -230,6 +230,7 @@ def main() -> None:
     parser.add_argument("converter", type=Path, help="convert_hf_to_gguf.py of the same source")
     parser.add_argument("--branches", nargs="+", default=["main", "fp8-head", "gptq-int4"])
     parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--chunks", type=int, default=-1, help="how many at most (default: all)")
     parser.add_argument("--keep", type=Path, help="keep what was written in this folder")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -240,6 +241,7 @@ def main() -> None:
         text.write_text(corpus_text(), encoding="utf-8")
         gguf = as_gguf(engine, "bf16", asked.converter, place)
         command = [str(asked.tool), "-m", str(gguf), *FLAGS, "-c", str(asked.context), "-b", str(4 * asked.context)]
+        command += ["--chunks", str(asked.chunks)]
         _, spent = timed(lambda: run([*command, "-f", str(text), "--kl-divergence-base", str(file)]))
         stored = read_stored(file)
         widened = InProcessEngine.load(SANDBOX / "bf16", emulate_activations=False)
