@@ -242,8 +242,12 @@ def main() -> None:
         gguf = as_gguf(engine, "bf16", asked.converter, place)
         command = [str(asked.tool), "-m", str(gguf), *FLAGS, "-c", str(asked.context), "-b", str(4 * asked.context)]
         command += ["--chunks", str(asked.chunks)]
-        _, spent = timed(lambda: run([*command, "-f", str(text), "--kl-divergence-base", str(file)]))
+        output, spent = timed(lambda: run([*command, "-f", str(text), "--kl-divergence-base", str(file)]))
         stored = read_stored(file)
+        print(
+            "The reference, from the logits before they are stored: "
+            + output[output.rindex("PPL = ") :].splitlines()[0]
+        )
         widened = InProcessEngine.load(SANDBOX / "bf16", emulate_activations=False)
         logits = float32_logits_of(widened, stored)
         base = {"engine": engine, "file": file, "stored": stored, "spent": spent, "logits": logits}
