@@ -43,6 +43,11 @@ def test_each_bound_misses_about_what_it_promises_on_lognormal_documents(monkeyp
     assert below / 300 <= 0.045
 
 
+def upper_log_spread(means) -> float:
+    """The standard deviation of log means, were they lognormal, from their median and their 90 % quantile."""
+    return float(np.diff(np.log(np.quantile(means, [0.5, 0.9])))[0] / norm.ppf(0.9))
+
+
 def test_the_ratio_mean_agrees_with_a_naive_bootstrap() -> None:
     rng = np.random.default_rng(22)
     tokens, per_token = rng.integers(50, 150, 60).astype(float), rng.lognormal(-6, 0.7, 60)
@@ -58,7 +63,7 @@ def test_the_ratio_mean_agrees_with_a_naive_bootstrap() -> None:
     mean, error = fit(np.arange(60))
     draws = [fit(rng.integers(0, 60, 60)) for _ in range(4000)]
     # the upper bound's level is calibrated to the documents' spread on a log scale
-    level = norm.cdf(norm.ppf(0.025) - 0.25 * np.log(per_token).std() ** 2)
+    level = norm.cdf(norm.ppf(0.025) - 0.3 * upper_log_spread(per_token) ** 2)
     low_t, high_t = np.quantile([(m - mean) / e for m, e in draws], [level, 0.975])
     # Monte Carlo error of a 2.5 % quantile of 4,000 draws is about 0.07 standard errors
     assert interval.upper == pytest.approx(mean - low_t * error, abs=0.3 * error)
@@ -143,13 +148,14 @@ def test_the_upper_level_is_calibrated_to_the_spread_of_what_cannot_be_negative(
         return found, found.bounds(0.025), plain.bounds(0.025)
 
     found, (lower, upper), (plain_lower, plain_upper) = bounds(means * units)
-    assert found.shift == pytest.approx(0.25 * np.log(means).std() ** 2)
+    assert found.shift == pytest.approx(0.3 * upper_log_spread(means) ** 2)
     assert lower == plain_lower
     assert upper > plain_upper  # which 5.5 % of such corpora put below the truth
     signed, with_shift, without = bounds((means - means.mean()) * units)
     assert (signed.shift, with_shift) == (0.0, without)
-    spread = (
-        rng.lognormal(-5, 4, 140) * units
-    )  # clusters near zero: the level stays where there are resamples to say it
-    assert bounds(spread)[0].shift == pytest.approx(0.25 * 1.5**2)
+    spread = rng.lognormal(-5, 4, 140) * units  # the level stays where there are resamples to tell it
+    assert bounds(spread)[0].shift == pytest.approx(0.3 * 1.5**2)
     assert math.isfinite(bounds(spread)[1][1])
+    near_zero = np.where(means < np.quantile(means, 0.3), 0.0, means)
+    assert bounds(near_zero * units)[0].shift == pytest.approx(found.shift)
+    assert bounds(np.where(means < np.quantile(means, 0.7), 0.0, means) * units)[0].shift == pytest.approx(0.3 * 1.5**2)
