@@ -31,6 +31,9 @@ DTYPE_BYTES = {
     "F64": 8,
 }
 MAX_HEADER_BYTES = 100_000_000
+MAX_DIMENSIONS = 64
+"""What torch has room for."""
+MAX_TENSOR_BYTES = 2**62
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def _raw_header(file: Path, faults: list[str]) -> tuple[dict[str, Any], int, int
 
     try:
         document = json.loads(blob, object_pairs_hook=build)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(f"{file}: the header is not JSON ({error}); download the file again.") from error
     if not isinstance(document, dict):
         raise CorruptCheckpointError(f"{file}: the header is not a JSON object; download the file again.")
@@ -151,6 +154,11 @@ def _offsets(fields: Any) -> tuple[int, int] | None:
     return offsets[0], offsets[1]
 
 
+def _can_be(shape: list[int], item_bytes: int) -> bool:
+    """Whether the sizes can be counted with; an empty tensor may claim any."""
+    return math.prod(min(max(size, 1), MAX_TENSOR_BYTES) for size in shape) * item_bytes < MAX_TENSOR_BYTES
+
+
 def _fault(fields: Any) -> str | None:
     """What is wrong with one tensor's entry by itself."""
     if not isinstance(fields, dict) or set(fields) != {"dtype", "shape", "data_offsets"}:
@@ -160,6 +168,8 @@ def _fault(fields: Any) -> str | None:
         return f"has the unknown dtype {dtype!r}"
     if not _is_extent(shape) or offsets is None:
         return "has a malformed shape or offsets"
+    if len(shape) > MAX_DIMENSIONS or not _can_be(shape, DTYPE_BYTES[dtype]):
+        return "has a shape that no tensor can have"
     if offsets[1] - offsets[0] != math.prod(shape) * DTYPE_BYTES[dtype]:
         return f"takes {offsets[1] - offsets[0]} bytes, not what {dtype} {shape} needs"
     return None
