@@ -171,7 +171,8 @@ def _as_the_library_reads(folder: Path, config: dict[str, Any]) -> Any:
     try:
         return QuantizationConfig.model_validate(config)
     except ValueError as error:
-        raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {error}") from error
+        reason = " ".join(str(error).split())
+        raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {reason}") from error
 
 
 def _check_patterns(folder: Path, patterns: list[str]) -> None:
@@ -213,7 +214,10 @@ def _gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
         raise UsageError(f"{folder}: GPTQ checkpoint_format {layout!r} is not decoded; known: gptq, gptq_v2.")
     if config.get("pack_dtype", "int32") != "int32":
         raise UsageError(f"{folder}: GPTQ packed into {config['pack_dtype']} is not decoded; known: int32.")
-    rules: dict[str, dict[str, Any]] = config.get("dynamic") or {}
+    file = folder / "config.json"
+    rules = _table(file, "dynamic", config.get("dynamic") or {})
+    for rule, overrides in rules.items():
+        _table(file, f"the rule {rule!r} of dynamic", overrides)
     _check_patterns(folder, [rule.removeprefix("-:").removeprefix("+:") for rule in rules])
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:

@@ -12,6 +12,7 @@ MOST_WEIGHTS = 2**20
 """Layers times experts: Qwen3.6-35B-A3B has 10,240."""
 MOST = 2**31
 _SIZES = (
+    "full_attention_interval",
     "head_dim",
     "hidden_size",
     "linear_conv_kernel_dim",

@@ -91,9 +91,7 @@ def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_fol
 
 
 @pytest.mark.parametrize("declared", ["bf16", "nvfp4-modelopt"])
-def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(
-    bf16: Any, declared: str, tmp_path: Path
-) -> None:
+def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, declared: str, tmp_path: Path) -> None:
     """The reference has none: restoring the guilty parts heals all, and they alone are all of the branch's KL."""
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.engines.parts import _on

@@ -178,7 +178,9 @@ def packed_rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
     if plain_name(weights.strategy) != "tensor":
         per_part |= {"weight_scale": 1, "weight_zero_point": Fraction(32, weights.num_bits)}
     cut = rows_along(parts, start, stop, per_part)
-    return cut | {"weight_shape": parts["weight_shape"].new_tensor([stop - start, int(parts["weight_shape"].flatten()[1])])}
+    return cut | {
+        "weight_shape": parts["weight_shape"].new_tensor([stop - start, int(parts["weight_shape"].flatten()[1])])
+    }
 
 
 def _groups(parts: Parts, columns: int, scale: "torch.Tensor", group_size: int | None) -> "torch.Tensor":

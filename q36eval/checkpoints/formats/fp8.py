@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
-from q36eval.checkpoints.formats.slabs import FLOATS, ceil_divide, need_dtypes, need_matrix, need_one_value, need_shape, rows_along
+from q36eval.checkpoints.formats.slabs import (
+    FLOATS,
+    ceil_divide,
+    need_dtypes,
+    need_matrix,
+    need_one_value,
+    need_shape,
+    rows_along,
+)
 from q36eval.checkpoints.schemes import Scheme
 
 if TYPE_CHECKING:

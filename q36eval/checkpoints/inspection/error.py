@@ -89,13 +89,15 @@ def _examine(unit: Unit, how: Pass) -> Examined:
     except MALFORMED as error:
         if isinstance(error, MemoryError) or lacks_memory(error):
             raise EngineError(f"The memory of this machine does not suffice to inspect {unit.name}.") from error
-        told = [*findings, integrity("undecodable", unit.name, f"{unit.name}: {_reason(error)}")]
-        return Examined(tuple(told))
+        return Examined((*findings, integrity("undecodable", unit.name, _told(unit, error))))
 
 
-def _reason(error: Exception) -> str:
-    """One sentence of ours as it is; what Python or torch says with its kind."""
-    return str(error) if isinstance(error, Q36Error) else f"it cannot be read ({type(error).__name__}: {error})."
+def _told(unit: Unit, error: Exception) -> str:
+    """One sentence that names the weight: ours as it is, what Python or torch says with its kind."""
+    if isinstance(error, Q36Error) and unit.name in str(error):
+        return str(error)
+    reason = str(error) if isinstance(error, Q36Error) else f"it cannot be read ({type(error).__name__}: {error})."
+    return f"{unit.name}: {reason}"
 
 
 def _examined(unit: Unit, how: Pass, findings: list[Finding]) -> Examined:

@@ -73,10 +73,13 @@ def _contents(
 ) -> dict[str, Any]:
     """Configuration, coverage and weights; adds to `findings` and `measured`, returns parts of the inspection."""
     if not checkpoint.config:
+        findings += (
+            [] if any(found.subject == "config.json" for found in findings) else [_sizes("config.json is empty.")]
+        )
         return {}
     fault = sizes_fault(checkpoint.config)
     if fault is not None:
-        findings.append(_sizes(f"config.json: {fault}."))
+        findings.append(integrity("malformed-config", "config.json", f"config.json: {fault}."))
         return {}
     shapes, calls_for = _shapes(checkpoint.config)
     findings += calls_for
