@@ -132,7 +132,7 @@ def _original(unit: Unit) -> Tensor:
             raise
         raise _ReferenceError(str(error)) from error
     if not bool(torch.isfinite(decoded).all()):
-        raise _ReferenceError(f"{unit.name} holds values that are no finite numbers.")
+        raise _ReferenceError(f"{unit.weight.checkpoint.path}: {unit.name} holds values that are no finite numbers.")
     return decoded
 
 
