@@ -38,8 +38,9 @@ def inspect_checkpoint(
     canonical tensor names that may differ from the reference unquantized, and of experts that may stay unquantized.
 
     Raises:
-        UsageError: no such folder, a quantization that is not decoded, or the reference or the checkpoint to compare
-            with cannot be read.
+        UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference or the
+            checkpoint to compare with cannot be read.
+        EngineError: the memory of this machine does not suffice.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
