@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.inspection.findings import Finding, Section
+from q36eval.checkpoints.inspection.grids import honest_rounding
 from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.inspection.steps import bound_usage, rounding_bound
-from q36eval.checkpoints.inspection.stored import declared_block, stored_label
+from q36eval.checkpoints.inspection.steps import Usage, usage
+from q36eval.checkpoints.inspection.stored import declared_bits, declared_block, stored_label
 from q36eval.checkpoints.inspection.units import Unit
 from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
 from q36eval.errors import Q36Error
@@ -21,9 +22,10 @@ from q36eval.errors import Q36Error
 
 @dataclass(frozen=True)
 class WeightError:
-    """One weight against the reference's. `usage` is None where no bound is known.
+    """One weight against the reference's. `usage` and `honest` are None where the grid is not known.
 
-    `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller.
+    `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller. `honest`
+    is the relative error that rounding the reference's weight to nearest on its own grid costs.
     """
 
     name: str
@@ -31,9 +33,13 @@ class WeightError:
     stored: str
     relative_error: float
     gain: float
-    usage: float | None
-    row: int = 0
-    column: int = 0
+    honest: float | None = None
+    usage: Usage | None = None
+
+    @property
+    def cost(self) -> float:
+        """The error in units of what honest rounding of this very weight costs; relative where that is not known."""
+        return self.relative_error if self.honest is None else self.relative_error / self.honest
 
     @property
     def sqnr_db(self) -> float:
@@ -89,7 +95,10 @@ def _examine(unit: Unit, how: Pass) -> Examined:
     if original.shape != decoded.shape:
         message = f"{unit.name} has shape {list(decoded.shape)}, the reference's has {list(original.shape)}."
         return Examined((*findings, integrity("shape", unit.name, message)))
-    compared = _compare(unit, parts, decoded.float(), original.float())
+    try:
+        compared = _compare(unit, parts, decoded.float(), original.float())
+    except RuntimeError as error:
+        return Examined((*findings, integrity("undecodable", unit.name, f"{unit.name}: {error}")))
     return Examined((*findings, *_unquantized_difference(unit, compared, how.excepted)), compared)
 
 
@@ -100,11 +109,16 @@ def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original:
     relative = noise / signal if signal else (0.0 if noise == 0 else math.inf)
     gain = float((decoded * original).sum()) / signal**2 if signal else 1.0
     relative = relative if math.isfinite(relative) else math.inf
-    bound = None if unit.is_plain else rounding_bound(parts, decoded, declared_block(unit.weight.scheme))
-    if bound is None or not math.isfinite(relative):
-        return WeightError(unit.name, unit.tensor_class, label, relative, gain, None)
-    usage, row, column = bound_usage(difference, bound)
-    return WeightError(unit.name, unit.tensor_class, label, relative, gain, usage, row, column)
+    scheme = unit.weight.scheme
+    plain = unit.is_plain or not math.isfinite(relative)
+    rounding = None if plain else honest_rounding(parts, original, declared_block(scheme), declared_bits(scheme))
+    if rounding is None:
+        return WeightError(unit.name, unit.tensor_class, label, relative, gain)
+    # what is exact on its own grid still costs a hundredth of half a step: the scale's own rounding
+    floor = float(rounding.half_steps.square().mean().sqrt()) / 100
+    honest = max(rounding.noise, floor) * original.numel() ** 0.5 / signal if signal else 1.0
+    used = usage(difference, original, rounding)
+    return WeightError(unit.name, unit.tensor_class, label, relative, gain, honest, used)
 
 
 def _unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[str, ...]) -> tuple[Finding, ...]:
