@@ -33,13 +33,16 @@ class Rounding:
     """Round to nearest of one weight [out, in], its columns ordered so that those of one group lie together.
 
     `half_steps` is the most it moves each value by; `noise` the RMS of what it does move them by; `width` how many
-    values of a row share a scale; `order` the weight's column at each place, None where that is the place itself.
+    values of a row share a scale; `oversize` how many times as large as the largest values call for the stored scales
+    typically are, 0 where a producer may choose them freely; `order` the weight's column at each place, None where that
+    is the place itself.
     """
 
     half_steps: Tensor
     noise: float
     width: int
     floating: bool
+    oversize: float
     order: Tensor | None = None
 
     def ordered(self, values: Tensor) -> Tensor:
@@ -63,7 +66,9 @@ def honest_rounding(
         return None
     columns = original.shape[1]
     if "qweight" in parts:
-        return _integers(parts["scales"].T, parts.get("g_idx"), original, block, bits or _bits(parts["qweight"], columns))
+        return _integers(
+            parts["scales"].T, parts.get("g_idx"), original, block, bits or _bits(parts["qweight"], columns)
+        )
     values = parts.get("weight_packed", parts.get("weight"))
     scale = parts.get("weight_scale", parts.get("weight_scale_inv"))
     if values is None or scale is None:
@@ -87,25 +92,33 @@ def _largest(weight: Tensor, height: int, width: int) -> Tensor:
     return size.unflatten(0, (-1, height)).unflatten(2, (-1, width)).amax((1, 3))
 
 
-def _steps(
-    scale: Tensor, weight: Tensor, block: Block | None, least: float, most: float
-) -> tuple[Tensor, int]:
-    """The scale of each value, broadcastable to `weight`, and how many values of a row share one.
+def _steps(scale: Tensor, weight: Tensor, block: Block | None, least: float, most: float) -> tuple[Tensor, int, float]:
+    """The scale of each value, broadcastable to `weight`; how many values of a row share one; the typical excess.
 
-    It is the stored one within `least` and `most` times its block's largest value.
+    The scale is the stored one within `least` and `most` times its block's largest value; the excess is the median of
+    what it is over the latter.
     """
     out, columns = weight.shape
     grid = grid_of(tuple(scale.shape))
-    height, width = (min(one, two) for one, two in zip(block_of(grid, (out, columns), block), weight.shape, strict=True))
+    height, width = (
+        min(one, two) for one, two in zip(block_of(grid, (out, columns), block), weight.shape, strict=True)
+    )
     top = _largest(weight, height, width)
     stored = scale.float().abs().reshape(grid).nan_to_num(0.0)
     honest = torch.minimum(torch.maximum(stored, top * least), top * most)
     tall = honest if grid[0] == 1 else honest.repeat_interleave(height, 0)[:out]
-    return tall if grid[1] == 1 else tall.repeat_interleave(width, 1)[:, :columns], width
+    told = top > NEGLIGIBLE * weight.square().mean().sqrt()
+    excess = float((stored[told] / (top[told] * most)).median()) if top.numel() > 1 and bool(told.any()) else 0.0
+    return tall if grid[1] == 1 else tall.repeat_interleave(width, 1)[:, :columns], width, excess
 
 
 def _rounding(
-    weight: Tensor, gap: Tensor, width: int, floating: bool, more: Tensor | None = None, order: Tensor | None = None
+    weight: Tensor,
+    gap: Tensor,
+    width: int,
+    oversize: float | None,
+    more: Tensor | None = None,
+    order: Tensor | None = None,
 ) -> Rounding:
     gap = gap.clamp(min=torch.finfo(torch.float32).tiny)
     noise = float((weight - (weight / gap).round_().mul_(gap)).square_().mean().sqrt())
@@ -113,7 +126,7 @@ def _rounding(
     half = half if more is None else torch.maximum(half, more)
     negligible = NEGLIGIBLE * float(weight.square().mean().sqrt())
     half = half.add(weight.abs(), alpha=BF16_ROUNDINGS).clamp_(min=max(negligible, torch.finfo(torch.float32).tiny))
-    return Rounding(half, noise, width, floating, order)
+    return Rounding(half, noise, width, oversize is None, oversize or 0.0, order)
 
 
 def _integers(scale: Tensor, groups: Tensor | None, weight: Tensor, block: Block | None, bits: int) -> Rounding:
@@ -123,25 +136,25 @@ def _integers(scale: Tensor, groups: Tensor | None, weight: Tensor, block: Block
         weight = weight[:, order]
     top = 2.0 ** (bits - 1)
     # a scale rounded to BF16 may be larger by 2^-8
-    step, width = _steps(scale, weight, block, 1 / (top - 0.5), (1 + 2.0**-8) / max(top - 1, 1.0))
-    return _rounding(weight, step, width, False, None, order)
+    step, width, excess = _steps(scale, weight, block, 1 / (top - 0.5), (1 + 2.0**-8) / max(top - 1, 1.0))
+    return _rounding(weight, step, width, excess, None, order)
 
 
 def _fp4(parts: Parts, local: Tensor, weight: Tensor, block: Block | None) -> Rounding:
     unit = parts["weight_scale_2"].float() if "weight_scale_2" in parts else 1 / parts["weight_global_scale"].float()
     unit = unit.abs().reshape(()).nan_to_num(0.0)
     # an FP8 scale is off by up to 2^-4 of it
-    scale, width = _steps(local.float() * unit, weight, block, 0.93 / FP4_MAX, 1.07 / FP4_MAX)
+    scale, width, excess = _steps(local.float() * unit, weight, block, 0.93 / FP4_MAX, 1.07 / FP4_MAX)
     size = weight.abs()
     gap = torch.where(size >= 3.96 * scale, 2 * scale, torch.where(size >= 1.98 * scale, scale, scale / 2))
     own = size.max() / (FP4_MAX * FP8_MAX)
     subnormal = FP4_MAX * 2.0**-10 * torch.minimum(unit, SHARED_SCALE * own)
-    return _rounding(weight, gap, width, False, subnormal)
+    return _rounding(weight, gap, width, excess, subnormal)
 
 
 def _fp8(scale: Tensor, weight: Tensor, block: Block | None) -> Rounding:
-    step, width = _steps(scale, weight, block, 0.99 / FP8_MAX, SHARED_SCALE / FP8_MAX)
+    step, width, _ = _steps(scale, weight, block, 0.99 / FP8_MAX, SHARED_SCALE / FP8_MAX)
     _, exponent = torch.frexp(weight.abs() / step.clamp(min=torch.finfo(torch.float32).tiny))
     # value = mantissa * 2^exponent, mantissa in [0.5, 1)
     gap = torch.ldexp(torch.ones_like(weight), (exponent - 1).clamp(min=-6) - 3).mul_(step)
-    return _rounding(weight, gap, min(width, 128), True)
+    return _rounding(weight, gap, min(width, 128), None)

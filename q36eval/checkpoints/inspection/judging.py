@@ -7,6 +7,7 @@ from statistics import median
 
 from q36eval.checkpoints.inspection.error import WeightError
 from q36eval.checkpoints.inspection.findings import ErrorRow, Finding, Section, Severity
+from q36eval.checkpoints.inspection.steps import SCALE_LIMIT, SCALES
 
 LEAST_MEMBERS = 8
 """A class of fewer weights has no spread to speak of; the bound per scheme still judges each."""
@@ -86,6 +87,11 @@ def _beyond(error: WeightError) -> str | None:
         return "its distance from the reference is not finite."
     if error.usage is None or error.honest is None:
         return None
+    if error.usage.what == SCALES and error.usage.share > BOUND_TOLERANCE:
+        return (
+            f"its scales are {error.usage.share * SCALE_LIMIT:.2g} times as large as its largest values call for, so that "
+            f"the grid is as much coarser than {error.stored} (relative error {error.relative_error:.3g})."
+        )
     if not error.usage.share <= BOUND_TOLERANCE:
         return (
             f"{error.usage.share:.2g} times what rounding to {error.stored} can cost {error.usage.what} "
