@@ -102,8 +102,8 @@ def read_json(file: Path) -> dict[str, Any]:
 
     Raises:
         UsageError: the file is missing.
-        CorruptCheckpointError: it is not a JSON object, or one of its objects names an entry twice, of which every reader
-            takes the one it likes.
+        CorruptCheckpointError: it is not a JSON object, or one in it names an entry twice, of which every reader takes
+            the one it likes.
     """
     if not file.is_file():
         raise UsageError(f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.")

@@ -61,9 +61,7 @@ def _architecture(config: Mapping[str, Any]) -> list[Finding]:
         found.append(_finding("architecture", f"model_type is {config.get('model_type')!r}; known: {known}."))
     elif isinstance(config.get("text_config"), dict) != (config["model_type"] == NESTED):
         where = "under text_config" if config["model_type"] == NESTED else "in config.json itself"
-        message = (
-            f"model_type {config['model_type']!r} has its settings {where}, where they are not: defaults are taken."
-        )
+        message = f"model_type {config['model_type']!r} is read {where}, where nothing is: defaults are taken."
         found.append(_finding("architecture", message))
     return found
 

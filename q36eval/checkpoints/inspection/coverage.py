@@ -122,7 +122,7 @@ def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -
             "declared-twice",
             OWN_FILE,
             f"{OWN_FILE}: {key} is {json.dumps(own.get(key))}, config.json says {json.dumps(said)}.",
-        )  # fmt: skip
+        )
         for key, said in pairs
         if own.get(key) != said
     ]

@@ -23,8 +23,8 @@ from q36eval.errors import Q36Error
 class WeightError:
     """One weight against the reference's. `usage` and `honest` are None where the grid is not known.
 
-    `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller. `honest`
-    is the relative error that rounding the reference's weight to nearest on its own grid costs.
+    `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller.
+    `honest` is the relative error that rounding the reference's weight to nearest on its own grid costs.
     """
 
     name: str

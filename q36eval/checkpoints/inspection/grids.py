@@ -7,8 +7,8 @@ further, so that a scale that is too large buys no room.
 
 Round to nearest moves a value by at most half the gap it lies in. The gaps, in units of the scale: integers 1; FP4 E2M1
 0.5 below 2, 1 below 4, 2 above; FP8 E4M3 an eighth of the power of two at or below the value, 2^-9 for subnormal ones
-(OCP Microscaling Formats 1.0, section 5.3; OCP 8-bit Floating Point 1.0). A subnormal NVFP4 local scale is itself off by
-2^-10, and scales and products rounded to BF16 cost up to three times 2^-9 of the value.
+(OCP Microscaling Formats 1.0, section 5.3; OCP 8-bit Floating Point 1.0). A subnormal NVFP4 local scale is itself off
+by 2^-10, and scales and products rounded to BF16 cost up to three times 2^-9 of the value.
 """
 
 from collections.abc import Mapping
@@ -89,7 +89,8 @@ def _largest(weight: Tensor, height: int, width: int) -> Tensor:
     """The largest magnitude in each block [out / height, in / width]; blocks at the edges may be partial."""
     out, columns = weight.shape
     size = torch.nn.functional.pad(weight.abs(), (0, -columns % width, 0, -out % height))
-    return size.unflatten(0, (-1, height)).unflatten(2, (-1, width)).amax((1, 3))
+    rows, blocks = len(size) // height, size.shape[1] // width
+    return size.reshape(rows, height, blocks, width).amax((1, 3))
 
 
 def _steps(scale: Tensor, weight: Tensor, block: Block | None, least: float, most: float) -> tuple[Tensor, int, float]:

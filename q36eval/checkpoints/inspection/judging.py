@@ -54,9 +54,9 @@ def outliers(groups: Grouped, plain: frozenset[str]) -> list[Finding]:
             z = (value - centre) / spread
             if z > OUTLIER_Z:
                 message = (
-                    f"{member.name}: relative error {member.relative_error:.3g}, {math.exp(value - centre):.3g} times the "
-                    f"median over the {len(quantized)} {stored} weights of class {kind}, each in units of what rounding "
-                    f"it to nearest costs (z = {z:.0f})."
+                    f"{member.name}: relative error {member.relative_error:.3g}, in units of what rounding to nearest "
+                    f"costs {math.exp(value - centre):.3g} times the median over the {len(quantized)} {stored} weights "
+                    f"of class {kind} (z = {z:.0f})."
                 )
                 found.append(
                     Finding(section=Section.OUTLIERS, rule="error-outlier", subject=member.name, message=message)
@@ -89,8 +89,8 @@ def _beyond(error: WeightError) -> str | None:
         return None
     if error.usage.what == SCALES and error.usage.share > BOUND_TOLERANCE:
         return (
-            f"its scales are {error.usage.share * SCALE_LIMIT:.2g} times as large as its largest values call for, so that "
-            f"the grid is as much coarser than {error.stored} (relative error {error.relative_error:.3g})."
+            f"its scales are {error.usage.share * SCALE_LIMIT:.2g} times as large as its largest values call for, so "
+            f"that the grid is as much coarser than {error.stored} (relative error {error.relative_error:.3g})."
         )
     if not error.usage.share <= BOUND_TOLERANCE:
         return (
@@ -102,8 +102,8 @@ def _beyond(error: WeightError) -> str | None:
         return f"relative error {error.relative_error:.3g}: nothing of the reference's weight is left."
     if abs(error.gain - 1) > min(2 * error.honest**2, LARGEST_GAIN_TOLERANCE) + GAIN_TOLERANCE:
         return (
-            f"{error.gain:.3f} times as large as the reference's; rounding to {error.stored} does not change a weight's "
-            f"size (relative error {error.relative_error:.3g})."
+            f"{error.gain:.3f} times as large as the reference's; rounding to {error.stored} does not change a "
+            f"weight's size (relative error {error.relative_error:.3g})."
         )
     return None
 
