@@ -24,7 +24,8 @@ class WeightError:
     """One weight against the reference's. `usage` and `honest` are None where the grid is not known.
 
     `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller.
-    `honest` is the relative error that rounding the reference's weight to nearest on its own grid costs.
+    `honest` is the relative error that rounding the reference's weight to nearest on its own grid costs, and
+    `honest_gain` the gain that this has.
     """
 
     name: str
@@ -33,6 +34,7 @@ class WeightError:
     relative_error: float
     gain: float
     honest: float | None = None
+    honest_gain: float = 1.0
     usage: Usage | None = None
 
     @property
@@ -113,7 +115,7 @@ def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original:
     floor = float(rounding.half_steps.square().mean().sqrt()) / 100
     honest = max(rounding.noise, floor) * original.numel() ** 0.5 / signal if signal else 1.0
     used = usage(difference, original, rounding)
-    return WeightError(unit.name, unit.tensor_class, label, relative, gain, honest, used)
+    return WeightError(unit.name, unit.tensor_class, label, relative, gain, honest, rounding.gain, used)
 
 
 def _unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[str, ...]) -> tuple[Finding, ...]:

@@ -32,14 +32,15 @@ Parts = Mapping[str, Tensor]
 class Rounding:
     """Round to nearest of one weight [out, in], its columns ordered so that those of one group lie together.
 
-    `half_steps` is the most it moves each value by; `noise` the RMS of what it does move them by; `width` how many
-    values of a row share a scale; `oversize` how many times as large as the largest values call for the stored scales
-    typically are, 0 where a producer may choose them freely; `order` the weight's column at each place, None where that
-    is the place itself.
+    `half_steps` is the most it moves each value by; `noise` the RMS of what it does move them by, `gain` the share of
+    the weight it leaves; `width` how many values of a row share a scale; `oversize` how many times as large as any
+    convention makes them the stored scales typically are, 0 where a producer may choose them freely; `order` the
+    weight's column at each place, None where that is the place itself.
     """
 
     half_steps: Tensor
     noise: float
+    gain: float
     width: int
     floating: bool
     oversize: float
@@ -120,14 +121,18 @@ def _rounding(
     oversize: float | None,
     more: Tensor | None = None,
     order: Tensor | None = None,
+    top: float = torch.inf,
 ) -> Rounding:
+    """`gap` lies around each value, `more` is the least half step, `top` the number of gaps to the grid's end."""
     gap = gap.clamp(min=torch.finfo(torch.float32).tiny)
-    noise = float((weight - (weight / gap).round_().mul_(gap)).square_().mean().sqrt())
+    nearest = (weight / gap).round_().clamp_(-top, top - 1).mul_(gap)
+    noise, signal = float((weight - nearest).square_().mean().sqrt()), float(weight.square().mean())
+    gain = float(nearest.mul_(weight).mean()) / signal if signal else 1.0
     half = gap.expand_as(weight) / 2
     half = half if more is None else torch.maximum(half, more)
-    negligible = NEGLIGIBLE * float(weight.square().mean().sqrt())
+    negligible = NEGLIGIBLE * signal**0.5
     half = half.add(weight.abs(), alpha=BF16_ROUNDINGS).clamp_(min=max(negligible, torch.finfo(torch.float32).tiny))
-    return Rounding(half, noise, width, oversize is None, oversize or 0.0, order)
+    return Rounding(half, noise, gain, width, oversize is None, oversize or 0.0, order)
 
 
 def _integers(scale: Tensor, groups: Tensor | None, weight: Tensor, block: Block | None, bits: int) -> Rounding:
@@ -138,7 +143,7 @@ def _integers(scale: Tensor, groups: Tensor | None, weight: Tensor, block: Block
     top = 2.0 ** (bits - 1)
     # a scale rounded to BF16 may be larger by 2^-8
     step, width, excess = _steps(scale, weight, block, 1 / (top - 0.5), (1 + 2.0**-8) / max(top - 1, 1.0))
-    return _rounding(weight, step, width, excess, None, order)
+    return _rounding(weight, step, width, excess, None, order, top)
 
 
 def _fp4(parts: Parts, local: Tensor, weight: Tensor, block: Block | None) -> Rounding:
@@ -150,7 +155,8 @@ def _fp4(parts: Parts, local: Tensor, weight: Tensor, block: Block | None) -> Ro
     gap = torch.where(size >= 3.96 * scale, 2 * scale, torch.where(size >= 1.98 * scale, scale, scale / 2))
     own = size.max() / (FP4_MAX * FP8_MAX)
     subnormal = FP4_MAX * 2.0**-10 * torch.minimum(unit, SHARED_SCALE * own)
-    return _rounding(weight, gap, width, excess, subnormal)
+    # a group may also be made to end at 4, where that costs it less: 1.5 times the scale
+    return _rounding(weight, gap, width, excess / 1.5, subnormal)
 
 
 def _fp8(scale: Tensor, weight: Tensor, block: Block | None) -> Rounding:

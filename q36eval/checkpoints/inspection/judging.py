@@ -69,7 +69,7 @@ def beyond_scheme(errors: Iterable[WeightError]) -> list[Finding]:
 
     Rounding also leaves a weight's size alone: with relative error D^(1/2) an ideal quantizer has a gain of 1 - D (its
     error is orthogonal to what it gives, Gersho and Gray 1992, section 6.2), rounding to nearest lies between that and
-    1, and clipping a little below. So more than 2 D + 0.01 away from 1 is a scale and no rounding; D is what rounding
+    1, and clipping a little below. So more than 2 D + 0.01 beyond that is a scale and no rounding; D is what rounding
     the reference to nearest costs, not what the file is off by.
     """
     found: list[Finding] = []
@@ -100,7 +100,8 @@ def _beyond(error: WeightError) -> str | None:
         )
     if error.relative_error > CEILING:
         return f"relative error {error.relative_error:.3g}: nothing of the reference's weight is left."
-    if abs(error.gain - 1) > min(2 * error.honest**2, LARGEST_GAIN_TOLERANCE) + GAIN_TOLERANCE:
+    tolerance = min(2 * error.honest**2, LARGEST_GAIN_TOLERANCE) + GAIN_TOLERANCE
+    if abs(error.gain - 1) > tolerance + abs(error.honest_gain - 1):
         return (
             f"{error.gain:.3f} times as large as the reference's; rounding to {error.stored} does not change a "
             f"weight's size (relative error {error.relative_error:.3g})."

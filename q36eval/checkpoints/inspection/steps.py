@@ -32,9 +32,8 @@ costs 0.95. (A fifth less than in the table, since roundings to BF16 count as ha
 ROW_TIMES_MEDIAN, ROW_LIMITS = 2.5, (1.5, 3.0)
 GROUP_TIMES_MEDIAN, GROUP_LIMITS = 4.0, (2.0, 6.0)
 """Groups are compared with those of the same columns in other rows: what GPTQ costs depends on the columns' inputs."""
-SCALE_LIMIT = 1.75
-"""FP4 that ends some groups at 4 and not at 6 makes their scales 1.5 times as large; the values that GPTQ has moved
-before it calibrates a group are not that much larger than the reference's."""
+SCALE_LIMIT = 1.2
+"""Beyond what conventions differ by: for values that GPTQ has moved before it calibrates their group."""
 LEAST_GAIN = 0.3
 """Of a row less than this is left only when it was erased or replaced: clipping leaves two thirds even with 2 bits."""
 SCALES = "by its scales"
@@ -66,6 +65,8 @@ def usage(error: Tensor, original: Tensor, rounding: Rounding) -> Usage:
     if float(beyond.quantile(BEST_ROWS)) <= BEYOND_BY_ROUNDING:
         shares = groups
     else:
+        # the error that a large value leaves behind moves into other groups of its row, whose steps may be smaller
+        groups = (sums[0] / torch.maximum(sums[1], sums[1].mean(1, keepdim=True))).sqrt()
         shares = groups / (GROUP_TIMES_MEDIAN * groups.median(0).values).clamp(*GROUP_LIMITS)
     row, group = divmod(int(shares.argmax()), shares.shape[1])
     found.append(Usage(float(shares[row, group]), "in a group", row, rounding.column(group * rounding.width)))
@@ -87,7 +88,7 @@ def _between(value: float, limits: tuple[float, float]) -> float:
 def _erased(error: Tensor, original: Tensor, honest: Tensor) -> list[Usage]:
     """The row of which least is left, where the grid does not itself cost about as much as there is."""
     signal = original.square().sum(1)
-    told = honest < 0.75 * signal
+    told = honest < 0.9 * signal
     if not bool(told.any()):
         return []
     off = torch.where(told, (error * original).sum(1) / signal, 0.0).abs()

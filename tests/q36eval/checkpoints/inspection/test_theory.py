@@ -153,7 +153,7 @@ def size_findings(kind: str, group: int, weight: torch.Tensor, factor: float = 1
     relative = float((decoded - weight).norm() / weight.norm())
     gain = float((decoded * weight).sum() / weight.square().sum())
     used = Usage(0.5, "as a whole", 0, 0)
-    return beyond_scheme([WeightError("w", "routed experts", kind, relative, gain, honest, used)])
+    return beyond_scheme([WeightError("w", "routed experts", kind, relative, gain, honest, usage=used)])
 
 
 @pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("int2", 32), ("int4", 128), ("int8", 256)])
