@@ -108,6 +108,8 @@ def examine_header(file: Path) -> Header:
     extents: list[tuple[int, int, str]] = []
     for name, fields in document.items():
         if name == "__metadata__":
+            if not _is_metadata(fields):
+                faults.append(f"{file}: __metadata__ does not map names to text; download the file again.")
             continue
         fault = _fault(fields)
         if fault is not None:
@@ -142,12 +144,17 @@ def _raw_header(file: Path, faults: list[str]) -> tuple[dict[str, Any], int, int
         return document
 
     try:
-        document = json.loads(blob, object_pairs_hook=build)
+        # as UTF-8, which the format asks for: Python alone would also take UTF-16
+        document = json.loads(blob.decode("utf-8"), object_pairs_hook=build)
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(f"{file}: the header is not JSON ({error}); download the file again.") from error
     if not isinstance(document, dict):
         raise CorruptCheckpointError(f"{file}: the header is not a JSON object; download the file again.")
     return document, 8 + length, size
+
+
+def _is_metadata(fields: Any) -> bool:
+    return isinstance(fields, dict) and all(isinstance(value, str) for value in fields.values())
 
 
 def _is_extent(value: Any) -> bool:

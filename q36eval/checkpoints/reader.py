@@ -1,6 +1,7 @@
 """A Hugging Face folder, opened without pickle and without remote code."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -89,17 +90,26 @@ class Checkpoint:
         return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice!r} is named twice")
+    return document
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object of a checkpoint folder.
 
     Raises:
         UsageError: the file is missing.
-        CorruptCheckpointError: it is not a JSON object.
+        CorruptCheckpointError: it is not a JSON object, or one in it names an entry twice, of which every reader takes
+            the one it likes.
     """
     if not file.is_file():
         raise UsageError(f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.")
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(f"{file} is not valid JSON ({error}); download it again.") from error
     if not isinstance(document, dict):

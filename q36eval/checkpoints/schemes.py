@@ -232,6 +232,7 @@ def _gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
         zero_offset = 0 if layout == "gptq_v2" else 1
         desc_act = bool(settings.get("desc_act"))
         found = {"bits": bits, "group_size": group_size, "desc_act": desc_act, "zero_offset": zero_offset}
+        found["sym"] = bool(settings.get("sym"))
         return Scheme("gptq", settings=tuple(found.items()))
 
     return resolve

@@ -5,15 +5,15 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from q36eval.checkpoints.inspection.findings import Finding, Section
+from q36eval.checkpoints.inspection.grids import honest_rounding
 from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.inspection.steps import bound_usage, rounding_bound
-from q36eval.checkpoints.inspection.stored import declared_block, stored_label
+from q36eval.checkpoints.inspection.steps import Usage, usage
+from q36eval.checkpoints.inspection.stored import declared_bits, declared_block, stored_label
 from q36eval.checkpoints.inspection.units import Unit
 from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
 from q36eval.checkpoints.weights import lacks_memory
@@ -25,9 +25,11 @@ MALFORMED = (Q36Error, ArithmeticError, LookupError, MemoryError, OSError, Runti
 
 @dataclass(frozen=True)
 class WeightError:
-    """One weight against the reference's. `usage` is None where no bound is known.
+    """One weight against the reference's. `usage` and `honest` are None where the grid is not known.
 
     `gain` is <branch, reference> / <reference, reference>: 1 unless the weight as a whole is larger or smaller.
+    `honest` is the relative error that rounding the reference's weight to nearest on its own grid costs, and
+    `honest_gain` the gain that this has.
     """
 
     name: str
@@ -35,9 +37,14 @@ class WeightError:
     stored: str
     relative_error: float
     gain: float
-    usage: float | None
-    row: int = 0
-    column: int = 0
+    honest: float | None = None
+    honest_gain: float = 1.0
+    usage: Usage | None = None
+
+    @property
+    def cost(self) -> float:
+        """The error in units of what honest rounding of this very weight costs; relative where that is not known."""
+        return self.relative_error if self.honest is None else self.relative_error / self.honest
 
     @property
     def sqnr_db(self) -> float:
@@ -59,7 +66,6 @@ class Pass:
 
     expected: Mapping[str, tuple[int, ...]]
     reference: Mapping[str, Unit]
-    quantization: Mapping[str, Any]
     excepted: tuple[str, ...] = ()
 
 
@@ -102,7 +108,7 @@ def _told(unit: Unit, error: Exception) -> str:
 
 def _examined(unit: Unit, how: Pass, findings: list[Finding]) -> Examined:
     parts = unit.read_parts()
-    findings += value_faults(unit, parts, how.quantization)
+    findings += value_faults(unit, parts)
     decoded = unit.decode(parts)
     findings += erased_by_zero_scales(unit, parts, decoded)
     needed = how.expected.get(unit.name)
@@ -143,11 +149,16 @@ def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original:
     relative = noise / signal if signal else (0.0 if noise == 0 else math.inf)
     gain = float((decoded * original).sum()) / signal**2 if signal else 1.0
     relative = relative if math.isfinite(relative) else math.inf
-    bound = None if unit.is_plain else rounding_bound(parts, decoded, declared_block(unit.weight.scheme))
-    if bound is None or not math.isfinite(relative):
-        return WeightError(unit.name, unit.tensor_class, label, relative, gain, None)
-    usage, row, column = bound_usage(difference, bound)
-    return WeightError(unit.name, unit.tensor_class, label, relative, gain, usage, row, column)
+    scheme = unit.weight.scheme
+    plain = unit.is_plain or not math.isfinite(relative)
+    rounding = None if plain else honest_rounding(parts, original, declared_block(scheme), declared_bits(scheme))
+    if rounding is None:
+        return WeightError(unit.name, unit.tensor_class, label, relative, gain)
+    # what is exact on its own grid still costs a hundredth of half a step: the scale's own rounding
+    floor = float(rounding.half_steps.square().mean().sqrt()) / 100
+    honest = max(rounding.noise, floor) * original.numel() ** 0.5 / signal if signal else 1.0
+    used = usage(difference, original, rounding)
+    return WeightError(unit.name, unit.tensor_class, label, relative, gain, honest, rounding.gain, used)
 
 
 def _unquantized_difference(unit: Unit, compared: WeightError, excepted: tuple[str, ...]) -> tuple[Finding, ...]:

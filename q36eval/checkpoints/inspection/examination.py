@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from q36eval.checkpoints.inspection.activation_scales import activation_findings, kv_cache_findings
 from q36eval.checkpoints.inspection.against import compare_left_out, compare_stored
 from q36eval.checkpoints.inspection.configuration import configuration_findings
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows
 from q36eval.checkpoints.inspection.error import MALFORMED, Examined, Pass, examine_all
 from q36eval.checkpoints.inspection.expected import Shapes, expected_shapes, fused_place
-from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section
+from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
 from q36eval.checkpoints.inspection.judging import beyond_scheme, coarse, error_rows, grouped, outliers
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
 from q36eval.checkpoints.inspection.tokenizers import text_findings
@@ -57,6 +58,7 @@ def inspect_checkpoint(
         updates["left_out_against_reference"] = compare_left_out(checkpoint, known.checkpoint, workers)
     if against is not None and readable:
         updates["against"] = compare_stored(checkpoint, against, workers)
+    findings += _not_judged(measured, known is not None, findings)
     named = None if reference is None else str(reference)
     return Inspection(
         checkpoint=str(folder), reference=named, findings=_sorted(findings), measured=tuple(measured), **updates
@@ -74,9 +76,6 @@ def _contents(
 ) -> dict[str, Any]:
     """Configuration, coverage and weights; adds to `findings` and `measured`, returns parts of the inspection."""
     if not checkpoint.config:
-        findings += (
-            [] if any(found.subject == "config.json" for found in findings) else [_sizes("config.json is empty.")]
-        )
         return {}
     fault = sizes_fault(checkpoint.config)
     if fault is not None:
@@ -89,13 +88,13 @@ def _contents(
         findings += configuration_findings(checkpoint, units, None if known is None else known.checkpoint.config)
     if not indexed:
         return {}
-    quantization: dict[str, Any] = {}
     with _entries_judged(findings, measured, Section.COVERAGE):
         quantization = quantization_config(checkpoint)
         findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, excepted)
-    how = Pass(shapes, known.units if known else {}, quantization, excepted)
+    how = Pass(shapes, known.units if known else {}, excepted)
     updates = _judge(units, examine_all(list(units.values()), how, workers), findings)
     with _entries_judged(findings, measured, None):
+        findings += [*activation_findings(units), *kv_cache_findings(checkpoint)]
         updates["coverage"] = coverage_rows(units.values(), shapes)
     if known and known.units.keys() >= units.keys() and updates["compared_weights"]:
         measured += [Section.OUTLIERS, Section.BOUNDS, Section.UNQUANTIZED]
@@ -112,6 +111,15 @@ def _entries_judged(findings: list[Finding], measured: list[Section], section: S
         findings.append(integrity("malformed-config", "config.json", message))
     else:
         measured += [section] if section else []
+
+
+def _not_judged(measured: list[Section], against_reference: bool, findings: list[Finding]) -> list[Finding]:
+    """What could not be judged is no pass: where no finding says why, this one says that."""
+    wanted = list(Section) if against_reference else [Section.INTEGRITY, Section.COVERAGE]
+    left = [section for section in wanted if section not in measured]
+    if not left or any(finding.severity is Severity.BLOCKING for finding in findings):
+        return []
+    return [integrity("not-judged", "the checkpoint", f"{', '.join(left)} could not be judged.")]
 
 
 class _Reference:

@@ -51,6 +51,12 @@ def open_damaged(folder: Path) -> tuple[Checkpoint, list[Finding], bool]:
             tensors.setdefault(name, entry)
     if readable:
         findings += _index_faults(weight_map, tensors)
+    if config == {}:
+        message = "config.json is empty: the architecture and the sizes of the model are missing."
+        findings.append(integrity("empty-file", "config.json", message))
+    if readable and not tensors:
+        message = f"{SINGLE_FILE} holds no tensors: every weight is missing."
+        findings.append(integrity("empty-file", SINGLE_FILE, message))
     return Checkpoint(folder, config or {}, tensors), findings, readable and bool(tensors) and config is not None
 
 

@@ -103,6 +103,12 @@ def declared_block(scheme: Scheme) -> Block | None:
     return (1 if strategy == "channel" else ALL), ALL
 
 
+def declared_bits(scheme: Scheme) -> int | None:
+    """How many bits an integer has, as the configuration says; None where it does not."""
+    bits = scheme.setting("bits") or getattr(getattr(scheme.compressed, "weights", None), "num_bits", None)
+    return bits if isinstance(bits, int) else None
+
+
 def declared_label(scheme: Scheme, shape: Shape) -> str | None:
     """What the configuration says, in the words of `stored_label`; None where it does not say it in full."""
     if scheme.format == "plain":
