@@ -20,7 +20,6 @@ from app.cli.options import (
     print_json,
 )
 from q36eval.config.paths import Paths
-from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
     from kl.attribution import Attribution, Blame
@@ -43,6 +42,7 @@ def attribute(
     """Blame the KL on parts: with one part restored to the reference, and with that part alone quantized."""
     from app.attributing import Plan, record
     from app.attributing import attribute as run
+    from app.attribution_plot import check_plot, write_plot
     from app.console import ConsoleProgress
     from app.material import corpus_of
     from app.targets import load_family, resolve
@@ -51,8 +51,8 @@ def attribute(
     paths = Paths.default()
     chosen = load_family(family, paths)
     check_device(device)
-    if plot is not None and not plot.parent.is_dir():
-        raise UsageError(f"The folder {plot.parent} does not exist; name a file in one that does.")
+    if plot is not None:
+        check_plot(plot)
     target = resolve(branch, chosen, paths)
     plan = Plan(
         branch=target.folder,
@@ -67,15 +67,13 @@ def attribute(
     with ConsoleProgress() as progress:
         found = run(plan, progress)
     run_id = record(found, chosen.name, target.name, corpus_sha256(plan.documents), open_history(paths), paths)
-    if plot is not None:
-        from app.attribution_plot import write_plot
-
-        write_plot(found, f"{chosen.name}/{target.name}", plot)
     if as_json:
         body = json.loads(found.model_dump_json(exclude={"blames": {"__all__": {"clusters"}}}))
         print_json({"run": run_id, "branch": target.name, **body})
     else:
         _print(found, f"{chosen.name}/{target.name}")
+    if plot is not None:  # last, so that a disk that is full costs the plot and nothing else
+        write_plot(found, f"{chosen.name}/{target.name}", plot)
     return 0
 
 

@@ -1,12 +1,14 @@
 """A Hugging Face folder, opened without pickle and without remote code."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.header import TensorEntry, read_header
+from q36eval.checkpoints.sizes import sizes_fault
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 if TYPE_CHECKING:
@@ -88,18 +90,27 @@ class Checkpoint:
         return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice!r} is named twice")
+    return document
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object of a checkpoint folder.
 
     Raises:
         UsageError: the file is missing.
-        CorruptCheckpointError: it is not a JSON object.
+        CorruptCheckpointError: it is not a JSON object, or one in it names an entry twice, of which every reader takes
+            the one it likes.
     """
     if not file.is_file():
         raise UsageError(f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.")
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        document = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(f"{file} is not valid JSON ({error}); download it again.") from error
     if not isinstance(document, dict):
         raise CorruptCheckpointError(f"{file} is not a JSON object; download it again.")
@@ -111,14 +122,20 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
     Raises:
         UsageError: the folder, its config.json or one of its weight files is missing.
-        CorruptCheckpointError: a header is wrong, a tensor is stored twice, or index and files disagree.
+        CorruptCheckpointError: a header is wrong, a tensor is stored twice, index and files disagree, or config.json
+            gives sizes that no model has.
     """
     folder = Path(path)
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
     config = read_json(folder / "config.json")
+    fault = sizes_fault(config)
+    if fault is not None:
+        raise CorruptCheckpointError(f"{folder / 'config.json'}: {fault}; correct it or download it again.")
     index = folder / INDEX_FILE
-    weight_map: dict[str, str] = read_json(index).get("weight_map", {}) if index.is_file() else {}
+    weight_map = read_json(index).get("weight_map", {}) if index.is_file() else {}
+    if not is_weight_map(weight_map):
+        raise CorruptCheckpointError(f"{index}: weight_map does not map tensors to files of its folder.")
     tensors: dict[str, TensorEntry] = {}
     for file in _weight_files(folder, weight_map):
         for name, entry in read_header(file).items():
@@ -129,11 +146,16 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     return Checkpoint(folder, config, tensors)
 
 
+def is_weight_map(weight_map: Any) -> bool:
+    """Whether an index's entry maps names to files beside it."""
+    return isinstance(weight_map, dict) and all(
+        isinstance(file, str) and Path(file).name == file for file in weight_map.values()
+    )
+
+
 def _weight_files(folder: Path, weight_map: dict[str, str]) -> list[Path]:
     """The files that hold the weights: those of the index or the single file, and the MTP head's."""
     names = set(weight_map.values()) or {SINGLE_FILE}
-    if any(Path(name).name != name for name in names):
-        raise CorruptCheckpointError(f"{folder / INDEX_FILE} names a file outside its folder.")
     for name in sorted(names):
         if not (folder / name).is_file():
             raise UsageError(f"{folder / name} is missing: download the checkpoint again (only safetensors are read).")

@@ -11,7 +11,8 @@ from q36eval.checkpoints.reader import Checkpoint
 from q36eval.errors import Q36Error
 
 ARCHITECTURES = ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration")
-MODEL_TYPES = ("qwen3_5_moe_text", "qwen3_5_moe")
+NESTED = "qwen3_5_moe"
+MODEL_TYPES = ("qwen3_5_moe_text", NESTED)
 NO_PART_OF_THE_COMPUTATION = (
     "_name_or_path",
     "architectures",
@@ -43,7 +44,7 @@ def configuration_findings(
     settings = text_settings(checkpoint.config)
     found = [*_architecture(checkpoint.config), *_layer_types(settings, units), *_tied_head(settings, units)]
     if reference is not None:
-        found += _computation(settings, text_settings(reference))
+        found += [*_compute_dtype(checkpoint.config, reference), *_computation(settings, text_settings(reference))]
     return found
 
 
@@ -58,7 +59,30 @@ def _architecture(config: Mapping[str, Any]) -> list[Finding]:
     if config.get("model_type") not in MODEL_TYPES:
         known = ", ".join(MODEL_TYPES)
         found.append(_finding("architecture", f"model_type is {config.get('model_type')!r}; known: {known}."))
+    elif isinstance(config.get("text_config"), dict) != (config["model_type"] == NESTED):
+        where = "under text_config" if config["model_type"] == NESTED else "in config.json itself"
+        message = f"model_type {config['model_type']!r} is read {where}, where nothing is: defaults are taken."
+        found.append(_finding("architecture", message))
     return found
+
+
+def _dtype(config: Mapping[str, Any]) -> str | None:
+    """What the model computes in, wherever the config's age put it."""
+    for place in (config.get("text_config") or {}, config):
+        named = place.get("dtype") or place.get("torch_dtype")
+        if named is not None:
+            return str(named).removeprefix("torch.")
+    return None
+
+
+def _compute_dtype(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Finding]:
+    one, other = _dtype(mine), _dtype(theirs)
+    if one == other or other is None:
+        return []
+    if one is None:
+        message = f"no dtype is given, the reference's is {other}: engines choose one."
+        return [_finding("computation-differs", message, severity=Severity.ADVISORY)]
+    return [_finding("computation-differs", f"dtype is {one}, the reference's {other}.")]
 
 
 def _layer_types(settings: Mapping[str, Any], units: Mapping[str, Unit]) -> list[Finding]:
@@ -107,16 +131,33 @@ def _computation(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Fin
     """Values that change the computation; one given on one side only is compared with transformers' default."""
     one, other = _comparable(mine), _comparable(theirs)
     keys = sorted({*one, *other})
+    unknown: frozenset[str] = frozenset()
     if any((one.get(key) is None) != (other.get(key) is None) for key in keys):
+        unknown = _unknown({*one} ^ {*other}) - _rotary(mine) - _rotary(theirs)
         one, other = {**_defaults(keys, mine), **_given(one)}, {**_defaults(keys, theirs), **_given(other)}
     return [
         _finding(
             "computation-differs",
-            f"{key} is {json.dumps(one.get(key))}, the reference's {json.dumps(other.get(key))}.",
+            f"{key} is {json.dumps(one.get(key))}, the reference's {json.dumps(other.get(key))}"
+            f"{' (transformers knows no such entry)' if key in unknown else ''}.",
+            severity=Severity.ADVISORY if key in unknown else Severity.BLOCKING,
         )
         for key in keys
         if one.get(key) != other.get(key)
     ]
+
+
+def _unknown(keys: set[str]) -> frozenset[str]:
+    """Those that transformers' configuration has no entry for, such as `attn_output_gate` in published ones."""
+    from transformers import Qwen3_5MoeTextConfig
+
+    bare = Qwen3_5MoeTextConfig().to_dict()
+    return frozenset(keys - {*bare, *_comparable(bare)})
+
+
+def _rotary(settings: Mapping[str, Any]) -> set[str]:
+    """Entries of the rotary embedding, of which transformers lists some only where they are given."""
+    return {*ROPE, *(settings.get("rope_scaling") or {}), *(settings.get("rope_parameters") or {})}
 
 
 def _given(settings: Mapping[str, Any]) -> dict[str, Any]:

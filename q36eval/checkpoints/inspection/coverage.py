@@ -13,9 +13,11 @@ from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Sectio
 from q36eval.checkpoints.inspection.stored import UNQUANTIZED, declared_label, stored_label
 from q36eval.checkpoints.inspection.units import Unit
 from q36eval.checkpoints.names import split_part
-from q36eval.checkpoints.reader import Checkpoint
+from q36eval.checkpoints.reader import Checkpoint, read_json
+from q36eval.errors import CorruptCheckpointError
 
 HEAD = "lm_head.weight"
+OWN_FILE = "hf_quant_config.json"
 MUST_STAY = ("linear attention", "router gates")
 _EXPERT = re.compile(r"(model\.layers\.(\d+)\.mlp\.experts)\.\d+\.(\w+)\.weight")
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
@@ -61,6 +63,7 @@ def coverage_findings(
         *_experts_left_out(units, excepted),
         *_ignore_list(quantization, modules),
         *_absent_schemes(quantization, quantized),
+        *_two_declarations(checkpoint, quantization),
         *_boundary_layers(quantized, units),
         *([] if quantized or quantization else [_nothing_quantized()]),
     ]
@@ -98,6 +101,31 @@ def _gptq_head(quantization: Mapping[str, Any], units: Sequence[Unit]) -> list[F
     )
     message = f"quantization_config.{says}, and {held}."
     return [_finding("declared-against-stored", HEAD, message)]
+
+
+def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -> list[Finding]:
+    """Model Optimizer declares its quantization in a file of its own as well; engines read one or the other."""
+    if not (checkpoint.path / OWN_FILE).is_file():
+        return []
+    try:
+        own = read_json(checkpoint.path / OWN_FILE).get("quantization")
+    except CorruptCheckpointError as error:
+        return [_finding("declared-twice", OWN_FILE, str(error))]
+    if not isinstance(own, dict):
+        return [_finding("declared-twice", OWN_FILE, f"{OWN_FILE} has no quantization that can be read.")]
+    cache = quantization.get("kv_cache_quant_algo") or ("FP8" if quantization.get("kv_cache_scheme") else None)
+    pairs = (("quant_algo", quantization.get("quant_algo")), ("kv_cache_quant_algo", cache))
+    if quantization.get("quant_method") != "modelopt":
+        pairs = (("quant_algo", quantization.get("quant_method")), ("kv_cache_quant_algo", cache))
+    return [
+        _finding(
+            "declared-twice",
+            OWN_FILE,
+            f"{OWN_FILE}: {key} is {json.dumps(own.get(key))}, config.json says {json.dumps(said)}.",
+        )
+        for key, said in pairs
+        if own.get(key) != said
+    ]
 
 
 def _must_stay(quantized: Sequence[Unit]) -> list[Finding]:
@@ -151,7 +179,7 @@ def _quoted(patterns: list[str]) -> str:
 
 def _absent_schemes(quantization: Mapping[str, Any], quantized: Sequence[Unit]) -> list[Finding]:
     """A quantization, or one of its groups, that is declared and that no stored weight has."""
-    if quantization and not quantized:
+    if quantization and not quantized and not _only_the_cache(quantization):
         message = f"the configuration declares {quantization.get('quant_method')} and no stored weight is quantized."
         return [_finding("declared-scheme-absent", "config.json", message)]
     if quantization.get("quant_method") != "compressed-tensors":
@@ -163,6 +191,13 @@ def _absent_schemes(quantization: Mapping[str, Any], quantized: Sequence[Unit]) 
         for name, group in groups.items()
         if isinstance(group, dict) and group.get("weights") and tuple(group.get("targets") or ()) not in used
     ]
+
+
+def _only_the_cache(quantization: Mapping[str, Any]) -> bool:
+    """Whether what is declared is a quantized KV cache and nothing else."""
+    weights = quantization.get("quant_algo") or quantization.get("config_groups")
+    cache = quantization.get("kv_cache_quant_algo") or quantization.get("kv_cache_scheme")
+    return bool(cache) and not weights and quantization.get("quant_method") in ("modelopt", "compressed-tensors")
 
 
 def _boundary_layers(quantized: Sequence[Unit], units: Sequence[Unit]) -> list[Finding]:

@@ -55,8 +55,8 @@ class ErrorRow(Record):
     """Error of one class and stored scheme against the reference.
 
     Relative error is |branch - reference| / |reference| (Frobenius); SQNR is -20 log10 of it, in decibels (infinite for
-    an exact copy). `worst_bound_usage` is the largest RMS error within one group of values, over what rounding to the
-    stored grid can cost there at most; None where no bound is known.
+    an exact copy). `worst_bound_usage` is the largest share that the RMS error of a weight, a row or a group of
+    values takes of what rounding to the grid can cost there at most; None where no bound is known.
     """
 
     tensor_class: str

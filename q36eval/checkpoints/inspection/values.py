@@ -1,11 +1,11 @@
 """The numbers a weight is stored as: finite, with scales that mean something and zero-points in range."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from q36eval.checkpoints.formats.unpacking import unpack_words
 from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.checkpoints.inspection.opening import integrity
 from q36eval.checkpoints.inspection.units import Unit
@@ -23,14 +23,15 @@ SCALES = (
 LOCAL_SCALES = ("weight_scale", "weight_scale_inv", "scales")
 
 
-def value_faults(unit: Unit, parts: Mapping[str, Tensor], quantization: Mapping[str, Any]) -> list[Finding]:
+def value_faults(unit: Unit, parts: Mapping[str, Tensor]) -> list[Finding]:
     """What is wrong with the stored numbers, each finding naming its stored tensor."""
     stored = {part: entry.name for part, entry in unit.weight.parts}
     found: list[Finding] = []
     for part, tensor in parts.items():
         found += [integrity(rule, stored[part], f"{stored[part]} {what}.") for rule, what in _faults(part, tensor)]
+    outputs = parts["qweight"].shape[-1] if "qweight" in parts else 0
     for part in ("qzeros", "weight_zero_point"):
-        if part in parts and _zero_points_out_of_range(part, parts[part], unit, quantization):
+        if part in parts and _zero_points_out_of_range(part, parts[part], unit, outputs):
             message = f"{stored[part]} holds zero-points that the declared scheme does not have."
             found.append(integrity("zero-point", stored[part], message))
     return found
@@ -76,13 +77,14 @@ def erased_by_zero_scales(unit: Unit, parts: Mapping[str, Tensor], decoded: Tens
     return []
 
 
-def _zero_points_out_of_range(part: str, zeros: Tensor, unit: Unit, quantization: Mapping[str, Any]) -> bool:
+def _zero_points_out_of_range(part: str, zeros: Tensor, unit: Unit, outputs: int) -> bool:
     if part == "qzeros":
-        bits, offset = unit.weight.scheme.setting("bits"), unit.weight.scheme.setting("zero_offset")
-        if not quantization.get("sym") or bits is None or offset is None:
+        scheme = unit.weight.scheme
+        bits, offset = scheme.setting("bits"), scheme.setting("zero_offset")
+        if not scheme.setting("sym") or bits is None or offset is None:
             return False
-        shifts = torch.arange(0, 32, int(bits), dtype=torch.int32)
-        digits = (zeros.unsqueeze(-1) >> shifts) & (2 ** int(bits) - 1)
+        # a dense stream of bits per group; the last word may hold more than there are outputs
+        digits = unpack_words(zeros.T, int(bits))[:outputs]
         return bool((digits != 2 ** (int(bits) - 1) - int(offset)).any())
     weights = getattr(unit.weight.scheme.compressed, "weights", None)
     if weights is None or zeros.dtype != torch.int8 or not isinstance(weights.num_bits, int):

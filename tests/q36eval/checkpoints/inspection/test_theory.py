@@ -11,8 +11,9 @@ from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.inspection.error import WeightError
 from q36eval.checkpoints.inspection.expected import expected_shapes, fused_place
 from q36eval.checkpoints.inspection.findings import Finding
+from q36eval.checkpoints.inspection.grids import honest_rounding
 from q36eval.checkpoints.inspection.judging import beyond_scheme
-from q36eval.checkpoints.inspection.steps import bound_usage, rounding_bound
+from q36eval.checkpoints.inspection.steps import Usage, usage
 from q36eval.checkpoints.inspection.units import units_of
 from q36eval.checkpoints.weights import index_weights
 
@@ -90,6 +91,10 @@ def rounded(kind: str, weight: torch.Tensor, group: int) -> tuple[dict[str, torc
     return {"weight": codes.to(torch.int8).flatten(1), "weight_scale": scale}, (codes * scale.unsqueeze(-1)).flatten(1)
 
 
+def bits_of(kind: str) -> int | None:
+    return int(kind.removeprefix("int")) if kind.startswith("int") else None
+
+
 @pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("fp8", 256), ("int4", 32), ("int8", 256)])
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0.0, 3.0), size=st.floats(-6, 1))
@@ -101,11 +106,11 @@ def test_rounding_to_nearest_never_leaves_its_bound(
     scales = torch.exp(spread * torch.randn(8, 256 // group, 1, generator=generator)) * 10**size
     weight = (torch.randn(8, 256 // group, group, generator=generator) * scales).flatten(1)
     parts, decoded = rounded(kind, weight, group)
-    bound = rounding_bound(parts, decoded)
-    assert bound is not None
-    assert bound.width == min(group, 128) if kind == "fp8" else bound.width == group
-    assert bool(((decoded - weight).abs() <= bound.values * 1.0001).all())
-    assert bound_usage(decoded - weight, bound)[0] <= 1.0
+    rounding = honest_rounding(parts, weight, bits=bits_of(kind))
+    assert rounding is not None
+    assert rounding.width == min(group, 128) if kind == "fp8" else rounding.width == group
+    assert bool(((decoded - weight).abs() <= rounding.half_steps * 1.0001).all())
+    assert usage(decoded - weight, weight, rounding).share <= 1.0
 
 
 @pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("int4", 32), ("int4", 128), ("int8", 256)])
@@ -116,9 +121,9 @@ def test_a_scale_off_by_two_and_another_weight_do_leave_it(kind: str, group: int
     scale = "weight_scale_2" if kind == "nvfp4" else "weight_scale"
     wrong = {**parts, scale: parts[scale] * factor}
     for stored, values in ((wrong, decoded * factor), (parts, rounded(kind, other, group)[1])):
-        bound = rounding_bound(stored, values)
-        assert bound is not None
-        assert bound_usage(values - weight, bound)[0] > 1.1
+        rounding = honest_rounding(stored, weight, bits=bits_of(kind))
+        assert rounding is not None
+        assert usage(values - weight, weight, rounding).share > 1.1
 
 
 @pytest.mark.parametrize("block", [(128, 128), (96, 80)])
@@ -133,16 +138,22 @@ def test_a_bound_follows_blocks_that_do_not_divide_the_weight(block: tuple[int, 
     codes = (weight / steps).to(torch.float8_e4m3fn)
     decoded = codes.float() * steps
     for stored in (scale, scale[:, None, :, None]):
-        bound = rounding_bound({"weight": codes, "weight_scale": stored}, decoded, block)
-        assert bound is not None
-        assert bound.width == width
-        assert bool(((decoded - weight).abs() <= bound.values * 1.0001).all())
+        rounding = honest_rounding({"weight": codes, "weight_scale": stored}, weight, block)
+        assert rounding is not None
+        assert rounding.width == width
+        assert bool(((decoded - weight).abs() <= rounding.half_steps * 1.0001).all())
+        # the small blocks are held to their own scale, as far as they count beside the large ones
+        assert usage(decoded - weight, weight, rounding).share <= 1.0
 
 
-def size_findings(kind: str, decoded: torch.Tensor, weight: torch.Tensor) -> list[Finding]:
+def size_findings(kind: str, group: int, weight: torch.Tensor, factor: float = 1.0) -> list[Finding]:
+    """Only what is said about the size: the share of the bound is given as a half."""
+    honest = float((rounded(kind, weight, group)[1] - weight).norm() / weight.norm())
+    decoded = rounded(kind, weight, group)[1] * factor
     relative = float((decoded - weight).norm() / weight.norm())
     gain = float((decoded * weight).sum() / weight.square().sum())
-    return beyond_scheme([WeightError("w", "routed experts", kind, relative, gain, 0.5)])
+    used = Usage(0.5, "as a whole", 0, 0)
+    return beyond_scheme([WeightError("w", "routed experts", kind, relative, gain, honest, usage=used)])
 
 
 @pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("int2", 32), ("int4", 128), ("int8", 256)])
@@ -151,11 +162,11 @@ def test_rounding_leaves_a_weights_size_alone(kind: str, group: int, tail: float
     """Student's t with `tail` degrees of freedom: from heavier tails than any weights we met, to Gaussian."""
     torch.manual_seed(5)
     weight = torch.distributions.StudentT(tail).sample((64, 256))
-    assert not size_findings(kind, rounded(kind, weight, group)[1], weight)
+    assert not size_findings(kind, group, weight)
 
 
 @pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("int4", 32), ("int4", 128), ("int8", 256)])
 @pytest.mark.parametrize("factor", [0.9, 1.05])
 def test_a_weight_that_is_larger_or_smaller_as_a_whole_is_found(kind: str, group: int, factor: float) -> None:
     weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(5))
-    assert size_findings(kind, rounded(kind, weight, group)[1] * factor, weight)
+    assert size_findings(kind, group, weight, factor)

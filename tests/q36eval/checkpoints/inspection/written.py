@@ -87,4 +87,14 @@ def modelopt(reference: Path, folder: Path, algorithm: str, rounding: Round = sa
     block, layout = MODELOPT[algorithm]
     ignore = ["lm_head", "*.linear_attn.*", "*.mlp.gate", "*.shared_expert_gate"]
     quantization = {"quant_method": "modelopt", "quant_algo": algorithm, "ignore": ignore}
-    return write(reference, folder, quantization, "weight_scale", block, layout, rounding)
+    names = write(reference, folder, quantization, "weight_scale", block, layout, rounding)
+    if algorithm == "FP8":
+        add_input_scales(folder, names, "input_scale")
+    return names
+
+
+def add_input_scales(folder: Path, names: list[str], part: str) -> None:
+    """Static FP8 scales of inputs of up to 10."""
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= {name.replace("weight", part): torch.tensor(10 / 448) for name in names}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
