@@ -47,7 +47,7 @@ def test_a_corpus_of_ones_own_is_measured_in_windows_beside_sampled_answers(tmp_
     assert figures["kl_divergence", "mine"]["counts"]["scored"] > 300
     assert figures["kl_divergence", "on_policy/chat"]["value"] > 0
     assert ("kl_divergence", "czech") not in figures
-    kept = list((tmp_path / "references").glob("on-policy-*.jsonl"))
+    kept = list((tmp_path / "packs").rglob("on-policy-*.jsonl"))
     before = [file.stat().st_mtime_ns for file in kept]
     assert len(before) == 1
     again = q36eval(*arguments, state=tmp_path)
