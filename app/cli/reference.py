@@ -122,6 +122,7 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
                 checked += 1
             except UsageError as error:
                 refused.append(error)
+        found += _damage_beside(folder)
     if as_json:
         print_json({"captures": checked, "damage": found, "refused": [str(error) for error in refused]})
     for line in [] if as_json else found:
@@ -133,6 +134,25 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
     if not as_json:
         print(f"{checked} captures are whole")
     return int(ExitCode.PASS)
+
+
+def _damage_beside(folder: Path) -> list[str]:
+    """What is wrong with the sampled answers and the noise floors that lie beside a pack's captures."""
+    from kl.floor_file import ReferenceFloor
+    from kl.on_policy import read_answers
+
+    found = []
+    for answers in sorted(folder.glob("on-policy-*.jsonl")):
+        try:
+            read_answers(answers)
+        except UsageError as error:
+            found.append(str(error))
+    for floor in sorted(folder.glob("floor-*.json")):
+        try:
+            ReferenceFloor.model_validate_json(floor.read_bytes())
+        except ValueError:
+            found.append(f"The noise floor {floor} is no such file as was written; delete it, and it is measured anew.")
+    return found
 
 
 def _packs(named: Path | None, may_be_none: bool = False) -> list[Path]:

@@ -341,6 +341,16 @@ def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
     assert q36eval("reference", "verify", str(copy), state=tmp_path).returncode == 2
 
 
+def test_verify_reads_the_floor_beside_the_captures(pack: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(pack, copy)
+    (floor,) = copy.glob("floor-*.json")
+    floor.write_bytes(floor.read_bytes()[:-40])
+    verified = q36eval("reference", "verify", str(copy), state=tmp_path)
+    assert verified.returncode == 1
+    assert floor.name in verified.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "needles"),
     [
