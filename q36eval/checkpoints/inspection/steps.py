@@ -8,7 +8,7 @@ the Hessian; unweighted, with 1 % damping, only an RMS of five steps follows. Wh
 Student's t weights with 4 degrees of freedom, 2 to 8 bits, FP4 and FP8, inputs autocorrelated by 0.95 or with spectra
 falling as i^-0.5 to i^-2; our own branches cost 0.68 to 0.77):
 
-    weight 0.78 (1.2 with every 64th channel of the inputs 30 times as large), row 0.86 (2.3), group 2.7
+    weight 0.78 (1.2 with every 64th channel of the inputs 30 times as large), row 0.89 (2.3), group 1.6 (4.2)
 
 Every limit is a fixed figure, or follows a median between two fixed figures, of which the upper one stands below what
 the damage of half the rows or groups does to the weight as a whole: more damage never means fewer findings.
