@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from app.cli.checkpoint import inspect
 from app.targets import load_family, resolve
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
+from q36eval.checkpoints.inspection.examination import not_judged
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 
@@ -282,3 +283,10 @@ def test_a_configuration_of_any_kind_is_reported_and_never_raised(text: str, tmp
 def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere"):
         inspect_checkpoint(tmp_path / "nowhere")
+
+
+def test_a_section_left_unjudged_without_a_reason_is_no_pass() -> None:
+    judged = [Section.INTEGRITY, Section.CONFIGURATION, Section.COVERAGE]
+    assert [finding.rule for finding in not_judged(judged, True, [])] == ["not-judged"]
+    assert not not_judged(judged, False, [])
+    assert not not_judged(list(Section), True, [])
