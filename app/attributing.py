@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kl.attribution import Attribution, Blame, Direction, Sample, Suspect
 from kl.corpus import CorpusDocument
 from q36eval.config import Paths
-from q36eval.errors import UsageError
+from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.history import History
 from q36eval.provenance import provenance
 from q36eval.records import Clusters, Counts, Measurement, ProbeName
@@ -50,7 +50,7 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
     from q36eval.engines.parts import differs, parts_of
 
     progress.stage("reading both checkpoints", 2)
-    reference, branch = _load(plan, plan.reference, plan.device), _load(plan, plan.branch, "cpu")
+    reference, branch = _load_reference(plan, plan.device), _load(plan, plan.branch, "cpu")
     _check_comparable(reference, branch)
     parts = parts_of(reference)
     guilty = [part for part in parts if differs(reference, branch, part.module)]
@@ -63,7 +63,7 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
     alone = [_variant(reference, branch, suspect, chosen, states, head, progress) for suspect in listed]
     if plan.device != "cpu":
         del reference, branch
-        reference, branch = _load(plan, plan.reference, "cpu"), _load(plan, plan.branch, plan.device)
+        reference, branch = _load_reference(plan, "cpu"), _load(plan, plan.branch, plan.device)
     total = divergences(branch, chosen, states, head)
     progress.advance()
     restored = [_variant(branch, reference, suspect, chosen, states, head, progress) for suspect in listed]
@@ -95,10 +95,24 @@ def _variant(
     return sums
 
 
-def _load(plan: Plan, folder: Path, device: str) -> "InProcessEngine":
+def _load(plan: Plan, folder: Path, device: str, kv_cache_dtype: str | None = None) -> "InProcessEngine":
     from q36eval.engines.in_process import InProcessEngine
 
-    return InProcessEngine.load(folder, device=device, emulate_activations=plan.emulate_activations)
+    return InProcessEngine.load(
+        folder, device=device, emulate_activations=plan.emulate_activations, kv_cache_dtype=kv_cache_dtype
+    )
+
+
+def _load_reference(plan: Plan, device: str) -> "InProcessEngine":
+    """The reference as the gate judges against it, its KV cache in the model's own dtype.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    try:
+        return _load(plan, plan.reference, device, kv_cache_dtype="auto")
+    except CorruptCheckpointError as error:
+        raise UsageError(f"The reference cannot be used: {error}") from error
 
 
 def _check_comparable(reference: "InProcessEngine", branch: "InProcessEngine") -> None:

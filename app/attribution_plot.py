@@ -1,5 +1,7 @@
 """The plot of an attribution: KL by class and by layer, both directions, with intervals. One self-contained file."""
 
+import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,17 +14,31 @@ TITLES = {"class": "by class of tensors", "layers": "by layer", "cell": "by clas
 NAMES = {"restored": "restored: KL falls by", "alone": "alone: KL is"}
 
 
+def check_plot(file: Path) -> None:
+    """Refuse what cannot become a plot, before hours of passes.
+
+    Raises:
+        UsageError: it is a folder or in none, it may not be written, or plotly is not installed.
+    """
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder; name the HTML file to write, such as {file / 'attribution.html'}.")
+    if not file.parent.is_dir():
+        raise UsageError(f"The folder {file.parent} does not exist; name a file in one that does.")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"{file} may not be written; name another file.")
+    if find_spec("plotly") is None:
+        raise UsageError("The plot needs plotly: install q36eval[ui].")
+
+
 def write_plot(found: "Attribution", title: str, file: Path) -> None:
     """Write an HTML page with one panel per kind of suspect.
 
     Raises:
-        UsageError: plotly is not installed.
+        UsageError: the file cannot be written.
     """
-    try:
-        from plotly.graph_objects import Bar
-        from plotly.subplots import make_subplots
-    except ImportError as error:
-        raise UsageError("The plot needs plotly: install q36eval[ui].") from error
+    from plotly.graph_objects import Bar
+    from plotly.subplots import make_subplots
+
     kinds = [kind for kind in TITLES if any(blame.kind == kind for blame in found.blames)]
     figure = make_subplots(rows=len(kinds), cols=1, subplot_titles=[TITLES[kind] for kind in kinds])
     for row, kind in enumerate(kinds, start=1):
@@ -52,4 +68,9 @@ def write_plot(found: "Attribution", title: str, file: Path) -> None:
         figure.update_yaxes(title_text="nats/token", row=row, col=1)
     heading = f"{title}: KL {found.kl:.3g} nats/token"
     figure.update_layout(title=heading, barmode="group", height=360 * len(kinds), template="plotly_white")
-    file.write_text(figure.to_html(include_plotlyjs=True, full_html=True), encoding="utf-8")
+    try:
+        file.write_text(figure.to_html(include_plotlyjs=True, full_html=True), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"The plot cannot be written to {file} ({error.strerror}); what it shows was printed."
+        ) from error

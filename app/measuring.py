@@ -5,23 +5,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.floors import FloorKeeper, refuse_known
+from app.probing import Scored, build_probes, material
+from app.referencing import Reference, local_reference, packed_reference
 from app.targets import Target
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
-from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.history import History, RunRecord, RunState
 from q36eval.locks import exclusive
-from q36eval.probes import Probe
+from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.runner import AskedDifferentlyError, Progress, run_probes
+from q36eval.runner import AskedDifferentlyError, Captures, Progress, Work, run_probes
 
 if TYPE_CHECKING:
-    from kl.corpus import CorpusDocument
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
 
@@ -34,7 +37,8 @@ class Request:
 
     family: Family
     branch: Target
-    reference: Target
+    reference: Target | None
+    """None where its weights are not on this machine: then `reference_pack` stands for it."""
     suite: str
     policy: Policy | None
     probes: tuple[ProbeName, ...] = ALL_PROBES
@@ -43,6 +47,14 @@ class Request:
     kv_cache_dtype: str | None = None
     """Of the branch; None is what it declares. The reference keeps the model's own dtype (`auto`)."""
     resume: str | None = None
+    corpus: Path | None = None
+    """A corpus file to measure the divergence on, instead of the suite's own corpus."""
+    context: int | None = None
+    """At most so many tokens are fed at a time, when a divergence is measured; None is the family's context length."""
+    reference_pack: Path | None = None
+    """A pack captured before, perhaps elsewhere; otherwise the reference is captured here when need be."""
+    top_k: int | None = None
+    """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
 
 
 class RunSink:
@@ -64,52 +76,6 @@ class RunSink:
         return list(self._history.items(self._run_id))
 
 
-def build_probes(names: Sequence[ProbeName], suite: str, paths: Paths) -> list[Probe]:
-    """The probes that ask something, for that suite.
-
-    Raises:
-        UsageError: an unknown suite, or data that is not what its manifest says.
-    """
-    _check_suite(suite, paths)
-    found: list[Probe] = []
-    if ProbeName.CANARIES in names:
-        from canaries.probe import CanaryProbe
-        from canaries.specification import load_specs
-
-        found.append(CanaryProbe(load_specs()))
-    if ProbeName.KL in names:
-        from kl.probe import KLProbe
-
-        found.append(KLProbe(corpus_of(suite, paths)))
-    if ProbeName.EVALS in names:
-        import evals
-        from evals.probe import EvalsProbe
-
-        suites = Path(evals.__file__).parent / "suites"
-        found.append(EvalsProbe(suites / f"{suite}.yaml", data=paths.data / "tasks" / suite))
-    return found
-
-
-def _check_suite(suite: str, paths: Paths) -> None:
-    known = sorted(folder.name for folder in (paths.data / "corpus").iterdir() if folder.is_dir())
-    if suite not in known:
-        raise UsageError(f"There is no suite {suite!r}; known suites: {', '.join(known)}.")
-
-
-def corpus_of(suite: str, paths: Paths) -> "list[CorpusDocument]":
-    """The documents that a suite's divergences are measured on.
-
-    Raises:
-        UsageError: an unknown suite, or data that is not what its manifest says.
-    """
-    from evals.frozen import verify
-    from kl.corpus import load_corpus
-
-    _check_suite(suite, paths)
-    verify(paths.data / "corpus" / suite)
-    return load_corpus(paths.data / "corpus" / suite)
-
-
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
     """Measure the branch anew (or continue the run to resume) and decide, if a policy was given.
 
@@ -120,22 +86,66 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         UsageError: the request cannot be met; the run to resume is finished, asked other things, or is being measured
             by another process.
     """
-    probes = build_probes(request.probes, request.suite, paths)
+    reference = _reference(request, paths)
+    scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
+    failures = []
+    try:
+        probes = _probes(request.probes, request, scored, reference, paths, progress)
+    except EngineError as error:  # the reference gave no answers to score; what else was asked for is still measured
+        failures.append(ProbeFailure(probe=ProbeName.KL, reason=str(error), kind="crashed"))
+        rest = [name for name in request.probes if name is not ProbeName.KL]
+        probes = _probes(rest, request, scored, reference, paths, progress)
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
     run = _start(request, suites, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
-        return _measure_run(request, probes, paths, history, run, progress)
+        for failure in failures:
+            history.add_failure(run.id, failure)
+        return _measure_run(request, reference, probes, paths, history, run, progress)
+
+
+def _reference(request: Request, paths: Paths) -> Reference:
+    """What the branch is compared with.
+
+    Raises:
+        UsageError: it cannot be used, or is not what the branch can be compared with.
+    """
+    if request.reference_pack is not None:
+        return packed_reference(request.reference_pack, request.branch.folder, request.reference, request.family)
+    if request.reference is None:
+        raise UsageError("There is no reference: name its checkpoint, or a pack that was captured from it.")
+    return local_reference(
+        request.reference.folder,
+        paths.captures,
+        device=request.device,
+        emulate_activations=request.emulate_activations,
+    )
+
+
+def _probes(
+    names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
+) -> list[Probe]:
+    asked_on = partial(material, scored, reference, paths, progress)
+    return reference.fitted(build_probes(names, request.suite, paths, asked_on), request.top_k)
 
 
 def _measure_run(
-    request: Request, probes: Sequence[Probe], paths: Paths, history: History, run: RunRecord, progress: Progress
+    request: Request,
+    reference: Reference,
+    probes: Sequence[Probe],
+    paths: Paths,
+    history: History,
+    run: RunRecord,
+    progress: Progress,
 ) -> RunRecord:
+    for probe in probes:
+        if isinstance(probe, KeepsFiles):
+            probe.keep_in(paths.tokens(run.id))
     with _interruptible(history, run):
         try:
-            _run(request, probes, paths, RunSink(history, run.id), history, run, progress)
+            _run(request, reference, probes, RunSink(history, run.id), history, run, progress)
         except UsageError:
             raise
         except Exception as error:  # the verdict must say what was not measured, whatever broke
@@ -204,17 +214,17 @@ def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
 
 def _run(
     request: Request,
+    reference: Reference,
     probes: Sequence[Probe],
-    paths: Paths,
     sink: RunSink,
     history: History,
     run: RunRecord,
     progress: Progress,
 ) -> None:
     from app.weights import integrity, measurements
-    from q36eval.engines.in_process import load_tokenizer
 
-    reference_identity = _reference_identity(request)
+    reference_identity = reference.identity
+    refuse_known(request.policy, reference_identity, probes, reference.root)
     progress.stage("inspecting the checkpoint", 1)
     inspection = _inspect(request)
     damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
@@ -225,7 +235,7 @@ def _run(
         return
     progress.stage("reading the checkpoint", 1)
     try:
-        branch = _load(request.branch.folder, request, request.kv_cache_dtype)
+        branch = _load_branch(request)
     except CorruptCheckpointError as error:
         found = [integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)])
         for measurement in found:
@@ -236,29 +246,57 @@ def _run(
     _check_resumed(run, branch.identity, reference_identity)
     history.update_run(run.id, identity=branch.identity, reference_identity=reference_identity)
     faults = incomparable(branch.identity, reference_identity)
-    not_as_served = branch.ignores_activation_quantization
     if inspection is not None:
-        for measurement in measurements(inspection, faults):
-            # a fault is one whatever is emulated; that there is none is no statement about what is served
-            if measurement.value > 0 or not not_as_served:
-                sink.add_measurement(measurement)
+        _static(inspection, request, branch, faults, sink)
     if faults:
         _skip(probes, faults[0], sink)
         return
-    if not_as_served and inspection is not None:
-        reason = "activation quantization was switched off, so this is not the deployment that is served"
+    _ask(branch, reference, probes, request.policy, sink, progress)
+
+
+def _static(
+    inspection: "Inspection", request: Request, branch: "InProcessEngine", faults: list[str], sink: RunSink
+) -> None:
+    """Write what the inspection found, and why it says less than it could."""
+    from app.weights import measurements
+
+    not_as_served = branch.ignores_activation_quantization
+    for measurement in measurements(inspection, faults):
+        # a fault is one whatever is emulated; that there is none is no statement about what is served
+        if measurement.value > 0 or not not_as_served:
+            sink.add_measurement(measurement)
+    reasons = []
+    if not_as_served:
+        reasons.append("activation quantization was switched off, so this is not the deployment that is served")
+    if request.reference is None:
+        reasons.append("the reference's weights are not on this machine, so nothing is compared with them")
+    for reason in [] if faults else reasons:
         sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
+
+
+def _ask(
+    branch: "InProcessEngine",
+    reference: Reference,
+    probes: Sequence[Probe],
+    policy: Policy | None,
+    sink: RunSink,
+    progress: Progress,
+) -> None:
+    """Everything that needs an answer of the branch, against what is captured of the reference."""
+    from app.weights import integrity
+
+    floors = FloorKeeper(reference.identity, reference.root, reference.load, policy, sink, progress)
+
+    def captures_of(works: Sequence[Work]) -> Captures:
+        captures = reference.captures(works, progress)
+        floors.settle(works, captures)
+        if reference.load is not None:
+            reference.load.forget()  # its memory is the branch's from here on
+        return captures
+
     try:
-        run_probes(
-            branch,
-            load_tokenizer(request.reference.folder),
-            reference_identity,
-            lambda: _load_reference(request),
-            probes,
-            paths.captures,
-            sink,
-            progress,
-        )
+        tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
+        run_probes(branch, tokenizer, captures_of, probes, sink, progress)
     except AskedDifferentlyError as error:
         sink.add_measurement(integrity([str(error)]))
         _skip(probes, str(error), sink)
@@ -283,7 +321,7 @@ def _inspect(request: Request) -> "Inspection | None":
         return None
     from q36eval.checkpoints.inspection import inspect_checkpoint
 
-    return inspect_checkpoint(request.branch.folder, request.reference.folder)
+    return inspect_checkpoint(request.branch.folder, None if request.reference is None else request.reference.folder)
 
 
 def _skip(probes: Sequence[Probe], reason: str, sink: RunSink) -> None:
@@ -300,36 +338,12 @@ def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> l
     ]
 
 
-def _load(folder: Path, request: Request, kv_cache_dtype: str | None) -> "InProcessEngine":
+def _load_branch(request: Request) -> "InProcessEngine":
     from q36eval.engines.in_process import InProcessEngine
 
     return InProcessEngine.load(
-        folder,
+        request.branch.folder,
         device=request.device,
         emulate_activations=request.emulate_activations,
-        kv_cache_dtype=kv_cache_dtype,
+        kv_cache_dtype=request.kv_cache_dtype,
     )
-
-
-REFERENCE_KV_CACHE_DTYPE = "auto"
-
-
-def _reference_identity(request: Request) -> DeploymentIdentity:
-    from q36eval.engines.in_process import InProcessEngine
-
-    try:
-        return InProcessEngine.identity_of(
-            request.reference.folder,
-            device=request.device,
-            emulate_activations=request.emulate_activations,
-            kv_cache_dtype=REFERENCE_KV_CACHE_DTYPE,
-        )
-    except CorruptCheckpointError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error
-
-
-def _load_reference(request: Request) -> "InProcessEngine":
-    try:
-        return _load(request.reference.folder, request, REFERENCE_KV_CACHE_DTYPE)
-    except CorruptCheckpointError as error:
-        raise UsageError(f"The reference cannot be used: {error}") from error

@@ -38,6 +38,10 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
     Raises:
         UsageError: neither a branch of the family nor a folder; or its weights are not on this machine.
     """
+    if not name_or_path.strip():  # as a path, nothing is the current folder
+        raise UsageError(
+            f"The name is empty; name a folder, or a branch of {family.name}: {', '.join(family.branches)}."
+        )
     if name_or_path in family.branches:
         return Target(name_or_path, _branch_folder(name_or_path, family, paths))
     folder = Path(name_or_path)

@@ -52,7 +52,7 @@ def main() -> None:
     import torch
 
     from q36eval.engines import in_process
-    from q36eval.engines.greedy import decode_greedily
+    from q36eval.engines.decoding import decode
 
     branch = sys.argv[1] if len(sys.argv) > 1 else "fp8-head"
     folder = Path(__file__).resolve().parents[1] / "data/sandbox" / branch
@@ -64,7 +64,7 @@ def main() -> None:
     def ours() -> None:
         for batch in batches:
             prompts, budgets = [r.token_ids for r in batch], [r.max_new_tokens for r in batch]
-            decode_greedily(engine.model, prompts, budgets, frozenset(stops), stops[-1])
+            decode(engine.model, prompts, budgets, frozenset(stops), stops[-1])
 
     def threads() -> None:
         limit, in_process.FORKED_WEIGHT_BYTES = in_process.FORKED_WEIGHT_BYTES, 0

@@ -299,29 +299,24 @@ class Silent:
 
 def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     """The KL probe on the sandbox, its reference captured before, against the bare forward pass over its tokens."""
-    from app.measuring import corpus_of
+    from app.material import corpus_of
+    from app.referencing import local_reference
     from kl.probe import KLProbe
     from q36eval.config.paths import Paths
     from q36eval.engines.in_process import InProcessEngine
-    from q36eval.references import Capture
-    from q36eval.runner import captured, measure_branch, plan_probes, summarize_probes
+    from q36eval.runner import measure_branch, plan_probes, summarize_probes
 
     paths = Paths.default()
     folder = paths.data / "sandbox"
-    probe = KLProbe(corpus_of("sandbox", paths))
-    reference = InProcessEngine.load(folder / "bf16")
+    probe = KLProbe(corpus_of("sandbox", None, paths)[1])
     engine = InProcessEngine.load(folder / branch)
-    works = plan_probes([probe], reference.tokenizer, Outcomes())
+    works = plan_probes([probe], engine.tokenizer, Outcomes())
     requests = [request for work in works for item in work.items for request in item.scores]
     tokens = sum(len(request.token_ids) for request in requests)
     times: dict[str, list[float]] = {"forward": [], "probe": []}
     with tempfile.TemporaryDirectory() as place:
-        captures = captured(
-            works,
-            lambda each: Capture(Path(place), reference.identity, each.name, each.suite_sha256),
-            lambda: reference,
-            Silent(),
-        )
+        reference = local_reference(folder / "bf16", Path(place), device="cpu", emulate_activations=True)
+        captures = reference.captures(works, Silent())
         for _ in range(rounds):
             started = time.perf_counter()
             for _each in engine.score(requests):

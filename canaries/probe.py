@@ -9,6 +9,7 @@ from canaries.cases import Case, cases_of
 from canaries.checks import Failure, run_checks
 from canaries.specification import CanarySpec
 from canaries.summary import summarize_outcomes
+from q36eval.chat import rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
@@ -80,14 +81,7 @@ class CanaryProbe:
 
 def rendered(case: Case, tokenizer: Any) -> str:
     """The prompt as the chat template writes it, generation prompt included."""
-    text = tokenizer.apply_chat_template(
-        list(case.messages),
-        tools=list(case.tools) or None,
-        add_generation_prompt=True,
-        enable_thinking=case.generation.enable_thinking,
-        tokenize=False,
-    )
-    return str(text)
+    return rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
 
 
 def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:

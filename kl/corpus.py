@@ -1,4 +1,4 @@
-"""The corpus a divergence is measured on: documents with a slice name, frozen as JSON Lines with a manifest."""
+"""The corpus a divergence is measured on: documents with a slice name, and the windows they are scored in."""
 
 import hashlib
 import json
@@ -32,14 +32,33 @@ def load_corpus(folder: Path) -> list[CorpusDocument]:
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
         raise UsageError(f"The corpus folder {folder} holds no .jsonl file; name one that does.")
-    documents: list[CorpusDocument] = []
-    for path in paths:
-        documents.extend(_read_documents(path))
-    if not documents:
-        raise UsageError(f"The corpus in {folder} is empty; it needs at least one document.")
-    if len({document.key for document in documents}) != len(documents):
-        raise UsageError(f"The corpus in {folder} holds the same document twice; remove one of them.")
+    documents = [document for path in paths for document in read_json_lines(path)]
+    check_documents(documents, str(folder))
     return documents
+
+
+def check_documents(documents: Sequence[CorpusDocument], where: str) -> None:
+    """Refuse what would be no independent documents.
+
+    Raises:
+        UsageError: there is none, or two have the same id or the same text; `where` they are and which is said.
+    """
+    if not documents:
+        raise UsageError(f"The corpus in {where} is empty; it needs at least one document.")
+    texts: dict[str, CorpusDocument] = {}
+    ids: set[str] = set()
+    for document in documents:
+        if document.id in ids:
+            raise UsageError(
+                f"The corpus in {where} has two documents with the id {document.id!r}; rename one of them."
+            )
+        ids.add(document.id)
+        other = texts.setdefault(document.text, document)
+        if other is not document and document.text.strip():
+            raise UsageError(
+                f"The corpus in {where} holds the same document twice, as {other.id!r} and {document.id!r}; "
+                f"remove one of them."
+            )
 
 
 def corpus_sha256(documents: Sequence[CorpusDocument]) -> str:
@@ -47,35 +66,63 @@ def corpus_sha256(documents: Sequence[CorpusDocument]) -> str:
     return hashlib.sha256("".join(sorted(document.key for document in documents)).encode()).hexdigest()
 
 
-def _read_documents(path: Path) -> list[CorpusDocument]:
+def read_json_lines(path: Path, slice_name: str | None = None, column: str = "text") -> list[CorpusDocument]:
+    """One document per line `{"id", "slice", "text"}`.
+
+    With `slice_name` the lines need no slice of their own and theirs is not asked for; a line without `id` is named
+    by file and line number.
+
+    Raises:
+        UsageError: the file is missing, not UTF-8 (with the byte offset), or a line is malformed; it is named.
+    """
     found = []
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8.") from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:
             body = json.loads(line)
-            found.append(CorpusDocument(id=str(body["id"]), slice=str(body["slice"]), text=str(body["text"])))
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            text = body[column]
+            if not isinstance(text, str):
+                raise TypeError(f"{column!r} is no string")
+            text.encode()
+            name = str(body["slice"]) if slice_name is None else slice_name
+            found.append(CorpusDocument(id=str(body.get("id", f"{path.name}:{number}")), slice=name, text=text))
+        except KeyError as error:
+            raise UsageError(
+                f"{path}:{number} has no {error.args[0]!r}; give it one, or name it in the corpus file."
+            ) from error
+        except (ValueError, TypeError, RecursionError) as error:
             raise UsageError(f'{path}:{number} is not a document {{"id", "slice", "text"}}: {error}.') from error
     return found
 
 
-def windows(length: int, context: int, overlap: int) -> Sequence[tuple[int, int, int]]:
-    """Windows `(begin, end, first)` over a document of `length` tokens so that tokens 1.. are each scored exactly once.
+def read_text(path: Path) -> str:
+    """A file's text, without a byte order mark.
+
+    Raises:
+        UsageError: it is missing, cannot be read, or is not UTF-8, with the offset of the first wrong byte.
+    """
+    try:
+        return path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8.") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; check the path.") from error
+
+
+def windows(length: int, context: int, overlap: int, first: int = 1) -> Sequence[tuple[int, int, int]]:
+    """Windows `(begin, end, first)` over a document of `length` tokens: those from `first` on are each scored once.
 
     Token i is scored in the window with `first <= i < end`, after at least `overlap` tokens of left context (or all
     that precede it). `first` counts from the document's start.
     """
+    if first < 1 or overlap < 1:
+        raise ValueError("a token is scored after at least one other")
     if context <= overlap:
         raise ValueError(f"a context of {context} tokens leaves nothing to score after an overlap of {overlap}")
     found: list[tuple[int, int, int]] = []
-    first = 1
     while first < length:
-        begin = 0 if not found else first - overlap
+        begin = 0 if not found and first < context else max(0, first - overlap)
         end = min(length, begin + context)
         found.append((begin, end, first))
         first = end

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-ELEMENTS_PER_STEP = 2**20
+ELEMENTS_PER_STEP = 2**18
 """About how many logits are in work at once: a few float64 copies of them stay in a CPU's cache."""
 
 
@@ -70,14 +70,41 @@ def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def _figures(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
+    """Of one run of rows in float64, both shifted so that their largest logit is 0."""
+    a, b = (logits - logits.amax(-1, keepdim=True) for logits in (reference, branch))
+    if not bool((a.isfinite() & b.isfinite()).all()):
+        return _guarded(reference, branch, labels)
+    weight_a, weight_b = a.exp(), b.exp()
+    total_a, total_b = weight_a.sum(-1), weight_b.sum(-1)
+    log_a, log_b = total_a.log(), total_b.log()
+    difference = a - b
+    forward = torch.linalg.vecdot(weight_a, difference) / total_a - (log_a - log_b)
+    reverse = (log_a - log_b) - torch.linalg.vecdot(weight_b, difference) / total_b
+    entropy = log_a - torch.linalg.vecdot(weight_a, a) / total_a
+    rows = torch.arange(len(labels), device=labels.device)
+    rank = _rank(b, a.argmax(-1))
+    columns = [column.clamp(min=0.0) for column in (forward, reverse, entropy)]
+    columns += [a[rows, labels] - log_a, b[rows, labels] - log_b, rank == 0, rank]
+    return TokenFigures(*(column.cpu() for column in columns))
+
+
+def _rank(branch: Tensor, likeliest: Tensor) -> Tensor:
+    """How many tokens of each row of `branch` [R, V] are larger than its entry at `likeliest` [R]."""
+    mark = branch.gather(-1, likeliest.unsqueeze(-1))
+    rank = torch.zeros_like(likeliest)
+    behind = (mark.squeeze(-1) < branch.amax(-1)).nonzero().squeeze(-1)  # few
+    rank[behind] = (branch[behind] > mark[behind]).sum(-1)
+    return rank
+
+
+def _guarded(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
+    """The same for rows that hold impossible tokens, or logits that are no distribution."""
     log_p, log_q = torch.log_softmax(reference, dim=-1), torch.log_softmax(branch, dim=-1)
     rows = torch.arange(len(labels), device=labels.device)
-    likeliest = log_p.argmax(-1)
     entropy = (log_p.exp() * -log_p).masked_fill_(log_p == -torch.inf, 0.0).sum(-1).clamp(min=0.0)
     real = kl_divergence(log_p, log_q), kl_divergence(log_q, log_p), entropy, log_p[rows, labels], log_q[rows, labels]
     broken = (log_p.isnan() | log_q.isnan()).any(-1)
-    rank = (log_q > log_q[rows, likeliest].unsqueeze(-1)).sum(-1)
-    rank = rank.masked_fill(broken, -1)
+    rank = _rank(log_q, log_p.argmax(-1)).masked_fill(broken, -1)
     columns = [*(figure.masked_fill(broken, torch.nan) for figure in real), rank == 0, rank]
     return TokenFigures(*(column.cpu() for column in columns))
 

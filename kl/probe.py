@@ -2,36 +2,31 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from kl.corpus import CorpusDocument, windows
-from q36eval.engines.base import Engine, ScoreRequest
+from kl.corpus import CorpusDocument, corpus_sha256
+from kl.on_policy import OnPolicyAnswer
+from kl.packs import asked_tensors, scored_tokens
+from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material
+from kl.spans import KINDS
+from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
-from q36eval.records import (
-    Answer,
-    Clusters,
-    Counts,
-    Direction,
-    Estimator,
-    Interval,
-    ItemOutcome,
-    Measurement,
-    ProbeName,
-)
-from q36eval.stats import summarize
+from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
 if TYPE_CHECKING:
     import torch
 
+    from kl.divergence import TokenFigures
     from kl.scoring import Scorer
-
-CONTEXT = 4096
-OVERLAP = 512
+    from kl.tokens import TokenStore
 
 
 class KLProbe:
-    """Implements `q36eval.probes.Probe`; one work item per document, one cluster per document.
+    """Implements `q36eval.probes.Probe`; one work item per document or sampled answer, one cluster each.
 
     The reference's digest keeps final hidden states and not logits: 2 H bytes per token. Both deployments are judged
     through their own heads; the reference's head is kept once per capture.
@@ -39,35 +34,63 @@ class KLProbe:
 
     name = ProbeName.KL
 
-    def __init__(self, documents: Sequence[CorpusDocument], context: int = CONTEXT, overlap: int = OVERLAP) -> None:
-        self._documents = {document.key: document for document in documents}
-        self._context, self._overlap = context, overlap
+    def __init__(
+        self,
+        documents: Sequence[CorpusDocument],
+        context: int = CONTEXT,
+        overlap: int = OVERLAP,
+        *,
+        answers: Sequence[OnPolicyAnswer] = (),
+        notify: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """`notify` is told, once, what a person should know about the plan."""
+        material = Material(tuple(documents), tuple(answers), context, overlap)
+        self._material, self._notify = material, notify
+        sources: list[CorpusDocument | OnPolicyAnswer] = [*documents, *answers]
+        self._documents = {source.key: source for source in sources}
         self._scorer: Scorer | None = None
-        settings = {"documents": sorted(self._documents), "context": context, "overlap": overlap, "version": 1}
+        self._tokenizer: Any = None
+        self._store: TokenStore | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
+        self.planned: dict[str, PlannedDocument] = {}
+        """What `plan` made of every document, by the key of its work item."""
+        self._told: set[str] = set()
+        settings = {
+            "corpus": corpus_sha256(documents),
+            "answers": sorted(answer.key for answer in answers),
+            "context": context,
+            "overlap": overlap,
+            "version": 2,
+        }
         self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
-        """One item per document; documents of fewer than two tokens have nothing to score."""
-        items = []
-        for key, document in self._documents.items():
-            ids = tuple(tokenizer.encode(document.text, add_special_tokens=False))
-            requests = tuple(
-                ScoreRequest(key=f"{key}/{begin}", token_ids=ids[begin:end], first=first - begin)
-                for begin, end, first in windows(len(ids), self._context, self._overlap)
-            )
-            if requests:
-                items.append(WorkItem(key=key, scores=requests))
-        return items
+        """One item per document, which scores its tokens but the first, and per answer, which scores its tokens.
+
+        Raises:
+            UsageError: no document has two tokens.
+        """
+        found = plan_material(self._material, tokenizer)
+        for sentence in found.notices():
+            if sentence not in self._told:
+                self._notify(sentence)
+                self._told.add(sentence)
+        self.planned, self._tokenizer = found.documents, tokenizer
+        return [WorkItem(key=key, scores=document.requests) for key, document in self.planned.items()]
+
+    def slice_of(self, item_key: str) -> str:
+        """The slice of the corpus that an item belongs to."""
+        return self._documents[item_key].slice
 
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
         """The reference's head [V, H], from which its logits are rebuilt."""
         return {"head": engine.head_weight()}
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """The reference's final hidden states of all scored tokens, window after window."""
+        """The reference's final hidden states of all scored tokens, window after window, and what was asked."""
         return Digest(
-            values={"tokens": sum(len(r.token_ids) - r.first for r in item.scores)},
-            tensors={"hidden_states": _hidden_states(item, results).cpu()},
+            values={"tokens": scored_tokens(item)},
+            tensors={"hidden_states": _hidden_states(item, results).cpu(), **asked_tensors(item)},
         )
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
@@ -78,7 +101,7 @@ class KLProbe:
         if error is not None:
             branch = Answer(score=None, error=error, detail={"tokens": tokens})
         else:
-            sums = _document_sums(self._scorer_of(engine, reference), item, results, reference)
+            sums = self._measured(self._scorer_of(engine, reference), item, results, reference)
             mean = sums["forward_kl"] / sums["finite_tokens"] if sums["finite_tokens"] else None
             branch = Answer(score=mean, error=None, detail=sums)
         return [
@@ -94,6 +117,20 @@ class KLProbe:
             )
         ]
 
+    def _measured(self, scorer: "Scorer", item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
+        """A document's sums. Its tokens are kept before anyone hears of them: an outcome without tokens is a fault."""
+        import torch
+
+        from kl.tokens import document_table
+
+        document = self.planned[item.key]
+        states = _hidden_states(item, results)
+        figures = scorer.figures(reference.tensors["hidden_states"], states, torch.tensor(document.labels))
+        kinds = [KINDS[kind] for kind in document.kinds]
+        columns = _token_columns(document, figures)
+        self._tokens.add(item.key, document_table(item.key, document.id, document.slice, kinds, columns))
+        return _document_sums(figures)
+
     def _scorer_of(self, engine: Engine, reference: Digest) -> "Scorer":
         """The one for this engine; a run has one reference head."""
         from kl.scoring import Scorer
@@ -102,13 +139,36 @@ class KLProbe:
             self._scorer = Scorer(engine, reference.tensors["head"])
         return self._scorer
 
+    def keep_in(self, folder: Path) -> None:
+        """Keep the tokens of the run being measured in this folder; a temporary one otherwise."""
+        from kl.tokens import TokenStore
+
+        self._store = TokenStore(folder)
+
+    @property
+    def _tokens(self) -> "TokenStore":
+        if self._store is None:
+            self._temporary = TemporaryDirectory(prefix="q36eval-kl-")
+            self.keep_in(Path(self._temporary.name))
+        assert self._store is not None
+        return self._store
+
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        """KL, reverse KL, top-1 agreement and perplexity, over everything and by slice; non-finite tokens counted."""
-        yield _non_finite(outcomes)
-        slices = sorted({outcome.stratum for outcome in outcomes})
-        for name in ["all", *slices]:
-            chosen = [outcome for outcome in outcomes if name in ("all", outcome.stratum)]
-            yield from _measurements(name, chosen)
+        """All measurements; the run's tokens become one file, with the worst of them beside it."""
+        from kl.breakdown import Tokens, token_measurements
+        from kl.measurements import document_measurements
+        from kl.worst import worst_tokens
+        from q36eval.token_files import WORST, write_worst
+
+        ordered = sorted(outcomes, key=lambda outcome: (outcome.stratum, outcome.cluster, outcome.item_key))
+        yield from document_measurements(outcomes)
+        measured = [outcome for outcome in ordered if "finite_tokens" in outcome.branch.detail]
+        if not measured:
+            return
+        table = self._tokens.merge([outcome.item_key for outcome in measured])
+        token_ids = {key: document.token_ids for key, document in self.planned.items()}
+        write_worst(self._tokens.folder / WORST, worst_tokens(table, token_ids, self._tokenizer))
+        yield from token_measurements(Tokens.of(table, ordered))
 
 
 def _hidden_states(item: WorkItem, results: ItemResults) -> "torch.Tensor":
@@ -118,16 +178,13 @@ def _hidden_states(item: WorkItem, results: ItemResults) -> "torch.Tensor":
     return torch.cat([part for part in parts if part is not None])
 
 
-def _document_sums(scorer: "Scorer", item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
-    import torch
-
-    labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
-    figures = scorer.figures(reference.tensors["hidden_states"], _hidden_states(item, results), labels)
+def _document_sums(figures: "TokenFigures") -> dict[str, Any]:
     # a token that the branch holds impossible has no finite divergence: it is counted, never averaged nor clipped
     finite = figures.finite
     forward = figures.forward_kl[finite]
+    reference_p, branch_p = figures.reference_logprob[finite].exp(), figures.branch_logprob[finite].exp()
     return {
-        "tokens": len(labels),
+        "tokens": len(finite),
         "finite_tokens": int(finite.sum()),
         "forward_kl": float(forward.sum()),
         "reverse_kl": float(figures.reverse_kl[finite].sum()),
@@ -135,71 +192,19 @@ def _document_sums(scorer: "Scorer", item: WorkItem, results: ItemResults, refer
         "branch_nll": -float(figures.branch_logprob[finite].sum()),
         "top1_agrees": float(figures.top1_agrees[finite].sum()),
         "max_forward_kl": float(forward.max()) if len(forward) else 0.0,
+        "reference_p": float(reference_p.sum()),
+        "branch_p": float(branch_p.sum()),
+        "delta_p_squared": float(((branch_p - reference_p) ** 2).sum()),
     }
 
 
-METRICS: tuple[tuple[str, str, str, Direction, Estimator, str | None, tuple[float, float] | None], ...] = (
-    ("kl_divergence", "nats/token", "forward_kl", Direction.LOWER_IS_BETTER, "mean", None, None),
-    ("reverse_kl_divergence", "nats/token", "reverse_kl", Direction.LOWER_IS_BETTER, "mean", None, None),
-    ("top1_agreement", "fraction", "top1_agrees", Direction.HIGHER_IS_BETTER, "mean", None, (0.0, 1.0)),
-    ("perplexity", "perplexity", "branch_nll", Direction.LOWER_IS_BETTER, "perplexity", "reference_nll", None),
-)
-"""metric, unit, per-document sum, direction, estimator, the reference's sum, bounds of one unit's value."""
+def _token_columns(document: PlannedDocument, figures: "TokenFigures") -> dict[str, Any]:
+    """The columns of the tokens file as NumPy arrays [T]; `index` counts from the document's first token."""
+    import numpy as np
 
-
-def _measurements(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    details = [outcome.branch.detail for outcome in outcomes]
-    scored = [detail.get("finite_tokens", 0) for detail in details]
-    errored = [0 if outcome.branch.error is None else outcome.branch.detail["tokens"] for outcome in outcomes]
-    counts = Counts(total=sum(scored) + sum(errored), scored=sum(scored), errored=sum(errored))
-    if not counts.scored:
-        return
-    note = (
-        f"{len(outcomes)} documents; worst token {max(float(d.get('max_forward_kl', 0.0)) for d in details):.3g} nats"
-    )
-    for metric, unit, column, direction, estimator, reference_column, bounds in METRICS:
-        clusters = Clusters(
-            units=tuple(scored),
-            branch=_column(details, column),
-            reference=None if reference_column is None else _column(details, reference_column),
-            errored=tuple(errored),
-            bounds=bounds,
-        )
-        value, reference_value, effect, interval = summarize(clusters, estimator)
-        yield Measurement(
-            probe=ProbeName.KL,
-            metric=metric,
-            slice=slice_name,
-            unit=unit,
-            direction=direction,
-            estimator=estimator,
-            value=value,
-            reference_value=reference_value,
-            effect=effect,
-            effect_interval=interval,
-            counts=counts,
-            clusters=clusters,
-            note=note if metric == "kl_divergence" else "",
-        )
-
-
-def _column(details: Iterable[dict[str, Any]], name: str) -> tuple[float, ...]:
-    return tuple(float(detail.get(name, 0.0)) for detail in details)
-
-
-def _non_finite(outcomes: Sequence[ItemOutcome]) -> Measurement:
-    seen = [outcome.branch.detail for outcome in outcomes if outcome.branch.error is None]
-    missing = float(sum(detail["tokens"] - detail["finite_tokens"] for detail in seen))
-    errored = sum(outcome.branch.detail["tokens"] for outcome in outcomes if outcome.branch.error is not None)
-    scored = sum(detail["tokens"] for detail in seen)
-    return Measurement(
-        probe=ProbeName.KL,
-        metric="non_finite_tokens",
-        unit="tokens",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
-        value=missing,
-        effect=missing,
-        effect_interval=Interval(lower=missing, upper=missing, level=0.95, method="census"),
-        counts=Counts(total=scored + errored, scored=scored, errored=errored),
-    )
+    columns = {column.name: getattr(figures, column.name).numpy() for column in fields(figures)}
+    return columns | {
+        "index": np.arange(document.first, len(document.token_ids)),
+        "position": document.positions,
+        "label": np.array(document.labels),
+    }

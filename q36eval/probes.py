@@ -7,6 +7,7 @@ All three steps are pure, so a killed run resumes from the outcomes already in h
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
@@ -79,3 +80,20 @@ class SharesTensors(Protocol):
     """A probe whose reference digests share tensors (a head, say): kept once, and present in every digest."""
 
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]": ...
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A probe that keeps more of a run than history holds (every token's figures, say), in a folder of that run."""
+
+    def keep_in(self, folder: Path) -> None:
+        """Told before anything is compared; a resumed run names the folder it named before."""
+        ...
+
+
+@runtime_checkable
+class KeepsTopK(Protocol):
+    """A probe that keeps of each position the `top_k` likeliest tokens and the mass of the rest."""
+
+    @property
+    def top_k(self) -> int: ...

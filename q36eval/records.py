@@ -70,13 +70,34 @@ class Interval(Record):
     method: str
 
 
+class Tail(Record):
+    """Evidence on one quantile: how many units of each cluster exceed each of a ladder of thresholds.
+
+    `quantile` is in (0, 1). `thresholds` ascend; `above[k][c]` counts the units of cluster c with a value greater than
+    `thresholds[k]`. That the quantile lies above a threshold means that more than 1 - quantile of all units do, so that
+    a test of a quantile is a test of a share (Woodruff 1952). A unit whose value is no number lies above them all.
+    """
+
+    quantile: float = Field(gt=0, lt=1)
+    thresholds: tuple[float, ...] = Field(min_length=1)
+    above: tuple[tuple[int, ...], ...]
+
+    @model_validator(mode="after")
+    def _ascends(self) -> "Tail":
+        if len(self.above) != len(self.thresholds) or list(self.thresholds) != sorted(set(self.thresholds)):
+            raise ValueError("a tail needs one row of counts for each of its ascending thresholds")
+        return self
+
+
 class Clusters(Record):
     """Sums per independent cluster (document, passage, template draw), the evidence a criterion is tested on.
 
     Each tuple has one entry per cluster. `units` counts what the mean is taken over (tokens or items) and excludes
     errored ones; `branch` and `reference` are the sums of the per-unit values under each deployment (`reference` is
     None where the value is itself a comparison, as a divergence is); `errored` counts units that gave no value.
-    `bounds` are the least and greatest possible per-unit values, or None when unbounded.
+    `bounds` are the least and greatest possible per-unit values, or None when unbounded. `strata` name each cluster's
+    stratum where strata are weighted equally, and `tail` is there where a quantile is judged: then `branch` counts the
+    units above its estimate.
     """
 
     units: tuple[int, ...]
@@ -84,18 +105,26 @@ class Clusters(Record):
     reference: tuple[float, ...] | None = None
     errored: tuple[int, ...]
     bounds: tuple[float, float] | None = None
+    strata: tuple[str, ...] | None = None
+    tail: Tail | None = None
 
     @model_validator(mode="after")
     def _same_length(self) -> "Clusters":
         lengths = {len(self.units), len(self.branch), len(self.errored)}
         if self.reference is not None:
             lengths.add(len(self.reference))
+        if self.strata is not None:
+            lengths.add(len(self.strata))
+        if self.tail is not None:
+            lengths.update(map(len, self.tail.above))
         if len(lengths) != 1:
             raise ValueError("cluster columns differ in length")
         return self
 
 
-Estimator = Literal["census", "mean", "paired_mean", "perplexity"]
+Estimator = Literal[
+    "census", "mean", "paired_mean", "perplexity", "stratified_mean", "root_mean_square", "quantile", "maximum"
+]
 
 
 class Measurement(Record):
@@ -108,6 +137,11 @@ class Measurement(Record):
     - `paired_mean`: `value` and `reference_value` are means, `effect = value - reference_value`, paired by cluster.
     - `perplexity`: clusters hold negative log-likelihoods in nats; `value` and `reference_value` are perplexities,
       `effect = value / reference_value` (a ratio; 1 = no change).
+    - `stratified_mean`: each stratum's ratio mean, all strata weighted equally; `effect = value`.
+    - `root_mean_square`: clusters hold sums of squares; `value` is the root of their mean, `effect = value`.
+    - `quantile`: `value` is the least value that at least that share of the units does not exceed; `effect = value`.
+    - `maximum`: clusters hold each one's greatest value; `value` is the greatest seen, `effect = value`. It bounds the
+      population's from below only.
     """
 
     probe: ProbeName

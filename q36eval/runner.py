@@ -1,4 +1,4 @@
-"""Runs probes: captures what is missing of the reference, measures the branch anew, writes everything as it is made.
+"""Runs probes: measures the branch anew beside what was captured of the reference, writes everything as it is made.
 
 All that the probes want scored is handed to the engine as one plan, and likewise all that must be generated. Nothing is
 decided here.
@@ -7,7 +7,6 @@ decided here.
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +14,11 @@ from typing import Any, Protocol
 
 from q36eval.engines.base import Engine, Generated, Scored
 from q36eval.errors import EngineError, ExitCode, Q36Error
-from q36eval.locks import exclusive
-from q36eval.probes import ItemResults, Probe, SharesTensors, WorkItem
-from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.references import Capture
+from q36eval.probes import Digest, ItemResults, Probe, WorkItem
+from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
-Captures = Mapping[ProbeName, Capture]
+Captures = Mapping[ProbeName, Mapping[str, Digest]]
+"""What is kept of the reference's answers, by probe and item key."""
 
 
 class Sink(Protocol):
@@ -130,61 +128,8 @@ def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Wor
         yield entry.work, entry.item, ItemResults(entry.scored, entry.generated)
 
 
-def capture_reference(engine: Engine, works: Sequence[Work], captures: Captures, progress: Progress) -> None:
-    """Capture the digests of all items in `works`. What errors is left out, to be asked for again next time."""
-    for work in works:
-        capture = captures[work.probe.name]
-        if isinstance(work.probe, SharesTensors) and not capture.has_shared:
-            capture.share(work.probe.shared_tensors(engine))
-    progress.stage("capturing the reference", sum(len(work.todo) for work in works))
-    try:
-        for work, item, results in finished_items(engine, works):
-            if results.error is None:
-                captures[work.probe.name].add(item.key, work.probe.digest(engine, item, results))
-            progress.advance()
-    finally:
-        for capture in captures.values():
-            capture.flush()
-
-
-def captured(
-    works: Sequence[Work],
-    open_capture: Callable[[Probe], Capture],
-    load_reference: Callable[[], Engine],
-    progress: Progress,
-) -> Captures:
-    """The captures of all items in `works`; what is missing is captured first, by one process at a time.
-
-    A complete capture is only read. One that is not is locked and read again: another may have captured it meanwhile.
-    """
-    captures = {work.probe.name: open_capture(work.probe) for work in works}
-    absent = _not_in(captures, works)
-    if not absent:
-        return captures
-    count = sum(len(work.todo) for work in absent)
-    with ExitStack() as locks:
-        # always in the same order, so that no two wait for each other
-        for path in sorted(captures[work.probe.name].lock_file for work in absent):
-            locks.enter_context(
-                exclusive(path, lambda: progress.stage("waiting for another run to capture the reference", count))
-            )
-        captures |= {work.probe.name: open_capture(work.probe) for work in absent}
-        absent = _not_in(captures, absent)
-        if absent:
-            capture_reference(load_reference(), absent, captures, progress)
-    return captures
-
-
-def _not_in(captures: Captures, works: Sequence[Work]) -> list[Work]:
-    """The works with items that are not captured, those that are marked as done."""
-    known = [Work(work.probe, work.items, done=frozenset(captures[work.probe.name])) for work in works]
-    return [work for work in known if work.todo]
-
-
 def measure_branch(engine: Engine, works: Sequence[Work], captures: Captures, sink: Sink, progress: Progress) -> None:
     """Judge every item of every probe and write its outcome; a probe that crashes is recorded and the others go on."""
-    from q36eval.probes import Digest
-
     missing = Digest(error="the reference could not be measured on this item")
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
     for work, item, results in finished_items(engine, works):
@@ -281,16 +226,15 @@ class AskedDifferentlyError(Q36Error):
 def run_probes(
     branch: Engine,
     reference_tokenizer: Any,
-    reference_identity: DeploymentIdentity,
-    load_reference: Callable[[], Engine],
+    captures_of: Callable[[Sequence[Work]], Captures],
     probes: Sequence[Probe],
-    captures_root: Path,
     sink: Sink,
     progress: Progress,
 ) -> dict[str, float]:
     """Measure `branch` against its reference with all `probes`; returns the seconds each stage took.
 
-    The reference engine is loaded only when an item is missing from its captures.
+    `captures_of` gives the reference's digests of what is asked (see `q36eval.capturing.captured`) before the branch is
+    asked anything; what it raises ends the run.
 
     Raises:
         AskedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
@@ -308,12 +252,7 @@ def run_probes(
             f"the branch's tokenizer or chat template asks {differing} of {len(ours)} questions in other tokens than "
             f"the reference's"
         )
-    captures = captured(
-        works,
-        lambda probe: Capture(captures_root, reference_identity, probe.name, probe.suite_sha256),
-        load_reference,
-        progress,
-    )
+    captures = captures_of(works)
     seconds["reference"] = time.monotonic() - started
     started = time.monotonic()
     done = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.options import (
+    CorpusOption,
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -19,7 +20,6 @@ from app.cli.options import (
     print_json,
 )
 from q36eval.config.paths import Paths
-from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
     from kl.attribution import Attribution, Blame
@@ -32,6 +32,7 @@ def attribute(
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
+    corpus: CorpusOption = None,
     budget: Annotated[int, typer.Option(help="Tokens to forward at most, over all passes.", min=1)] = 600_000,
     bands: Annotated[int, typer.Option(help="Runs of neighbouring layers to blame.", min=1)] = 10,
     grid: Annotated[bool, typer.Option("--grid", help="Also blame each class within each run of layers.")] = False,
@@ -41,21 +42,22 @@ def attribute(
     """Blame the KL on parts: with one part restored to the reference, and with that part alone quantized."""
     from app.attributing import Plan, record
     from app.attributing import attribute as run
+    from app.attribution_plot import check_plot, write_plot
     from app.console import ConsoleProgress
-    from app.measuring import corpus_of
+    from app.material import corpus_of
     from app.targets import load_family, resolve
     from kl.corpus import corpus_sha256
 
     paths = Paths.default()
     chosen = load_family(family, paths)
     check_device(device)
-    if plot is not None and not plot.parent.is_dir():
-        raise UsageError(f"The folder {plot.parent} does not exist; name a file in one that does.")
+    if plot is not None:
+        check_plot(plot)
     target = resolve(branch, chosen, paths)
     plan = Plan(
         branch=target.folder,
         reference=resolve(reference or chosen.reference, chosen, paths).folder,
-        documents=corpus_of(suite or chosen.suite, paths),
+        documents=corpus_of(suite or chosen.suite, corpus, paths)[1],
         budget=budget,
         bands=bands,
         grid=grid,
@@ -65,15 +67,13 @@ def attribute(
     with ConsoleProgress() as progress:
         found = run(plan, progress)
     run_id = record(found, chosen.name, target.name, corpus_sha256(plan.documents), open_history(paths), paths)
-    if plot is not None:
-        from app.attribution_plot import write_plot
-
-        write_plot(found, f"{chosen.name}/{target.name}", plot)
     if as_json:
         body = json.loads(found.model_dump_json(exclude={"blames": {"__all__": {"clusters"}}}))
         print_json({"run": run_id, "branch": target.name, **body})
     else:
         _print(found, f"{chosen.name}/{target.name}")
+    if plot is not None:  # last, so that a disk that is full costs the plot and nothing else
+        write_plot(found, f"{chosen.name}/{target.name}", plot)
     return 0
 
 

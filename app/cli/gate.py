@@ -8,17 +8,21 @@ import typer
 
 from app.cli.options import (
     BranchOption,
+    ContextOption,
+    CorpusOption,
     DeviceOption,
     FamilyOption,
     JsonOption,
     KVCacheDtype,
     ReferenceOption,
+    ReferencePackOption,
     SuiteOption,
     WeightsOnly,
     check_device,
     check_kv_cache_dtype,
     open_history,
     print_json,
+    resolve_reference,
     worst,
 )
 from q36eval.config.paths import Paths
@@ -36,6 +40,7 @@ FORMATS = {"json": "report.json", "markdown": "report.md", "junit": "junit.xml"}
 def gate(
     branch: BranchOption,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     policy: Annotated[str | None, typer.Option(help="Policy name or file.", metavar="NAME|FILE")] = None,
@@ -46,6 +51,8 @@ def gate(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    corpus: CorpusOption = None,
+    context: ContextOption = None,
     exhaustive: Annotated[bool, typer.Option(help="Run everything; so far every run does.")] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -64,7 +71,7 @@ def gate(
     check_device(device)
     check_kv_cache_dtype(kv_cache_dtype)
     targets = [resolve(name, chosen, paths) for name in branch]
-    baseline = resolve(reference or chosen.reference, chosen, paths)
+    baseline = resolve_reference(reference, reference_pack, chosen, paths)
     folders = [out if out is None or len(targets) == 1 else out / Path(target.name).name for target in targets]
     for folder in folders:
         make_report_folder(folder, len(set(folders)) == len(folders))
@@ -82,6 +89,9 @@ def gate(
             emulate_activations=not weights_only,
             kv_cache_dtype=kv_cache_dtype,
             resume=resume,
+            corpus=corpus,
+            context=context,
+            reference_pack=reference_pack,
         )
         with ConsoleProgress() as progress:
             run = measure(request, paths, history, progress)

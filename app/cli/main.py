@@ -6,7 +6,20 @@ from datetime import UTC, datetime
 
 import typer
 
-from app.cli import attribute, branches, checkpoint, drift, gate, history, probes, report, sandbox, ui
+from app.cli import (
+    attribute,
+    branches,
+    checkpoint,
+    drift,
+    gate,
+    history,
+    probes,
+    reference,
+    reference_floor,
+    report,
+    sandbox,
+    ui,
+)
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
 
@@ -25,6 +38,8 @@ app.command("attribute")(attribute.attribute)
 app.command("kl")(probes.kl)
 app.command("evals")(probes.evals)
 app.command("canaries")(probes.canaries)
+reference.app.command("floor")(reference_floor.floor)
+app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")
 app.command("drift")(drift.drift)
 app.command("report")(report.report)

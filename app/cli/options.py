@@ -1,6 +1,7 @@
 """Options and small steps that several commands share."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,8 @@ from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from app.targets import Target
+    from q36eval.config import Family
     from q36eval.history import History
 
 BranchOption = Annotated[list[str], typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")]
@@ -20,11 +23,23 @@ FamilyOption = Annotated[
     str | None, typer.Option("--family", help="Family name or file; the sandbox by default.", metavar="NAME|FILE")
 ]
 SuiteOption = Annotated[str | None, typer.Option("--suite", help="Suite; the family's own by default.")]
+ReferencePackOption = Annotated[
+    Path | None,
+    typer.Option("--reference-pack", help="Judge against this pack; the reference need not be here.", metavar="DIR"),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or cuda:0 and so on.")]
 WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not emulate activation quantization.")]
 KVCacheDtype = Annotated[
     str | None,
     typer.Option("--kv-cache-dtype", help="auto or fp8_e4m3, of the branch; else what it declares.", metavar="DTYPE"),
+]
+CorpusOption = Annotated[
+    Path | None,
+    typer.Option("--corpus", help="Corpus file (YAML) for the KL; the suite's own by default.", metavar="FILE"),
+]
+ContextOption = Annotated[
+    int | None,
+    typer.Option("--context", help="Tokens fed at a time for the KL, at most; the family's by default.", min=2),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -37,6 +52,22 @@ def check_kv_cache_dtype(dtype: str | None) -> None:
 
     if dtype is not None:
         check(dtype)
+
+
+def resolve_reference(named: str | None, pack: "Path | None", family: "Family", paths: Paths) -> "Target | None":
+    """The reference's checkpoint: the one named, else the family's; with a pack it need not be on this machine.
+
+    Raises:
+        UsageError: it is needed and not here.
+    """
+    from app.targets import resolve
+
+    try:
+        return resolve(named or family.reference, family, paths)
+    except UsageError:
+        if pack is None or named is not None:
+            raise
+        return None
 
 
 def worst(codes: list[int]) -> int:

@@ -1,43 +1,78 @@
 """`q36eval kl|evals|canaries`: one probe alone. They measure and do not decide."""
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from app.cli.options import (
+    ContextOption,
+    CorpusOption,
     DeviceOption,
     FamilyOption,
     JsonOption,
     KVCacheDtype,
     OneBranch,
     ReferenceOption,
+    ReferencePackOption,
     SuiteOption,
     WeightsOnly,
     check_device,
     check_kv_cache_dtype,
     open_history,
     print_json,
+    resolve_reference,
 )
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.records import Measurement, ProbeName
 
+if TYPE_CHECKING:
+    from app.measuring import Request
+    from q36eval.history import History, RunRecord
+
 
 def kl(
     branch: OneBranch,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
+    corpus: CorpusOption = None,
+    context: ContextOption = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Bound KL from below by the reference's K likeliest tokens.", min=1)
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.KL, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    from app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
+
+    check_plot(plot)
+    asked = (ProbeName.KL, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
+    paths = Paths.default()
+    request = replace(_request(*asked, paths=paths), corpus=corpus, context=context, top_k=top_k)
+    run, history = _measured(request, paths)
+    if as_json:
+        print_json(_body(run, history) | kl_body(run, paths))
+    elif top_k is not None:
+        _print_table(run, history)
+    else:
+        print_summary(run, history, paths)
+    if plot is not None:
+        write_plot(run, history, paths, plot)
+    return _exit_code(run, history)
 
 
 def evals(
     branch: OneBranch,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
@@ -46,12 +81,14 @@ def evals(
     as_json: JsonOption = False,
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.EVALS, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
+    return _measure(*asked, as_json=as_json)
 
 
 def canaries(
     branch: OneBranch,
     reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
     device: DeviceOption = "cpu",
@@ -60,56 +97,88 @@ def canaries(
     as_json: JsonOption = False,
 ) -> int:
     """Measure the canaries against the reference; exit 0 when all was measured, 4 when not."""
-    return _measure(ProbeName.CANARIES, branch, reference, family, suite, device, weights_only, kv_cache_dtype, as_json)
+    asked = (ProbeName.CANARIES, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
+    return _measure(*asked, as_json=as_json)
 
 
 def _measure(
     probe: ProbeName,
     branch: str,
     reference: str | None,
+    reference_pack: Path | None,
     family: str | None,
     suite: str | None,
     device: str,
     weights_only: bool,
     kv_cache_dtype: str | None,
+    *,
     as_json: bool,
 ) -> int:
-    from app.console import ConsoleProgress
-    from app.measuring import Request, measure
+    asked = (probe, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
+    paths = Paths.default()
+    run, history = _measured(_request(*asked, paths=paths), paths)
+    if as_json:
+        print_json(_body(run, history))
+    else:
+        _print_table(run, history)
+    return _exit_code(run, history)
+
+
+def _request(
+    probe: ProbeName,
+    branch: str,
+    reference: str | None,
+    reference_pack: Path | None,
+    family: str | None,
+    suite: str | None,
+    device: str,
+    weights_only: bool,
+    kv_cache_dtype: str | None,
+    *,
+    paths: Paths,
+) -> "Request":
+    from app.measuring import Request
     from app.targets import load_family, resolve
 
-    paths = Paths.default()
     chosen = load_family(family, paths)
     check_device(device)
     check_kv_cache_dtype(kv_cache_dtype)
-    request = Request(
+    return Request(
         family=chosen,
         branch=resolve(branch, chosen, paths),
-        reference=resolve(reference or chosen.reference, chosen, paths),
+        reference=resolve_reference(reference, reference_pack, chosen, paths),
         suite=suite or chosen.suite,
         policy=None,
         probes=(probe,),
         device=device,
         emulate_activations=not weights_only,
         kv_cache_dtype=kv_cache_dtype,
+        reference_pack=reference_pack,
     )
+
+
+def _measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
+    from app.console import ConsoleProgress
+    from app.measuring import measure
+
     history = open_history(paths)
     with ConsoleProgress() as progress:
-        run = measure(request, paths, history, progress)
+        return measure(request, paths, history, progress), history
+
+
+def _exit_code(run: "RunRecord", history: "History") -> int:
     measurements, failures = history.measurements(run.id), history.failures(run.id)
-    if as_json:
-        print_json(
-            {
-                "run": run.id,
-                "branch": run.branch,
-                "measurements": [_plain(measurement) for measurement in measurements],
-                "failures": [failure.model_dump(mode="json") for failure in failures],
-            }
-        )
-    else:
-        _print_table(run.id, measurements, [f"{failure.probe}: {failure.reason}" for failure in failures])
     whole = bool(measurements) and not failures and not any(m.counts.errored for m in measurements)
     return int(ExitCode.PASS if whole else ExitCode.NOT_MEASURED)
+
+
+def _body(run: "RunRecord", history: "History") -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "branch": run.branch,
+        "measurements": [_plain(measurement) for measurement in history.measurements(run.id)],
+        "failures": [failure.model_dump(mode="json") for failure in history.failures(run.id)],
+    }
 
 
 def _plain(measurement: Measurement) -> dict[str, Any]:
@@ -119,18 +188,27 @@ def _plain(measurement: Measurement) -> dict[str, Any]:
     return body
 
 
-def _print_table(run_id: str, measurements: list[Measurement], failures: list[str]) -> None:
+def _print_table(run: "RunRecord", history: "History") -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("metric", "slice", "value", "reference", "effect [95 % interval]", "scored", "errored", title=run_id)
-    for m in measurements:
+    from q36eval.gate.noise import floor_metric, is_floor
+
+    measurements = history.measurements(run.id)
+    floors = {(m.metric, m.slice): m.value for m in measurements if is_floor(m.metric)}
+    shown = [m for m in measurements if not is_floor(m.metric)]
+    names = ("metric", "slice", "value", "reference", "effect [95 % interval]", *(["floor"] if floors else []))
+    table = Table(*names, "scored", "errored", title=run.id)
+    for m in shown:
         interval = f"{m.effect:.4g} [{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
         base = "" if m.reference_value is None else f"{m.reference_value:.4g}"
-        cells = (m.metric, m.slice, f"{m.value:.4g}", base, interval, str(m.counts.scored), str(m.counts.errored))
+        floor = floors.get((floor_metric(m.metric), m.slice))
+        beside = ["" if floor is None else f"{floor:.2g}"] if floors else []
+        counted = (str(m.counts.scored), str(m.counts.errored))
+        cells = (m.metric, m.slice, f"{m.value:.4g}", base, interval, *beside, *counted)
         table.add_row(*(Text(cell) for cell in cells))
     console = Console()
     console.print(table)
-    for failure in failures:
-        console.print(Text(f"not measured: {failure}"))
+    for failure in history.failures(run.id):
+        console.print(Text(f"not measured: {failure.probe}: {failure.reason}"))

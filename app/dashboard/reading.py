@@ -4,14 +4,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import streamlit as st
 
+from app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
 from q36eval.gate.report import Waiver
 from q36eval.history import Blessing, History, MetricDrift, RunRecord, RunState, drift
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FRESH_S = 5
 """What may still change is read again after so many seconds."""
@@ -69,6 +75,19 @@ class Reader:
         """Canary outcomes of a run."""
         return _canaries(self.key, str(self.path), run.id, moment(run))
 
+    def tokens_file(self, run: RunRecord) -> Path:
+        """Where a run's per-token figures are, if it kept any."""
+        return Paths.tokens_beside(self.path, run.id) / TOKENS
+
+    def divergences(self, run: RunRecord) -> "NDArray[np.float64] | None":
+        """KL of every token of a run, in nats; None where its tokens are not here."""
+        path = self.tokens_file(run)
+        return _divergences(str(path), moment(run)) if path.exists() else None
+
+    def worst_tokens(self, run: RunRecord) -> list[WorstToken]:
+        """The tokens on which a run's branch diverged most."""
+        return read_worst(Paths.tokens_beside(self.path, run.id) / WORST)
+
     def blessings(self, family: str, branch: str) -> list[Blessing]:
         """Blessings of a branch, newest first."""
         return _blessings(self.key, str(self.path), family, branch)
@@ -111,6 +130,10 @@ def _read_canaries(key: str | None, path: str, run_id: str, moment: str) -> list
     return _history(key, path).items(run_id, ProbeName.CANARIES)
 
 
+def _read_divergences(path: str, moment: str) -> "NDArray[np.float64]":
+    return divergences_of(Path(path))
+
+
 def _read_blessings(key: str | None, path: str, family: str, branch: str) -> list[Blessing]:
     return _history(key, path).blessings(branch, family)
 
@@ -128,6 +151,7 @@ _runs = _cached(_read_runs, FRESH_S, 4)
 _measurements = _cached(_read_measurements, None, 32)
 _failures = _cached(_read_failures, None, 32)
 _canaries = _cached(_read_canaries, None, 8)
+_divergences = _cached(_read_divergences, None, 4)
 _blessings = _cached(_read_blessings, FRESH_S, 64)
 _waivers = _cached(_read_waivers, FRESH_S, 64)
 _drift = _cached(_read_drift, FRESH_S, 32)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.dashboard.look import criterion_label, look_of
+from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.history import RunRecord
 from q36eval.records import DeploymentIdentity, Measurement
-from q36eval.reports._text import figure_text, interval_text, margin_text, number, why_text
+from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, number, why_text
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,14 @@ def margin_bars(criteria: Sequence[CriterionResult]) -> list[MarginBar]:
                 lower=None if interval is None else _share(interval.lower, result.limit),
                 upper=None if interval is None else _share(interval.upper, result.limit),
                 detail=f"{figure_text(result)} {interval_text(result.margin, interval)}, "
-                f"margin {margin_text(result.margin, result.unit)}",
+                f"margin {margin_text(result.margin, result.unit)}{_floor_detail(result)}",
             )
         )
     return bars
+
+
+def _floor_detail(result: CriterionResult) -> str:
+    return f", noise floor {floor_text(result)}" if has_floor(result.probe, result.metric) else ""
 
 
 def not_drawn(criteria: Sequence[CriterionResult]) -> list[str]:
@@ -72,6 +77,7 @@ def _criterion_row(result: CriterionResult) -> dict[str, str]:
         "verdict": criterion_label(result),
         "judged": figure_text(result),
         "interval": interval_text(result.margin, result.figure_interval),
+        "noise floor": floor_text(result),
         "margin": margin_text(result.margin, result.unit),
         "scored": "–" if counts is None else str(counts.scored),
         "errored": "–" if counts is None else str(counts.errored),

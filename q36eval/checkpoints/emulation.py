@@ -115,6 +115,10 @@ class InputQuantizer(nn.Module):
         self.register_buffer("active", torch.tensor(active, device=device), persistent=False)
         self.all_active = all(active)
 
+    def extra_repr(self) -> str:
+        """The settings that are no buffers, by which two quantizers are told apart."""
+        return f"{self.kind}, group_size={self.group_size}, static={self.static}"
+
     def same_as(self, other: "InputQuantizer") -> bool:
         """Whether both do the same to every row."""
         settings = (self.kind, self.group_size, self.static) == (other.kind, other.group_size, other.static)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.names import fused_experts
 from q36eval.checkpoints.schemes import Scheme
+from q36eval.checkpoints.sizes import MOST_EXPERTS
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 Entries = Mapping[str, TensorEntry]
@@ -45,6 +46,10 @@ def _expert_count(entries: Entries) -> int:
     if len(values.shape) != 3:
         raise CorruptCheckpointError(
             f"{values.file}: tensor {values.name!r} has shape {list(values.shape)}, [experts, rows, columns] is needed."
+        )
+    if 0 in values.shape or values.shape[0] > MOST_EXPERTS:
+        raise CorruptCheckpointError(
+            f"{values.file}: tensor {values.name!r} has shape {list(values.shape)}, which no layer's experts have."
         )
     for entry in entries.values():
         if entry.shape[:1] != values.shape[:1]:

@@ -107,7 +107,7 @@ def _arguments(arguments: Any, strategies: tuple[str, ...]) -> Arguments:
     _need((strategy in ("group", "tensor_group")) == (given["group_size"] is not None))
     _need(given["group_size"] is None or (type(given["group_size"]) is int and given["group_size"] > 0))
     _need((strategy == "block") == (given["block_structure"] is not None))
-    _need(given["block_structure"] is None or _is_pair(given["block_structure"]))
+    _need(given["block_structure"] is None or is_pair(given["block_structure"]))
     _need(dynamic is False or (dynamic is True and strategy in ("token", "tensor", "tensor_group", "group"))
           or (dynamic == "local" and strategy == "tensor_group"))  # fmt: skip
     _need(strategy != "token" or dynamic is True)
@@ -127,5 +127,6 @@ def _is_list_of(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(entry, kind) for entry in value)
 
 
-def _is_pair(value: Any) -> bool:
+def is_pair(value: Any) -> bool:
+    """Whether a value read from JSON is a list of two sizes."""
     return _is_list_of(value, int) and len(value) == 2 and all(type(size) is int and size > 0 for size in value)

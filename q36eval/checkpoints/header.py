@@ -6,7 +6,7 @@ Layout: https://github.com/huggingface/safetensors#format (8-byte little-endian 
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ DTYPE_BYTES = {
     "F64": 8,
 }
 MAX_HEADER_BYTES = 100_000_000
+MAX_DIMENSIONS = 64
+"""What torch has room for."""
+MAX_TENSOR_BYTES = 2**62
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,14 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class Header:
-    """The tensors of a file whose entries are sound, and everything that is wrong with it, one sentence each."""
+    """The tensors of a file whose entries are sound, and everything that is wrong with it, one sentence each.
+
+    `impossible` tells, by name, of tensors whose bytes are where they should be but whose shape no tensor can have.
+    """
 
     entries: dict[str, TensorEntry]
     faults: tuple[str, ...]
+    impossible: dict[str, str] = field(default_factory=dict)
 
 
 def read_header(file: Path) -> dict[str, TensorEntry]:
@@ -82,8 +89,9 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
         CorruptCheckpointError: truncated, malformed, out of bounds, overlapping, or with bytes that belong to nothing.
     """
     header = examine_header(file)
-    if header.faults:
-        raise CorruptCheckpointError(header.faults[0])
+    faults = [*header.faults, *header.impossible.values()]
+    if faults:
+        raise CorruptCheckpointError(faults[0])
     return header.entries
 
 
@@ -96,6 +104,7 @@ def examine_header(file: Path) -> Header:
     faults: list[str] = []
     document, data_begin, size = _raw_header(file, faults)
     entries: dict[str, TensorEntry] = {}
+    impossible: dict[str, str] = {}
     extents: list[tuple[int, int, str]] = []
     for name, fields in document.items():
         if name == "__metadata__":
@@ -110,9 +119,11 @@ def examine_header(file: Path) -> Header:
             continue
         begin, end = data_begin + offsets[0], data_begin + offsets[1]
         extents.append((begin, end, name))
-        if fault is None:
+        if fault is None and not _can_be(fields["shape"], DTYPE_BYTES[fields["dtype"]]):
+            impossible[name] = f"{file}: tensor {name!r} has a shape that no tensor can have."
+        elif fault is None:
             entries[name] = TensorEntry(name, file, fields["dtype"], tuple(fields["shape"]), begin, end)
-    return Header(entries, (*faults, *_layout_faults(file, sorted(extents), data_begin, size)))
+    return Header(entries, (*faults, *_layout_faults(file, sorted(extents), data_begin, size)), impossible)
 
 
 def _raw_header(file: Path, faults: list[str]) -> tuple[dict[str, Any], int, int]:
@@ -135,7 +146,7 @@ def _raw_header(file: Path, faults: list[str]) -> tuple[dict[str, Any], int, int
     try:
         # as UTF-8, which the format asks for: Python alone would also take UTF-16
         document = json.loads(blob.decode("utf-8"), object_pairs_hook=build)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(f"{file}: the header is not JSON ({error}); download the file again.") from error
     if not isinstance(document, dict):
         raise CorruptCheckpointError(f"{file}: the header is not a JSON object; download the file again.")
@@ -158,6 +169,11 @@ def _offsets(fields: Any) -> tuple[int, int] | None:
     return offsets[0], offsets[1]
 
 
+def _can_be(shape: list[int], item_bytes: int) -> bool:
+    """Whether the sizes can be counted with; an empty tensor may claim any."""
+    return math.prod(max(size, 1) for size in shape) * item_bytes < MAX_TENSOR_BYTES
+
+
 def _fault(fields: Any) -> str | None:
     """What is wrong with one tensor's entry by itself."""
     if not isinstance(fields, dict) or set(fields) != {"dtype", "shape", "data_offsets"}:
@@ -167,6 +183,8 @@ def _fault(fields: Any) -> str | None:
         return f"has the unknown dtype {dtype!r}"
     if not _is_extent(shape) or offsets is None:
         return "has a malformed shape or offsets"
+    if len(shape) > MAX_DIMENSIONS or max(shape, default=0) > MAX_TENSOR_BYTES * 2:
+        return "has a malformed shape"
     if offsets[1] - offsets[0] != math.prod(shape) * DTYPE_BYTES[dtype]:
         return f"takes {offsets[1] - offsets[0]} bytes, not what {dtype} {shape} needs"
     return None

@@ -100,6 +100,9 @@ def kv_cache_scales(checkpoint: Checkpoint) -> dict[str, dict[str, "Tensor"]]:
 def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales]) -> int:
     """Give every full-attention layer a cache of `dtype`; returns how many layers that are.
 
+    The scales become buffers of the layer, named by the dtype: they go where its weights go, and a layer that stores
+    its keys and values otherwise is seen to differ.
+
     Raises:
         UsageError: a dtype that is not emulated.
         CorruptCheckpointError: scales that belong to no attention layer or do not fit its heads.
@@ -115,7 +118,9 @@ def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales]) -> int
     for name, attention in layers.items():
         heads = int(attention.k_proj.out_features) // int(attention.head_dim)
         fitted = {which: _fit(name, which, scales.get(name, {}).get(which), heads, attention) for which in "kv"}
-        attention.register_forward_pre_hook(_hook(round_trip, fitted["k"], fitted["v"]), with_kwargs=True)
+        for which, scale in fitted.items():
+            attention.register_buffer(_buffer(dtype, which), scale, persistent=False)
+        attention.register_forward_pre_hook(_hook(dtype, round_trip), with_kwargs=True)
     return len(layers)
 
 
@@ -130,10 +135,15 @@ def _fit(name: str, which: str, scale: "Tensor | None", heads: int, attention: "
     return scale.reshape(1, -1, 1, 1).to(next(attention.parameters()).device)
 
 
-def _hook(round_trip: Callable[["Tensor", "Tensor"], "Tensor"], k_scale: "Tensor", v_scale: "Tensor") -> Any:
+def _buffer(dtype: str, which: str) -> str:
+    return f"kv_cache_{dtype}_{which}_scale"
+
+
+def _hook(dtype: str, round_trip: Callable[["Tensor", "Tensor"], "Tensor"]) -> Any:
     """A forward pre-hook that puts a `RoundTrippedCache` in the place of the layer's cache."""
 
     def replace(module: "nn.Module", args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        k_scale, v_scale = (module.get_buffer(_buffer(dtype, which)) for which in "kv")
         cache = RoundTrippedCache(round_trip, k_scale, v_scale, kwargs.get("past_key_values"))
         return args, kwargs | {"past_key_values": cache}
 

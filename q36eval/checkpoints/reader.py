@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.header import TensorEntry, read_header
+from q36eval.checkpoints.sizes import sizes_fault
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def read_json(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.")
     try:
         document = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_unique)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(f"{file} is not valid JSON ({error}); download it again.") from error
     if not isinstance(document, dict):
         raise CorruptCheckpointError(f"{file} is not a JSON object; download it again.")
@@ -121,14 +122,20 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
     Raises:
         UsageError: the folder, its config.json or one of its weight files is missing.
-        CorruptCheckpointError: a header is wrong, a tensor is stored twice, or index and files disagree.
+        CorruptCheckpointError: a header is wrong, a tensor is stored twice, index and files disagree, or config.json
+            gives sizes that no model has.
     """
     folder = Path(path)
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
     config = read_json(folder / "config.json")
+    fault = sizes_fault(config)
+    if fault is not None:
+        raise CorruptCheckpointError(f"{folder / 'config.json'}: {fault}; correct it or download it again.")
     index = folder / INDEX_FILE
-    weight_map: dict[str, str] = read_json(index).get("weight_map", {}) if index.is_file() else {}
+    weight_map = read_json(index).get("weight_map", {}) if index.is_file() else {}
+    if not is_weight_map(weight_map):
+        raise CorruptCheckpointError(f"{index}: weight_map does not map tensors to files of its folder.")
     tensors: dict[str, TensorEntry] = {}
     for file in _weight_files(folder, weight_map):
         for name, entry in read_header(file).items():
@@ -139,11 +146,16 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     return Checkpoint(folder, config, tensors)
 
 
+def is_weight_map(weight_map: Any) -> bool:
+    """Whether an index's entry maps names to files beside it."""
+    return isinstance(weight_map, dict) and all(
+        isinstance(file, str) and Path(file).name == file for file in weight_map.values()
+    )
+
+
 def _weight_files(folder: Path, weight_map: dict[str, str]) -> list[Path]:
     """The files that hold the weights: those of the index or the single file, and the MTP head's."""
     names = set(weight_map.values()) or {SINGLE_FILE}
-    if any(Path(name).name != name for name in names):
-        raise CorruptCheckpointError(f"{folder / INDEX_FILE} names a file outside its folder.")
     for name in sorted(names):
         if not (folder / name).is_file():
             raise UsageError(f"{folder / name} is missing: download the checkpoint again (only safetensors are read).")

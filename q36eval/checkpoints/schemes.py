@@ -2,13 +2,15 @@
 
 import copy
 import fnmatch
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints.groups import read_groups
+from q36eval.checkpoints.groups import is_pair, read_groups
 from q36eval.checkpoints.names import canonical, module_type
 from q36eval.checkpoints.reader import Checkpoint, read_json
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -45,8 +47,31 @@ def scheme_resolver(checkpoint: Checkpoint, light: bool = False) -> SchemeOf:
 
     Raises:
         UsageError: a quantization method this loader does not decode.
-        CorruptCheckpointError: a configuration its own library refuses.
+        CorruptCheckpointError: a configuration its own library refuses, or with entries of the wrong kind (also raised
+            by the resolver, where an entry is about some modules only).
     """
+    with _wrong_kinds_told(checkpoint):
+        resolve = _resolver(checkpoint, light)
+
+    def told(module: str, parts: frozenset[str]) -> Scheme:
+        with _wrong_kinds_told(checkpoint):
+            return resolve(module, parts)
+
+    return told
+
+
+@contextmanager
+def _wrong_kinds_told(checkpoint: Checkpoint) -> Iterator[None]:
+    """What a number in the place of a table makes Python raise, told as what it is: a fault of the configuration."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        message = f"the quantization configuration has an entry of the wrong kind ({reason})"
+        raise CorruptCheckpointError(f"{checkpoint.path}: {message}; correct it or download it again.") from error
+
+
+def _resolver(checkpoint: Checkpoint, light: bool) -> SchemeOf:
     config = quantization_config(checkpoint)
     _refuse_what_is_not_emulated(checkpoint, config)
     method = config.get("quant_method") if config else "none"
@@ -64,16 +89,28 @@ def scheme_resolver(checkpoint: Checkpoint, light: bool = False) -> SchemeOf:
 
 
 def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """`quantization_config` of config.json (or of its text part), else Model Optimizer's own file, else empty."""
-    text = checkpoint.config.get("text_config") or {}
-    found: dict[str, Any] | None = checkpoint.config.get("quantization_config") or text.get("quantization_config")
+    """`quantization_config` of config.json (or of its text part), else Model Optimizer's own file, else empty.
+
+    Raises:
+        CorruptCheckpointError: it is no table.
+    """
+    config = checkpoint.path / "config.json"
+    text = _table(config, "text_config", checkpoint.config.get("text_config") or {})
+    found = checkpoint.config.get("quantization_config") or text.get("quantization_config")
     if found:
-        return found
+        return _table(config, "quantization_config", found)
     own = checkpoint.path / "hf_quant_config.json"
     if own.is_file():
-        quantization = read_json(own).get("quantization", {})
+        quantization = _table(own, "quantization", read_json(own).get("quantization", {}))
         return {**quantization, "quant_method": "modelopt", "ignore": quantization.get("exclude_modules", [])}
     return {}
+
+
+def _table(file: Path, name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        kind = "null" if value is None else f"a {type(value).__name__}"
+        raise CorruptCheckpointError(f"{file}: {name} is {kind}, not a table; correct it or download it again.")
+    return value
 
 
 NOT_EMULATED = ("transform_config", "sparsity_config")
@@ -100,7 +137,8 @@ def _names(module: str) -> set[str]:
 
 def _compressed_tensors(folder: Path, config: dict[str, Any], light: bool) -> SchemeOf:
     # The library no longer reads `actorder: group`, under which older checkpoints store their `weight_g_idx`.
-    ordered = [name for name, group in (config.get("config_groups") or {}).items() if _actorder(group) == "group"]
+    groups_given = _table(folder / "config.json", "config_groups", config.get("config_groups") or {})
+    ordered = [name for name, group in groups_given.items() if _actorder(group) == "group"]
     current = copy.deepcopy(config)
     for name in ordered:
         current["config_groups"][name]["weights"]["actorder"] = None
@@ -133,7 +171,8 @@ def _as_the_library_reads(folder: Path, config: dict[str, Any]) -> Any:
     try:
         return QuantizationConfig.model_validate(config)
     except ValueError as error:
-        raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {error}") from error
+        reason = " ".join(str(error).split())
+        raise CorruptCheckpointError(f"{folder}/config.json: quantization_config is refused: {reason}") from error
 
 
 def _check_patterns(folder: Path, patterns: list[str]) -> None:
@@ -175,7 +214,10 @@ def _gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
         raise UsageError(f"{folder}: GPTQ checkpoint_format {layout!r} is not decoded; known: gptq, gptq_v2.")
     if config.get("pack_dtype", "int32") != "int32":
         raise UsageError(f"{folder}: GPTQ packed into {config['pack_dtype']} is not decoded; known: int32.")
-    rules: dict[str, dict[str, Any]] = config.get("dynamic") or {}
+    file = folder / "config.json"
+    rules = _table(file, "dynamic", config.get("dynamic") or {})
+    for rule, overrides in rules.items():
+        _table(file, f"the rule {rule!r} of dynamic", overrides)
     _check_patterns(folder, [rule.removeprefix("-:").removeprefix("+:") for rule in rules])
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
@@ -255,7 +297,13 @@ def _fine_grained_fp8(folder: Path, config: dict[str, Any]) -> SchemeOf:
     inputs = config.get("activation_scheme", "dynamic")
     if inputs not in ("dynamic", "static"):
         raise UsageError(f"{folder}: activation_scheme {inputs!r} is not emulated; known: dynamic, static.")
-    settings = (("block", tuple(block) if block else None), ("inputs", inputs))
+    if block is not None and not is_pair(block):
+        raise CorruptCheckpointError(
+            f"{folder}/config.json: weight_block_size is {json.dumps(block)}; two sizes or null are needed."
+        )
+    settings: tuple[tuple[str, Any], ...] = (("block", tuple(block) if block else None), ("inputs", inputs))
+    if config.get("scale_fmt") is not None:
+        settings = (*settings, ("scale_fmt", config["scale_fmt"]))
     scheme = Scheme("fp8", settings=settings)
     excluded = [canonical(name) for name in config.get("modules_to_not_convert") or []]
 

@@ -129,10 +129,15 @@ class LogicalWeight:
         except Q36Error as error:
             told = str(error).startswith(f"{self.checkpoint.path}: {self.name}")
             raise error if told else type(error)(f"{self.checkpoint.path}: {self.name}: {error}.") from error
-        except (RuntimeError, ValueError, IndexError) as error:
-            if "out of memory" in str(error) or "can't allocate" in str(error):
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if lacks_memory(error):
                 raise
             raise CorruptCheckpointError(f"{self.checkpoint.path}: {self.name} cannot be decoded: {error}") from error
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether torch says, in a `RuntimeError`, that this machine's memory does not suffice: no fault of a file."""
+    return "out of memory" in str(error) or "can't allocate" in str(error)
 
 
 def _all_finite(weight: "torch.Tensor") -> "torch.Tensor":

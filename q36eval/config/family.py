@@ -52,6 +52,8 @@ class Branch(_Written):
     lanes: tuple[Lane, ...] = ()
     kv_cache_dtypes: tuple[str, ...] = ("auto",)
     size_gib: float | None = None
+    checkpoint_sha256: str | None = None
+    """As `q36eval.checkpoints.checkpoint_sha256` gives it: what a pack of it must have been captured from."""
     built_on_first_use: bool = False
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()

@@ -38,11 +38,21 @@ class Paths:
 
     @property
     def captures(self) -> Path:
-        return self.state / "references"
+        """A reference pack a folder. (`references` beside it, of an older version, is not read.)"""
+        return self.state / "packs"
 
     def run_lock(self, run_id: str) -> Path:
         """Held for as long as that run is being measured."""
         return self.state / "runs" / f"{run_id}.lock"
+
+    def tokens(self, run_id: str) -> Path:
+        """The folder of the per-token figures of that run."""
+        return self.tokens_beside(self.history, run_id)
+
+    @staticmethod
+    def tokens_beside(history: Path, run_id: str) -> Path:
+        """The same folder, found from the history file that the run is in."""
+        return history.parent / "tokens" / run_id
 
     @property
     def built(self) -> Path:

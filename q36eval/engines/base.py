@@ -37,20 +37,28 @@ class Scored:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """Greedy continuation of `token_ids` until end of turn, a stop string or `max_new_tokens`; `group` as above."""
+    """Continuation of `token_ids` until end of turn, a stop string or `max_new_tokens`; `group` as above.
+
+    Greedy at temperature 0, else sampled from the nucleus that holds `top_p`. An engine's random numbers for a request
+    come from its `seed` and `key` alone, whatever else it is asked.
+    """
 
     key: str
     token_ids: tuple[int, ...]
     max_new_tokens: int
     stop: tuple[str, ...] = ()
     group: str = ""
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
 
 
 @dataclass(frozen=True)
 class Generated:
     """The continuation: `text` is decoded without end-of-turn tokens, cut before a stop string.
 
-    `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`.
+    `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token that
+    came after `token_ids`, where one did and the engine tells.
     """
 
     request: GenerationRequest
@@ -58,6 +66,7 @@ class Generated:
     text: str
     finish_reason: str
     error: str | None = None
+    end_id: int | None = None
 
 
 class Engine(Protocol):

@@ -8,16 +8,20 @@ from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.decoding import decode
 from q36eval.engines.forks import in_forks, usable_workers
-from q36eval.engines.greedy import decode_greedily
 from q36eval.engines.heads import float32_logits
+from q36eval.engines.sampling import Sampler
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.records import DeploymentIdentity
+
+if TYPE_CHECKING:
+    from q36eval.engines.perturbed import Perturbation
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
 ResultT = TypeVar("ResultT")
@@ -40,9 +44,9 @@ class InProcessEngine:
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._identity = identity
-        self._device = next(model.parameters()).device
+        self._device: torch.device = next(model.parameters()).device
         self._context_length = int(model.config.max_position_embeddings)
-        self._weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        self._weight_bytes: int = sum(parameter.nbytes for parameter in model.parameters())
         self._stop_ids = _stop_ids(model, tokenizer)
         self.ignores_activation_quantization = False
 
@@ -143,6 +147,22 @@ class InProcessEngine:
         """The resident transformers model."""
         return self._model
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._device
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all parameters, as they are resident."""
+        return self._weight_bytes
+
+    def perturbations(self) -> "Sequence[Perturbation]":
+        """Other ways to compute the same, for the noise floor."""
+        from q36eval.engines.perturbed import perturbations
+
+        return perturbations(self)
+
     @torch.inference_mode()
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Float32 logits [T, V] of final hidden states [T, H] (after the final norm) through this model's own head.
@@ -172,13 +192,13 @@ class InProcessEngine:
                 usable.append(request)
             elif request.key not in known:
                 yield Scored(request, None, error=problem)
-        batches = with_news(batches_by_length(usable, SCORE_BATCH_TOKENS), known)
+        batches = with_news(self._score_batches(usable), known)
         for batch, results in self._computed(self._score_batch, batches):
             found = results if isinstance(results, list) else [Scored(r, None, f"engine: {results}") for r in batch]
             yield from (scored for scored in found if scored.request.key not in known)
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        """Greedy continuations, in left-padded batches of similar prompt length.
+        """Continuations, in left-padded batches of similar prompt length.
 
         Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
         """
@@ -223,6 +243,9 @@ class InProcessEngine:
             return f"{length} tokens do not fit the context of {self._context_length}"
         return None
 
+    def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+        return batches_by_length(requests, SCORE_BATCH_TOKENS)
+
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
         width = max(len(request.token_ids) for request in batch)
@@ -238,7 +261,8 @@ class InProcessEngine:
     def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
         prompts = [request.token_ids for request in batch]
         budgets = [request.max_new_tokens for request in batch]
-        answers = decode_greedily(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1])
+        samplers = [Sampler(r.temperature, r.top_p, r.seed, r.key) if r.temperature > 0 else None for r in batch]
+        answers = decode(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1], samplers)
         return [self._finish(request, tokens) for request, tokens in zip(batch, answers, strict=True)]
 
     def _finish(self, request: GenerationRequest, tokens: list[int]) -> Generated:
@@ -249,7 +273,7 @@ class InProcessEngine:
         cuts = [at for stop in request.stop if (at := text.find(stop)) >= 0]
         if cuts:
             text, reason = text[: min(cuts)], "stop"
-        return Generated(request, tuple(kept), text, reason)
+        return Generated(request, tuple(kept), text, reason, end_id=None if end is None else tokens[end])
 
 
 KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")

@@ -52,9 +52,14 @@ def parts_of(engine: "InProcessEngine") -> list[Part]:
 
 
 def differs(one: "InProcessEngine", other: "InProcessEngine", module: str) -> bool:
-    """Whether a module computes anything else in one engine than in the other: weights, buffers or wrappers."""
+    """Whether a module computes anything else in one engine than in the other.
+
+    That is weights, buffers (the scales of activations, and of a quantized KV cache), wrappers, or their settings.
+    """
     mine, theirs = one.model.get_submodule(module), other.model.get_submodule(module)
-    kinds = [[(name, type(child)) for name, child in side.named_modules()] for side in (mine, theirs)]
+    kinds = [
+        [(name, type(child), child.extra_repr()) for name, child in side.named_modules()] for side in (mine, theirs)
+    ]
     if kinds[0] != kinds[1]:
         return True
     left, right = (dict(side.named_parameters()) | dict(side.named_buffers()) for side in (mine, theirs))

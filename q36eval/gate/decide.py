@@ -5,6 +5,7 @@ from datetime import date
 
 from q36eval.errors import ExitCode
 from q36eval.gate.judge import judge
+from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Waiver
 from q36eval.records import Lane, Measurement, ProbeFailure, Verdict
@@ -24,7 +25,8 @@ def decide(
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
     convincingly outside its margin after Holm over its tier; counted faults (`max_count`) stand outside Holm, one is
     enough. What was not measured never passes. Exit code: a proven FAIL 1, then 4 where the engine or a crashed probe
-    kept a blocking criterion from being measured, else 3.
+    kept a blocking criterion from being measured, else 3. A margin below the noise floor proves nothing: the gate
+    refuses it before the branch is measured, and should history hold one, its criterion is INCONCLUSIVE.
 
     A waiver in force on the day `on` sets aside a FAIL or INCONCLUSIVE criterion: a release manager wants to see what
     was found, who excused it and until when, and wants the pipeline to go on. So the criterion keeps its verdict and
@@ -64,6 +66,7 @@ def _judge_all(
             criterion,
             list(by_key.get(criterion.key, {}).values()),
             sorted((f for f in failures if f.probe == criterion.probe), key=lambda f: (f.kind, f.reason)),
+            floor_of(criterion, measurements),
         )
         for criterion in policy.criteria
     ]
@@ -95,7 +98,8 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     elif inside and outside:
         verdict, reason = CriterionVerdict.INCONCLUSIVE, "the evidence contradicts itself"
     else:
-        verdict, reason = CriterionVerdict.INCONCLUSIVE, "the interval reaches across the margin"
+        # a reason was given before, where a margin lies below the noise floor
+        verdict, reason = CriterionVerdict.INCONCLUSIVE, result.reason or "the interval reaches across the margin"
     if verdict is CriterionVerdict.INCONCLUSIVE and criterion.on_inconclusive == "fail":
         verdict, reason = CriterionVerdict.FAIL, f"{reason}, and the policy refuses what is not proven"
     return result.model_copy(update={"verdict": verdict, "reason": reason, "p_fail_adjusted": p_fail_adjusted})

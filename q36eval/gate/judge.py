@@ -2,21 +2,25 @@
 
 import math
 
+from q36eval.gate.noise import NoiseFloor, below_floor
 from q36eval.gate.policy import Criterion
 from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Clusters, Interval, Measurement, ProbeFailure
 from q36eval.stats import MAX_ERRORED_SHARE, MarginTest, margin_test
 
 
-def judge(criterion: Criterion, found: list[Measurement], failures: list[ProbeFailure]) -> CriterionResult:
+def judge(
+    criterion: Criterion, found: list[Measurement], failures: list[ProbeFailure], floor: NoiseFloor | None = None
+) -> CriterionResult:
     """The criterion's figures and p-values, with verdict NOT_MEASURED or (for now) INCONCLUSIVE.
 
-    `found` are the distinct measurements with the criterion's key, `failures` those of its probe.
+    `found` are the distinct measurements with the criterion's key, `failures` those of its probe. A margin below its
+    `floor` proves nothing either way: both p-values are 1, and the reason says why.
     """
     if len(found) != 1:
-        return _missing(criterion, len(found), failures)
+        return _missing(criterion, len(found), failures).model_copy(update={"noise_floor": floor})
     measurement = found[0]
-    described = _describe(criterion, measurement)
+    described = _describe(criterion, measurement).model_copy(update={"noise_floor": floor})
     proven = _already_proven(criterion, measurement)
     if not proven and any(failure.kind == "crashed" for failure in failures):
         reason = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
@@ -38,7 +42,11 @@ def judge(criterion: Criterion, found: list[Measurement], failures: list[ProbeFa
     if test.not_measured is not None:
         errored = _evidence(measurement).errored
         return described.model_copy(update={"reason": test.not_measured, "infrastructure": sum(errored) > 0})
-    return _with_test(described, test)
+    judged = _with_test(described, test)
+    refusal = below_floor(criterion, floor)
+    if refusal is not None:
+        return judged.model_copy(update={"p_pass": 1.0, "p_fail": 1.0, "p_fail_adjusted": 1.0, "reason": refusal})
+    return judged
 
 
 def _already_proven(criterion: Criterion, measurement: Measurement) -> bool:

@@ -18,9 +18,10 @@ class PolicyModel(BaseModel):
 class Margin(PolicyModel):
     """How much may be lost.
 
-    `max_value`: the mean itself, in its unit (a divergence). `max_increase`: how much worse than the reference, in the
-    metric's unit, whichever direction is better. `min_recovery`: branch / reference of a score, 1 = nothing lost.
-    `min_retention`: perplexity_reference / perplexity_branch, 1 = nothing lost. `max_count`: how many may be counted.
+    `max_value`: the figure itself, in its unit (a mean divergence, a quantile of it). `max_increase`: how much worse
+    than the reference, in the metric's unit, whichever direction is better. `min_recovery`: branch / reference of a
+    score, 1 = nothing lost. `min_retention`: perplexity_reference / perplexity_branch, 1 = nothing lost. `max_count`:
+    how many may be counted.
     """
 
     kind: MarginKind

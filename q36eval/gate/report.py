@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from q36eval.gate.noise import NoiseFloor
 from q36eval.gate.policy import Margin
 from q36eval.records import Counts, Direction, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
@@ -34,8 +35,9 @@ class CriterionResult(Record):
     `figure` and `figure_interval` are in the margin's own terms (recovery and retention as ratios, losses as losses);
     `loss`, `loss_interval` and `limit` are what was tested: `p_pass` against loss >= limit, `p_fail` against
     loss <= limit, `p_fail_adjusted` after Holm. Both bounds of an interval hold one-sided at the criterion's
-    `confidence`. Figures are None where nothing could be judged. `waived_by` is set only where a waiver made a
-    difference; the verdict beside it stays what was found.
+    `confidence`. Figures are None where nothing could be judged. `noise_floor` is what the reference loses against
+    itself in that figure, None where it was not measured or the metric has none. `waived_by` is set only where a waiver
+    made a difference; the verdict beside it stays what was found.
     """
 
     id: str
@@ -60,6 +62,7 @@ class CriterionResult(Record):
     p_pass: float = 1.0
     p_fail: float = 1.0
     p_fail_adjusted: float = 1.0
+    noise_floor: NoiseFloor | None = None
     counts: Counts | None = None
     infrastructure: bool = False
     waived_by: Waiver | None = None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
+from q36eval.gate.noise import of_reference_alone
 from q36eval.history.records import SeriesPoint
 from q36eval.records import Direction, Interval, Record
 
@@ -49,10 +50,14 @@ class MetricDrift(Record):
 
 
 def drift(series: Sequence[SeriesPoint], blessed_run_id: str | None = None) -> list[MetricDrift]:
-    """Drift of every metric in `series` (as `History.metric_series` gives it), sorted by key."""
+    """Drift of every metric in `series` (as `History.metric_series` gives it), sorted by key.
+
+    The noise floor is left out: it says nothing of the branch.
+    """
     by_key: dict[str, list[SeriesPoint]] = {}
     for point in sorted(series, key=lambda point: (point.started, point.run_id)):
-        by_key.setdefault(point.measurement.key, []).append(point)
+        if not of_reference_alone(point.measurement):
+            by_key.setdefault(point.measurement.key, []).append(point)
     return [_metric_drift(by_key[key], blessed_run_id) for key in sorted(by_key)]
 
 

@@ -3,8 +3,9 @@
 import math
 import re
 
+from q36eval.gate.noise import has_floor
 from q36eval.gate.policy import Margin
-from q36eval.gate.report import CriterionResult
+from q36eval.gate.report import CriterionResult, GateReport
 from q36eval.records import Interval
 
 MAX_CHARACTERS = 400
@@ -73,6 +74,30 @@ def interval_text(margin: Margin, interval: Interval | None) -> str:
 def figure_text(result: CriterionResult) -> str:
     """What the margin is held against, in its own terms."""
     return "–" if result.figure is None else _in_unit(result.margin, result.figure)
+
+
+def floor_text(result: CriterionResult) -> str:
+    """The noise floor beside the figure: in nats/token, or as the share of a perplexity that noise moves."""
+    if not has_floor(result.probe, result.metric):
+        return "–"
+    if result.noise_floor is None:
+        return "not measured"
+    loss = result.noise_floor.loss
+    return _percent(-math.expm1(-loss)) if result.margin.kind == "min_retention" else number(loss)
+
+
+def floor_lines(report: GateReport) -> list[str]:
+    """One sentence per noise floor: of which criterion, how large, under which perturbation."""
+    lines = []
+    for result in report.criteria:
+        if has_floor(result.probe, result.metric):
+            source = "" if result.noise_floor is None else f" {_floor_unit(result)} ({result.noise_floor.source})"
+            lines.append(f"noise floor of {result.id}: {floor_text(result)}{source}")
+    return lines
+
+
+def _floor_unit(result: CriterionResult) -> str:
+    return "of the perplexity" if result.margin.kind == "min_retention" else "nats/token"
 
 
 def counts_text(result: CriterionResult) -> str:

@@ -9,6 +9,8 @@ from q36eval.reports._text import (
     ADVISORY_NOTE,
     counts_text,
     figure_text,
+    floor_lines,
+    floor_text,
     interval_text,
     margin_text,
     name_text,
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
 STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "NOT_MEASURED": "bold magenta"}
-COLUMNS = ("criterion", "lanes", "branch", "reference", "judged", "interval", "margin", "scored", "verdict")
-WIDE_ONLY = ("lanes", "branch", "reference", "scored")
+COLUMNS = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
+WIDE_ONLY = ("lanes", "branch", "reference", "floor", "scored")
 WIDE = 110
-NUMERIC = ("branch", "reference", "judged", "interval", "scored")
+NUMERIC = ("branch", "reference", "judged", "interval", "floor", "scored")
 
 
 def to_console(report: GateReport, run: "RunRecord | None" = None) -> "RenderableType":
@@ -48,6 +50,7 @@ class _ConsoleReport:
         yield _verdict_line(self.report, self.run)
         yield from _lane_lines(self.report)
         yield _criteria_table(self.report, wide=options.max_width >= WIDE)
+        yield from (_text(line) for line in floor_lines(self.report))
         yield from _reason_lines(self.report)
 
 
@@ -99,6 +102,7 @@ def _cells(result: CriterionResult) -> dict[str, "Text"]:
         "reference": _text(number(result.reference_value)),
         "judged": _text(figure_text(result)),
         "interval": _text(interval_text(result.margin, result.figure_interval)),
+        "floor": _text(floor_text(result)),
         "margin": _text(margin_text(result.margin, result.unit)),
         "scored": _text(counts_text(result)),
         "verdict": _text(verdict_text(result), STYLES[result.verdict]),

@@ -3,9 +3,10 @@
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
+from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.records import Verdict
-from q36eval.reports._text import figure_text, interval_text, margin_text, plain, why_text
+from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, plain, why_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -48,6 +49,8 @@ def _criterion_case(suite: ET.Element, classname: str, result: CriterionResult) 
     interval = interval_text(result.margin, result.figure_interval)
     rule = margin_text(result.margin, result.unit)
     figures = f"{result.metric}[{result.slice}]: {figure_text(result)} {interval}, margin {rule}"
+    if has_floor(result.probe, result.metric):
+        figures += f", floor {floor_text(result)}"
     ET.SubElement(case, "system-out").text = plain(figures)
     if result.verdict is CriterionVerdict.PASS:
         return

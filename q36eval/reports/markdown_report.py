@@ -8,6 +8,8 @@ from q36eval.reports._text import (
     ADVISORY_NOTE,
     counts_text,
     figure_text,
+    floor_lines,
+    floor_text,
     interval_text,
     margin_text,
     name_text,
@@ -20,7 +22,7 @@ from q36eval.reports._text import markdown as md
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
-HEADER = ("criterion", "lanes", "branch", "reference", "judged", "interval", "margin", "scored", "verdict")
+HEADER = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
 
 
 def to_markdown(report: GateReport, run: "RunRecord | None" = None) -> str:
@@ -43,6 +45,7 @@ def _lines(report: GateReport, run: "RunRecord | None") -> Iterator[str]:
     if any(result.tier == "advisory" for result in report.criteria):
         yield ""
         yield md(ADVISORY_NOTE)
+    yield from _list("Noise floor: the reference against itself", [md(line) for line in floor_lines(report)])
     yield from _list("Why", _reasons(report))
     yield from _list("Probes without figures", [f"{f.probe} {f.kind}: {md(f.reason)}" for f in report.failures])
     yield from _list("Notes", [md(note) for note in report.notes])
@@ -61,6 +64,7 @@ def _cells(result: CriterionResult) -> tuple[str, ...]:
         number(result.reference_value),
         figure_text(result),
         interval_text(result.margin, result.figure_interval),
+        floor_text(result),
         margin_text(result.margin, result.unit),
         counts_text(result),
     )

@@ -3,7 +3,7 @@
 from q36eval.stats._holm import holm
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._margin import (
-    ESTIMATOR_OF_KIND,
+    ESTIMATORS_OF_KIND,
     MAX_ERRORED_SHARE,
     MarginKind,
     MarginLike,
@@ -12,19 +12,24 @@ from q36eval.stats._margin import (
     margin_test,
     why_not_measured,
 )
+from q36eval.stats._quantile import QuantileInference, quantile_clusters
+from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
 __all__ = [
     "DEFAULT_LEVEL",
-    "ESTIMATOR_OF_KIND",
+    "ESTIMATORS_OF_KIND",
     "MAX_ERRORED_SHARE",
     "MarginKind",
     "MarginLike",
     "MarginTest",
     "MeanInference",
+    "QuantileInference",
+    "StratifiedMean",
     "holm",
     "loss_limit",
     "margin_test",
+    "quantile_clusters",
     "summarize",
     "why_not_measured",
 ]

@@ -7,20 +7,22 @@ from typing import Literal, Protocol
 from q36eval.records import Clusters, Direction, Estimator, Interval
 from q36eval.stats._betting import EVEN
 from q36eval.stats._contrast import linear_contrast
-from q36eval.stats._inference import MeanInference
-from q36eval.stats._summary import DEFAULT_LEVEL
+from q36eval.stats._inference import SEED, MeanInference
+from q36eval.stats._quantile import QuantileInference
+from q36eval.stats._stratified import StratifiedMean
+from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
 MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count"]
 
 MAX_ERRORED_SHARE = 0.01
 """Above this share of errored units nothing is judged: what is missing could hide any answer."""
 
-ESTIMATOR_OF_KIND: dict[MarginKind, Estimator] = {
-    "max_value": "mean",
-    "max_increase": "paired_mean",
-    "min_recovery": "paired_mean",
-    "min_retention": "perplexity",
-    "max_count": "census",
+ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
+    "max_value": ("mean", "stratified_mean", "root_mean_square", "quantile", "maximum"),
+    "max_increase": ("paired_mean",),
+    "min_recovery": ("paired_mean",),
+    "min_retention": ("perplexity",),
+    "max_count": ("census",),
 }
 
 LARGEST_RECOVERY = 16.0
@@ -93,6 +95,8 @@ def margin_test(
         return _census_test(clusters, margin, level)
     if margin.kind == "min_recovery":
         return _recovery_test(clusters, margin, level)
+    if estimator in ("stratified_mean", "root_mean_square", "quantile", "maximum"):
+        return _value_test(clusters, estimator, margin, level)
     return _mean_test(clusters, margin, direction, level)
 
 
@@ -125,9 +129,9 @@ def _inside_bounds(clusters: Clusters) -> bool:
 
 
 def _check_kind(estimator: Estimator, margin: MarginLike, direction: Direction) -> None:
-    expected = ESTIMATOR_OF_KIND[margin.kind]
-    if estimator != expected:
-        raise ValueError(f"a {margin.kind} margin judges a {expected} measurement, not a {estimator} one")
+    expected = ESTIMATORS_OF_KIND[margin.kind]
+    if estimator not in expected:
+        raise ValueError(f"a {margin.kind} margin judges a {' or '.join(expected)} measurement, not a {estimator} one")
     if margin.kind == "max_value" and direction is Direction.HIGHER_IS_BETTER:
         raise ValueError("a max_value margin judges a value of which lower is better")
     if margin.kind == "min_recovery" and direction is Direction.LOWER_IS_BETTER:
@@ -142,6 +146,26 @@ def _census_test(clusters: Clusters, margin: MarginLike, level: float) -> Margin
     return MarginTest(
         0.0 if worst <= margin.value else 1.0, 0.0 if count > margin.value else 1.0, count, interval, margin.value
     )
+
+
+def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, level: float) -> MarginTest:
+    """Whether a value other than a plain mean lies inside `max_value`, by its own tests."""
+    value, _, _, interval = summarize(clusters, estimator, level)
+    limit = margin.value
+    p_pass, p_fail = 1.0, 1.0
+    if estimator == "maximum":
+        # one unit seen beyond the margin proves it; that none was seen proves nothing about the others
+        p_fail = 0.0 if value > limit else 1.0
+    elif estimator == "root_mean_square":
+        inference = MeanInference(linear_contrast(clusters, 1.0), EVEN)
+        p_pass, p_fail = inference.p_at_least(limit**2), inference.p_at_most(limit**2)
+    elif estimator == "stratified_mean":
+        stratified = StratifiedMean(clusters, SEED)
+        p_pass, p_fail = stratified.p_at_least(limit), stratified.p_at_most(limit)
+    else:
+        quantile = QuantileInference(clusters, SEED)
+        p_pass, p_fail = quantile.p_at_least(limit), quantile.p_at_most(limit)
+    return MarginTest(p_pass, p_fail, value, interval, limit)
 
 
 def _mean_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:

@@ -6,7 +6,9 @@ import numpy as np
 
 from q36eval.records import Clusters, Estimator, Interval
 from q36eval.stats._contrast import linear_contrast
-from q36eval.stats._inference import MeanInference
+from q36eval.stats._inference import SEED, MeanInference
+from q36eval.stats._quantile import QuantileInference
+from q36eval.stats._stratified import StratifiedMean
 
 DEFAULT_LEVEL = 0.95
 
@@ -18,14 +20,19 @@ def summarize(
 
     Values are NaN when nothing was scored or a value is not finite. Each bound of the interval holds one-sided at
     `(1 + level) / 2`: by betting when `clusters.bounds` are finite, by a clustered bootstrap-t otherwise (infinite
-    bounds with fewer than 8 clusters or any errored unit). Errored units widen the interval of a bounded value.
+    bounds with fewer than 8 clusters or any errored unit). Errored units widen the interval of a bounded value. The
+    value of a quantile is the least threshold of its tail that no more than that share of the units exceeds.
 
     Raises:
-        ValueError: `paired_mean` or `perplexity` without a reference.
+        ValueError: `paired_mean` or `perplexity` without a reference, a stratified mean without strata, a quantile
+            without its tail.
     """
     if estimator == "census":
         count = float(np.sum(clusters.branch)) if clusters.branch else 0.0
         return count, None, count, Interval(lower=count, upper=count, level=level, method="census")
+    if estimator in ("stratified_mean", "root_mean_square", "quantile", "maximum"):
+        value, interval = _single_value(clusters, estimator, level)
+        return value, None, value, interval
     branch_mean = linear_contrast(clusters, 1.0).mean
     if estimator == "mean":
         return branch_mean, None, branch_mean, MeanInference(linear_contrast(clusters, 1.0)).interval(level)
@@ -38,6 +45,38 @@ def summarize(
         lower=_exp(interval.lower), upper=_exp(interval.upper), level=level, method=interval.method
     )
     return _exp(branch_mean), _exp(reference_mean), _exp(difference.mean), ratio_interval
+
+
+def _single_value(clusters: Clusters, estimator: Estimator, level: float) -> tuple[float, Interval]:
+    """A value that is no plain mean, and its interval."""
+    if estimator == "stratified_mean":
+        stratified = StratifiedMean(clusters, SEED)
+        return stratified.mean, stratified.interval(level)
+    if estimator == "root_mean_square":
+        inference = MeanInference(linear_contrast(clusters, 1.0))
+        squares = inference.interval(level)
+        roots = {name: _root(getattr(squares, name)) for name in ("lower", "upper")}
+        return _root(inference.contrast.mean), squares.model_copy(update=roots)
+    if estimator == "quantile":
+        return _quantile(clusters), QuantileInference(clusters, SEED).interval(level)
+    greatest = max((v for v, units in zip(clusters.branch, clusters.units, strict=True) if units), default=math.nan)
+    bound = math.inf if clusters.bounds is None else clusters.bounds[1]
+    method = "none above: no sample bounds the greatest"
+    return greatest, Interval(lower=greatest, upper=bound, level=level, method=method)
+
+
+def _quantile(clusters: Clusters) -> float:
+    """The least threshold that at most 1 - quantile of the units exceed; infinite where none is."""
+    if clusters.tail is None:
+        raise ValueError("a quantile needs clusters that hold its tail")
+    total = sum(clusters.units)
+    allowed = (1.0 - clusters.tail.quantile) * total + 1e-9
+    pairs = zip(clusters.tail.thresholds, clusters.tail.above, strict=True)
+    return next((t for t, above in pairs if sum(above) <= allowed), math.inf) if total else math.nan
+
+
+def _root(value: float) -> float:
+    return math.sqrt(max(value, 0.0)) if value == value else value
 
 
 def _exp(nats: float) -> float:

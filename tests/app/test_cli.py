@@ -1,11 +1,14 @@
 """The command line as a person meets it: exit codes, one sentence, lists of valid names."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+DATA = Path(__file__).parents[2] / "data"
 
 
 def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
@@ -40,6 +43,13 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
         (["history", "show", "nope"], ["no run", "q36eval gate"]),
         (["report", "latest", "--format", "pdf"], ["pdf", "markdown"]),
         (["inspect", "no/such/folder"], ["no/such/folder"]),
+        (["inspect", ""], ["empty", "fp8-head"]),
+        (["inspect", "fp8-head", "--against", ""], ["empty"]),
+        (["inspect", str(DATA / "sandbox")], ["sandbox", "neither config.json nor a safetensors file"]),
+        (["gate", "--branch", ""], ["empty", "fp8-head"]),
+        (["kl", "--branch", " "], ["empty", "fp8-head"]),
+        (["attribute", "--branch", "fp8-head", "--plot", str(DATA)], ["is a folder", str(DATA)]),
+        (["attribute", "--branch", "fp8-head", "--plot", "no/such/plot.html"], ["no/such"]),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], needles: list[str], tmp_path: Path) -> None:
@@ -48,6 +58,32 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], needl
     assert "Traceback" not in done.stderr
     for needle in needles:
         assert needle in done.stderr
+
+
+def test_a_plot_that_cannot_be_written_costs_the_plot_alone(tmp_path: Path) -> None:
+    """A full disk, after all passes: the table is printed, history has the run."""
+    from safetensors.torch import load_file, save_file
+
+    folder, weights = tmp_path / "branch", "model.safetensors"
+    shutil.copytree(DATA / "sandbox" / "bf16", folder)
+    tensors = load_file(folder / weights)
+    save_file(
+        tensors | {"lm_head.weight": tensors["lm_head.weight"] * 1.1}, folder / weights, metadata={"format": "pt"}
+    )
+    done = q36eval("attribute", "--branch", str(folder), "--budget", "40000", "--plot", "/dev/full", state=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "/dev/full" in done.stderr
+    assert "lm_head" in done.stdout
+
+
+def test_a_damaged_reference_is_no_fault_of_the_branch(tmp_path: Path) -> None:
+    reference, weights = tmp_path / "reference", "model.safetensors"
+    shutil.copytree(DATA / "sandbox" / "bf16", reference)
+    (reference / weights).write_bytes((reference / weights).read_bytes()[:-1000])
+    for command in (["inspect", "fp8-head"], ["attribute", "--branch", "fp8-head"]):
+        done = q36eval(*command, "--reference", str(reference), state=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert f"The reference cannot be used: {reference}" in done.stderr
 
 
 def test_a_malformed_policy_names_the_key_and_the_valid_ones(tmp_path: Path) -> None:

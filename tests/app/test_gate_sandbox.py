@@ -14,12 +14,13 @@ from app.targets import Target, load_family, resolve
 from kl.corpus import load_corpus
 from kl.probe import KLProbe
 from q36eval.config import Paths
-from q36eval.errors import UsageError
+from q36eval.errors import EngineError, UsageError
 from q36eval.gate import Policy
 from q36eval.history import History, RunRecord, RunState
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
 
 REPOSITORY = Path(__file__).parents[2]
+BUILD_PROBES = app.measuring.build_probes
 POLICY = """
 name: test
 criteria:
@@ -45,7 +46,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
     """`gate(branch)` on every seventh document of the corpus, sharing one reference capture."""
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::7]
-    monkeypatch.setattr(app.measuring, "build_probes", lambda names, suite, paths: [KLProbe(documents)])
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
     policy_file = state / "policy.yaml"
     policy_file.write_text(POLICY)
     paths = Paths(REPOSITORY, state)
@@ -125,6 +126,27 @@ def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(
     assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
     note = next(m.note for m in gate.history.measurements(run.id) if m.metric == "integrity_faults")  # type: ignore[attr-defined]
     assert ("layers.2.surplus" if damage == "added" else name) in note
+
+
+def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
+    gate: Callable[..., RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(*_: object) -> None:
+        raise EngineError("The reference could not answer the on-policy prompts: out of memory.")
+
+    monkeypatch.setattr(app.measuring, "build_probes", BUILD_PROBES)
+    monkeypatch.setattr(app.measuring, "material", cannot)
+    copy = tmp_path / "damaged"
+    shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", copy)
+    tensors = load_file(copy / "model.safetensors")
+    del tensors["model.layers.2.self_attn.o_proj.weight_packed"]
+    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
+    for branch, code in ((copy, 1), ("bf16", 4)):
+        run = gate(branch, probes=(ProbeName.WEIGHTS, ProbeName.KL))
+        assert run.report is not None
+        assert run.report.exit_code == code
+        reasons = {failure.probe: failure.reason for failure in gate.history.failures(run.id)}  # type: ignore[attr-defined]
+        assert "out of memory" in reasons[ProbeName.KL]
 
 
 def test_damage_that_loads_is_found_before_anything_is_asked(gate: Callable[..., RunRecord], tmp_path: Path) -> None:

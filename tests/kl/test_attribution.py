@@ -1,11 +1,13 @@
 """Blame goes where the damage is, adds up at both ends, and its shares have intervals that cover."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from kl.attribution import Suspect, divergences, hidden_states, sample, share_of, suspects
 from kl.corpus import CorpusDocument, load_corpus
@@ -15,6 +17,7 @@ from q36eval.errors import UsageError
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "data/corpus/sandbox"
 WORST_LAYER = 3
+META = torch.device("meta")
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +90,40 @@ def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_fol
     assert min(before) > 0
 
 
+@pytest.mark.parametrize("declared", ["bf16", "nvfp4-modelopt"])
+def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, declared: str, tmp_path: Path) -> None:
+    """The reference has none: restoring the guilty parts heals all, and they alone are all of the branch's KL."""
+    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines.parts import _on
+
+    folder = tmp_path / "branch"
+    shutil.copytree(ROOT / "data/sandbox" / declared, folder)
+    config = json.loads((folder / "config.json").read_text())
+    quantization = config.setdefault("quantization_config", {"quant_method": "modelopt", "quant_algo": None})
+    quantization["kv_cache_scheme"] = {"num_bits": 8, "type": "float", "dynamic": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    branch = InProcessEngine.load(folder)
+    parts = [part for part in parts_of(bf16) if differs(bf16, branch, part.module)]
+    guilty = [part.module for part in parts]
+    attention = [part.module for part in parts if part.tensor_class == "self-attention"]
+    assert attention == [name for name, _ in bf16.model.named_modules() if name.endswith(".self_attn")]
+    assert (guilty == attention) == (declared == "bf16")
+    chosen = sample(load_corpus(CORPUS)[::7], bf16.tokenizer, 1, 50_000)
+    states, head = hidden_states(bf16, chosen), bf16.head_weight()
+    before = divergences(branch, chosen, states, head)
+    assert min(before) > 0
+    with borrowing(branch, bf16, attention):
+        healed = divergences(branch, chosen, states, head)
+    assert max(healed) == 0.0 if declared == "bf16" else healed != before
+    with borrowing(branch, bf16, guilty):
+        assert max(divergences(branch, chosen, states, head)) == 0.0
+    with borrowing(bf16, branch, guilty):
+        assert divergences(bf16, chosen, states, head) == before
+    assert divergences(branch, chosen, states, head) == before
+    # what is lent to another device takes its scales there
+    assert {buffer.device.type for buffer in _on(branch.model.get_submodule(attention[0]), META).buffers()} == {"meta"}
+
+
 def test_parts_cover_every_parameter_once(bf16: Any) -> None:
     modules = [part.module for part in parts_of(bf16)]
     held = [n for m in modules for n, _ in bf16.model.get_submodule(m).named_parameters(prefix=m)]
@@ -139,3 +176,17 @@ def test_the_budget_is_kept_and_a_hopeless_one_refused() -> None:
         sample(documents, Words(), 10, 9_999)
     with pytest.raises(UsageError, match="holds 5 documents"):
         sample(documents[:5], Words(), 1, 10_000)
+
+
+def test_quantizers_with_other_settings_differ() -> None:
+    """Dynamic FP8 and INT8 have the same buffers."""
+    from types import SimpleNamespace
+
+    from q36eval.checkpoints.emulation import InputQuantizer
+    from q36eval.checkpoints.formats import ActivationScheme
+
+    def holder(kind: str) -> Any:
+        return SimpleNamespace(model=torch.nn.Sequential(InputQuantizer([ActivationScheme(kind, 32)], 64, "cpu")))
+
+    assert differs(holder("fp8"), holder("int8"), "0")
+    assert not differs(holder("fp8"), holder("fp8"), "0")

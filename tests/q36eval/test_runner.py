@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval import references
+from q36eval.capturing import captured
 from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.errors import UsageError
 from q36eval.locks import exclusive
-from q36eval.probes import Digest, ItemResults, WorkItem
+from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import (
     Answer,
     DeploymentIdentity,
@@ -129,8 +130,17 @@ class Silent:
     def advance(self, count: int = 1) -> None: ...
 
 
-def run(tmp_path: Path, probe: LengthProbe, branch: Any, reference: Any, sink: MemorySink) -> None:
-    run_probes(branch, None, IDENTITY, lambda: reference, [probe], tmp_path, sink, Silent())
+def run(
+    tmp_path: Path, probe: Any, branch: Any, reference: Any, sink: MemorySink, progress: Silent | None = None
+) -> None:
+    """`reference` None: only what was captured is at hand."""
+    told = progress or Silent()
+
+    def open_capture(asking: Probe) -> Capture:
+        return Capture(tmp_path, IDENTITY, asking.name, asking.suite_sha256)
+
+    load = None if reference is None else lambda: reference
+    run_probes(branch, None, lambda works: captured(works, open_capture, load, told), [probe], sink, told)
 
 
 def test_the_reference_is_captured_once_and_the_branch_measured_anew(tmp_path: Path) -> None:
@@ -177,7 +187,6 @@ def test_a_capture_answers_for_its_own_identity_only(tmp_path: Path) -> None:
     capture = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")
     capture.share({"head": torch.eye(2)})
     capture.add("x", Digest(values={"a": 1}, tensors={"h": torch.ones(2)}))
-    capture.flush()
     same = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")["x"]
     assert same.values == {"a": 1}
     assert sorted(same.tensors) == ["h", "head"]
@@ -187,14 +196,30 @@ def test_a_capture_answers_for_its_own_identity_only(tmp_path: Path) -> None:
     assert "x" not in Capture(tmp_path, IDENTITY, ProbeName.KL, "another suite")
 
 
-def test_a_killed_capture_keeps_whole_parts(tmp_path: Path) -> None:
-    capture = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")
-    for i in range(100):
-        capture.add(f"item{i}", Digest(tensors={"h": torch.full((2,), float(i))}))
-    # no flush: the process was killed; one part of 64 was written
-    again = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")
-    assert len(again) == 64
-    assert float(again["item63"].tensors["h"][0]) == 63.0
+class OtherTokens(LengthProbe):
+    """The same items by their keys, asked in other tokens, as by another version of a tokenizer's library."""
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        return [
+            WorkItem(item.key, scores=(ScoreRequest(item.key, (7, *item.scores[0].token_ids)),))
+            for item in super().plan(tokenizer)
+        ]
+
+
+def test_answers_to_other_tokens_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink())
+    with pytest.raises(UsageError, match="3 of 3 questions in other tokens"):
+        run(tmp_path, OtherTokens(), CountingEngine(), CountingEngine(), MemorySink())
+
+
+def test_without_a_reference_what_is_missing_is_refused_and_what_is_there_judged(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="lacks 3 of the 3 items"):
+        run(tmp_path, LengthProbe(), CountingEngine(), None, MemorySink())
+    assert not list(tmp_path.iterdir())
+    run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink())
+    sink = MemorySink()
+    run(tmp_path, LengthProbe(), CountingEngine(), None, sink)
+    assert [item.branch.score for item in sink.items] == [1.0] * 3
 
 
 class Watched(Silent):
@@ -208,9 +233,8 @@ class Watched(Silent):
             self.then()
 
 
-def test_two_gates_at_once_capture_the_reference_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_gates_at_once_capture_the_reference_together(tmp_path: Path) -> None:
     """The second waits, says so, and captures only what the first did not; nothing is lost and nothing crashes."""
-    monkeypatch.setattr(references, "ITEMS_PER_PART", 2)
     capturing, waited = Event(), Event()
     first, second = CountingEngine(), CountingEngine()
     sinks = MemorySink(), MemorySink()
@@ -220,7 +244,7 @@ def test_two_gates_at_once_capture_the_reference_together(tmp_path: Path, monkey
         waited.wait(timeout=20)  # only runs out when the second does not wait, which fails below
 
     def gate(count: int, reference: CountingEngine, sink: MemorySink, progress: Watched) -> None:
-        run_probes(CountingEngine(), None, IDENTITY, lambda: reference, [LengthProbe(count)], tmp_path, sink, progress)
+        run(tmp_path, LengthProbe(count), CountingEngine(), reference, sink, progress)
 
     with ThreadPoolExecutor() as pool:
         one = pool.submit(gate, 3, first, sinks[0], Watched("capturing", hold_up_the_first))
@@ -238,4 +262,4 @@ def test_a_complete_capture_is_read_without_a_lock(tmp_path: Path) -> None:
     run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink())
     refuse = Watched("waiting", lambda: pytest.fail("it waits for a lock"))
     with exclusive(Capture(tmp_path, IDENTITY, ProbeName.KL, "suite").lock_file):
-        run_probes(CountingEngine(), None, IDENTITY, CountingEngine, [LengthProbe()], tmp_path, MemorySink(), refuse)
+        run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink(), refuse)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from q36eval.checkpoints.formats.slabs import need_dtypes, need_one_value
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def stored_scalar(parts: Mapping[str, "torch.Tensor"], name: str, what: str) -> 
     """
     if name not in parts:
         raise CorruptCheckpointError(f"{name} is missing, which its {what} activations need")
-    if parts[name].numel() != 1:
-        raise CorruptCheckpointError(f"{name} has shape {tuple(parts[name].shape)}, one value is needed")
+    need_dtypes({name: parts[name]}, {})
+    need_one_value(name, parts[name])
     value = float(parts[name].float().reshape(()))
     if not 0 < value < float("inf"):
         raise CorruptCheckpointError(f"{name} is {value}, a positive number is needed")

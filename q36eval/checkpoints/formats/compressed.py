@@ -12,7 +12,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
-from q36eval.checkpoints.formats.slabs import ceil_divide, need_shape, rows_along
+from q36eval.checkpoints.formats.slabs import (
+    FLOATS,
+    ceil_divide,
+    need_dtypes,
+    need_matrix,
+    need_one_value,
+    need_shape,
+    rows_along,
+)
 from q36eval.checkpoints.formats.unpacking import unpack_fp4, unpack_signed
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -30,18 +38,33 @@ def plain_name(value: Any) -> str:
 
 def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     """[out, in] of the weight, after checking that all parts fit it."""
-    import torch
-
     packed = "weight_packed" in parts
-    if packed and parts["weight_packed"].dtype != torch.uint8:
-        raise CorruptCheckpointError(f"weight_packed is stored as {parts['weight_packed'].dtype}, not uint8")
-    rows, width = parts["weight_packed" if packed else "weight"].shape
+    need_dtypes(parts, _FP4_DTYPES if packed else _dtypes(scheme.compressed.weights))
+    values = "weight_packed" if packed else "weight"
+    rows, width = need_matrix(values, parts[values])
     columns = width * (2 if packed else 1)
+    if packed:
+        need_one_value("weight_global_scale", parts["weight_global_scale"])
     grid = scale_shape(rows, columns, scheme.compressed.weights, parts["weight_scale"])
     need_shape("weight_scale", parts["weight_scale"], grid)
     if "weight_zero_point" in parts:
         need_shape("weight_zero_point", parts["weight_zero_point"], grid)
     return rows, columns
+
+
+_FP4_DTYPES = {"weight_packed": ("uint8",), "weight_scale": ("float8_e4m3fn",), "weight_global_scale": ("float32",)}
+_PACKED_DTYPES = {
+    "weight_packed": ("int32",),
+    "weight_scale": FLOATS,
+    "weight_shape": ("int64", "int32"),
+    "weight_g_idx": ("int32", "int64"),
+}
+
+
+def _dtypes(weights: Any) -> dict[str, tuple[str, ...]]:
+    """Of weights with one stored value each; the zero-points are stored as the values are, or as int8."""
+    values = "float8_e4m3fn" if plain_name(weights.type) == "float" else "int8"
+    return {"weight": (values,), "weight_scale": FLOATS, "weight_zero_point": (values, "int8")}
 
 
 def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
@@ -97,15 +120,19 @@ def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
 def packed_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     """[out, in] of a weight of packed integers, after checking that all parts fit it."""
     weights = scheme.compressed.weights
+    whole = plain_name(weights.strategy) == "tensor"
+    need_dtypes(parts, {**_PACKED_DTYPES, "weight_zero_point": ("int8",) if whole else ("int32",)})
     if parts["weight_shape"].numel() != 2:
         raise CorruptCheckpointError(f"weight_shape holds {parts['weight_shape'].numel()} values, not two")
-    out, columns = (int(size) for size in parts["weight_shape"])
+    out, columns = (int(size) for size in parts["weight_shape"].flatten())
     words = ceil_divide(columns * weights.num_bits, 32)
     if tuple(parts["weight_packed"].shape) != (out, words):
         raise CorruptCheckpointError(f"weight_packed does not hold {[out, columns]} values of {weights.num_bits} bits")
     grid = scale_shape(out, columns, weights, parts["weight_scale"])
     need_shape("weight_scale", parts["weight_scale"], grid)
-    if "weight_zero_point" in parts:
+    if "weight_zero_point" in parts and whole:
+        need_one_value("weight_zero_point", parts["weight_zero_point"])
+    elif "weight_zero_point" in parts:
         packed = (ceil_divide(grid[0] * weights.num_bits, 32), grid[1])
         need_shape("weight_zero_point", parts["weight_zero_point"], packed)
     elif not weights.symmetric:
@@ -135,6 +162,9 @@ def _scaled_integers(parts: Parts, scheme: Scheme, unpack: "Callable[..., torch.
     q = unpack(parts["weight_packed"], weights.num_bits, torch.Size((out, columns)))
     scale, zero = parts["weight_scale"], parts.get("weight_zero_point")
     values = q.to(scale.dtype)
+    if plain_name(weights.strategy) == "tensor":  # one scale, and a zero-point that is not packed
+        scale, zero = scale.reshape(()), None if zero is None else zero.reshape(())
+        return (values if zero is None else values.sub_(zero.to(scale.dtype))).mul_(scale)
     groups = _groups(parts, columns, scale, weights.group_size)
     if zero is not None:
         values -= unpack(zero, weights.num_bits, scale.shape, packed_dim=0).to(scale.dtype)[:, groups]
@@ -148,7 +178,9 @@ def packed_rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:
     if plain_name(weights.strategy) != "tensor":
         per_part |= {"weight_scale": 1, "weight_zero_point": Fraction(32, weights.num_bits)}
     cut = rows_along(parts, start, stop, per_part)
-    return cut | {"weight_shape": parts["weight_shape"].new_tensor([stop - start, int(parts["weight_shape"][1])])}
+    return cut | {
+        "weight_shape": parts["weight_shape"].new_tensor([stop - start, int(parts["weight_shape"].flatten()[1])])
+    }
 
 
 def _groups(parts: Parts, columns: int, scale: "torch.Tensor", group_size: int | None) -> "torch.Tensor":

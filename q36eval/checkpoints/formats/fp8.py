@@ -8,9 +8,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
-from q36eval.checkpoints.formats.slabs import ceil_divide, need_shape, rows_along
+from q36eval.checkpoints.formats.slabs import (
+    FLOATS,
+    ceil_divide,
+    need_dtypes,
+    need_matrix,
+    need_one_value,
+    need_shape,
+    rows_along,
+)
 from q36eval.checkpoints.schemes import Scheme
-from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:
     import torch
@@ -21,11 +28,7 @@ Block = tuple[int, int]
 
 def block_shape(weight: "torch.Tensor", scale: "torch.Tensor", block: Block) -> tuple[int, int]:
     """[out, in] of an FP8 weight, after checking that its grid of block scales fits."""
-    import torch
-
-    if weight.dtype != torch.float8_e4m3fn:
-        raise CorruptCheckpointError(f"an FP8 weight is stored as {weight.dtype}")
-    out, columns = weight.shape
+    out, columns = need_matrix("weight", weight)
     need_shape("the grid of block scales", scale, (ceil_divide(out, block[0]), ceil_divide(columns, block[1])))
     return out, columns
 
@@ -39,12 +42,13 @@ def block_scaled(weight: "torch.Tensor", scale: "torch.Tensor", block: Block) ->
 
 def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     """[out, in] of the weight, after checking that all parts fit it."""
+    exponents = ("float8_e8m0fnu",) if scheme.setting("scale_fmt") == "ue8m0" else ()
+    need_dtypes(parts, {"weight": ("float8_e4m3fn",), "weight_scale_inv": (*FLOATS, *exponents)})
     scale = parts["weight_scale_inv"]
     block = scheme.setting("block")
-    if block is None and scale.numel() != 1:
-        raise CorruptCheckpointError(f"weight_scale_inv has shape {tuple(scale.shape)}, one value is needed")
     if block is None:
-        scale, block = scale.reshape(1, 1), tuple(parts["weight"].shape)
+        need_one_value("weight_scale_inv", scale)
+        return need_matrix("weight", parts["weight"])
     return block_shape(parts["weight"], scale, block)
 
 

@@ -7,7 +7,7 @@ Values are a dense stream of bits, lowest first, so that with 3 bits some lie ac
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats.slabs import ceil_divide, need_shape
+from q36eval.checkpoints.formats.slabs import FLOATS, ceil_divide, need_dtypes, need_matrix, need_shape
 from q36eval.checkpoints.formats.unpacking import unpack_words
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError
@@ -21,7 +21,9 @@ Parts = Mapping[str, "torch.Tensor"]
 def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     """[out, in] of the weight, after checking that all parts fit it."""
     bits = int(scheme.setting("bits"))
-    columns, out = parts["qweight"].shape[0] * 32 // bits, parts["qweight"].shape[1]
+    need_dtypes(parts, _DTYPES)
+    words, out = need_matrix("qweight", parts["qweight"])
+    columns = words * 32 // bits
     groups = 1 if group_size(scheme, columns) >= columns else ceil_divide(columns, group_size(scheme, columns))
     need_shape("scales", parts["scales"], (groups, out))
     need_shape("qzeros", parts["qzeros"], (groups, ceil_divide(out * bits, 32)))
@@ -30,6 +32,9 @@ def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     elif scheme.setting("desc_act"):
         raise CorruptCheckpointError("g_idx is missing, which weights ordered by activation (desc_act) need")
     return out, columns
+
+
+_DTYPES = {"qweight": ("int32",), "qzeros": ("int32",), "scales": FLOATS, "g_idx": ("int32", "int64")}
 
 
 def group_size(scheme: Scheme, columns: int) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
 from q36eval.checkpoints.formats.fp8 import block_scaled, block_shape
-from q36eval.checkpoints.formats.slabs import need_shape, rows_along
+from q36eval.checkpoints.formats.slabs import FLOATS, need_dtypes, need_matrix, need_one_value, need_shape, rows_along
 from q36eval.checkpoints.formats.unpacking import unpack_fp4
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError
@@ -23,16 +23,15 @@ Parts = Mapping[str, "torch.Tensor"]
 
 def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     """[out, in] of an NVFP4 weight, after checking that all parts fit it."""
-    import torch
-
-    packed = parts["weight"]
-    if packed.dtype != torch.uint8:
-        raise CorruptCheckpointError(f"an NVFP4 weight is stored as {packed.dtype}, not uint8")
-    out, columns = packed.shape[0], packed.shape[1] * 2
+    need_dtypes(parts, _FP4_DTYPES)
+    out, width = need_matrix("weight", parts["weight"])
+    columns = width * 2
     need_shape("weight_scale", parts["weight_scale"], (out, columns // GROUP_SIZE))
-    if parts["weight_scale_2"].numel() != 1:
-        raise CorruptCheckpointError(f"weight_scale_2 has shape {tuple(parts['weight_scale_2'].shape)}, not one value")
+    need_one_value("weight_scale_2", parts["weight_scale_2"])
     return out, columns
+
+
+_FP4_DTYPES = {"weight": ("uint8",), "weight_scale": ("float8_e4m3fn",), "weight_scale_2": ("float32",)}
 
 
 def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
@@ -70,15 +69,16 @@ def activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
 
 def fp8_shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:
     """[out, in] of an FP8 weight, after checking that its scales are what the algorithm stores."""
-    out, columns = parts["weight"].shape
+    need_dtypes(parts, {"weight": ("float8_e4m3fn",), "weight_scale": FLOATS})
+    out, columns = need_matrix("weight", parts["weight"])
     scale, block = parts["weight_scale"], scheme.setting("block")
     if block is not None:
         return block_shape(parts["weight"], _grid(scale), block)
     if scheme.setting("per_channel"):
         if scale.numel() != out:
             raise CorruptCheckpointError(f"weight_scale has shape {tuple(scale.shape)}, one per output is needed")
-    elif scale.numel() != 1:
-        raise CorruptCheckpointError(f"weight_scale has shape {tuple(scale.shape)}, one value is needed")
+    else:
+        need_one_value("weight_scale", scale)
     return out, columns
 
 

@@ -1,4 +1,4 @@
-"""Runs of rows: shapes of scale grids, and the part of a stored tensor that belongs to some rows of its weight."""
+"""What parts must look like to be decoded, and the part of a stored tensor that belongs to some rows of its weight."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -26,6 +26,46 @@ def need_shape(name: str, tensor: "torch.Tensor", expected: tuple[int, ...]) -> 
     """
     if tuple(tensor.shape) != expected:
         raise CorruptCheckpointError(f"{name} has shape {tuple(tensor.shape)}, {expected} is needed")
+
+
+def need_matrix(name: str, tensor: "torch.Tensor") -> tuple[int, int]:
+    """The two sizes of a part.
+
+    Raises:
+        CorruptCheckpointError: `tensor` has more or fewer.
+    """
+    if tensor.dim() != 2:
+        raise CorruptCheckpointError(f"{name} has shape {tuple(tensor.shape)}, rows and columns are needed")
+    return int(tensor.shape[0]), int(tensor.shape[1])
+
+
+def need_one_value(name: str, tensor: "torch.Tensor") -> None:
+    """Refuse several values where one is meant: broadcasting would spread them over whatever fits.
+
+    Raises:
+        CorruptCheckpointError: `tensor` holds none or several.
+    """
+    if tensor.numel() != 1:
+        raise CorruptCheckpointError(f"{name} has shape {tuple(tensor.shape)}, one value is needed")
+
+
+FLOATS = ("float32", "bfloat16", "float16")
+INPUT_DTYPES = {
+    **dict.fromkeys(("input_global_scale", "input_scale", "activation_scale"), FLOATS),
+    "input_zero_point": ("int8", "int32", "float8_e4m3fn"),
+}
+"""What the static scales of a module's input are stored in, whatever the format."""
+
+
+def need_dtypes(parts: Mapping[str, "torch.Tensor"], known: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a part in another dtype than its producers write: the same bytes would be read as other numbers.
+
+    Raises:
+        CorruptCheckpointError: a part of `parts` is in none of the dtypes `known` for it.
+    """
+    for name, dtypes in {**known, **INPUT_DTYPES}.items():
+        if name in parts and str(parts[name].dtype).removeprefix("torch.") not in dtypes:
+            raise CorruptCheckpointError(f"{name} is stored as {parts[name].dtype}, {' or '.join(dtypes)} is needed")
 
 
 def rows_along(

@@ -16,7 +16,11 @@ from q36eval.checkpoints.inspection.steps import Usage, usage
 from q36eval.checkpoints.inspection.stored import declared_bits, declared_block, stored_label
 from q36eval.checkpoints.inspection.units import Unit
 from q36eval.checkpoints.inspection.values import erased_by_zero_scales, value_faults
-from q36eval.errors import Q36Error
+from q36eval.checkpoints.weights import lacks_memory
+from q36eval.errors import EngineError, Q36Error, UsageError
+
+MALFORMED = (Q36Error, ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""What numbers and shapes that are not what they should be raise."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,36 @@ def examine_all(units: Sequence[Unit], how: Pass, workers: int) -> list[Examined
 
 
 def _examine(unit: Unit, how: Pass) -> Examined:
+    """Whatever a weight of the branch makes the arithmetic raise is a finding about it, and the others are judged.
+
+    Raises:
+        UsageError: the reference's weight cannot be decoded.
+        EngineError: the memory of this machine does not suffice.
+    """
+    findings: list[Finding] = []
     try:
-        parts = unit.read_parts()
-        findings = value_faults(unit, parts)
-        decoded = unit.decode(parts)
-        findings += erased_by_zero_scales(unit, parts, decoded)
-    except (Q36Error, RuntimeError, ValueError, OSError) as error:
-        return Examined((integrity("undecodable", unit.name, f"{unit.name}: {error}"),))
+        return _examined(unit, how, findings)
+    except _ReferenceError as error:
+        raise UsageError(f"The reference cannot be used: {error}") from error
+    except MALFORMED as error:
+        if isinstance(error, MemoryError) or lacks_memory(error):
+            raise EngineError(f"The memory of this machine does not suffice to inspect {unit.name}.") from error
+        return Examined((*findings, integrity("undecodable", unit.name, _told(unit, error))))
+
+
+def _told(unit: Unit, error: Exception) -> str:
+    """One sentence that names the weight: ours as it is, what Python or torch says with its kind."""
+    if isinstance(error, Q36Error) and unit.name in str(error):
+        return str(error)
+    reason = str(error) if isinstance(error, Q36Error) else f"it cannot be read ({type(error).__name__}: {error})."
+    return f"{unit.name}: {reason}"
+
+
+def _examined(unit: Unit, how: Pass, findings: list[Finding]) -> Examined:
+    parts = unit.read_parts()
+    findings += value_faults(unit, parts)
+    decoded = unit.decode(parts)
+    findings += erased_by_zero_scales(unit, parts, decoded)
     needed = how.expected.get(unit.name)
     if needed is not None and tuple(decoded.shape) != needed:
         message = f"{unit.name} has shape {list(decoded.shape)}, the configuration calls for {list(needed)}."
@@ -91,12 +118,28 @@ def _examine(unit: Unit, how: Pass) -> Examined:
     other = how.reference.get(unit.name)
     if other is None:
         return Examined(tuple(findings))
-    original = other.decode(other.read_parts())
+    original = _original(other)
     if original.shape != decoded.shape:
         message = f"{unit.name} has shape {list(decoded.shape)}, the reference's has {list(original.shape)}."
         return Examined((*findings, integrity("shape", unit.name, message)))
     compared = _compare(unit, parts, decoded.float(), original.float())
     return Examined((*findings, *_unquantized_difference(unit, compared, how.excepted)), compared)
+
+
+class _ReferenceError(Exception):
+    """The reference's weight cannot be compared with."""
+
+
+def _original(unit: Unit) -> Tensor:
+    try:
+        decoded = unit.decode(unit.read_parts())
+    except MALFORMED as error:
+        if isinstance(error, MemoryError) or lacks_memory(error):
+            raise
+        raise _ReferenceError(str(error)) from error
+    if not bool(torch.isfinite(decoded).all()):
+        raise _ReferenceError(f"{unit.weight.checkpoint.path}: {unit.name} holds values that are no finite numbers.")
+    return decoded
 
 
 def _compare(unit: Unit, parts: Mapping[str, Tensor], decoded: Tensor, original: Tensor) -> WeightError:

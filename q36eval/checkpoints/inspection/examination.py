@@ -1,7 +1,8 @@
 """The whole inspection of one folder: files, configuration, coverage, and every weight once."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from q36eval.checkpoints.inspection.activation_scales import activation_findings
 from q36eval.checkpoints.inspection.against import compare_left_out, compare_stored
 from q36eval.checkpoints.inspection.configuration import configuration_findings
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows
-from q36eval.checkpoints.inspection.error import Examined, Pass, examine_all
+from q36eval.checkpoints.inspection.error import MALFORMED, Examined, Pass, examine_all
 from q36eval.checkpoints.inspection.expected import Shapes, expected_shapes, fused_place
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
 from q36eval.checkpoints.inspection.judging import beyond_scheme, coarse, error_rows, grouped, outliers
@@ -18,8 +19,9 @@ from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.units import Unit, units_of
 from q36eval.checkpoints.inspection.values import left_out_faults
 from q36eval.checkpoints.names import left_out_as
-from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
+from q36eval.checkpoints.reader import Checkpoint, open_checkpoint, read_json
 from q36eval.checkpoints.schemes import quantization_config
+from q36eval.checkpoints.sizes import sizes_fault
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 
@@ -37,22 +39,20 @@ def inspect_checkpoint(
     canonical tensor names that may differ from the reference unquantized, and of experts that may stay unquantized.
 
     Raises:
-        UsageError: no such folder, a quantization that is not decoded, or the reference or the checkpoint to compare
-            with cannot be read.
+        UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference or the
+            checkpoint to compare with cannot be read.
+        EngineError: the memory of this machine does not suffice.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
+    if not (folder / "config.json").exists() and not any(folder.glob("*.safetensors*")):
+        raise UsageError(f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.")
     known = None if reference is None else _Reference(reference)
     workers = weights_workers or len(os.sched_getaffinity(0))
     checkpoint, findings, readable = open_damaged(folder)
     measured = [Section.INTEGRITY]
     updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
-    try:
-        updates |= _contents(checkpoint, readable, known, workers, excepted, findings, measured)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        message = f"config.json has an entry of the wrong kind ({type(error).__name__}: {error})."
-        findings.append(integrity("malformed-config", "config.json", message))
-        measured = [Section.INTEGRITY]
+    updates |= _contents(checkpoint, readable, known, workers, excepted, findings, measured)
     findings += text_findings(folder, reference, _vocab_size(checkpoint.config))
     if known is not None and readable:
         updates["left_out_against_reference"] = compare_left_out(checkpoint, known.checkpoint, workers)
@@ -77,23 +77,41 @@ def _contents(
     """Configuration, coverage and weights; adds to `findings` and `measured`, returns parts of the inspection."""
     if not checkpoint.config:
         return {}
+    fault = sizes_fault(checkpoint.config)
+    if fault is not None:
+        findings.append(integrity("malformed-config", "config.json", f"config.json: {fault}."))
+        return {}
     shapes, calls_for = _shapes(checkpoint.config)
     findings += calls_for
     units, indexed = _units(checkpoint, shapes, findings) if readable else ({}, False)
-    findings += configuration_findings(checkpoint, units, None if known is None else known.checkpoint.config)
-    measured += [Section.CONFIGURATION] if known else []
+    with _entries_judged(findings, measured, Section.CONFIGURATION if known else None):
+        findings += configuration_findings(checkpoint, units, None if known is None else known.checkpoint.config)
     if not indexed:
         return {}
-    quantization = quantization_config(checkpoint)
-    findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, excepted)
-    measured.append(Section.COVERAGE)
+    with _entries_judged(findings, measured, Section.COVERAGE):
+        quantization = quantization_config(checkpoint)
+        findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, excepted)
     how = Pass(shapes, known.units if known else {}, excepted)
     updates = _judge(units, examine_all(list(units.values()), how, workers), findings)
-    findings += [*activation_findings(units), *kv_cache_findings(checkpoint)]
-    updates["coverage"] = coverage_rows(units.values(), shapes)
+    with _entries_judged(findings, measured, None):
+        with _entries_judged(findings, measured, None):
+        findings += [*activation_findings(units), *kv_cache_findings(checkpoint)]
+        updates["coverage"] = coverage_rows(units.values(), shapes)
     if known and known.units.keys() >= units.keys() and updates["compared_weights"]:
         measured += [Section.OUTLIERS, Section.BOUNDS, Section.UNQUANTIZED]
     return updates
+
+
+@contextmanager
+def _entries_judged(findings: list[Finding], measured: list[Section], section: Section | None) -> Iterator[None]:
+    """One judgement over config.json's entries: one that an entry of the wrong kind breaks off is not measured."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        message = f"config.json has an entry of the wrong kind ({type(error).__name__}: {error})."
+        findings.append(integrity("malformed-config", "config.json", message))
+    else:
+        measured += [section] if section else []
 
 
 def not_judged(measured: list[Section], against_reference: bool, findings: list[Finding]) -> list[Finding]:
@@ -113,8 +131,15 @@ class _Reference:
             self.checkpoint = open_checkpoint(folder)
             index = index_weights(self.checkpoint, light=True)
             self.units = units_of(index.weights)
-        except (CorruptCheckpointError, KeyError) as error:
+            expected_shapes(self.checkpoint.config)
+            for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+                if (folder / name).is_file():
+                    read_json(folder / name)
+        except CorruptCheckpointError as error:
             raise UsageError(f"The reference cannot be used: {error}") from error
+        except (ArithmeticError, LookupError, TypeError) as error:
+            reason = f"config.json does not give the sizes of the model ({type(error).__name__}: {error})"
+            raise UsageError(f"The reference cannot be used: {folder}: {reason}.") from error
 
 
 def _shapes(config: Mapping[str, Any]) -> tuple[Shapes, list[Finding]]:
@@ -122,9 +147,12 @@ def _shapes(config: Mapping[str, Any]) -> tuple[Shapes, list[Finding]]:
         return {}, []
     try:
         return expected_shapes(config), []
-    except (KeyError, TypeError, ZeroDivisionError) as error:
-        message = f"config.json does not give the sizes of the model ({type(error).__name__}: {error})."
-        return {}, [Finding(section=Section.CONFIGURATION, rule="sizes", subject="config.json", message=message)]
+    except (ArithmeticError, KeyError, TypeError) as error:
+        return {}, [_sizes(f"config.json does not give the sizes of the model ({type(error).__name__}: {error}).")]
+
+
+def _sizes(message: str) -> Finding:
+    return Finding(section=Section.CONFIGURATION, rule="sizes", subject="config.json", message=message)
 
 
 def _vocab_size(config: Mapping[str, Any]) -> int | None:
@@ -141,7 +169,7 @@ def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> t
     except CorruptCheckpointError as error:
         findings.append(integrity("quantization-not-read", "config.json", str(error)))
         return {}, False
-    findings += left_out_faults(checkpoint, [name for names in index.left_out.values() for name in names])
+    findings += _left_out_faults(checkpoint, [name for names in index.left_out.values() for name in names])
     units = units_of(index.weights)
     wrong = [integrity("not-as-declared", module, str(error)) for module, error in faults.items()]
     named = {f"{module}.weight" for module in faults} | {*faults}
@@ -157,6 +185,16 @@ def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> t
     ]
     findings += [*wrong, *missing, *surplus]
     return units, True
+
+
+def _left_out_faults(checkpoint: Checkpoint, names: list[str]) -> list[Finding]:
+    found: list[Finding] = []
+    for name in names:
+        try:
+            found += left_out_faults(checkpoint, [name])
+        except MALFORMED as error:
+            found.append(integrity("unreadable-tensor", name, f"{name} cannot be read ({error})."))
+    return found
 
 
 def _judge(units: Mapping[str, Unit], examined: list[Examined], findings: list[Finding]) -> dict[str, Any]:

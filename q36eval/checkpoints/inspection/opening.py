@@ -5,7 +5,7 @@ from typing import Any
 
 from q36eval.checkpoints.header import Header, TensorEntry, examine_header
 from q36eval.checkpoints.inspection.findings import Finding, Section
-from q36eval.checkpoints.reader import INDEX_FILE, MTP_FILE, SINGLE_FILE, Checkpoint, read_json
+from q36eval.checkpoints.reader import INDEX_FILE, MTP_FILE, SINGLE_FILE, Checkpoint, is_weight_map, read_json
 from q36eval.errors import Q36Error
 
 
@@ -29,7 +29,7 @@ def open_damaged(folder: Path) -> tuple[Checkpoint, list[Finding], bool]:
     config = json_of(folder / "config.json", findings)
     index = json_of(folder / INDEX_FILE, findings) if (folder / INDEX_FILE).is_file() else None
     weight_map = (index or {}).get("weight_map", {})
-    if not _is_weight_map(weight_map):
+    if not is_weight_map(weight_map):
         findings.append(integrity("index", INDEX_FILE, f"{INDEX_FILE}: weight_map does not map tensors to files here."))
         weight_map = {}
     tensors: dict[str, TensorEntry] = {}
@@ -40,6 +40,7 @@ def open_damaged(folder: Path) -> tuple[Checkpoint, list[Finding], bool]:
         except (Q36Error, OSError) as error:
             header = Header({}, (str(error),))
         findings += [integrity("unreadable-file", file.name, fault) for fault in header.faults]
+        findings += [integrity("impossible-shape", name, told) for name, told in header.impossible.items()]
         if header.faults:
             readable = False
             continue
@@ -57,12 +58,6 @@ def open_damaged(folder: Path) -> tuple[Checkpoint, list[Finding], bool]:
         message = f"{SINGLE_FILE} holds no tensors: every weight is missing."
         findings.append(integrity("empty-file", SINGLE_FILE, message))
     return Checkpoint(folder, config or {}, tensors), findings, readable and bool(tensors) and config is not None
-
-
-def _is_weight_map(weight_map: Any) -> bool:
-    return isinstance(weight_map, dict) and all(
-        isinstance(file, str) and Path(file).name == file for file in weight_map.values()
-    )
 
 
 def _files(folder: Path, weight_map: dict[str, str], findings: list[Finding]) -> list[Path]:

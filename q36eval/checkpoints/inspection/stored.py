@@ -1,9 +1,11 @@
 """What a weight is stored as, told from its parts alone, and what the configuration declares, in the same words."""
 
+from collections.abc import Mapping
 from math import prod
 
 from q36eval.checkpoints.formats.compressed import plain_name
 from q36eval.checkpoints.formats.slabs import ceil_divide
+from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection.units import Unit
 from q36eval.checkpoints.schemes import Scheme
 
@@ -20,7 +22,7 @@ def stored_label(unit: Unit, shape: Shape) -> str:
     entries = dict(unit.weight.parts)
     if unit.is_plain:
         return entries["weight"].dtype
-    if len(shape) != 2:
+    if len(shape) != 2 or 0 in shape or _malformed(entries):
         return unit.weight.scheme.format
     declared = declared_block(unit.weight.scheme)
     if "qweight" in entries:
@@ -34,7 +36,16 @@ def stored_label(unit: Unit, shape: Shape) -> str:
         return f"NVFP4 {where}"
     if values.dtype == "I32":
         return f"INT{32 * values.shape[1] // shape[1]} {where}"
-    return f"{values.dtype.split('_')[0].replace('F8', 'FP8').replace('I8', 'INT8')} {where}"
+    return f"{_NAMES.get(values.dtype, values.dtype)} {where}"
+
+
+_NAMES = {"F8_E4M3": "FP8", "F8_E5M2": "FP8 E5M2", "I8": "INT8"}
+
+
+def _malformed(entries: Mapping[str, TensorEntry]) -> bool:
+    """Whether what holds the values has no rows and columns, so that nothing can be told of it."""
+    tables = [entries[part] for part in ("weight", "weight_packed", "qweight", "scales") if part in entries]
+    return any(len(entry.shape) != 2 or 0 in entry.shape for entry in tables)
 
 
 def grid_of(scale: Shape) -> Block:

@@ -18,7 +18,7 @@ from q36eval.checkpoints.reader import read_json
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 SHOWN = 3
-MALFORMED = (CorruptCheckpointError, OSError, AttributeError, KeyError, TypeError, ValueError)
+MALFORMED = (CorruptCheckpointError, OSError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading a file raises whose JSON is not what it should be."""
 IGNORED_GENERATION_FIELDS = ("transformers_version", "_from_model_config")
 

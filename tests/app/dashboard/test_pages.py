@@ -1,5 +1,6 @@
 """Every page over a real history: it draws, says the verdict in words, and keeps hostile text inert."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 from written_history import HOSTILE
 
+from q36eval.config import Paths
 from q36eval.history import History
 from q36eval.records import ProbeName
+from q36eval.token_files import WORST, WorstToken, write_worst
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
-PAGES = ("overview", "run", "drift", "canaries")
+PAGES = ("overview", "run", "kl", "drift", "canaries")
 
 
 def badges(app: Any) -> str:
@@ -124,6 +127,40 @@ def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written
         assert not any(set("\x1b\x07\u202e") & set(text) for text in plain)
     shown = codes(visit(written[0], "canaries", run=written[1]["ruined"].id))
     assert any(HOSTILE.split(" \x1b")[0] in text for text in shown)
+
+
+def test_kl_page_without_tokens_still_shows_the_figures(visit: Visit, written: Written) -> None:
+    app = visit(written[0], "kl", run=written[1]["pass"].id)
+    assert app.dataframe[0].value["figure"].tolist() == ["KL(ref‖branch), mean"]
+    assert "The run's tokens are not here, so how they spread cannot be drawn." in texts(app)
+
+
+def test_hostile_text_of_a_worst_token_stays_inert(visit: Visit, written: Written) -> None:
+    run = written[1]["ruined"]
+    worst = WorstToken(
+        document=HOSTILE,
+        slice=HOSTILE,
+        kind=HOSTILE,
+        index=3,
+        before=HOSTILE,
+        text=HOSTILE,
+        after=HOSTILE,
+        forward_kl=math.nan,
+        reference_entropy=0.5,
+        reference_logprob=-0.1,
+        branch_logprob=-math.inf,
+        top1_rank=7,
+    )
+    folder = Paths.tokens_beside(written[0], run.id)
+    folder.mkdir(parents=True)
+    write_worst(folder / WORST, [worst])
+    app = visit(written[0], "kl", run=run.id)
+    markup = [e.value for kind in ("markdown", "caption", "subheader", "warning") for e in app.get(kind)]
+    assert not any("script" in text for text in markup)
+    (shown,) = [code for code in codes(app) if "⟦" in code]
+    assert "<script>" in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown + texts(app))
+    assert "nan nats" in texts(app)
 
 
 @pytest.mark.parametrize("page", PAGES)

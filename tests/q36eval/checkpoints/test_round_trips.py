@@ -111,6 +111,31 @@ def test_packed_integers(
 
 
 @small
+@given(ROWS, st.sampled_from([2, 3, 4, 8]), st.booleans(), st.sampled_from([(1,), ()]), SEEDS)
+def test_packed_integers_under_one_scale(
+    rows: int, bits: int, symmetric: bool, shape: tuple[int, ...], seed: int
+) -> None:
+    """The zero-point is one int8 that is not packed; the library writes it so, and decodes it the same."""
+    from compressed_tensors.compressors import BaseCompressor
+
+    half = 2 ** (bits - 1)
+    scheme = weights_scheme("pack-quantized", num_bits=bits, type="int", symmetric=symmetric, strategy="tensor")
+    q, scale = integers(-half, half - 1, (rows, 48), seed), scales((1,), torch.bfloat16, seed).reshape(shape)
+    zero = torch.tensor(int(integers(-half, half - 1, (1,), seed + 7)[0]), dtype=torch.int8).reshape(shape)
+    parts = {
+        "weight_packed": packed_rows(q + half, bits),
+        "weight_scale": scale,
+        "weight_shape": torch.tensor([rows, 48]),
+    }
+    if not symmetric:
+        parts["weight_zero_point"] = zero
+    expected = torch.from_numpy(q - int(zero) * (not symmetric)).double() * scale.double()
+    assert_decodes(parts, scheme, expected.to(torch.bfloat16))
+    compressor = BaseCompressor.get_value_from_registry("pack-quantized")
+    assert torch.equal(compressor.decompress(dict(parts), scheme.compressed)["weight"], expected.to(torch.bfloat16))
+
+
+@small
 @given(
     ROWS.filter(lambda rows: rows % 32 == 0 or rows in (8, 136, 264)), st.integers(1, 3), st.sampled_from([32, 96, -1]),
     st.sampled_from([2, 3, 4, 8]), st.sampled_from([0, 1]), st.booleans(), SEEDS,

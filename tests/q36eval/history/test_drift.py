@@ -61,5 +61,12 @@ def test_statement(series, blessed, state, words) -> None:
     assert [p.run_id for p in found.points] == sorted(p.run_id for p in found.points)
 
 
+def test_the_reference_s_own_noise_is_no_drift_of_the_branch() -> None:
+    quiet = floor = point(1, 0.0)
+    changes = {"probe": ProbeName.KL, "metric": "kl_divergence_noise_floor"}
+    floor = floor.model_copy(update={"measurement": floor.measurement.model_copy(update=changes)})
+    assert [found.key for found in drift([quiet, floor])] == ["evals.perplexity[all]"]
+
+
 def test_nothing_measured_is_no_drift() -> None:
     assert drift([]) == []

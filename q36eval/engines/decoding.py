@@ -1,24 +1,33 @@
-"""Greedy decoding of a batch whose rows stop on their own: each at its own budget, finished ones shed on the way."""
+"""Decoding of a batch whose rows stop on their own: each at its own budget, finished ones shed on the way."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 
+from q36eval.engines.sampling import Sampler, sample
+
 SHED_SHARE = 0.125
 """Finished rows leave the batch once they are this share of it: the copy of the caches costs about a step."""
 
 
 @torch.inference_mode()
-def decode_greedily(
-    model: Any, prompts: Sequence[Sequence[int]], budgets: Sequence[int], stop_ids: Collection[int], padding_id: int
+def decode(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    budgets: Sequence[int],
+    stop_ids: Collection[int],
+    padding_id: int,
+    samplers: Sequence[Sampler | None] | None = None,
 ) -> list[list[int]]:
-    """The argmax continuation of every prompt, up to and including its first stop id or `budgets[i]` tokens.
+    """The continuation of every prompt, up to and including its first stop id or `budgets[i]` tokens.
 
-    Prompts are left-padded to one width. What transformers' `generate` with `do_sample=False` answers, for less work.
+    A row without a sampler takes the argmax. Prompts are left-padded to one width. Without samplers this is what
+    transformers' `generate` with `do_sample=False` answers, for less work.
     """
     from transformers import DynamicCache
 
+    samplers = samplers or [None] * len(prompts)
     device = next(model.parameters()).device
     width = max(len(prompt) for prompt in prompts)
     ids = torch.tensor([[padding_id] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
@@ -31,7 +40,7 @@ def decode_greedily(
         states = model.model(
             input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
         ).last_hidden_state[:, -1]
-        tokens = model.lm_head(states).float().argmax(-1)
+        tokens = _chosen(model.lm_head(states).float(), [samplers[row] for row in rows])
         for row, token in zip(rows, tokens.tolist(), strict=True):
             if not _finished(answers[row], budgets[row], stop_ids):
                 answers[row].append(token)
@@ -45,6 +54,16 @@ def decode_greedily(
             rows = [rows[at] for at in live]
         ids, positions = tokens.unsqueeze(1), positions[:, -1:] + 1
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+
+
+def _chosen(logits: torch.Tensor, samplers: Sequence[Sampler | None]) -> torch.Tensor:
+    """The next token of every row [R] from its logits [R, V]."""
+    tokens = logits.argmax(-1)
+    sampling = [(at, sampler) for at, sampler in enumerate(samplers) if sampler is not None]
+    if sampling:
+        rows = torch.tensor([at for at, _ in sampling], device=logits.device)
+        tokens[rows] = sample(logits[rows], [sampler for _, sampler in sampling])
+    return tokens
 
 
 def _finished(answer: Sequence[int], budget: int, stop_ids: Collection[int]) -> bool:

@@ -1,0 +1,161 @@
+"""What `q36eval kl` prints and plots."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.kl_model import GROUPINGS, KLFigures, attribution_of
+from q36eval.config.paths import Paths
+from q36eval.errors import EngineError, UsageError
+from q36eval.reports._text import plain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from q36eval.history import History, RunRecord
+    from q36eval.token_files import WorstToken
+
+CHARACTERS_BEFORE = 46
+CHARACTERS_AFTER = 16
+_SPACE = "\ue000"
+"""Stands for a space while the text is made harmless, which would join runs of them; for private use, so in no text."""
+
+
+def check_plot(file: Path | None) -> None:
+    """Refuse a plot that could not be written before anything is measured.
+
+    Raises:
+        UsageError: its folder does not exist, or plotly is not installed.
+    """
+    from importlib.util import find_spec
+
+    if file is None:
+        return
+    if not file.parent.is_dir():
+        raise UsageError(f"The folder {file.parent} does not exist; name a file in one that does.")
+    if find_spec("plotly") is None:
+        raise UsageError("The plot needs plotly: install q36eval[ui].")
+
+
+def artifacts(run: "RunRecord", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
+    """A run's tokens file, if it was written, and its worst tokens."""
+    from q36eval.token_files import TOKENS, WORST, read_worst
+
+    folder = paths.tokens(run.id)
+    tokens = folder / TOKENS
+    return (tokens if tokens.exists() else None), read_worst(folder / WORST)
+
+
+def print_summary(run: "RunRecord", history: "History", paths: Paths) -> None:
+    """Headline, breakdowns, worst tokens, where every token is, and what was not measured."""
+    from rich.console import Console
+    from rich.text import Text
+
+    figures = KLFigures(history.measurements(run.id))
+    tokens, worst = artifacts(run, paths)
+    console = Console()
+    console.print(Text(plain(f"{run.family}/{run.branch}, run {run.id}"), style="bold"))
+    for part in _parts(figures, worst):
+        console.print(part)
+    if tokens is not None:
+        console.print(Text(f"every token: {tokens}"), soft_wrap=True)
+    for failure in history.failures(run.id):
+        console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
+
+
+def kl_body(run: "RunRecord", paths: Paths) -> dict[str, Any]:
+    """What `--json` holds beside the measurements: where every token is, and the worst ones."""
+    import json
+
+    tokens, worst = artifacts(run, paths)
+    return {
+        "tokens": None if tokens is None else str(tokens),
+        "worst_tokens": [json.loads(token.model_dump_json()) for token in worst],
+    }
+
+
+def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -> None:
+    """The run's plots as one HTML file.
+
+    Raises:
+        EngineError: the run scored no token.
+    """
+    from app.kl_figures import divergences_of, histogram_figure, layers_figure, points_figure, write_page
+
+    figures = KLFigures(history.measurements(run.id))
+    tokens, _ = artifacts(run, paths)
+    if tokens is None:
+        raise EngineError(f"Run {run.id} scored no token, so there is nothing to plot.")
+    mean = figures.get("kl_divergence")
+    plots = {"Tokens by their KL": histogram_figure(divergences_of(tokens), None if mean is None else mean.value)}
+    for grouping, title in GROUPINGS.items():
+        points = figures.points(grouping)
+        if len(points) > 1:  # a group that holds everything is the mean itself
+            plots[f"KL by {title}"] = points_figure(points, title, line=grouping in ("position", "entropy"))
+    blamed = attribution_of(run, history.list_runs())
+    layers = {} if blamed is None else KLFigures(history.measurements(blamed.id)).layers()
+    if blamed is not None and layers:
+        plots[f"KL by layer (attribution {blamed.id})"] = layers_figure(layers)
+    write_page(file, f"{run.family}/{run.branch}, run {run.id}", plots)
+
+
+def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
+    from rich.text import Text
+
+    if not figures.measured:
+        yield Text("No token was scored.")
+        yield Text(figures.non_finite())
+        return
+    rows = [(row.name, row.value, row.interval, row.tokens) for row in figures.headline()]
+    yield _table(("", "value", "95 % interval", "tokens"), rows, right=(3,))
+    yield Text(figures.non_finite())
+    for grouping, title in GROUPINGS.items():
+        groups = figures.rows(grouping)
+        if len(groups) > 1:  # a group that holds everything was in the headline
+            yield Text("")
+            columns = (f"by {title}", "tokens", "mean KL", "95 % interval", "99 %", "same top", "ppl ratio", "Δp RMS")
+            yield _table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6, 7))
+    if worst:
+        yield Text("")
+        yield _worst_table(worst)
+
+
+def _worst_table(worst: "Sequence[WorstToken]") -> "RenderableType":
+    from rich.text import Text
+
+    rows: list[tuple[Any, ...]] = []
+    for token in worst:
+        text = Text(_visible(token.before)[-CHARACTERS_BEFORE:])
+        text.append(f"⟦{_visible(token.text)}⟧", style="bold")
+        text.append(_visible(token.after)[:CHARACTERS_AFTER])
+        where = f"{token.document}:{token.index}"
+        rows.append((f"{token.forward_kl:.3g}", where, token.kind, _logprobs(token), text))
+    return _table(("worst KL", "token", "kind", "log p ref → branch", "text"), rows, right=(0,))
+
+
+def _logprobs(token: "WorstToken") -> str:
+    return f"{token.reference_logprob:.2f} → {token.branch_logprob:.2f}"
+
+
+def _visible(text: str) -> str:
+    """One harmless line in which line feeds are seen and every space stays."""
+    kept = text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", _SPACE)
+    return plain(kept, limit=10_000).replace(_SPACE, " ")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int]) -> "RenderableType":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(_line(cell)) for cell in row))
+    return table
+
+
+def _line(cell: str) -> str:
+    """Harmless, with the indentation of a headline's subordinate names."""
+    return cell[: len(cell) - len(cell.lstrip())] + plain(cell)

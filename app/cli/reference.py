@@ -1,0 +1,227 @@
+"""`q36eval reference capture|show|verify`: the reference pack."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.options import (
+    ContextOption,
+    CorpusOption,
+    DeviceOption,
+    FamilyOption,
+    JsonOption,
+    ReferenceOption,
+    SuiteOption,
+    check_device,
+    print_json,
+)
+from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode, Q36Error, UsageError
+from q36eval.records import ProbeName
+
+if TYPE_CHECKING:
+    from app.packing import Estimate
+    from q36eval.references import Header, Manifest
+
+app = typer.Typer(help="What is captured from the reference once and reused by every gate.", no_args_is_help=True)
+
+PackArgument = Annotated[
+    Path | None, typer.Argument(help="A pack's folder; by default every pack of the working state.", metavar="PACK")
+]
+
+
+@app.command()
+def capture(
+    reference: ReferenceOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    device: DeviceOption = "cpu",
+    corpus: CorpusOption = None,
+    context: ContextOption = None,
+    probe: Annotated[list[ProbeName] | None, typer.Option(help="Only for this probe; all by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The pack's own folder, to take elsewhere.", metavar="DIR")] = None,
+    no_head: Annotated[bool, typer.Option("--no-head", help="Keep only the hash of the reference's head.")] = False,
+    top_k: Annotated[
+        int | None, typer.Option(help="Keep K log-probabilities a position for KL: bounds it from below.", min=1)
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Capture the reference for all probes, or go on with a capture that was interrupted; prints the size first."""
+    from app.console import ConsoleProgress
+    from app.packing import CAPTURED_PROBES, Asked
+    from app.packing import capture as run
+    from app.probing import Scored
+    from app.targets import load_family, resolve
+
+    paths = Paths.default()
+    chosen = load_family(family, paths)
+    check_device(device)
+    unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
+    if unasked:
+        raise UsageError(
+            f"The {unasked[0]} probe asks the reference nothing; capture for {', '.join(CAPTURED_PROBES)}."
+        )
+    asked = Asked(
+        reference=resolve(reference or chosen.reference, chosen, paths),
+        scored=Scored(suite or chosen.suite, chosen.context_length, corpus, context),
+        probes=tuple(name for name in CAPTURED_PROBES if name in (probe or CAPTURED_PROBES)),
+        device=device,
+        out=out,
+        keep_head=not no_head,
+        top_k=top_k,
+    )
+    announced: list[Estimate] = []
+
+    def announce(estimate: "Estimate") -> None:
+        announced.append(estimate)
+        for line in _size_lines(estimate):
+            print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
+
+    with ConsoleProgress() as progress:
+        pack = run(asked, paths, progress, announce)
+    rows = [_row(pack.folder, folder, header, manifest) for folder, header, manifest in pack.captures]
+    if as_json:
+        total = announced[0].total
+        print_json(
+            {"pack": str(pack.folder), "estimated_bytes": total, "free_bytes": announced[0].free, "captures": rows}
+        )
+    else:
+        print(f"captured into {pack.folder}")
+        _print_rows(rows)
+    return int(ExitCode.PASS)
+
+
+@app.command()
+def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
+    """List the captures of packs: of what reference, for which suite, how many documents and tokens, how large."""
+    rows = []
+    for folder in _packs(pack, may_be_none=True):
+        for path in sorted(header.parent for header in folder.glob("*/capture.json")):
+            rows.append(_described(folder, path))
+    if as_json:
+        print_json(rows)
+    else:
+        _print_rows(rows)
+    return int(ExitCode.PASS)
+
+
+@app.command()
+def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
+    """Hash every file of a pack anew; exit 1 when one is damaged, naming it."""
+    from q36eval.references import damage
+
+    found: list[str] = []
+    refused: list[UsageError] = []
+    checked = 0
+    for folder in _packs(pack):
+        for path in sorted(header.parent for header in folder.glob("*/capture.json")):
+            try:
+                found += damage(path)
+                checked += 1
+            except UsageError as error:
+                refused.append(error)
+    if as_json:
+        print_json({"captures": checked, "damage": found, "refused": [str(error) for error in refused]})
+    for line in [] if as_json else found:
+        print(f"damaged: {line}")
+    if found:
+        return int(ExitCode.FAIL)
+    if refused:
+        raise refused[0]
+    if not as_json:
+        print(f"{checked} captures are whole")
+    return int(ExitCode.PASS)
+
+
+def _packs(named: Path | None, may_be_none: bool = False) -> list[Path]:
+    """The packs a person means.
+
+    Raises:
+        UsageError: there is none.
+    """
+    root = Paths.default().captures if named is None else named
+    folders = sorted(
+        {header.parent.parent for header in [*root.glob("*/capture.json"), *root.glob("*/*/capture.json")]}
+    )
+    if not folders and not (may_be_none and named is None):
+        raise UsageError(f"There is no reference pack in {root}; make one with `q36eval reference capture`.")
+    return folders
+
+
+def _described(pack: Path, folder: Path) -> dict[str, Any]:
+    from q36eval.references import load_header, load_manifest
+
+    try:
+        return _row(pack, folder, load_header(folder), load_manifest(folder))
+    except Q36Error as error:
+        return {"pack": str(pack), "capture": folder.name, "state": "damaged", "damage": str(error)}
+
+
+def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None") -> dict[str, Any]:
+    import json
+
+    row = {
+        "pack": str(pack),
+        "capture": folder.name,
+        "state": "unfinished" if manifest is None else "finished",
+        **json.loads(header.model_dump_json()),
+    }
+    if manifest is not None:
+        totals = manifest.model_dump(
+            mode="json", include={"items", "tokens", "hidden_size", "vocabulary", "withheld", "manifest_sha256"}
+        )
+        row |= {**totals, "bytes": manifest.bytes}
+    return row
+
+
+def _size_lines(estimate: "Estimate") -> list[str]:
+    lines = []
+    for size in estimate.sizes:
+        if size.kind == "answers":
+            lines.append(f"{size.probe}: {size.items:,} items, at most {_mb(size.total)}")
+            continue
+        head = f" + head {_mb(size.shared_bytes)}" if size.shared_bytes else ""
+        lines.append(
+            f"{size.probe}: {size.items:,} documents, {size.tokens:,} tokens x {size.bytes_per_token:,} bytes per token"
+            f"{head}, {_mb(size.total)} in all"
+        )
+    there = f", {_mb(estimate.present)} of it there already" if estimate.present else ""
+    lines.append(f"the pack takes {_mb(estimate.total)}{there}; {_mb(estimate.free)} are free in {estimate.folder}")
+    return lines
+
+
+def _mb(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for pack in sorted({row["pack"] for row in rows}):
+        mine = [row for row in rows if row["pack"] == pack]
+        identity = next((row["identity"] for row in mine if "identity" in row), None)
+        console.print(Text(pack))
+        if identity is not None:
+            where = identity["settings"].get("device", "")
+            console.print(
+                Text(f"  checkpoint {identity['checkpoint_sha256'][:16]}, {identity['engine_version']}, {where}")
+            )
+        table = Table("probe", "kind", "suite", "items", "tokens", "size", "state", box=None, padding=(0, 1))
+        for row in mine:
+            kind = row.get("kind", "") + (f" {row['top_k']}" if row.get("top_k") else "")
+            counts = [f"{row[name]:,}" if name in row else "" for name in ("items", "tokens")]
+            size = _mb(row["bytes"]) if "bytes" in row else ""
+            suite = row.get("suite_sha256", "")[:12]
+            cells = (row.get("probe", row["capture"]), kind, suite, *counts, size, row["state"])
+            table.add_row(*(Text(str(cell), no_wrap=True) for cell in cells))
+        console.print(table)
+        for row in mine:
+            if "damage" in row:
+                console.print(Text(f"  {row['damage']}"))
+    if not rows:
+        console.print(Text("No pack was captured yet; `q36eval reference capture` makes one."))

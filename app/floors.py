@@ -1,0 +1,147 @@
+"""The noise floor of a run's reference: measured once and kept, written into every run, and held against the policy."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.probing import Scored, build_probes, material
+from app.referencing import local_reference
+from app.targets import Target
+from q36eval.config import Paths
+from q36eval.engines.base import Engine
+from q36eval.errors import EngineError, UsageError
+from q36eval.gate import Policy
+from q36eval.gate.noise import margins_below_floor
+from q36eval.locks import exclusive
+from q36eval.probes import Probe
+from q36eval.records import DeploymentIdentity, Measurement, ProbeName
+from q36eval.references import capture_key
+from q36eval.runner import Captures, MutedSink, Progress, Sink, Work, plan_probes
+
+if TYPE_CHECKING:
+    from kl.floor_file import ReferenceFloor
+
+
+def floor_file(captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path:
+    """Where the floor of that reference on that probe's suite is kept, beside its captures."""
+    from kl.floor_file import VERSION
+
+    return captures / f"floor-{capture_key(identity, probe.name, probe.suite_sha256)[:16]}-v{VERSION}.json"
+
+
+def adopt_floor(source: Path, captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path | None:
+    """Keep the floor in the file `source` (of a reference pack, say) as this reference's own; None without the file.
+
+    Raises:
+        UsageError: it is damaged, another reference's or another suite's.
+    """
+    from kl.floor_file import read_floor, write_floor
+
+    floor = read_floor(source, identity, probe.suite_sha256)
+    if floor is None:
+        return None
+    path = floor_file(captures, identity, probe)
+    write_floor(path, floor)
+    return path
+
+
+def refuse_known(policy: Policy | None, identity: DeploymentIdentity, probes: Sequence[Probe], captures: Path) -> None:
+    """Hold the policy against a floor that is known already, before any checkpoint is loaded.
+
+    Raises:
+        UsageError: a margin lies below it; or the file is damaged or another reference's.
+    """
+    from kl.floor_file import measurements, read_floor
+
+    probe = next((probe for probe in probes if probe.name is ProbeName.KL), None)
+    if policy is None or probe is None:
+        return
+    floor = read_floor(floor_file(captures, identity, probe), identity, probe.suite_sha256)
+    if floor is not None:
+        _refuse(policy, list(measurements(floor)))
+
+
+def _refuse(policy: Policy | None, found: Sequence[Measurement]) -> None:
+    sentences = [] if policy is None else margins_below_floor(policy, found)
+    if sentences:
+        raise UsageError(" ".join(sentences))
+
+
+@dataclass(frozen=True)
+class FloorKeeper:
+    """Has the floor of one reference measured if need be, writes it into the run and refuses margins below it.
+
+    `load_reference` is called only where no floor is kept; None where the reference's weights are not at hand, and then
+    no floor is measured.
+    """
+
+    identity: DeploymentIdentity
+    captures: Path
+    load_reference: Callable[[], Engine] | None
+    policy: Policy | None
+    sink: Sink
+    progress: Progress
+
+    def settle(self, works: Sequence[Work], captures: Captures) -> None:
+        """To be called once the captures are whole, before the branch is measured.
+
+        Raises:
+            UsageError: a margin lies below the floor.
+        """
+        from kl.floor_file import measurements
+
+        work = next((work for work in works if work.probe.name is ProbeName.KL and work.failed is None), None)
+        floor = None if work is None else self.floor(work, captures)
+        if floor is None:
+            return
+        found = list(measurements(floor))
+        _refuse(self.policy, found)
+        for measurement in found:
+            self.sink.add_measurement(measurement)
+
+    def floor(self, work: Work, captures: Captures) -> "ReferenceFloor | None":
+        """The floor that is kept, else measured now and kept; None where it can be neither."""
+        from kl.floor import measure_floor, perturbation_count
+        from kl.floor_file import read_floor, write_floor
+        from kl.probe import KLProbe
+
+        probe = work.probe
+        if not isinstance(probe, KLProbe):
+            return None
+        path, suite = floor_file(self.captures, self.identity, probe), probe.suite_sha256
+        floor = read_floor(path, self.identity, suite)
+        if floor is not None or self.load_reference is None:
+            return floor
+        waiting = "waiting for another run to measure the noise floor"
+        with exclusive(path.with_suffix(".lock"), lambda: self.progress.stage(waiting, 1)):
+            floor = read_floor(path, self.identity, suite)
+            if floor is None:
+                engine = self.load_reference()
+                self.progress.stage("measuring the noise floor", perturbation_count(engine))
+                slices = {item.key: probe.slice_of(item.key) for item in work.items}
+                capture = captures[probe.name]
+                floor = measure_floor(engine, capture, work.items, slices, self.identity, suite, self.progress)
+                if not any(row.failed for row in floor.perturbations):
+                    write_floor(path, floor)
+        return floor
+
+
+def reference_floor(target: Target, scored: Scored, device: str, paths: Paths, progress: Progress) -> "ReferenceFloor":
+    """The noise floor of a reference on what is scored, captured and measured first where it is not yet.
+
+    Raises:
+        UsageError: the reference or the suite cannot be used.
+        EngineError: it cannot be measured.
+    """
+    reference = local_reference(target.folder, paths.captures, device=device, emulate_activations=True)
+    probes = build_probes([ProbeName.KL], scored.suite, paths, partial(material, scored, reference, paths, progress))
+    assert reference.tokenizer is not None, "a local reference has one"
+    works = plan_probes(probes, reference.tokenizer(), MutedSink())
+    captures = reference.captures(works, progress)
+    keeper = FloorKeeper(reference.identity, reference.root, reference.load, None, MutedSink(), progress)
+    found = keeper.floor(works[0], captures)
+    if found is None:
+        raise EngineError("The noise floor could not be measured: the KL probe planned nothing.")
+    return found

@@ -1,0 +1,195 @@
+"""What people read of a KL run: its headline, its breakdowns and its plots' points, from the measurements. Pure."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from q36eval.history import RunRecord, RunState
+from q36eval.records import Interval, Measurement, ProbeName
+from q36eval.reports._text import number
+
+ALL = "all"
+GROUPINGS = {
+    "slice": "slice",
+    "kind": "kind of token",
+    "position": "tokens to the left",
+    "entropy": "reference's entropy, nats",
+}
+_GROUPED = re.compile(r"^(kind|position|entropy)=(.*)$", re.DOTALL)
+
+HEADLINE = (
+    ("kl_divergence", "KL(ref‖branch), mean"),
+    ("kl_macro_average", "  mean of the slices' means"),
+    ("kl_median", "  median"),
+    ("kl_p90", "  90 % of tokens below"),
+    ("kl_p95", "  95 %"),
+    ("kl_p99", "  99 %"),
+    ("kl_p99.9", "  99.9 %"),
+    ("kl_max", "  greatest"),
+    ("reverse_kl_divergence", "KL(branch‖ref), mean"),
+    ("top1_agreement", "same likeliest token"),
+    ("perplexity", "perplexity"),
+    ("label_probability", "probability of the label"),
+    ("delta_p_rms", "  its change, root mean square"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A headline figure as text; `interval` holds at 95 %, each bound at 97.5 %, unless it says what is missing."""
+
+    name: str
+    value: str
+    interval: str
+    tokens: str
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """A group's figures as text; a dash where there is none."""
+
+    name: str
+    tokens: str
+    kl: str
+    kl_interval: str
+    p99: str
+    top1: str
+    perplexity_ratio: str
+    delta_p_rms: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """A group's mean KL to draw, in nats/token; bounds are None where there is none."""
+
+    name: str
+    tokens: int
+    mean: float
+    lower: float | None
+    upper: float | None
+
+
+class KLFigures:
+    """The KL measurements of one run, by metric and slice."""
+
+    def __init__(self, measurements: Sequence[Measurement]) -> None:
+        self._found = {(m.metric, m.slice): m for m in measurements if m.probe is ProbeName.KL}
+
+    @property
+    def measured(self) -> bool:
+        """Whether any token was scored."""
+        return ("kl_divergence", ALL) in self._found
+
+    def get(self, metric: str, slice_name: str = ALL) -> Measurement | None:
+        """One measurement, if it was made."""
+        return self._found.get((metric, slice_name))
+
+    def headline(self) -> list[Row]:
+        """The figures over all tokens."""
+        found = [(label, self.get(metric)) for metric, label in HEADLINE]
+        return [_row(label, m) for label, m in found if m is not None]
+
+    def non_finite(self) -> str:
+        """How many tokens had no finite figure, and how many the engine could not score, as a sentence."""
+        census = self.get("non_finite_tokens")
+        if census is None:
+            return "Not finite: not measured."
+        errored = f"; {census.counts.errored:,} could not be scored" if census.counts.errored else ""
+        return f"Without a finite figure: {census.value:,.0f} of {census.counts.scored:,} tokens{errored}."
+
+    def groups(self, grouping: str) -> list[str]:
+        """The slices of one grouping (a key of GROUPINGS), in the order they were measured."""
+        names = [slice_name for metric, slice_name in self._found if metric == "kl_divergence" and slice_name != ALL]
+        return [name for name in names if grouping_of(name)[0] == grouping]
+
+    def rows(self, grouping: str) -> list[GroupRow]:
+        """The figures of each group."""
+        return [self._group_row(name) for name in self.groups(grouping)]
+
+    def points(self, grouping: str) -> list[Point]:
+        """Each group's mean KL and interval, to draw."""
+        return [_point(grouping_of(m.slice)[1], m) for m in self._of("kl_divergence", self.groups(grouping))]
+
+    def layers(self) -> dict[str, list[Point]]:
+        """Of an attribution: KL by run of layers, in the order of the layers; what each costs alone, and restored."""
+        found: dict[str, list[tuple[int, Point]]] = {}
+        for (metric, name), m in self._found.items():
+            match = re.match(r"^(restored|alone)/layers? (\d+)(?:-\d+)?$", name)
+            if metric == "attributed_kl" and match is not None:
+                direction, first = match.groups()
+                found.setdefault(direction, []).append((int(first), _point(name.split("/", 1)[1], m)))
+        return {direction: [p for _, p in sorted(pairs, key=lambda x: x[0])] for direction, pairs in found.items()}
+
+    def _of(self, metric: str, names: Sequence[str]) -> list[Measurement]:
+        return [self._found[metric, name] for name in names if (metric, name) in self._found]
+
+    def _group_row(self, name: str) -> GroupRow:
+        kl, p99, top1 = (self.get(metric, name) for metric in ("kl_divergence", "kl_p99", "top1_agreement"))
+        perplexity, delta = self.get("perplexity", name), self.get("delta_p_rms", name)
+        assert kl is not None
+        return GroupRow(
+            name=grouping_of(name)[1],
+            tokens=f"{kl.counts.scored:,}",
+            kl=number(kl.value),
+            kl_interval=interval_words(kl.effect_interval),
+            p99=number(None if p99 is None else p99.value),
+            top1="–" if top1 is None else f"{top1.value:.2%}",
+            perplexity_ratio="–" if perplexity is None else f"{perplexity.effect:.4f}",
+            delta_p_rms=number(None if delta is None else delta.value),
+        )
+
+
+def grouping_of(slice_name: str) -> tuple[str, str]:
+    """Which grouping a slice name belongs to, and its name within it."""
+    match = _GROUPED.match(slice_name)
+    return ("slice", slice_name) if match is None else (match.group(1), match.group(2))
+
+
+def interval_words(interval: Interval, scale: float = 1.0) -> str:
+    """Both bounds; where neither is identified, why."""
+    lower, upper = (scale * bound for bound in (interval.lower, interval.upper))
+    if not math.isfinite(upper) and interval.method.startswith("none"):
+        why = interval.method.split(": ", 1)[-1]
+        return f"≥ {number(lower)}; no upper bound: {why}" if math.isfinite(lower) and lower > 0 else why
+    return f"[{number(lower)}, {number(upper)}]"
+
+
+def _row(label: str, m: Measurement) -> Row:
+    tokens = f"{m.counts.scored:,}" + (f" of {m.counts.total:,}" if m.counts.errored else "")
+    if m.estimator == "perplexity":
+        ratio = f"ratio {m.effect:.4f} {_fixed(m.effect_interval, 4)}"
+        return Row(label, f"{number(m.value)} (ref {number(m.reference_value)})", ratio, tokens)
+    if m.estimator == "paired_mean":
+        change = f"change {m.effect:+.5f} {_fixed(m.effect_interval, 5)}"
+        return Row(label, f"{number(m.value)} (ref {number(m.reference_value)})", change, tokens)
+    if m.metric == "top1_agreement":
+        return Row(label, f"{m.value:.2%}", f"[{m.effect_interval.lower:.2%}, {m.effect_interval.upper:.2%}]", tokens)
+    unit = " nats" if m.unit == "nats/token" else ""
+    return Row(label, f"{number(m.value)}{unit}", interval_words(m.effect_interval), tokens)
+
+
+def _fixed(interval: Interval, digits: int) -> str:
+    if interval.method.startswith("none"):
+        return interval_words(interval)
+    return f"[{interval.lower:.{digits}f}, {interval.upper:.{digits}f}]"
+
+
+def _point(name: str, m: Measurement) -> Point:
+    bounds = (m.effect_interval.lower, m.effect_interval.upper)
+    lower, upper = (bound if math.isfinite(bound) else None for bound in bounds)
+    return Point(name=name, tokens=m.counts.scored, mean=m.effect, lower=lower, upper=upper)
+
+
+def attribution_of(run: RunRecord, runs: Sequence[RunRecord]) -> RunRecord | None:
+    """The newest finished attribution of the same family's branch among `runs` (newest first)."""
+    return next(
+        (
+            other
+            for other in runs
+            if "attribute" in other.suites
+            and (other.family, other.branch) == (run.family, run.branch)
+            and other.state is RunState.FINISHED
+        ),
+        None,
+    )

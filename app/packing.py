@@ -1,0 +1,170 @@
+"""Capturing a reference pack: what it will take on disk, and the capture itself."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from app.floors import FloorKeeper
+from app.probing import Scored, build_probes, material
+from app.referencing import Reference, local_reference
+from app.targets import Target
+from q36eval.capturing import kind_of
+from q36eval.config import Paths
+from q36eval.errors import EngineError, UsageError
+from q36eval.records import ProbeFailure, ProbeName
+from q36eval.references import Capture, Kind, Pack, captures_in
+from q36eval.runner import MutedSink, Progress, Work, plan_probes
+
+CAPTURED_PROBES = (ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
+SHARD_OVERHEAD = 1536
+"""Bytes of headers and of lines in the manifest and the journal that one item with tensors takes, at most."""
+ANSWER_OVERHEAD = 1024
+BYTES_PER_GENERATED_TOKEN = 8
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to capture, and where to: `out` is the pack's own folder, by default one of the working state."""
+
+    reference: Target
+    scored: Scored
+    probes: tuple[ProbeName, ...] = CAPTURED_PROBES
+    device: str = "cpu"
+    out: Path | None = None
+    keep_head: bool = True
+    top_k: int | None = None
+
+
+@dataclass(frozen=True)
+class Size:
+    """What one probe's capture takes: `total` bytes, most of it `tokens * bytes_per_token` where it keeps tensors."""
+
+    probe: ProbeName
+    kind: Kind
+    items: int
+    tokens: int
+    bytes_per_token: int
+    shared_bytes: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The sizes before the work starts; `present` bytes are there already, `free` is what the disk has left."""
+
+    folder: Path
+    sizes: tuple[Size, ...]
+    present: int
+    free: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of the whole pack."""
+        return sum(size.total for size in self.sizes)
+
+    def check(self) -> None:
+        """Refuse to begin what cannot end.
+
+        Raises:
+            UsageError: the disk has not room for what is missing.
+        """
+        missing = self.total - self.present
+        if missing > self.free:
+            raise UsageError(
+                f"The pack needs {missing / 1e9:,.2f} GB more in {self.folder}, where {self.free / 1e9:,.2f} GB are "
+                f"free; make room, or name another folder with --out."
+            )
+
+
+class _Strict(MutedSink):
+    """A plan that fails is no pack."""
+
+    def add_failure(self, failure: ProbeFailure) -> None:
+        raise EngineError(f"The {failure.probe} probe cannot say what it asks: {failure.reason}.")
+
+
+def capture(asked: Asked, paths: Paths, progress: Progress, announce: Callable[[Estimate], None]) -> Pack:
+    """Capture what the probes want of the reference, or the rest of it; `announce` is told the size first.
+
+    Raises:
+        UsageError: the reference or the folder cannot be used, the folder holds another reference's pack, or the disk
+            has not room.
+        EngineError: an item could not be measured; what was is kept.
+    """
+    reference = local_reference(asked.reference.folder, paths.captures, device=asked.device, emulate_activations=True)
+    if asked.out is not None:
+        reference = replace(reference, root=asked.out)
+        _check_same_reference(asked.out, reference)
+    asked_on = partial(material, asked.scored, reference, paths, progress)
+    probes = reference.fitted(build_probes(asked.probes, asked.scored.suite, paths, asked_on), asked.top_k)
+    assert reference.tokenizer is not None, "a local reference has one"
+    works = plan_probes(probes, reference.tokenizer(), _Strict())
+    estimate = _estimate(works, reference, asked)
+    announce(estimate)
+    estimate.check()
+    captures = reference.captures(works, progress, asked.keep_head)
+    for work in works:
+        _check_whole(captures[work.probe.name], work)
+    # the floor belongs to the reference too: where only the pack is at hand it cannot be measured
+    FloorKeeper(reference.identity, reference.root, reference.load, None, MutedSink(), progress).settle(works, captures)
+    return Pack.open(reference.root)
+
+
+def _check_same_reference(folder: Path, reference: Reference) -> None:
+    for path, header, _ in captures_in(folder):
+        different = header.identity.differing_fields(reference.identity)
+        if different:
+            raise UsageError(
+                f"{folder} holds the pack of another reference ({path.name} differs in {', '.join(different)}); "
+                f"name another folder with --out."
+            )
+
+
+def _check_whole(capture: Capture, work: Work) -> None:
+    if capture.manifest is None:
+        missing = sum(item.key not in capture for item in work.items)
+        raise EngineError(
+            f"The reference gave no answer to {missing} of {len(work.items)} items for {work.probe.name}; the rest is "
+            f"kept in {capture.folder}, and the same command asks for them again."
+        )
+
+
+def _estimate(works: Sequence[Work], reference: Reference, asked: Asked) -> Estimate:
+    hidden, vocabulary = _widths(asked.reference.folder)
+    sizes = tuple(_size(work, hidden, vocabulary, asked.keep_head) for work in works)
+    present = sum(
+        file.stat().st_size for work in works for file in reference.open(work.probe).folder.rglob("*") if file.is_file()
+    )
+    place = reference.root
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return Estimate(reference.root, sizes, present, shutil.disk_usage(place).free)
+
+
+def _widths(folder: Path) -> tuple[int, int]:
+    """Hidden size and vocabulary of a checkpoint."""
+    from q36eval.checkpoints.reader import read_json
+
+    config = read_json(folder / "config.json")
+    sizes = config.get("text_config") or config
+    try:
+        return int(sizes["hidden_size"]), int(sizes["vocab_size"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{folder / 'config.json'} does not say hidden_size and vocab_size.") from error
+
+
+def _size(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:
+    kind, top_k = kind_of(work.probe)
+    ids = sum(len(request.token_ids) for item in work.items for request in item.scores)
+    windows = sum(len(item.scores) for item in work.items)
+    tokens = sum(len(request.token_ids) - request.first for item in work.items for request in item.scores)
+    if kind == "answers":
+        generated = sum(request.max_new_tokens for item in work.items for request in item.generations)
+        total = generated * BYTES_PER_GENERATED_TOKEN + len(work.items) * ANSWER_OVERHEAD
+        return Size(work.probe.name, kind, len(work.items), tokens, 0, 0, total)
+    each = 2 * hidden if top_k is None else 8 * min(top_k, vocabulary) + 4
+    shared = 2 * hidden * vocabulary if kind == "hidden-states" and keep_head else 0
+    total = tokens * each + 4 * ids + 8 * windows + shared + len(work.items) * SHARD_OVERHEAD
+    return Size(work.probe.name, kind, len(work.items), tokens, each, shared, total)

@@ -1,0 +1,73 @@
+"""The probes of a run, put together from a suite, the corpus asked for, and the reference's own sampled answers."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.material import check_suite, corpus_of, material_of
+from app.referencing import Reference
+from q36eval.config import Paths
+from q36eval.probes import Probe
+from q36eval.records import ProbeName
+from q36eval.runner import Progress
+
+if TYPE_CHECKING:
+    from kl.planning import Material
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a divergence is measured on: the suite's corpus or the file's, so many tokens fed at a time."""
+
+    suite: str
+    family_context: int
+    corpus: Path | None = None
+    context: int | None = None
+
+
+def build_probes(
+    names: Sequence[ProbeName], suite: str, paths: Paths, material: "Callable[[], Material]"
+) -> list[Probe]:
+    """The probes that ask something, for that suite; `material` says what the KL probe scores.
+
+    Raises:
+        UsageError: an unknown suite, or data that is not what its manifest says.
+        EngineError: the reference could not answer what its sampled answers are made of.
+    """
+    check_suite(suite, paths)
+    found: list[Probe] = []
+    if ProbeName.CANARIES in names:
+        from app.on_policy import shipped_canaries
+        from canaries.probe import CanaryProbe
+
+        found.append(CanaryProbe(shipped_canaries()))
+    if ProbeName.KL in names:
+        from kl.probe import KLProbe
+
+        scored = material()
+        found.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_tell))
+    if ProbeName.EVALS in names:
+        import evals
+        from evals.probe import EvalsProbe
+
+        suites = Path(evals.__file__).parent / "suites"
+        found.append(EvalsProbe(suites / f"{suite}.yaml", data=paths.data / "tasks" / suite))
+    return found
+
+
+def _tell(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def material(scored: Scored, reference: Reference, paths: Paths, progress: Progress) -> "Material":
+    """Documents and sampled answers; the reference is loaded when it has not answered yet.
+
+    Raises:
+        UsageError: a corpus that cannot be used, or answers that a pack lacks.
+        EngineError: the reference could not answer.
+    """
+    corpus = corpus_of(scored.suite, scored.corpus, paths)
+    limits = (scored.family_context, scored.context)
+    return material_of(corpus, limits, reference.identity, reference.engine, reference.root, paths, progress)

@@ -1,0 +1,180 @@
+"""Where a run's reference comes from: its checkpoint, captured when need be, or a pack that was captured before."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.targets import Target
+from q36eval.capturing import OpenCaptures, captured, kind_of
+from q36eval.config import Family
+from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.probes import Probe
+from q36eval.records import DeploymentIdentity, ProbeName
+from q36eval.references import Capture, Pack, pack_folder
+from q36eval.runner import Progress, Work
+
+if TYPE_CHECKING:
+    import torch
+
+    from q36eval.engines.in_process import InProcessEngine
+
+REFERENCE_KV_CACHE_DTYPE = "auto"
+
+
+class Loader:
+    """Loads the reference's engine once, until it is forgotten."""
+
+    def __init__(self, load: "Callable[[], InProcessEngine]") -> None:
+        self._load = load
+        self._engine: InProcessEngine | None = None
+
+    def __call__(self) -> "InProcessEngine":
+        if self._engine is None:
+            self._engine = self._load()
+        return self._engine
+
+    def forget(self) -> None:
+        """Give its memory back."""
+        self._engine = None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One reference deployment with what was, or can be, captured of it.
+
+    All that belongs to it lies in `root`: captures, sampled answers, noise floors. `load` is None where only what was
+    captured is at hand, and so is `tokenizer`: the branch's own is used, which has the same hash.
+    """
+
+    identity: DeploymentIdentity
+    root: Path
+    folder: Path | None
+    load: Loader | None = None
+    tokenizer: Callable[[], Any] | None = None
+    pack: Pack | None = None
+
+    def engine(self) -> "InProcessEngine":
+        """The reference itself.
+
+        Raises:
+            UsageError: only a pack of it is at hand.
+        """
+        if self.load is None:
+            raise UsageError(
+                f"The reference pack {self.root} lacks the reference's sampled answers to the questions asked here; "
+                f"capture it with this version of q36eval, for the same corpus."
+            )
+        return self.load()
+
+    def open(self, probe: Probe) -> Capture:
+        """What is captured for that probe."""
+        kind, top_k = kind_of(probe)
+        restore = None if self.folder is None else self._head
+        return Capture(self.root, self.identity, probe.name, probe.suite_sha256, kind, top_k, restore)
+
+    def fitted(self, probes: Sequence[Probe], top_k: int | None = None) -> list[Probe]:
+        """The probes as they can be compared with it: those of bounds where asked for, or where a pack holds no more.
+
+        Raises:
+            UsageError: a pack was captured for another suite, or keeps no head and its folder is not here.
+        """
+        found = list(probes) if top_k is None else [bounding(probe, top_k) for probe in probes]
+        if self.pack is not None:
+            found = [_fitted(probe, self.pack) for probe in found]
+            for probe in found:
+                withheld = self.pack.capture_of(probe.name, probe.suite_sha256).withheld
+                if withheld and self.folder is None:
+                    raise UsageError(
+                        f"The reference pack {self.root} keeps only the hash of the reference's {', '.join(withheld)}; "
+                        f"name the reference's folder with --reference, or capture the pack without --no-head."
+                    )
+        return [_with_full(probe, self.open) for probe in found]
+
+    def captures(self, works: Sequence[Work], progress: Progress, keep_head: bool = True) -> OpenCaptures:
+        """The captures of all that is asked; see `q36eval.capturing.captured`."""
+        return captured(works, self.open, self.load, progress, keep_head)
+
+    def _head(self) -> "dict[str, torch.Tensor]":
+        from q36eval.references import stored_head
+
+        assert self.folder is not None, "asked for only where the reference's folder is known"
+        return {"head": stored_head(self.folder)}
+
+
+def local_reference(folder: Path, root: Path, *, device: str, emulate_activations: bool) -> Reference:
+    """The reference of a checkpoint folder, its pack below `root` (or `root` itself where that is a pack).
+
+    Raises:
+        UsageError: the checkpoint cannot be used.
+    """
+    from q36eval.engines.in_process import InProcessEngine, load_tokenizer
+
+    try:
+        identity = InProcessEngine.identity_of(
+            folder, device=device, emulate_activations=emulate_activations, kv_cache_dtype=REFERENCE_KV_CACHE_DTYPE
+        )
+    except CorruptCheckpointError as error:
+        raise UsageError(f"The reference cannot be used: {error}") from error
+
+    def load() -> InProcessEngine:
+        try:
+            return InProcessEngine.load(
+                folder, device=device, emulate_activations=emulate_activations, kv_cache_dtype=REFERENCE_KV_CACHE_DTYPE
+            )
+        except CorruptCheckpointError as error:
+            raise UsageError(f"The reference cannot be used: {error}") from error
+
+    place = pack_folder(root, identity)
+    return Reference(identity, place, folder, load=Loader(load), tokenizer=lambda: load_tokenizer(folder))
+
+
+def packed_reference(pack_path: Path, branch: Path, reference: Target | None, family: Family) -> Reference:
+    """The reference of a pack, refused where it is not what `branch` can be compared with.
+
+    `reference` is the reference's checkpoint where it is on this machine.
+
+    Raises:
+        UsageError: see `q36eval.references.Pack`; the tokenizer, chat template or checkpoint differs (named).
+    """
+    from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
+
+    pack = Pack.open(pack_path)
+    declared = family.branches[family.reference].checkpoint_sha256
+    if declared is not None:
+        pack.check_field("checkpoint_sha256", declared, f"that of {family.name}/{family.reference}")
+    if reference is not None:
+        found = checkpoint_sha256(reference.folder)
+        pack.check_field("checkpoint_sha256", found, f"that of the reference {reference.folder}")
+    try:
+        own = {"tokenizer_sha256": tokenizer_sha256(branch), "chat_template_sha256": chat_template_sha256(branch)}
+    except CorruptCheckpointError:
+        own = {}  # the inspection says what is wrong with the branch
+    for name, value in own.items():
+        pack.check_field(name, value, "the branch's")
+    return Reference(pack.identity, pack.folder, None if reference is None else reference.folder, pack=pack)
+
+
+def _fitted(probe: Probe, pack: Pack) -> Probe:
+    """The probe that can read what the pack holds: the KL probe becomes one of bounds where it holds only top-k."""
+    if probe.name is not ProbeName.KL:
+        return probe
+    header = pack.of(probe.name)[0]
+    return probe if header.top_k is None else bounding(probe, header.top_k)
+
+
+def bounding(probe: Probe, top_k: int) -> Probe:
+    """The KL probe as one that only bounds the divergence from below; every other probe as it is."""
+    from kl.topk_probe import TopKProbe
+
+    return TopKProbe(probe, top_k) if probe.name is ProbeName.KL and not isinstance(probe, TopKProbe) else probe
+
+
+def _with_full(probe: Probe, open_capture: Callable[[Probe], Capture]) -> Probe:
+    """A probe of bounds that knows their gap, where the same documents were also captured over the full vocabulary."""
+    from kl.topk_probe import TopKProbe
+
+    if not isinstance(probe, TopKProbe):
+        return probe
+    full = open_capture(probe.base)
+    return probe if full.manifest is None else TopKProbe(probe.base, probe.top_k, full)

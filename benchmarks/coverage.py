@@ -1,0 +1,185 @@
+"""How often one-sided bounds on a mean divergence miss, by simulation: ours, a percentile bootstrap's, llama.cpp's.
+
+`python benchmarks/coverage.py` prints a Markdown table. Corpora are drawn from populations whose mean is known; a bound
+misses when the mean lies beyond it. Documents are what is independent, so whole documents are drawn. What the sandbox's
+own documents look like is kept in `tests/kl/documents.json`; `--measure BRANCH` makes that file anew.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Bounds = tuple[float, float]
+
+DOCUMENTS = Path(__file__).parents[1] / "tests" / "kl" / "documents.json"
+SIGMAS = (0.5, 0.8, 1.2)
+ALPHA = 0.025
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Per document, each [C]: scored tokens, the sum of their divergences and the sum of the squares of those."""
+
+    tokens: Array
+    sums: Array
+    squares: Array
+
+    def __getitem__(self, chosen: NDArray[np.int64]) -> "Corpus":
+        return Corpus(self.tokens[chosen], self.sums[chosen], self.squares[chosen])
+
+    @property
+    def mean(self) -> float:
+        """Nats per token."""
+        return float(self.sums.sum() / self.tokens.sum())
+
+
+@dataclass(frozen=True)
+class Population:
+    """Where corpora come from: `draw` makes one of C documents, `mean` is the truth in nats per token."""
+
+    name: str
+    mean: float
+    draw: Callable[[np.random.Generator], Corpus]
+
+
+def sandbox_documents(path: Path = DOCUMENTS) -> Corpus:
+    """The documents of the shipped corpus, as one branch of the sandbox diverged on them."""
+    rows = np.asarray(json.loads(path.read_text())["documents"], dtype=np.float64)
+    return Corpus(*rows.T)
+
+
+def populations(own: Corpus) -> Iterator[Population]:
+    """The corpus itself as a population, then lognormal means per document, with the corpus' lengths and as many.
+
+    Within a lognormal document the tokens' variance, in units of its mean squared, is the median of the corpus' own.
+    """
+    count = len(own.tokens)
+    yield Population("the sandbox's documents", own.mean, lambda rng: own[rng.integers(0, count, count)])
+    means = own.sums / own.tokens
+    spread = float(np.median(own.squares / own.tokens / means**2))
+    for sigma in SIGMAS:
+
+        def draw(rng: np.random.Generator, sigma: float = sigma) -> Corpus:
+            tokens = own.tokens[rng.integers(0, count, count)]
+            drawn = rng.lognormal(0.0, sigma, count)
+            return Corpus(tokens, drawn * tokens, spread * drawn**2 * tokens)
+
+        yield Population(f"lognormal, σ {sigma}", float(np.exp(sigma**2 / 2)), draw)
+
+
+def shipped(corpus: Corpus) -> Bounds:
+    """What every figure of the KL probe is shown with and judged by."""
+    from q36eval.records import Clusters
+    from q36eval.stats import summarize
+
+    clusters = Clusters(
+        units=tuple(int(each) for each in corpus.tokens),
+        branch=tuple(float(each) for each in corpus.sums),
+        reference=None,
+        errored=(0,) * len(corpus.tokens),
+    )
+    interval = summarize(clusters, "mean", 1 - 2 * ALPHA)[3]
+    return interval.lower, interval.upper
+
+
+def independent_tokens(corpus: Corpus) -> Bounds:
+    """llama.cpp's `mean ± standard error`, which takes tokens as independent, at 1.96 of them (perplexity.cpp)."""
+    count = float(corpus.tokens.sum())
+    variance = float(corpus.squares.sum()) / count - corpus.mean**2
+    error = 1.959964 * np.sqrt(variance / (count - 1))
+    return corpus.mean - error, corpus.mean + error
+
+
+class PercentileBootstrap:
+    """Quantiles of the means of resampled corpora of C documents (Efron and Tibshirani 1993, section 13.3)."""
+
+    def __init__(self, documents: int, resamples: int = 1999) -> None:
+        rng = np.random.default_rng(5)
+        self._weights = rng.multinomial(documents, np.full(documents, 1 / documents), size=resamples).astype(float)
+
+    def __call__(self, corpus: Corpus) -> Bounds:
+        totals = self._weights @ np.stack([corpus.sums, corpus.tokens], axis=1)
+        means = np.sort(totals[:, 0] / totals[:, 1])
+        rank = round(ALPHA * (len(means) + 1))
+        return float(means[rank - 1]), float(means[-rank])
+
+
+def estimators(documents: int) -> dict[str, Callable[[Corpus], Bounds]]:
+    """Each gives a lower and an upper bound, each one-sided at 1 - ALPHA."""
+    return {
+        "q36eval": shipped,
+        "percentile bootstrap": PercentileBootstrap(documents),
+        "llama.cpp": independent_tokens,
+    }
+
+
+def miss_rates(population: Population, simulations: int, seed: int) -> dict[str, tuple[float, float]]:
+    """For each estimator the share of corpora whose lower bound lies above the truth, and whose upper one below."""
+    rng = np.random.default_rng(seed)
+    chosen = estimators(len(population.draw(rng).tokens))
+    missed = {name: np.zeros(2) for name in chosen}
+    for _ in range(simulations):
+        corpus = population.draw(rng)
+        for name, bounds in chosen.items():
+            lower, upper = bounds(corpus)
+            missed[name] += (lower > population.mean, upper < population.mean)
+    return {name: (float(counts[0]) / simulations, float(counts[1]) / simulations) for name, counts in missed.items()}
+
+
+def measure(branch: str) -> None:
+    """Score a branch of the sandbox and keep what `Corpus` holds of every document."""
+    import torch
+
+    from app.measuring import corpus_of
+    from kl.probe import KLProbe
+    from kl.scoring import Scorer
+    from q36eval.config.paths import Paths
+    from q36eval.engines.in_process import InProcessEngine
+
+    paths = Paths.default()
+    reference, engine = (InProcessEngine.load(paths.data / "sandbox" / name) for name in ("bf16", branch))
+    items = KLProbe(corpus_of("sandbox", paths)).plan(reference.tokenizer)
+    requests = [request for item in items for request in item.scores]
+    states = [{each.request.key: each.hidden_states for each in e.score(requests)} for e in (reference, engine)]
+    scorer = Scorer(engine, reference.head_weight())
+    rows = []
+    for item in items:
+        parts = []
+        for request in item.scores:
+            p, q = (each[request.key] for each in states)
+            assert p is not None
+            assert q is not None
+            parts.append(scorer.figures(p, q, torch.tensor(request.token_ids[request.first :])).forward_kl)
+        divergences = torch.cat(parts)
+        rows.append([len(divergences), float(divergences.sum()), float((divergences**2).sum())])
+    DOCUMENTS.write_text(json.dumps({"branch": branch, "documents": rows}))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--simulations", type=int, default=20_000)
+    parser.add_argument("--measure", metavar="BRANCH", help="first make the documents' file anew from this branch")
+    asked = parser.parse_args()
+    if asked.measure:
+        measure(asked.measure)
+    own = sandbox_documents()
+    error = 100 * np.sqrt(ALPHA * (1 - ALPHA) / asked.simulations)
+    print(f"{len(own.tokens)} documents, {asked.simulations:,} corpora each; lower and upper bound missed, % ", end="")
+    print(f"(2.5 promised; ± {error:.2f} is one standard error)\n")
+    for number, population in enumerate(populations(own)):
+        rates = miss_rates(population, asked.simulations, seed=number)
+        if number == 0:
+            print("| population | " + " | ".join(rates) + " |\n|---|" + "---|" * len(rates))
+        cells = [f"{100 * below:.1f}, {100 * above:.1f}" for below, above in rates.values()]
+        print(f"| {population.name} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

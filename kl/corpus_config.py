@@ -1,0 +1,97 @@
+"""The corpus file: which documents a divergence is measured on, written by a person."""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from kl.corpus import CorpusDocument, check_documents, read_json_lines, read_text
+from kl.hub_datasets import HubDataset, read_dataset
+from kl.on_policy import OnPolicySettings
+from q36eval.config import load_yaml
+from q36eval.errors import UsageError
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class JsonLinesSource(_Written):
+    """A JSON Lines file: one document per line, with its own `slice` unless one is given here."""
+
+    path: Path
+    slice: Annotated[str, Field(min_length=1)] | None = None
+    column: str = "text"
+
+
+class TextSource(_Written):
+    """A plain-text file, or a folder whose files that match `pattern` are one document each."""
+
+    path: Path
+    slice: Annotated[str, Field(min_length=1)]
+    pattern: str = "**/*.txt"
+
+
+class CorpusConfig(_Written):
+    """Where documents come from, and how they are scored; relative paths start at the folder of the file.
+
+    No more than `context` tokens are fed at a time, and in a longer document every token is scored after at least
+    `overlap` others. `on_policy` says how the reference's own answers are sampled; null leaves them out.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    json_lines: tuple[JsonLinesSource, ...] = ()
+    texts: tuple[TextSource, ...] = ()
+    datasets: tuple[HubDataset, ...] = ()
+    context: Annotated[int, Field(ge=2)] | None = None
+    overlap: Annotated[int, Field(ge=1)] | None = None
+    on_policy: OnPolicySettings | None = OnPolicySettings()
+
+    @model_validator(mode="after")
+    def _overlap_within_context(self) -> Self:
+        if self.context is not None and self.overlap is not None and self.overlap >= self.context:
+            raise ValueError(f"an overlap of {self.overlap} leaves nothing to score in a context of {self.context}")
+        return self
+
+
+def load_corpus_config(path: Path) -> CorpusConfig:
+    """Read a corpus file.
+
+    Raises:
+        UsageError: the file is missing or malformed, with the key that is wrong.
+    """
+    return load_yaml(path, CorpusConfig, "corpus file")
+
+
+def load_configured_corpus(path: Path, config: CorpusConfig) -> list[CorpusDocument]:
+    """The documents of all sources, in the order of the file at `path`.
+
+    Raises:
+        UsageError: no documents, the same one twice, or a source that cannot be read; it is named.
+    """
+    folder = path.parent
+    documents: list[CorpusDocument] = []
+    for lines in config.json_lines:
+        documents += read_json_lines(folder / lines.path, lines.slice, lines.column)
+    for source in config.texts:
+        documents += _read_texts(folder, source)
+    for dataset in config.datasets:
+        documents += read_dataset(dataset)
+    check_documents(documents, str(path))
+    return documents
+
+
+def _read_texts(folder: Path, source: TextSource) -> list[CorpusDocument]:
+    where = folder / source.path
+    if not where.is_dir():
+        return [CorpusDocument(id=source.path.as_posix(), slice=source.slice, text=read_text(where))]
+    try:
+        files = sorted(file for file in where.glob(source.pattern) if file.is_file())
+    except (ValueError, NotImplementedError) as error:
+        raise UsageError(f"The pattern {source.pattern!r} for {where} is not one: {error}.") from error
+    if not files:
+        raise UsageError(f"The folder {where} holds no file that matches {source.pattern!r}; name another.")
+    return [
+        CorpusDocument(id=(source.path / file.relative_to(where)).as_posix(), slice=source.slice, text=read_text(file))
+        for file in files
+    ]

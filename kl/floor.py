@@ -1,0 +1,196 @@
+"""The noise floor: the reference against itself, under every perturbation that its engine knows.
+
+What is measured is one self-contained file per reference identity and suite. A difference below its figures says
+nothing about a branch. The floor is the largest figure over the perturbations that were measured: some cannot move on
+some machines (equal batches on a CPU are bit-identical), and a floor that cannot move is none.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from kl.floor_file import VERSION, FloorFigures, PerturbationFloor, ReferenceFloor
+from q36eval.engines.base import Engine, ScoreRequest
+from q36eval.probes import Digest, WorkItem
+from q36eval.records import Clusters, DeploymentIdentity, Interval
+from q36eval.stats import summarize
+
+if TYPE_CHECKING:
+    import torch
+
+    from kl.divergence import TokenFigures
+    from q36eval.engines.perturbed import Perturbation
+
+TOKENS = 12_000
+"""About how many tokens every perturbation scores, but never fewer than `DOCUMENTS` documents."""
+
+DOCUMENTS = 16
+"""Documents at the least; and at the most, where only the first tokens of each are scored (decoding is slow)."""
+
+LEAST_SCORED = 32
+"""A request cut to its first tokens must keep at least so many to score."""
+
+
+class Ticks(Protocol):
+    """What is told of the progress."""
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+def measure_floor(
+    reference: "Engine",
+    capture: Mapping[str, Digest],
+    items: Sequence[WorkItem],
+    slices: Mapping[str, str],
+    identity: DeploymentIdentity,
+    suite_sha256: str,
+    progress: Ticks,
+) -> ReferenceFloor:
+    """Score a sample of `items` (`slices`: the slice of each key) perturbed, and compare with what was captured.
+
+    An engine that knows no perturbation gives an empty floor.
+    """
+    from q36eval.engines.perturbed import Perturbable
+
+    sample = chosen([item for item in items if item.key in capture], slices, TOKENS, DOCUMENTS)
+    found = []
+    for perturbation in reference.perturbations() if isinstance(reference, Perturbable) else ():
+        found.append(_measured(perturbation, capture, sample, slices))
+        progress.advance()
+    return ReferenceFloor(version=VERSION, identity=identity, suite_sha256=suite_sha256, perturbations=tuple(found))
+
+
+def perturbation_count(engine: Engine) -> int:
+    """How many perturbations `measure_floor` goes through."""
+    from q36eval.engines.perturbed import Perturbable
+
+    return len(engine.perturbations()) if isinstance(engine, Perturbable) else 0
+
+
+def chosen(items: Sequence[WorkItem], slices: Mapping[str, str], tokens: int, least: int) -> list[WorkItem]:
+    """Items of every slice in turn, by content hash and so by no one's choice, up to `tokens` and at least `least`."""
+    by_slice: dict[str, list[WorkItem]] = {}
+    for item in sorted(items, key=lambda item: item.key):
+        by_slice.setdefault(slices[item.key], []).append(item)
+    order = [
+        members[rank]
+        for rank in range(max(map(len, by_slice.values()), default=0))
+        for _, members in sorted(by_slice.items())
+        if rank < len(members)
+    ]
+    found: list[WorkItem] = []
+    spent = 0
+    for item in order:
+        spent += sum(len(request.token_ids) for request in item.scores)
+        if spent > tokens and len(found) >= least:
+            break
+        found.append(item)
+    return found
+
+
+def _measured(
+    perturbation: "Perturbation", capture: Mapping[str, Digest], sample: Sequence[WorkItem], slices: Mapping[str, str]
+) -> PerturbationFloor:
+    row = PerturbationFloor(name=perturbation.name, what=perturbation.what, skipped=perturbation.skipped)
+    if perturbation.variant is None:
+        return row
+    began = time.monotonic()
+    items = [_cut(item, perturbation.prefix) for item in sample]
+    kept = [item for item in items if item is not None]
+    if perturbation.prefix is not None:
+        kept = kept[:DOCUMENTS]
+    try:
+        figures = _figures(perturbation.variant(), kept, capture, rescored=perturbation.rescores)
+    except _NotScoredError as error:
+        return row.model_copy(update={"skipped": f"the engine failed: {error}", "failed": True})
+    by_slice = {"all": list(figures.values())}
+    for key, one in figures.items():
+        by_slice.setdefault(slices[key], []).append(one)
+    summaries = {name: summarized(documents) for name, documents in by_slice.items() if documents}
+    return row.model_copy(update={"slices": summaries, "seconds": round(time.monotonic() - began, 2)})
+
+
+def _cut(item: WorkItem, prefix: int | None) -> WorkItem | None:
+    """The item with its first request only, cut to `prefix` tokens; None where too little of it would be scored."""
+    if prefix is None:
+        return item
+    request = replace(item.scores[0], token_ids=item.scores[0].token_ids[:prefix])
+    return replace(item, scores=(request,)) if len(request.token_ids) - request.first >= LEAST_SCORED else None
+
+
+class _NotScoredError(Exception):
+    """The perturbed engine gave no hidden states."""
+
+
+def _figures(
+    variant: Engine, items: Sequence[WorkItem], capture: Mapping[str, Digest], *, rescored: bool
+) -> "dict[str, TokenFigures]":
+    """Figures of every item's tokens: the captured states against those of `variant`."""
+    import torch
+
+    from kl.scoring import Scorer
+
+    states = _states(variant, [request for item in items for request in item.scores]) if rescored else {}
+    scorer = None
+    found = {}
+    for item in items:
+        digest = capture[item.key]
+        scorer = scorer or Scorer(variant, digest.tensors["head"])
+        labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
+        # what comes later in a document changes nothing before it, so a cut item is compared with the first rows
+        reference = digest.tensors["hidden_states"][: len(labels)]
+        if rescored:
+            perturbed = torch.cat([states[request.key] for request in item.scores])
+        else:  # where the engine's own states would be
+            perturbed = reference.to(getattr(variant, "device", reference.device))
+        found[item.key] = scorer.figures(reference, perturbed, labels)
+    return found
+
+
+def _states(variant: Engine, requests: Sequence[ScoreRequest]) -> "dict[str, torch.Tensor]":
+    found = {}
+    for scored in variant.score(requests):
+        if scored.hidden_states is None:
+            raise _NotScoredError(scored.error)
+        found[scored.request.key] = scored.hidden_states
+    return found
+
+
+def summarized(documents: "Sequence[TokenFigures]") -> FloorFigures:
+    """The figures of one slice from those of its documents, each an independent cluster."""
+    import torch
+
+    from kl.divergence import TokenFigures
+
+    tokens = TokenFigures.concatenated(documents)
+    missing = int((~tokens.finite).sum())
+    kl = tokens.forward_kl
+    mean, kl_interval = _mean(documents, [d.forward_kl for d in documents])
+    shift, shift_interval = _mean(documents, [d.reference_logprob - d.branch_logprob for d in documents])
+    nan = math.nan
+    return FloorFigures(
+        documents=len(documents),
+        tokens=len(kl),
+        non_finite_tokens=missing,
+        kl=nan if missing else mean,
+        kl_interval=kl_interval,
+        reverse_kl=nan if missing else float(tokens.reverse_kl.mean()),
+        nll_shift=nan if missing else shift,
+        nll_shift_interval=shift_interval,
+        top1_agreement=float(tokens.top1_agrees.double().mean()),
+        kl_p99=nan if missing else float(torch.quantile(kl, 0.99)),
+        kl_max=nan if missing else float(kl.max()),
+    )
+
+
+def _mean(documents: "Sequence[TokenFigures]", values: "Sequence[torch.Tensor]") -> tuple[float, Interval]:
+    """Mean over all tokens and its interval, clustered by document."""
+    clusters = Clusters(
+        units=tuple(len(document.forward_kl) for document in documents),
+        branch=tuple(float(value.sum()) for value in values),
+        errored=(0,) * len(documents),
+    )
+    mean, _, _, interval = summarize(clusters, "mean")
+    return mean, interval

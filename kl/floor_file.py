@@ -1,0 +1,152 @@
+"""The noise floor of one reference on one suite: its figures, its file, and the measurements it enters a run as."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from q36eval.errors import UsageError
+from q36eval.gate.noise import FLOOR_BY_PERTURBATION, FLOORED_METRICS, floor_metric
+from q36eval.records import Counts, DeploymentIdentity, Direction, Interval, Measurement, ProbeName, Record
+
+VERSION = 1
+"""Of what is measured and how."""
+
+UNKNOWN = Interval(lower=0.0, upper=math.inf, level=0.95, method="none: the largest of several")
+
+
+class FloorFigures(Record):
+    """The reference against itself on one slice; divergences in nats/token, in the direction reference || perturbed.
+
+    `nll_shift` is log(perplexity perturbed / perplexity of the reference), signed. Figures are NaN where a token's was
+    not finite: such a reference has no floor.
+    """
+
+    documents: int
+    tokens: int
+    non_finite_tokens: int
+    kl: float
+    kl_interval: Interval
+    reverse_kl: float
+    nll_shift: float
+    nll_shift_interval: Interval
+    top1_agreement: float
+    kl_p99: float
+    kl_max: float
+
+    @property
+    def perplexity_ratio(self) -> float:
+        """Perplexity perturbed / perplexity of the reference."""
+        return math.exp(self.nll_shift)
+
+    def loss(self, metric: str) -> float:
+        """The floor of a metric in nats/token: how far it moved, whichever way."""
+        return {"kl_divergence": self.kl, "reverse_kl_divergence": self.reverse_kl}.get(metric, abs(self.nll_shift))
+
+
+class PerturbationFloor(Record):
+    """One perturbation: figures by slice (`all` first), or why there are none."""
+
+    name: str
+    what: str
+    skipped: str | None = None
+    failed: bool = False
+    """It could be had here, but the engine broke: to be measured again."""
+    seconds: float = 0.0
+    slices: dict[str, FloorFigures] = Field(default_factory=dict)
+
+    @property
+    def moved(self) -> bool:
+        """Whether it changed any figure at all."""
+        return "all" in self.slices and self.slices["all"].kl_max != 0
+
+
+class ReferenceFloor(Record):
+    """The floor of one reference on one suite. `identity` and `suite_sha256` say whose it is."""
+
+    version: int
+    identity: DeploymentIdentity
+    suite_sha256: str
+    perturbations: tuple[PerturbationFloor, ...]
+
+    def largest(self, metric: str, slice_name: str) -> PerturbationFloor | None:
+        """The perturbation under which that metric moved most; None where none was measured on that slice."""
+        found = [p for p in self.perturbations if slice_name in p.slices]
+        return max(found, key=lambda p: _nan_last(p.slices[slice_name].loss(metric)), default=None)
+
+
+def _nan_last(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def measurements(floor: ReferenceFloor) -> Iterator[Measurement]:
+    """`kl_noise_floor` by perturbation, and by slice each floored metric's largest, as measurements of the KL probe."""
+    for row in floor.perturbations:
+        if "all" in row.slices:
+            figures = row.slices["all"]
+            yield _measurement(FLOOR_BY_PERTURBATION, row.name, figures, figures.kl, figures.kl_interval, row.what)
+    worst = floor.largest("kl_divergence", "all")
+    if worst is not None:
+        figures = worst.slices["all"]
+        absent = ", ".join(f"{p.name} ({p.skipped})" for p in floor.perturbations if p.skipped)
+        note = f"the largest, {worst.name}" + (f"; not measured here: {absent}" if absent else "")
+        yield _measurement(FLOOR_BY_PERTURBATION, "all", figures, figures.kl, figures.kl_interval, note)
+    for metric in FLOORED_METRICS:
+        for name in dict.fromkeys(name for row in floor.perturbations for name in row.slices):
+            largest = floor.largest(metric, name)
+            if largest is not None:
+                figures = largest.slices[name]
+                value = figures.loss(metric)
+                interval = figures.kl_interval if metric == "kl_divergence" else UNKNOWN
+                yield _measurement(floor_metric(metric), name, figures, value, interval, largest.name)
+
+
+def _measurement(
+    metric: str, slice_name: str, figures: FloorFigures, value: float, interval: Interval, note: str
+) -> Measurement:
+    return Measurement(
+        probe=ProbeName.KL,
+        metric=metric,
+        slice=slice_name,
+        unit="nats/token",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="mean",
+        value=value,
+        effect=value,
+        effect_interval=interval,
+        counts=Counts(total=figures.tokens, scored=figures.tokens, errored=0),
+        note=note,
+    )
+
+
+def write_floor(path: Path, floor: ReferenceFloor) -> None:
+    """Write the floor whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(json.loads(floor.model_dump_json()), indent=1, sort_keys=True), encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_floor(path: Path, identity: DeploymentIdentity, suite_sha256: str) -> ReferenceFloor | None:
+    """The floor in that file; None when there is no such file.
+
+    Raises:
+        UsageError: it is damaged, or it is another reference's or another suite's: names what differs.
+    """
+    try:
+        floor = ReferenceFloor.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, ValidationError) as error:
+        raise UsageError(f"The noise floor {path} is damaged; delete it, and it is measured again.") from error
+    differing = floor.identity.differing_fields(identity)
+    differing += [] if floor.suite_sha256 == suite_sha256 else ["suite_sha256"]
+    differing += [] if floor.version == VERSION else ["version"]
+    if differing:
+        raise UsageError(
+            f"The noise floor {path} was measured for another reference or suite ({', '.join(differing)} differ); "
+            f"delete it, and it is measured again."
+        )
+    return floor

@@ -1,0 +1,231 @@
+"""The reference's own sampled answers: the text it really writes, on which a branch is compared token by token.
+
+They are sampled once per reference and kept as one self-contained JSON Lines file: a header (who answered, how it was
+sampled, a hash of the rest), then one line per answer with the token ids of prompt and answer.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from q36eval.chat import rendered_chat
+from q36eval.engines.base import Engine, Generated, GenerationRequest
+from q36eval.errors import EngineError, UsageError
+from q36eval.locks import exclusive
+from q36eval.records import DeploymentIdentity, Record
+
+if TYPE_CHECKING:
+    from q36eval.runner import Progress
+
+FORMAT = 1
+"""Version of the file and of how answers come about; another version samples anew."""
+
+
+class OnPolicySettings(Record):
+    """How answers are sampled: by default as Qwen recommends without thinking (temperature 0.7, top_p 0.8)."""
+
+    temperature: Annotated[float, Field(gt=0, le=10)] = 0.7
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.8
+    seed: int = 20261121
+    max_new_tokens: Annotated[int, Field(ge=1, le=32_768)] = 128
+    """At most; a prompt may ask for fewer."""
+    per_canary: Annotated[int, Field(ge=0)] = 4
+    """Questions of every canary; 0 leaves the canaries out."""
+    chat: bool = True
+    """Whether the chat prompts are answered too."""
+
+
+@dataclass(frozen=True)
+class OnPolicyPrompt:
+    """One conversation to be answered; `slice` is the slice that its answer is part of."""
+
+    id: str
+    slice: str
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    enable_thinking: bool = False
+    max_new_tokens: int = 128
+
+    @property
+    def content(self) -> str:
+        """Canonical JSON of all that is asked."""
+        return json.dumps(vars(self), sort_keys=True, ensure_ascii=False)
+
+
+class OnPolicyAnswer(Record):
+    """An answer with its prompt as token ids; `token_ids` ends with the end-of-turn token where one was sampled."""
+
+    id: str
+    slice: str
+    prompt_ids: Annotated[tuple[int, ...], Field(min_length=1)]
+    token_ids: Annotated[tuple[int, ...], Field(min_length=1)]
+    text: str
+    finish_reason: str
+
+    @property
+    def key(self) -> str:
+        """Content hash of what is asked."""
+        asked = json.dumps([self.slice, self.id, self.prompt_ids, self.token_ids], ensure_ascii=False)
+        return hashlib.sha256(f"kl on-policy\0{asked}".encode()).hexdigest()
+
+
+class Sampled(Record):
+    """What decides the answers: who answered, what was asked, and how it was sampled."""
+
+    identity: DeploymentIdentity
+    prompts_sha256: str
+    settings: OnPolicySettings
+    format: int = FORMAT
+
+    @property
+    def key(self) -> str:
+        """Content hash that names the file."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class OnPolicyAnswers:
+    """A file of answers, as read or to be written."""
+
+    sampled: Sampled
+    answers: tuple[OnPolicyAnswer, ...]
+
+    @cached_property
+    def lines(self) -> bytes:
+        """The answers as they are written, one JSON document per line."""
+        return b"".join(f"{answer.model_dump_json()}\n".encode() for answer in self.answers)
+
+    @property
+    def sha256(self) -> str:
+        """Content hash of the answers."""
+        return hashlib.sha256(self.lines).hexdigest()
+
+
+def prompts_sha256(prompts: Sequence[OnPolicyPrompt]) -> str:
+    """Content hash of a set of prompts, whatever their order."""
+    return hashlib.sha256("\0".join(sorted(prompt.content for prompt in prompts)).encode()).hexdigest()
+
+
+def answers_path(root: Path, sampled: Sampled) -> Path:
+    """Where the answers of that reference to those prompts are kept."""
+    return root / f"on-policy-{sampled.key[:16]}.jsonl"
+
+
+def kept_or_sampled(
+    root: Path,
+    identity: DeploymentIdentity,
+    prompts: Sequence[OnPolicyPrompt],
+    settings: OnPolicySettings,
+    load_reference: Callable[[], Engine],
+    progress: "Progress",
+) -> OnPolicyAnswers:
+    """The answers kept below `root`; sampled first if there are none, by one process at a time.
+
+    A killed sampling leaves nothing behind but its lock file, and starts over.
+
+    Raises:
+        UsageError: the file is damaged or was made by another reference, from other prompts or settings.
+        EngineError: the reference could not answer.
+    """
+    sampled = Sampled(identity=identity, prompts_sha256=prompts_sha256(prompts), settings=settings)
+    path = answers_path(root, sampled)
+    if not path.exists():
+        waiting = "waiting for another run to sample the reference's answers"
+        with exclusive(path.with_suffix(".lock"), lambda: progress.stage(waiting, len(prompts))):
+            if not path.exists():
+                write_answers(
+                    path, OnPolicyAnswers(sampled, sample_answers(load_reference(), prompts, settings, progress))
+                )
+    return read_answers(path, sampled)
+
+
+def sample_answers(
+    engine: Engine, prompts: Sequence[OnPolicyPrompt], settings: OnPolicySettings, progress: "Progress"
+) -> tuple[OnPolicyAnswer, ...]:
+    """What the engine answers, in the order of `prompts`; the answer to a prompt depends on that prompt alone.
+
+    An answer that ends at once, without an end-of-turn token the engine tells of, has nothing to score and is left out.
+
+    Raises:
+        EngineError: a prompt could not be answered, asked twice.
+    """
+    from q36eval.runner import with_retry
+
+    requests = {prompt.content: _request(prompt, settings, engine.tokenizer) for prompt in prompts}
+    progress.stage("sampling the reference's own answers", len(requests))
+    found: dict[str, Generated] = {}
+    for generated in with_retry(engine.generate, list(requests.values())):
+        if generated.error is not None:
+            raise EngineError(f"The reference could not answer the on-policy prompts: {generated.error}.")
+        found[generated.request.key] = generated
+        progress.advance()
+    answers = (_answer(prompt, found[requests[prompt.content].key]) for prompt in prompts)
+    return tuple(answer for answer in answers if answer is not None)
+
+
+def _request(prompt: OnPolicyPrompt, settings: OnPolicySettings, tokenizer: Any) -> GenerationRequest:
+    text = rendered_chat(tokenizer, prompt.messages, prompt.tools, enable_thinking=prompt.enable_thinking)
+    return GenerationRequest(
+        key=hashlib.sha256(prompt.content.encode()).hexdigest(),
+        token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
+        max_new_tokens=min(prompt.max_new_tokens, settings.max_new_tokens),
+        group="on-policy",
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        seed=settings.seed,
+    )
+
+
+def _answer(prompt: OnPolicyPrompt, generated: Generated) -> OnPolicyAnswer | None:
+    end = () if generated.end_id is None else (generated.end_id,)
+    token_ids = (*generated.token_ids, *end)
+    if not token_ids:
+        return None
+    return OnPolicyAnswer(
+        id=prompt.id,
+        slice=prompt.slice,
+        prompt_ids=generated.request.token_ids,
+        token_ids=token_ids,
+        text=generated.text,
+        finish_reason=generated.finish_reason,
+    )
+
+
+def write_answers(path: Path, found: OnPolicyAnswers) -> None:
+    """Write the file whole or not at all."""
+    header = {"sampled": found.sampled.model_dump(mode="json"), "answers_sha256": found.sha256}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(json.dumps(header, sort_keys=True).encode() + b"\n" + found.lines)
+    temporary.replace(path)
+
+
+def read_answers(path: Path, expected: Sampled | None = None) -> OnPolicyAnswers:
+    """Read a file of answers, wherever it lies.
+
+    Raises:
+        UsageError: it cannot be read, is damaged, or was not made by what is `expected`; names the fields.
+    """
+    try:
+        first, _, rest = path.read_bytes().partition(b"\n")
+        header = json.loads(first)
+        if hashlib.sha256(rest).hexdigest() != header["answers_sha256"]:
+            raise ValueError("its answers are not those that were written")
+        sampled = Sampled.model_validate(header["sampled"])
+        answers = tuple(OnPolicyAnswer.model_validate_json(line) for line in rest.splitlines())
+    except OSError as error:
+        raise UsageError(f"The sampled answers {path} cannot be read: {error.strerror}; check the path.") from error
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise UsageError(
+            f"The sampled answers {path} are damaged; delete the file and they are sampled anew."
+        ) from error
+    if expected is not None and sampled != expected:
+        different = [name for name in Sampled.model_fields if getattr(sampled, name) != getattr(expected, name)]
+        raise UsageError(f"The sampled answers {path} were made with another {', '.join(different)}; delete the file.")
+    return OnPolicyAnswers(sampled, answers)

@@ -1,0 +1,28 @@
+"""What a pack keeps of a document beside the reference's figures: its token ids and which of them are scored."""
+
+from typing import TYPE_CHECKING
+
+from q36eval.probes import WorkItem
+
+if TYPE_CHECKING:
+    import torch
+
+
+def asked_tensors(item: WorkItem) -> "dict[str, torch.Tensor]":
+    """`token_ids` int32 [N], window after window, and `windows` int32 [W, 2]: each one's length and first scored token.
+
+    Scored are the tokens `first ..` of each window; row t of a pack's figures is the t-th of them over all windows.
+    """
+    import torch
+
+    ids = [token for request in item.scores for token in request.token_ids]
+    windows = [[len(request.token_ids), request.first] for request in item.scores]
+    return {
+        "token_ids": torch.tensor(ids, dtype=torch.int32),
+        "windows": torch.tensor(windows, dtype=torch.int32),
+    }
+
+
+def scored_tokens(item: WorkItem) -> int:
+    """How many tokens of an item are scored."""
+    return sum(len(request.token_ids) - request.first for request in item.scores)

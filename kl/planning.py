@@ -1,0 +1,130 @@
+"""From documents and sampled answers to what is asked of the engine, and what is known of every scored token."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kl.corpus import CorpusDocument, windows
+from kl.on_policy import OnPolicyAnswer
+from kl.spans import text_kinds, token_kinds
+from q36eval.engines.base import ScoreRequest
+from q36eval.errors import UsageError
+
+CONTEXT = 4096
+OVERLAP = 512
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedDocument:
+    """One document (or sampled answer) as it is scored: T = len(token_ids) - first tokens, in order.
+
+    `kinds` [T] are indices into `kl.spans.KINDS`; `positions` [T] count the tokens to the left that the model sees when
+    it predicts the token: all that precede it, or those of its window.
+    """
+
+    key: str
+    id: str
+    slice: str
+    token_ids: tuple[int, ...]
+    first: int
+    kinds: NDArray[np.uint8]
+    positions: NDArray[np.int32]
+    requests: tuple[ScoreRequest, ...]
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The scored token ids."""
+        return self.token_ids[self.first :]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a divergence is measured on. No more than `context` tokens are fed at a time, `overlap` of them again."""
+
+    documents: tuple[CorpusDocument, ...]
+    answers: tuple[OnPolicyAnswer, ...] = ()
+    context: int = CONTEXT
+    overlap: int = OVERLAP
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything that is scored, by key, and how many documents are too short to be."""
+
+    documents: dict[str, PlannedDocument]
+    too_short: int
+    in_windows: int
+    context: int
+    overlap: int
+
+    def notices(self) -> list[str]:
+        """What a person should know about it, one sentence each."""
+        found = []
+        if self.too_short:
+            found.append(f"{_documents(self.too_short)} of fewer than two tokens skipped: nothing is predicted there.")
+        if self.in_windows:
+            found.append(
+                f"{_documents(self.in_windows)} longer than the context of {self.context:,} tokens scored in windows, "
+                f"every token after at least {self.overlap:,} others (or all that precede it)."
+            )
+        return found
+
+
+def plan_material(material: Material, tokenizer: Any) -> Planned:
+    """Tokenize and window everything.
+
+    Raises:
+        UsageError: no document of the corpus has two tokens.
+    """
+    found: dict[str, PlannedDocument] = {}
+    short = 0
+    for document in material.documents:
+        token_ids, kinds = text_kinds(tokenizer, document.text)
+        if len(token_ids) < 2:
+            short += 1
+            continue
+        found[document.key] = _planned(document, token_ids, 1, kinds[1:], material)
+    if not found:
+        raise UsageError(
+            f"The corpus is too short: none of its {_documents(short)} has two tokens, so there is nothing to predict."
+        )
+    for answer in material.answers:
+        token_ids = (*answer.prompt_ids, *answer.token_ids)
+        kinds = token_kinds(tokenizer, answer.token_ids)
+        found[answer.key] = _planned(answer, token_ids, len(answer.prompt_ids), kinds, material)
+    in_windows = sum(len(document.requests) > 1 for document in found.values())
+    return Planned(found, short, in_windows, material.context, material.overlap)
+
+
+def _planned(
+    source: CorpusDocument | OnPolicyAnswer,
+    token_ids: tuple[int, ...],
+    first: int,
+    kinds: NDArray[np.uint8],
+    material: Material,
+) -> PlannedDocument:
+    spans = windows(len(token_ids), material.context, material.overlap, first)
+    return PlannedDocument(
+        key=source.key,
+        id=source.id,
+        slice=source.slice,
+        token_ids=token_ids,
+        first=first,
+        kinds=kinds,
+        positions=_positions(spans),
+        requests=tuple(
+            ScoreRequest(key=f"{source.key}/{begin}", token_ids=token_ids[begin:end], first=start - begin)
+            for begin, end, start in spans
+        ),
+    )
+
+
+def _positions(spans: Sequence[tuple[int, int, int]]) -> NDArray[np.int32]:
+    return np.concatenate([np.arange(start - begin, end - begin, dtype=np.int32) for begin, end, start in spans])
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document" if count == 1 else f"{count:,} documents"

@@ -1,0 +1,163 @@
+"""Per-token figures on disk: one piece per document as it is compared, one Parquet file per run in the end.
+
+A piece is written before its document's outcome reaches history, so whatever a killed run has an outcome for has its
+tokens too. The pieces are merged when a run is summarised; both files are written whole or not at all.
+
+Float columns are float32: their relative error is at most 6e-8 (half a unit in the last of 24 bits), six orders below
+the sampling error of any figure made of them, and a divergence that float64 holds above zero stays above it down to
+1e-45. The sums over documents that criteria are judged on are made from float64 before that.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from q36eval.token_files import TOKENS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIGURES = ("forward_kl", "reverse_kl", "reference_entropy", "reference_logprob", "branch_logprob")
+"""The float columns, in nats; p is the reference, q the branch: KL(p || q), KL(q || p), H(p), log p, log q(label)."""
+
+
+class TokensLostError(Exception):
+    """A document has an outcome in history, but its tokens are not where they were kept."""
+
+
+def schema() -> "pa.Schema":
+    """The columns of a tokens file; one row per scored token, documents one after the other.
+
+    `item_key` is that of the document's outcome in history; `index` is the token's place in its document, `position`
+    how many tokens to the left of it were seen when it was predicted (smaller than `index` where a document is longer
+    than the context); `label` is its token id; `top1_rank` how many tokens the branch held likelier than the
+    reference's likeliest.
+    """
+    import pyarrow as pa
+
+    names = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(
+        [
+            ("item_key", names),
+            ("document", names),
+            ("slice", names),
+            ("kind", names),
+            ("index", pa.int32()),
+            ("position", pa.int32()),
+            ("label", pa.int32()),
+            *((name, pa.float32()) for name in FIGURES),
+            ("top1_agrees", pa.bool_()),
+            ("top1_rank", pa.int32()),
+        ]
+    )
+
+
+def document_table(
+    item_key: str, document: str, slice_name: str, kinds: Sequence[str], columns: Mapping[str, Any]
+) -> "pa.Table":
+    """One document's tokens as rows of `schema`.
+
+    `kinds` name each token's kind; `columns` hold the other columns [T] by name, as NumPy arrays.
+    """
+    import pyarrow as pa
+
+    wanted = schema()
+    fixed = {"item_key": item_key, "document": document, "slice": slice_name}
+    arrays = []
+    for field in wanted:
+        if field.name in fixed:
+            indices = pa.array(np.zeros(len(kinds), dtype=np.int32))
+            arrays.append(pa.DictionaryArray.from_arrays(indices, pa.array([fixed[field.name]], pa.string())))
+        elif field.name == "kind":
+            arrays.append(pa.array(list(kinds), pa.string()).dictionary_encode())
+        else:
+            arrays.append(pa.array(columns[field.name].astype(field.type.to_pandas_dtype())))
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+class TokenStore:
+    """The tokens of one run, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def merged(self) -> Path:
+        """The run's Parquet file, once it has been summarised."""
+        return self.folder / TOKENS
+
+    @property
+    def _pieces(self) -> Path:
+        return self.folder / "pieces"
+
+    def add(self, item_key: str, table: "pa.Table") -> None:
+        """Keep one document's tokens; what was kept of it before is replaced."""
+        import pyarrow as pa
+
+        self._pieces.mkdir(parents=True, exist_ok=True)
+        path = self._pieces / f"{item_key}.arrow"
+        temporary = path.with_suffix(".tmp")
+        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        os.replace(temporary, path)
+
+    def merge(self, item_keys: Iterable[str]) -> "pa.Table":
+        """All tokens of these documents, written as one Parquet file in their order; the pieces are removed after that.
+
+        A merge that was killed is done again, and one that was finished takes in what came later.
+
+        Raises:
+            TokensLostError: a document's tokens are gone.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pieces = {path.stem: path for path in sorted(self._pieces.glob("*.arrow"))}
+        known = _by_item(read_tokens(self.merged)) if self.merged.exists() else {}
+        wanted = list(item_keys)
+        lost = [key for key in wanted if key not in pieces and key not in known]
+        if lost:
+            raise TokensLostError(
+                f"the tokens of {len(lost)} measured documents are gone from {self.folder}; start a new run"
+            )
+        found = [_read_piece(pieces[key]) if key in pieces else known[key] for key in wanted]
+        table = pa.concat_tables(found).unify_dictionaries() if found else schema().empty_table()
+        if pieces or set(known) != set(wanted) or not self.merged.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            temporary = self.merged.with_suffix(".tmp")
+            pq.write_table(table.combine_chunks(), temporary, compression="zstd")
+            os.replace(temporary, self.merged)
+        shutil.rmtree(self._pieces, ignore_errors=True)
+        return table
+
+
+def read_tokens(path: Path) -> "pa.Table":
+    """A run's tokens, as `schema` says."""
+    import pyarrow.parquet as pq
+
+    table: pa.Table = pq.read_table(path).cast(schema())
+    return table
+
+
+def _read_piece(path: Path) -> "pa.Table":
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "rb") as source:
+        table: pa.Table = pa.ipc.open_file(source).read_all()
+    return table
+
+
+def _by_item(table: "pa.Table") -> "dict[str, pa.Table]":
+    """Runs of equal `item_key`, each a table of its own."""
+    if not len(table):
+        return {}
+    column = table["item_key"].combine_chunks()
+    codes = column.indices.to_numpy()
+    starts = np.flatnonzero(np.diff(codes, prepend=codes[0] - 1))
+    ends = np.append(starts[1:], len(codes))
+    names = column.dictionary.to_pylist()
+    return {names[codes[a]]: table.slice(a, b - a) for a, b in zip(starts, ends, strict=True)}

@@ -1,0 +1,130 @@
+"""Captures a reference: asks it for what no capture holds yet, and keeps every answer as it comes."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+
+from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
+from q36eval.errors import UsageError
+from q36eval.locks import exclusive
+from q36eval.probes import KeepsTopK, Probe, SharesTensors, WorkItem
+from q36eval.records import ProbeName
+from q36eval.references import Capture, Kind, cannot_write
+from q36eval.runner import Progress, Work, finished_items
+
+OpenCaptures = Mapping[ProbeName, Capture]
+
+
+_NOT_ASKED = ("key", "group")
+"""Fields of a request that are names, and no part of what is asked."""
+
+
+def kind_of(probe: Probe) -> tuple[Kind, int | None]:
+    """What a probe keeps of a reference, and of how many tokens a position where that is limited."""
+    if isinstance(probe, KeepsTopK):
+        return "top-k", probe.top_k
+    return ("hidden-states", None) if isinstance(probe, SharesTensors) else ("answers", None)
+
+
+def asked_sha256(item: WorkItem) -> str:
+    """Hash of everything that an item asks of an engine: token ids and how the answer is to be made."""
+    requests: list[ScoreRequest | GenerationRequest] = [*item.scores, *item.generations]
+    asked = [
+        [(field.name, getattr(request, field.name)) for field in fields(request) if field.name not in _NOT_ASKED]
+        for request in requests
+    ]
+    return hashlib.sha256(repr(asked).encode()).hexdigest()
+
+
+def capture_reference(
+    engine: Engine, works: Sequence[Work], captures: OpenCaptures, progress: Progress, keep_head: bool = True
+) -> None:
+    """Capture the digests of all items in `works`, each written at once.
+
+    What errors is left out, to be asked for again next time; a capture that holds all its items is sealed.
+    """
+    for work in works:
+        capture = captures[work.probe.name]
+        if isinstance(work.probe, SharesTensors) and not capture.has_shared:
+            capture.share(work.probe.shared_tensors(engine), keep=keep_head)
+    progress.stage("capturing the reference", sum(len(work.todo) for work in works))
+    for work, item, results in finished_items(engine, works):
+        if results.error is None:
+            digest = work.probe.digest(engine, item, results)
+            captures[work.probe.name].add(item.key, digest, asked_sha256(item))
+        progress.advance()
+
+
+def captured(
+    works: Sequence[Work],
+    open_capture: Callable[[Probe], Capture],
+    load_reference: Callable[[], Engine] | None,
+    progress: Progress,
+    keep_head: bool = True,
+) -> OpenCaptures:
+    """The captures of all items in `works`; what is missing is captured first, by one process at a time.
+
+    A complete capture is only read. One that is not is locked and read again: another may have captured it meanwhile.
+
+    Raises:
+        UsageError: an item is missing and there is no reference to ask (`load_reference` is None), or an item was
+            captured with other tokens than it is asked in now.
+    """
+    captures = {work.probe.name: open_capture(work.probe) for work in works}
+    absent = _unfinished(captures, works)
+    if absent and load_reference is None:
+        capture = captures[absent[0].probe.name]
+        raise UsageError(
+            f"The reference pack's {capture.folder} lacks {len(absent[0].todo)} of the {len(absent[0].items)} items "
+            f"that are asked; capture it with this version of q36eval."
+        )
+    if absent and load_reference is not None:
+        count = sum(len(work.todo) for work in absent)
+        with ExitStack() as locks:
+            # always in the same order, so that no two wait for each other
+            for path in sorted(captures[work.probe.name].lock_file for work in absent):
+                locks.enter_context(_locked(path, progress, count))
+            captures |= {work.probe.name: open_capture(work.probe) for work in absent}
+            absent = _unfinished(captures, absent)
+            if any(work.todo for work in absent):
+                capture_reference(load_reference(), absent, captures, progress, keep_head)
+            for work in absent:
+                captures[work.probe.name].finish([item.key for item in work.items])
+    for work in works:
+        _check_asked(captures[work.probe.name], work.items)
+    return captures
+
+
+@contextmanager
+def _locked(path: Path, progress: Progress, count: int) -> Iterator[None]:
+    """Hold a capture's lock, awaiting another's turn first.
+
+    Raises:
+        UsageError: its folder cannot be written to.
+    """
+    with ExitStack() as held:
+        try:
+            waiting = partial(progress.stage, "waiting for another run to capture the reference", count)
+            held.enter_context(exclusive(path, waiting))
+        except OSError as error:
+            raise cannot_write(path.parent, error) from error
+        yield
+
+
+def _unfinished(captures: OpenCaptures, works: Sequence[Work]) -> list[Work]:
+    """The works whose captures lack items or their manifest, those that are captured marked as done."""
+    known = [Work(work.probe, work.items, done=frozenset(captures[work.probe.name])) for work in works]
+    return [work for work in known if work.todo or (work.items and captures[work.probe.name].manifest is None)]
+
+
+def _check_asked(capture: Capture, items: Sequence[WorkItem]) -> None:
+    """Answers to other tokens are no answers to these: a library may split text otherwise than when it was captured."""
+    others = [item for item in items if item.key in capture and capture.asked(item.key) != asked_sha256(item)]
+    if others:
+        raise UsageError(
+            f"The capture {capture.folder} was asked {len(others)} of {len(items)} questions in other tokens than they "
+            f"have here; delete it and capture anew with the libraries of this machine, or use those it was made with."
+        )

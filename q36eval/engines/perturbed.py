@@ -1,0 +1,218 @@
+"""The same deployment, perturbed: other ways to compute what it computes, none of which ought to change an answer.
+
+What they do change is the noise below which a difference to another deployment says nothing. An engine declares its
+perturbations by name; those that cannot be had here are declared too, with the reason, so that none is missed silently.
+"""
+
+import copy
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from q36eval.engines.base import Engine, Scored, ScoreRequest
+from q36eval.engines.forks import in_forks
+from q36eval.engines.in_process import (
+    FORKED_WEIGHT_BYTES,
+    SCORE_BATCH_TOKENS,
+    InProcessEngine,
+    batches_by_length,
+)
+
+SHIFT = 33
+"""Tokens of padding before the longest row: half a chunk of the DeltaNet kernels (64) and odd, so chunks shift too."""
+
+DECODED_TOKENS = 192
+"""Of every request, so many are decoded one by one: three chunks of a prefill's DeltaNet kernel."""
+
+DECODED_ROWS = 16
+FORKED_DEVICE = "cuda:0"
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """One way to perturb a deployment.
+
+    `variant` is the perturbed engine; None where `skipped` says why there is none here. `rescores` is False where the
+    hidden states stay what they are and only logits change. Of every request only the first `prefix` tokens are scored
+    (None: all).
+    """
+
+    name: str
+    what: str
+    variant: Callable[[], Engine] | None = None
+    skipped: str | None = None
+    rescores: bool = True
+    prefix: int | None = None
+
+
+@runtime_checkable
+class Perturbable(Protocol):
+    """An engine that can be perturbed."""
+
+    def perturbations(self) -> Sequence[Perturbation]: ...
+
+
+def perturbations(engine: InProcessEngine) -> tuple[Perturbation, ...]:
+    """What can be done to a resident model.
+
+    The number of threads is none of them: on a CPU, 20 documents of the sandbox came out bit for bit alike by one
+    thread and by two.
+    """
+
+    def variant(kind: type[InProcessEngine]) -> Callable[[], Engine]:
+        return lambda: kind(engine.model, engine.tokenizer, engine.identity)
+
+    return (
+        Perturbation("left-padding", "rows padded on the left, under a mask", variant(LeftPadded)),
+        Perturbation("batch-of-one", "every document alone", variant(OneByOne)),
+        Perturbation("another-batch", "batches of other size and company", variant(InOtherCompany)),
+        Perturbation(
+            "decode",
+            f"the first {DECODED_TOKENS} tokens one by one through the cache, against prefill",
+            variant(Decoded),
+            prefix=DECODED_TOKENS,
+        ),
+        Perturbation("other-kernels", "plain attention and experts instead of fused ones", variant(OtherKernels)),
+        _device(engine),
+        Perturbation("another-engine", "the same weights in another engine", skipped="no other engine is at hand"),
+        Perturbation("bf16-logits", "logits rounded to BF16", variant(RoundedLogits), rescores=False),
+    )
+
+
+class LeftPadded(InProcessEngine):
+    """Rows end together; what stands before them is masked, and positions count from their first token.
+
+    DeltaNet layers multiply masked inputs by zero, as transformers' own generation does; their states stay empty.
+    """
+
+    @torch.inference_mode()
+    def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
+        width = max(len(request.token_ids) for request in batch) + SHIFT
+        ids = torch.zeros(len(batch), width, dtype=torch.long)
+        mask = torch.zeros(len(batch), width, dtype=torch.long)
+        for row, request in enumerate(batch):
+            ids[row, width - len(request.token_ids) :] = torch.tensor(request.token_ids)
+            mask[row, width - len(request.token_ids) :] = 1
+        hidden = self._model.model(
+            input_ids=ids.to(self._device),
+            attention_mask=mask.to(self._device),
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0).to(self._device),
+            use_cache=False,
+        ).last_hidden_state
+        return [
+            Scored(request, hidden[row, width - len(request.token_ids) + request.first - 1 : -1].clone())
+            for row, request in enumerate(batch)
+        ]
+
+
+class OneByOne(InProcessEngine):
+    """Every request is a batch of its own."""
+
+    def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+        for batch in super()._score_batches(requests):
+            yield from ([request] for request in batch)
+
+
+class InOtherCompany(InProcessEngine):
+    """Batches of half the size, of requests as unlike in length as they come (by content, not by length)."""
+
+    def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+        batch: list[ScoreRequest] = []
+        for request in sorted(requests, key=lambda request: (request.group, request.key)):
+            width = max(len(other.token_ids) for other in [*batch, request])
+            full = (len(batch) + 1) * width > SCORE_BATCH_TOKENS // 2
+            if batch and (full or batch[0].group != request.group):
+                yield batch
+                batch = []
+            batch.append(request)
+        if batch:
+            yield batch
+
+
+class Decoded(InProcessEngine):
+    """Teacher-forced one token at a time through the cache, as in generation: decode kernels instead of prefill's."""
+
+    def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+        return batches_by_length(requests, DECODED_ROWS * SCORE_BATCH_TOKENS, DECODED_ROWS)
+
+    @torch.inference_mode()
+    def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
+        from transformers import DynamicCache
+
+        lengths = [len(request.token_ids) for request in batch]
+        ids = torch.zeros(len(batch), max(lengths), dtype=torch.long)
+        for row, request in enumerate(batch):
+            ids[row, : lengths[row]] = torch.tensor(request.token_ids)
+        ids = ids.to(self._device)
+        cache = DynamicCache(config=self._model.config)
+        steps = [
+            self._model.model(input_ids=ids[:, at : at + 1], past_key_values=cache, use_cache=True).last_hidden_state
+            for at in range(max(lengths) - 1)
+        ]
+        hidden = torch.cat(steps, dim=1)
+        return [
+            Scored(request, hidden[row, request.first - 1 : lengths[row] - 1].clone())
+            for row, request in enumerate(batch)
+        ]
+
+
+class RoundedLogits(InProcessEngine):
+    """Logits in BF16, as most engines keep them."""
+
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return super().logits(hidden_states).to(torch.bfloat16).float()
+
+
+class OtherKernels(InProcessEngine):
+    """Attention and experts by transformers' plain implementations, which multiply and add in another order."""
+
+    def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
+        with _plain_kernels(self._model):
+            return super()._score_batch(batch)
+
+
+@contextmanager
+def _plain_kernels(model: Any) -> Iterator[None]:
+    attention, experts = model.config._attn_implementation, model.config._experts_implementation
+    model.set_attn_implementation("eager")
+    model.set_experts_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(attention)
+        model.set_experts_implementation(experts)
+
+
+def _device(engine: InProcessEngine) -> Perturbation:
+    name, what = "device", "GPU against CPU"
+    if torch.cuda.device_count() == 0:
+        return Perturbation(name, what, skipped="there is no GPU")
+    if engine.weight_bytes > FORKED_WEIGHT_BYTES:
+        return Perturbation(name, what, skipped="the model is too large to be run on the CPU and the GPU in turn")
+    if engine.device.type == "cpu":
+        return Perturbation(name, what, lambda: OnGPU(engine.model, engine.tokenizer, engine.identity))
+    return Perturbation(name, what, lambda: _on(engine, "cpu"))
+
+
+def _on(engine: InProcessEngine, device: str) -> InProcessEngine:
+    """A copy of the deployment on another device."""
+    return InProcessEngine(copy.deepcopy(engine.model).to(device), engine.tokenizer, engine.identity)
+
+
+class OnGPU(InProcessEngine):
+    """A model of the CPU, scored by a copy on the GPU in a forked process.
+
+    This process stays without CUDA: with it, it could compute no batch in forked workers any more.
+    """
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        wanted = [request for request in requests if request.key not in known]
+        for batch, results in in_forks(self._on_gpu, [wanted], 1):
+            yield from results if isinstance(results, list) else [Scored(r, None, f"engine: {results}") for r in batch]
+
+    def _on_gpu(self, batch: list[ScoreRequest]) -> list[Scored]:
+        found = _on(self, FORKED_DEVICE).score(batch)
+        return [Scored(s.request, None if s.hidden_states is None else s.hidden_states.cpu(), s.error) for s in found]

@@ -1,0 +1,37 @@
+"""Reference packs: what was captured from a reference, kept on disk, reused by every gate, taken to other machines.
+
+A **pack** is a folder of captures of one reference deployment; a **capture** is what one probe keeps of it:
+
+    <pack>/<probe>-<key>/capture.json           what it is of: identity, probe, suite, kind; written first
+                         shared.safetensors     what all items share (the head [V, H]), or shared.json: only its hash
+                         items/<hash>.safetensors   one item with tensors, written as soon as it is finished
+                         answers.jsonl          all items without tensors, by key
+                         journal.jsonl          what is finished, while the capture is not; gone at the end
+                         pack.json              the manifest: every file's SHA-256 and size, and totals; written last
+
+Every file is written whole or not at all, and none depends on when or how often the work was interrupted: a capture
+that was killed and resumed is byte for byte one that was not.
+"""
+
+from q36eval.references._capture import Capture, capture_key, pack_folder
+from q36eval.references._files import cannot_write
+from q36eval.references._head import stored_head
+from q36eval.references._manifest import FileEntry, Header, Kind, Manifest, damage, load_header, load_manifest
+from q36eval.references._pack import Pack, captures_in
+
+__all__ = [
+    "Capture",
+    "FileEntry",
+    "Header",
+    "Kind",
+    "Manifest",
+    "Pack",
+    "cannot_write",
+    "capture_key",
+    "captures_in",
+    "damage",
+    "load_header",
+    "load_manifest",
+    "pack_folder",
+    "stored_head",
+]

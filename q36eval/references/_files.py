@@ -1,0 +1,72 @@
+"""Files that are there whole or not at all, and names that cannot lead out of their folder."""
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path, PurePosixPath
+
+from q36eval.errors import UsageError
+
+TEMPORARY = ".tmp"
+
+
+def write_whole(path: Path, payload: bytes) -> None:
+    """Write a file so that, whenever this process or the machine dies, it is there whole or not at all.
+
+    Raises:
+        UsageError: the folder cannot be written to, or the disk is full.
+    """
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as stream:
+            stream.write(payload)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    _sync_folder(path.parent)
+
+
+def cannot_write(path: Path, error: OSError) -> UsageError:
+    """One sentence for a folder that is read-only, a disk that is full, and the like."""
+    return UsageError(
+        f"{path} cannot be written ({error.strerror or error}); name a folder that can be, or make room: "
+        f"a capture goes on where it stopped."
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename outlive a power failure, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Remove what a killed writer left half written."""
+    for path in [*folder.glob(f"*{TEMPORARY}"), *folder.glob(f"items/*{TEMPORARY}")]:
+        path.unlink(missing_ok=True)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file `name` of `folder`.
+
+    Raises:
+        UsageError: it would lie outside the folder, by its name or through a link.
+    """
+    plain = PurePosixPath(name)
+    harmless = bool(plain.parts) and not plain.is_absolute() and ".." not in plain.parts and "\\" not in name
+    path = folder / plain
+    if not harmless or not path.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"{folder} lists {name!r}, a file outside its folder; do not use that pack.")
+    return path
+
+
+def sha256_of(payload: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(payload).hexdigest()

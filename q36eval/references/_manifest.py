@@ -1,0 +1,164 @@
+"""The two records of a capture: the header it begins with and the manifest that ends it."""
+
+import json
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError
+
+from q36eval.checkpoints.hashing import file_sha256
+from q36eval.errors import UsageError
+from q36eval.records import DeploymentIdentity, ProbeName, Record
+from q36eval.references._files import inside, sha256_of
+
+HEADER_FILE = "capture.json"
+MANIFEST_FILE = "pack.json"
+
+Kind = Literal["hidden-states", "top-k", "answers"]
+"""`hidden-states`: full-vocabulary logits can be rebuilt; `top-k`: K log-probabilities and the tail's mass a position;
+`answers`: what the deployment answered, no tensors."""
+
+
+class Header(Record):
+    """What a capture is of."""
+
+    format: Literal[2] = 2
+    kind: Kind
+    top_k: int | None = None
+    probe: ProbeName
+    suite_sha256: str
+    identity: DeploymentIdentity
+
+    def differing_fields(self, other: "Header") -> list[str]:
+        """Names of the fields in which `other` differs; those of the identity by their own names."""
+        mine = [name for name in Header.model_fields if name != "identity"]
+        found = [name for name in mine if getattr(self, name) != getattr(other, name)]
+        return [*found, *self.identity.differing_fields(other.identity)]
+
+
+class FileEntry(Record):
+    """One file as it was written."""
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    bytes: int = Field(ge=0)
+
+
+class Shard(Record):
+    """Where one item's tensors are, and the hash of what was asked."""
+
+    file: str
+    asked: str
+
+
+class Manifest(Header):
+    """A finished capture: every file, and the totals a person wants to know.
+
+    `tokens` are the scored ones of all items with tensors; `withheld` are the SHA-256 of shared tensors that are not
+    kept. `manifest_sha256` is the hash of all the rest.
+    """
+
+    items: int
+    tokens: int
+    hidden_size: int | None = None
+    vocabulary: int | None = None
+    files: dict[str, FileEntry]
+    shards: dict[str, Shard] = Field(default_factory=dict)
+    withheld: dict[str, str] = Field(default_factory=dict)
+    manifest_sha256: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files that it lists."""
+        return sum(entry.bytes for entry in self.files.values())
+
+    def sealed(self) -> Self:
+        """With its own hash."""
+        return self.model_copy(update={"manifest_sha256": self._own_sha256()})
+
+    def _own_sha256(self) -> str:
+        body = self.model_dump(mode="json", exclude={"manifest_sha256"})
+        return sha256_of(json.dumps(body, sort_keys=True).encode())
+
+    @property
+    def intact(self) -> bool:
+        """Whether the manifest itself is as it was written."""
+        return self.manifest_sha256 == self._own_sha256()
+
+
+def to_json(record: Record) -> "bytes":
+    """The bytes of a record; the same record gives the same bytes."""
+    return json.dumps(record.model_dump(mode="json"), sort_keys=True, indent=1, ensure_ascii=False).encode()
+
+
+def load_header(folder: Path) -> Header:
+    """What the capture in `folder` is of.
+
+    Raises:
+        UsageError: it cannot be read, or has another format.
+    """
+    path = folder / HEADER_FILE
+    try:
+        return Header.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UsageError(_unreadable(path, error)) from error
+
+
+def load_manifest(folder: Path) -> Manifest | None:
+    """The manifest of the capture in `folder`; None while it is unfinished.
+
+    Every file must be there in its size; what is in it is checked when it is read, or by `damage`.
+
+    Raises:
+        UsageError: the manifest is damaged, names a file outside its folder, or a file is missing or truncated.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise UsageError(_unreadable(path, error)) from error
+    found = _faults(folder, manifest, hashed=False)
+    if found:
+        raise UsageError(f"{found[0]}; copy the pack again, or delete {folder} and capture it anew.")
+    return manifest
+
+
+def damage(folder: Path) -> list[str]:
+    """What is wrong with a finished capture, every file hashed anew; each entry names the file. Empty when whole.
+
+    Raises:
+        UsageError: it is unfinished, or its manifest cannot be read or names a file outside its folder.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise UsageError(f"The capture {folder} is unfinished; `q36eval reference capture` goes on with it.") from error
+    except (OSError, ValidationError) as error:
+        return [_unreadable(path, error)]
+    return _faults(folder, manifest, hashed=True)
+
+
+def _faults(folder: Path, manifest: Manifest, hashed: bool) -> list[str]:
+    found = []
+    if not manifest.intact:
+        found.append(f"{folder / MANIFEST_FILE} is not as it was written")
+    for name, entry in manifest.files.items():
+        path = inside(folder, name)
+        size = path.stat().st_size if path.is_file() else None
+        if size is None:
+            found.append(f"{path} is missing")
+        elif size != entry.bytes:
+            how = "truncated" if size < entry.bytes else "longer than it was"
+            found.append(f"{path} is {how} ({size:,} of {entry.bytes:,} bytes)")
+        elif hashed and file_sha256(path) != entry.sha256:
+            found.append(f"{path} is damaged: its contents are not those that were captured")
+    listed = {shard.file for shard in manifest.shards.values()}
+    found += [f"{folder / MANIFEST_FILE} lists no hash of {name}" for name in sorted(listed - manifest.files.keys())]
+    return found
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    detail = error.strerror if isinstance(error, OSError) else "it is not what this version writes"
+    return f"{path} cannot be read ({detail}); copy the pack again, or delete {path.parent} and capture it anew."

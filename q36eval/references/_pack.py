@@ -1,0 +1,100 @@
+"""A pack: the captures of one reference in one folder, which need not have been made on this machine."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from q36eval.errors import UsageError
+from q36eval.records import DeploymentIdentity, ProbeName
+from q36eval.references._manifest import HEADER_FILE, Header, Manifest, load_header, load_manifest
+
+
+def captures_in(folder: Path) -> Iterator[tuple[Path, Header, Manifest | None]]:
+    """Folder, header and manifest (None: unfinished) of every capture of a pack, by name.
+
+    Raises:
+        UsageError: one of them is damaged; see `load_manifest`.
+    """
+    for path in sorted(folder.glob(f"*/{HEADER_FILE}")):
+        yield path.parent, load_header(path.parent), load_manifest(path.parent)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """The captures of one reference. It is only read."""
+
+    folder: Path
+    identity: DeploymentIdentity
+    captures: tuple[tuple[Path, Header, Manifest | None], ...]
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """The pack in `folder`; every file that its manifests list is there in its size.
+
+        Raises:
+            UsageError: no such folder, no pack, captures of several references (naming what differs), or damage.
+        """
+        if not folder.is_dir():
+            raise UsageError(f"There is no reference pack {folder}; name the folder that `reference capture` wrote.")
+        if (folder / HEADER_FILE).exists():
+            raise UsageError(f"{folder} is one capture of a reference pack; name the folder it is in.")
+        found = tuple(captures_in(folder))
+        if not found:
+            raise UsageError(f"{folder} holds no reference pack; name the folder that `reference capture` wrote.")
+        identity = found[0][1].identity
+        for path, header, _ in found[1:]:
+            different = identity.differing_fields(header.identity)
+            if different:
+                raise UsageError(
+                    f"{folder} holds captures of several references: {path.name} has another {', '.join(different)} "
+                    f"than {found[0][0].name}; name a folder that holds one pack."
+                )
+        return cls(folder, identity, found)
+
+    def of(self, probe: ProbeName) -> list[Manifest]:
+        """What the pack holds of that probe, full-vocabulary captures before top-k ones.
+
+        Raises:
+            UsageError: nothing, or its capture never finished.
+        """
+        mine = [(header, manifest) for _, header, manifest in self.captures if header.probe == probe]
+        if not mine:
+            held = ", ".join(sorted({header.probe.value for _, header, _ in self.captures}))
+            raise UsageError(f"The reference pack {self.folder} holds nothing for {probe} (it holds {held}).")
+        finished = [manifest for _, manifest in mine if manifest is not None]
+        if not finished:
+            raise UsageError(
+                f"The reference pack {self.folder} is unfinished: its capture for {probe} was interrupted; "
+                f"finish it with `q36eval reference capture --out {self.folder}`."
+            )
+        return sorted(finished, key=lambda manifest: (manifest.kind == "top-k", manifest.suite_sha256))
+
+    def capture_of(self, probe: ProbeName, suite_sha256: str) -> Manifest:
+        """The finished capture of exactly what that probe asks.
+
+        Raises:
+            UsageError: the pack was captured with another suite; names both hashes.
+        """
+        finished = self.of(probe)
+        for manifest in finished:
+            if manifest.suite_sha256 == suite_sha256:
+                return manifest
+        raise UsageError(
+            f"The reference pack {self.folder} was captured with another {probe} suite: its suite_sha256 is "
+            f"{finished[0].suite_sha256[:16]}, this run's is {suite_sha256[:16]}; use the suite and the version of "
+            f"q36eval it was captured with."
+        )
+
+    def check_field(self, name: str, value: str, whose: str) -> None:
+        """Refuse what the pack cannot be compared with; `whose` says in the message where `value` is from.
+
+        Raises:
+            UsageError: that field of the pack's identity differs; names it and both values.
+        """
+        own = getattr(self.identity, name)
+        if own != value:
+            raise UsageError(
+                f"The reference pack {self.folder} was made with another {name}: the pack's is {own[:16]}, "
+                f"{whose} is {value[:16]}; nothing can be compared."
+            )

@@ -1,0 +1,136 @@
+"""One item with tensors as the bytes of a safetensors file, and back; and the journal of an unfinished capture."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from q36eval.errors import UsageError
+from q36eval.probes import Digest
+from q36eval.references._files import cannot_write
+
+if TYPE_CHECKING:
+    import torch
+
+METADATA = "q36eval"
+"""The only metadata key: safetensors writes several in an order that changes from process to process."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One item's digest and the hash of what was asked."""
+
+    digest: Digest
+    asked: str
+
+
+def file_of(item_key: str) -> str:
+    """The file of an item within its capture; item keys may hold anything."""
+    return f"items/{hashlib.sha256(item_key.encode()).hexdigest()[:40]}.safetensors"
+
+
+def encoded(item_key: str, kept: Kept) -> bytes:
+    """The file of one item: the same item gives the same bytes."""
+    body = {"item": item_key, "asked": kept.asked, "values": kept.digest.values, "error": kept.digest.error}
+    return tensor_bytes(kept.digest.tensors, json.dumps(body, ensure_ascii=False))
+
+
+def tensor_bytes(tensors: "Mapping[str, torch.Tensor]", text: str = "") -> bytes:
+    """A safetensors file of tensors and one text."""
+    from safetensors.torch import save
+
+    payload: bytes = save({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, {METADATA: text})
+    return payload
+
+
+def decoded(payload: bytes) -> tuple[str, Kept]:
+    """Item key and digest of a shard's bytes.
+
+    Raises:
+        ValueError: they are no whole shard.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        body = _metadata(payload)
+        digest = Digest(values=body["values"], tensors=load(payload), error=body["error"])
+        return str(body["item"]), Kept(digest, str(body["asked"]))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a shard: {error}") from error
+
+
+def _metadata(payload: bytes) -> dict[str, Any]:
+    size = int.from_bytes(payload[:8], "little")
+    header = json.loads(payload[8 : 8 + size])
+    body: dict[str, Any] = json.loads(header["__metadata__"][METADATA])
+    return body
+
+
+def loaded(payload: bytes) -> "dict[str, torch.Tensor]":
+    """The tensors of a safetensors file."""
+    from safetensors.torch import load
+
+    tensors: dict[str, torch.Tensor] = load(payload)
+    return tensors
+
+
+def tensor_sha256(tensor: "torch.Tensor") -> str:
+    """Hash of a tensor's type, shape and bytes."""
+    import torch
+
+    plain = tensor.detach().contiguous().cpu()
+    digest = hashlib.sha256(f"{plain.dtype} {tuple(plain.shape)}".encode())
+    digest.update(plain.view(torch.uint8).reshape(-1).numpy().data)
+    return digest.hexdigest()
+
+
+class Journal:
+    """What is finished of an unfinished capture, a JSON object a line; a torn last line is as if never written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Its whole lines, up to the first that is not."""
+        return iter(self._whole()[0])
+
+    def mend(self) -> None:
+        """Cut off a torn end, so that what follows begins a line. For the writer only."""
+        size = self._whole()[1]
+        if self._path.exists() and self._path.stat().st_size != size:
+            os.truncate(self._path, size)
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add one line. It survives this process at once; a power failure may cost the last ones."""
+        try:
+            with self._path.open("ab") as stream:
+                stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def _whole(self) -> tuple[list[dict[str, Any]], int]:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return [], 0
+        except OSError as error:
+            raise UsageError(f"{self._path} cannot be read ({error.strerror}).") from error
+        lines: list[dict[str, Any]] = []
+        size = 0
+        for line in content.splitlines(keepends=True):
+            try:
+                body = json.loads(line)
+            except ValueError:
+                break
+            if not line.endswith(b"\n") or not isinstance(body, dict):
+                break
+            lines.append(body)
+            size += len(line)
+        return lines, size

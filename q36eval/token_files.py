@@ -1,0 +1,50 @@
+"""The files a run keeps beside history: every token's figures, and the worst tokens with their text.
+
+`kl` writes them; whoever shows a run reads them without it.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from q36eval.records import Record
+
+TOKENS = "tokens.parquet"
+WORST = "worst_tokens.json"
+
+
+class WorstToken(Record):
+    """One token: where it is, the text around it, and its figures in nats; p is the reference's, q the branch's.
+
+    A divergence that is no finite number comes before all others.
+    """
+
+    document: str
+    slice: str
+    kind: str
+    index: int
+    before: str
+    text: str
+    after: str
+    forward_kl: float
+    reference_entropy: float
+    reference_logprob: float
+    branch_logprob: float
+    top1_rank: int
+
+
+_LIST = TypeAdapter(list[WorstToken])
+
+
+def write_worst(path: Path, found: Sequence[WorstToken]) -> None:
+    """Write them as JSON, whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(_LIST.dump_json(list(found), indent=1))
+    os.replace(temporary, path)
+
+
+def read_worst(path: Path) -> list[WorstToken]:
+    """What `write_worst` wrote; none where nothing was written."""
+    return _LIST.validate_json(path.read_bytes()) if path.exists() else []

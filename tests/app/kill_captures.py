@@ -1,0 +1,101 @@
+"""Captures the sandbox's reference again and again, kills each at a random moment and resumes it; run by a test.
+
+Usage: `kill_captures.py FOLDER KILLS SEED`. The model is loaded once; every capture runs in a process of its own,
+forked from this one. FOLDER then holds `whole`, which nothing interrupted, and one resumed pack a kill. Prints for each
+kill how many seconds into the capture it was, and what was finished by then.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch  # noqa: F401 (once here, and not in every fork)
+
+from app.referencing import local_reference
+from canaries.probe import CanaryProbe
+from canaries.specification import load_specs
+from kl.corpus import load_corpus
+from kl.probe import KLProbe
+from q36eval.capturing import captured
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.probes import WorkItem
+from q36eval.runner import MutedSink, plan_probes
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+
+
+class Silent:
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+class FewCanaries(CanaryProbe):
+    """Few and short, so that a capture takes a second and holds answers beside tensors."""
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        return [
+            replace(item, generations=tuple(replace(request, max_new_tokens=16) for request in item.generations))
+            for item in super().plan(tokenizer)[:5]
+        ]
+
+
+def main(folder: Path, kills: int, seed: int) -> None:
+    shortest = sorted(load_corpus(DATA / "corpus" / "sandbox"), key=lambda document: len(document.text))[:6]
+    probes = [KLProbe(shortest), FewCanaries(load_specs()[:1])]
+    engine = InProcessEngine.load(DATA / "sandbox" / "bf16")
+    works = plan_probes(probes, engine.tokenizer, MutedSink())
+    reference = local_reference(DATA / "sandbox" / "bf16", folder, device="cpu", emulate_activations=True)
+    rng = random.Random(seed)
+
+    def start(root: Path) -> int:
+        child = os.fork()
+        if child:
+            return child
+        os.setpgid(0, 0)  # so that the kill takes its workers along, which hold nothing
+        code = 1
+        try:
+            captured(works, replace(reference, root=root).open, lambda: engine, Silent())
+            code = 0
+        finally:
+            os._exit(code)
+
+    def whole(root: Path) -> float:
+        begun = time.monotonic()
+        status = os.waitpid(start(root), 0)[1]
+        if status:
+            sys.exit(f"a capture into {root} failed")
+        return time.monotonic() - begun
+
+    def killed_after(root: Path, moment: float) -> bool:
+        child = start(root)
+        time.sleep(moment)
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        return os.WIFSIGNALED(status)
+
+    lasted = min(whole(folder / "whole"), whole(folder / "another"))
+    for number in range(kills):
+        root = folder / str(number)
+        # spread over the whole, at random within each part
+        moment = lasted * (number + rng.random()) / kills
+        while not killed_after(root, moment):  # it was faster than those two
+            shutil.rmtree(root)
+            moment *= 0.8
+        print(f"{number}: {moment:.2f} of {lasted:.2f} s, {len(list(root.rglob('items/*.safetensors')))} shards")
+        if number % 4 == 0:  # some are killed a second time, while they resume
+            killed_after(root, lasted * rng.random())
+        whole(root)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,144 @@
+"""The gate measures its reference's noise floor once, shows it, and refuses a margin below it before it asks."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import app.measuring
+from app.cli import reference_floor
+from app.floors import FloorKeeper, adopt_floor, floor_file
+from app.measuring import ALL_PROBES, Request, measure
+from app.targets import load_family, resolve
+from kl import floor as kl_floor
+from kl.corpus import load_corpus
+from kl.floor_file import ReferenceFloor, measurements
+from kl.probe import KLProbe
+from q36eval.config import Paths
+from q36eval.errors import UsageError
+from q36eval.gate import Policy
+from q36eval.history import History, RunRecord
+from q36eval.records import Verdict
+from q36eval.runner import MutedSink, Work
+
+REPOSITORY = Path(__file__).parents[2]
+POLICY = """
+name: test
+criteria:
+  - {id: kl, probe: kl, metric: kl_divergence,
+     margin: {kind: max_value, value: MARGIN, source: x}, lanes: [structured, freeform]}
+"""
+
+
+class Silent:
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+
+    def stage(self, title: str, total: int) -> None:
+        self.stages.append(title)
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(REPOSITORY, tmp_path)
+
+
+@pytest.fixture
+def gate(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
+    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+    monkeypatch.setattr(kl_floor, "TOKENS", 1000)
+    monkeypatch.setattr(kl_floor, "DOCUMENTS", 3)
+    family = load_family(None, paths)
+    history = History.open(paths.history)
+
+    def run(margin: float, progress: Silent, branch: str = "gptq-int4") -> RunRecord:
+        file = paths.state / "policy.yaml"
+        file.write_text(POLICY.replace("MARGIN", f"{margin:f}"))
+        request = Request(
+            family=family,
+            branch=resolve(branch, family, paths),
+            reference=resolve("bf16", family, paths),
+            suite="sandbox",
+            policy=Policy.load(file),
+            probes=ALL_PROBES,
+        )
+        return measure(request, paths, history, progress)
+
+    run.history = history  # type: ignore[attr-defined]
+    return run
+
+
+def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once(
+    gate: Callable[..., RunRecord], paths: Paths
+) -> None:
+    history: History = gate.history  # type: ignore[attr-defined]
+    first, second, third = Silent(), Silent(), Silent()
+    for progress in (first, second):
+        with pytest.raises(UsageError, match=r"'kl' cannot be judged: its margin of 1e-06 .*noise floor of") as refused:
+            gate(1e-6, progress)
+        assert refused.value.exit_code == 2
+        assert not history.items(history.get_run("latest").id)
+    assert "measuring the noise floor" in first.stages
+    assert "measuring the branch" not in first.stages
+    assert second.stages == []  # known from the reference alone: nothing was even read
+    run = gate(0.1, third)
+    assert "measuring the noise floor" not in third.stages
+    assert run.report is not None
+    assert run.report.verdict is Verdict.PASS
+    (kept,) = paths.captures.rglob("floor-*.json")
+    floor = ReferenceFloor.model_validate_json(kept.read_text())
+    assert floor.identity == run.reference_identity
+    held = run.report.criteria[0].noise_floor
+    assert held is not None
+    largest = floor.largest("kl_divergence", "all")
+    assert largest is not None
+    assert (held.loss, held.source) == (largest.slices["all"].kl, largest.name)
+    in_history = {m.key: m.value for m in history.measurements(run.id) if m.metric.endswith("noise_floor")}
+    assert in_history == {m.key: m.value for m in measurements(floor)}
+
+
+def test_a_floor_of_another_reference_is_refused(gate: Callable[..., RunRecord], paths: Paths) -> None:
+    run = gate(0.1, Silent())
+    (kept,) = paths.captures.rglob("floor-*.json")
+    assert run.reference_identity is not None
+    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
+    assert kept == floor_file(kept.parent, run.reference_identity, KLProbe(documents))
+    floor = ReferenceFloor.model_validate_json(kept.read_text())
+    # its file is all there is to it: brought elsewhere, it stands for the reference without the reference's weights
+    elsewhere = paths.state / "elsewhere"
+    probe = KLProbe(documents)
+    assert adopt_floor(kept, elsewhere, floor.identity, probe) == floor_file(elsewhere, floor.identity, probe)
+    keeper = FloorKeeper(floor.identity, elsewhere, None, None, MutedSink(), Silent())
+    assert keeper.floor(Work(probe, []), {}) == floor
+    other = floor.identity.model_copy(update={"checkpoint_sha256": "of another model"})
+    kept.write_text(floor.model_copy(update={"identity": other}).model_dump_json())
+    with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
+        gate(0.1, Silent())
+    with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
+        adopt_floor(kept, elsewhere, floor.identity, probe)
+
+
+def test_the_command_shows_what_was_measured_and_what_could_not_be(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::20]
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+    monkeypatch.setattr(kl_floor, "TOKENS", 500)
+    monkeypatch.setattr(kl_floor, "DOCUMENTS", 2)
+    monkeypatch.setattr(Paths, "default", classmethod(lambda cls: paths))
+    monkeypatch.setenv("COLUMNS", "140")
+    assert reference_floor.floor(as_json=True) == 0
+    document = ReferenceFloor.model_validate_json(capsys.readouterr().out)
+    measured = {row.name: row.skipped for row in document.perturbations}
+    assert measured["decode"] is None
+    assert measured["another-engine"] == "no other engine is at hand"
+    assert reference_floor.floor() == 0
+    text = capsys.readouterr()
+    assert "measuring the noise floor" not in text.err
+    assert "not measured: another-engine" in text.out
+    largest = document.largest("kl_divergence", "all")
+    assert largest is not None
+    assert f"{largest.slices['all'].kl:.2g}" in text.out

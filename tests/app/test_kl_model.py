@@ -1,0 +1,97 @@
+"""What people read of KL measurements: which group a slice name is, layers of an attribution, intervals in words."""
+
+import math
+from pathlib import Path
+
+from app.kl_figures import histogram_figure, layers_figure, points_figure
+from app.kl_model import KLFigures, attribution_of, grouping_of, interval_words
+from q36eval.history import History, RunRecord
+from q36eval.provenance import provenance
+from q36eval.records import Clusters, Counts, Direction, Interval, Measurement, ProbeName
+from q36eval.stats import summarize
+
+
+def mean(metric: str, slice_name: str, per_document: list[float]) -> Measurement:
+    n = len(per_document)
+    clusters = Clusters(units=(10,) * n, branch=tuple(10 * v for v in per_document), errored=(0,) * n)
+    value, _, effect, interval = summarize(clusters, "mean")
+    return Measurement(
+        probe=ProbeName.KL,
+        metric=metric,
+        slice=slice_name,
+        unit="nats/token",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="mean",
+        value=value,
+        effect=effect,
+        effect_interval=interval,
+        counts=Counts(total=10 * n, scored=10 * n, errored=0),
+        clusters=clusters,
+    )
+
+
+SPREAD = [0.01 * (1 + n % 5) for n in range(20)]
+
+
+def test_slice_names_fall_into_groupings() -> None:
+    assert grouping_of("kind=tool_call") == ("kind", "tool_call")
+    assert grouping_of("position=64-127") == ("position", "64-127")
+    assert grouping_of("czech_legal") == ("slice", "czech_legal")
+    names = ("all", "czech", "position=0-63", "position=64-127", "entropy=2+")
+    figures = KLFigures([mean("kl_divergence", name, SPREAD) for name in names])
+    assert figures.groups("slice") == ["czech"]
+    assert [point.name for point in figures.points("position")] == ["0-63", "64-127"]
+    assert [row.name for row in figures.rows("entropy")] == ["2+"]
+
+
+def test_layers_are_in_their_own_order_by_direction() -> None:
+    suspects = ("alone/layers 10-11", "alone/layer 2", "alone/routed experts", "alone/routed experts, layer 2")
+    found = KLFigures([mean("attributed_kl", name, SPREAD) for name in (*suspects, "restored/layer 2")]).layers()
+    assert [point.name for point in found["alone"]] == ["layer 2", "layers 10-11"]
+    assert [point.name for point in found["restored"]] == ["layer 2"]
+    assert [trace.name for trace in layers_figure(found).data] == ["restored: KL falls by", "alone: KL is"]
+
+
+def test_the_newest_attribution_of_the_same_branch_is_taken(tmp_path: Path) -> None:
+    history = History.open(tmp_path / "history.sqlite")
+
+    def run(branch: str, suite: str, *, finished: bool = True) -> RunRecord:
+        begun = history.start_run(
+            family="sandbox",
+            branch=branch,
+            identity=None,
+            reference_identity=None,
+            policy=None,
+            suites={suite: "0" * 64},
+            provenance=provenance(tmp_path),
+        )
+        return history.finish_run(begun.id, None) if finished else begun
+
+    judged = run("one", "kl")
+    run("one", "attribute")
+    newest = run("one", "attribute")
+    run("two", "attribute")
+    run("one", "attribute", finished=False)
+    assert attribution_of(judged, history.list_runs()) == newest
+    assert attribution_of(run("three", "kl"), history.list_runs()) is None
+
+
+def test_intervals_say_why_there_is_none() -> None:
+    def words(lower: float, upper: float, method: str) -> str:
+        return interval_words(Interval(lower=lower, upper=upper, level=0.95, method=method))
+
+    assert words(0.001, 0.01234567, "bootstrap-t") == "[0.001, 0.01235]"
+    assert words(-math.inf, math.inf, "none: too few clusters") == "too few clusters"
+    assert words(0.5, math.inf, "none above: 3 units, too few") == "≥ 0.5; no upper bound: 3 units, too few"
+
+
+def test_the_histogram_holds_every_finite_token_and_hollow_points_have_no_interval() -> None:
+    import numpy as np
+
+    divergences = np.array([0.0, 1e-14, 1e-5, 0.02, 0.02, 900.0, math.inf, math.nan])
+    (bars,) = histogram_figure(divergences, 0.02).data
+    assert sum(count or 0 for count in bars.y) == 6
+    assert bars.y[0] == 2
+    one = KLFigures([mean("kl_divergence", "lone", [0.1]), mean("kl_divergence", "whole", SPREAD)])
+    (trace,) = points_figure(one.points("slice"), "slice").data
+    assert list(trace.marker.symbol) == ["circle-open", "circle"]

@@ -1,0 +1,174 @@
+"""`q36eval kl` on a part of the sandbox corpus: what is kept, printed, plotted and shown; killed and resumed."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app.measuring
+from app.cli.kl_report import print_summary, write_plot
+from app.measuring import Request, measure
+from app.targets import load_family, resolve
+from kl.corpus import load_corpus
+from kl.probe import KLProbe
+from kl.tokens import TokenStore, read_tokens
+from q36eval.config import Paths
+from q36eval.errors import UsageError
+from q36eval.history import History, RunRecord, RunState
+from q36eval.records import Measurement, ProbeName
+
+REPOSITORY = Path(__file__).parents[2]
+MAIN = REPOSITORY / "app" / "dashboard" / "main.py"
+
+
+class Silent:
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    return Paths(REPOSITORY, tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="module")
+def history(paths: Paths) -> History:
+    return History.open(paths.history)
+
+
+@pytest.fixture(scope="module")
+def run_kl(paths: Paths, history: History) -> Callable[..., RunRecord]:
+    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::14]
+    family = load_family(None, paths)
+
+    def run(branch: str = "fp8-head", resume: str | None = None) -> RunRecord:
+        request = Request(
+            family=family,
+            branch=resolve(branch, family, paths),
+            reference=resolve("bf16", family, paths),
+            suite="sandbox",
+            policy=None,
+            probes=(ProbeName.KL,),
+            resume=resume,
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+            return measure(request, paths, history, Silent())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def measured(run_kl: Callable[..., RunRecord]) -> RunRecord:
+    return run_kl()
+
+
+def by_key(history: History, run: RunRecord) -> dict[str, Measurement]:
+    return {m.key: m for m in history.measurements(run.id)}
+
+
+def test_every_scored_token_is_in_the_file_and_makes_the_mean(
+    paths: Paths, history: History, measured: RunRecord
+) -> None:
+    table = read_tokens(TokenStore(paths.tokens(measured.id)).merged)
+    kl = by_key(history, measured)["kl.kl_divergence[all]"]
+    assert table.num_rows == kl.counts.scored > 2000
+    # float32: each term is off by 6e-8 of itself at most
+    assert sum(table["forward_kl"].to_pylist()) / table.num_rows == pytest.approx(kl.value, rel=1e-7)
+    keys = {outcome.item_key for outcome in history.items(measured.id, ProbeName.KL)}
+    assert set(table["item_key"].to_pylist()) == keys
+
+
+def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
+    paths: Paths, history: History, measured: RunRecord, run_kl: Callable[..., RunRecord], monkeypatch: Any
+) -> None:
+    add, seen = TokenStore.add, []
+
+    def killed_at_the_sixth(store: TokenStore, key: str, table: Any) -> None:
+        add(store, key, table)
+        seen.append(key)
+        if len(seen) == 6:  # its tokens are on disk, its outcome is not in history
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenStore, "add", killed_at_the_sixth)
+        with pytest.raises(KeyboardInterrupt):
+            run_kl()
+    (interrupted,) = history.list_runs()[:1]
+    assert interrupted.state is RunState.INTERRUPTED
+    assert len(history.items(interrupted.id)) == 5
+    resumed = run_kl(resume=interrupted.id)
+    assert resumed.id == interrupted.id
+    assert by_key(history, resumed) == by_key(history, measured)
+    files = [paths.tokens(run.id) for run in (resumed, measured)]
+    assert read_tokens(files[0] / "tokens.parquet") == read_tokens(files[1] / "tokens.parquet")
+    assert (files[0] / "worst_tokens.json").read_bytes() == (files[1] / "worst_tokens.json").read_bytes()
+
+
+def test_lost_tokens_fail_the_probe_in_words(
+    paths: Paths, history: History, run_kl: Callable[..., RunRecord], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(TokenStore, "add", lambda *_: None)
+    lost = run_kl()
+    (failure,) = history.failures(lost.id)
+    assert failure.kind == "crashed"
+    assert "the tokens of 10 measured documents are gone" in failure.reason
+    assert history.measurements(lost.id) == []
+
+
+def test_the_summary_reads_headline_first_and_worst_tokens_last(
+    paths: Paths, history: History, measured: RunRecord, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    print_summary(measured, history, paths)
+    printed = capsys.readouterr().out
+    found = by_key(history, measured)["kl.kl_divergence[all]"]
+    order = ["KL(ref‖branch), mean", "99.9 %", "Without a finite figure: 0 of", "by slice", "by tokens to the left"]
+    order += ["by reference's entropy", "worst KL", "every token: "]
+    places = [printed.index(words) for words in order]
+    assert places == sorted(places)
+    assert re.search(rf"KL\(ref‖branch\), mean +{found.value:.4g} nats", printed)
+    assert printed.count("⟦") == 20
+    assert max(map(len, printed.splitlines()[:-1])) <= 140
+
+
+def test_the_plots_are_one_page_that_needs_nothing_else(
+    paths: Paths, history: History, measured: RunRecord, tmp_path: Path
+) -> None:
+    write_plot(measured, history, paths, tmp_path / "kl.html")
+    page = (tmp_path / "kl.html").read_text(encoding="utf-8")
+    for title in ("Tokens by their KL", "KL by slice", "KL by tokens to the left"):
+        assert f"<h2>{title}</h2>" in page
+    assert "cdn.plot.ly" not in re.sub(r"plotlyServerURL[^,]*", "", page[-200_000:])
+    assert '"code"' in page
+
+
+def test_the_dashboard_shows_the_run_without_torch(
+    paths: Paths, history: History, measured: RunRecord, monkeypatch: Any
+) -> None:
+    from streamlit.testing.v1 import AppTest
+
+    monkeypatch.setattr(sys, "argv", ["main.py", str(paths.history)])
+    page = AppTest.from_file(str(MAIN), default_timeout=60).run()
+    page.query_params["run"] = measured.id
+    page = page.switch_page("views/kl.py").run()
+    assert not page.exception
+    headings = [element.value for element in page.subheader]
+    assert headings[:2] == ["Tokens by their KL", "By slice"]
+    assert headings[-1] == "The 20 worst tokens"
+    headline = page.dataframe[0].value
+    assert headline["figure"][0] == "KL(ref‖branch), mean"
+    worst = json.loads((paths.tokens(measured.id) / "worst_tokens.json").read_text())
+    assert f"{worst[0]['before']}⟦{worst[0]['text']}⟧{worst[0]['after']}" in [code.value for code in page.code]
+
+
+def test_a_plot_that_cannot_be_written_is_refused_before_anything_runs(capsys: Any, tmp_path: Path) -> None:
+    from app.cli.kl_report import check_plot
+
+    with pytest.raises(UsageError, match="does not exist"):
+        check_plot(tmp_path / "nowhere" / "kl.html")

@@ -1,0 +1,90 @@
+"""The corpus a person brings, through the command line: measured beside the reference's answers, or one sentence."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.material import context_and_overlap
+from kl.corpus_config import CorpusConfig
+from q36eval.errors import UsageError
+
+
+def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
+    """Run the real program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", "from app.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "Q36EVAL_STATE": str(state), "HF_DATASETS_CACHE": str(state / "hub")},
+        check=False,
+    )
+
+
+def written(folder: Path, documents: list[str], extra: str = "") -> Path:
+    """A corpus file over one JSON Lines file."""
+    lines = [json.dumps({"id": str(n), "slice": "mine", "text": text}) for n, text in enumerate(documents)]
+    (folder / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    path = folder / "corpus.yaml"
+    path.write_text(f"name: mine\njson_lines: [{{path: own.jsonl}}]\n{extra}", encoding="utf-8")
+    return path
+
+
+def test_a_corpus_of_ones_own_is_measured_in_windows_beside_sampled_answers(tmp_path: Path) -> None:
+    long = " ".join(f"Obchod {n}: cena {n * 10} Kč." for n in range(40))
+    corpus = written(
+        tmp_path, ["Ahoj světe, jak se máš?", "x", long], "on_policy: {per_canary: 0, max_new_tokens: 8}\n"
+    )
+    arguments = ("kl", "--branch", "fp8-head", "--corpus", str(corpus), "--context", "64", "--json")
+    done = q36eval(*arguments, state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 document of fewer than two tokens skipped" in done.stderr
+    assert "longer than the context of 64 tokens" in done.stderr
+    figures = {(m["metric"], m["slice"]): m for m in json.loads(done.stdout)["measurements"]}
+    assert figures["kl_divergence", "mine"]["counts"]["scored"] > 300
+    assert figures["kl_divergence", "on_policy/chat"]["value"] > 0
+    assert ("kl_divergence", "czech") not in figures
+    kept = list((tmp_path / "references").glob("on-policy-*.jsonl"))
+    before = [file.stat().st_mtime_ns for file in kept]
+    assert len(before) == 1
+    again = q36eval(*arguments, state=tmp_path)
+    assert "sampling" in done.stderr
+    assert "sampling" not in again.stderr
+    assert json.loads(again.stdout)["measurements"] == json.loads(done.stdout)["measurements"]
+
+
+@pytest.mark.parametrize(
+    ("command", "documents", "extra", "needles"),
+    [
+        ("kl", [], "", ["empty"]),
+        ("gate", ["twice", "twice"], "", ["same document twice"]),
+        ("attribute", ["a b", "c d"], "sauces: []\n", ["sauces", "unknown key"]),
+        ("kl", ["a", ""], "on_policy: null\n", ["too short", "2 documents"]),
+        ("kl", ["a b c"], "datasets: [{name: a/b, split: test, slice: w}]\n", ["a/b", "not in the local cache"]),
+        ("kl", ["a b c"], "overlap: 4096\n", ["overlap of 4,096"]),
+    ],
+)
+def test_a_corpus_that_cannot_be_used_is_one_sentence(
+    tmp_path: Path, command: str, documents: list[str], extra: str, needles: list[str]
+) -> None:
+    corpus = written(tmp_path, documents, extra)
+    done = q36eval(command, "--branch", "bf16", "--corpus", str(corpus), state=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert all(needle in done.stderr for needle in needles), done.stderr
+
+
+def test_the_least_stated_context_counts() -> None:
+    def contexts(family: int, asked: int | None, **config: int) -> tuple[int, int]:
+        return context_and_overlap(CorpusConfig(name="x", **config), family, asked)  # type: ignore[arg-type]
+
+    assert contexts(262_144, None) == (262_144, 512)
+    assert contexts(4096, 100_000) == (4096, 512)
+    assert contexts(4096, 512) == (512, 128)
+    assert contexts(4096, None, context=1024, overlap=1000) == (1024, 1000)
+    assert contexts(4096, 2) == (2, 1)
+    with pytest.raises(UsageError, match="overlap of 600"):
+        contexts(4096, 512, overlap=600)

@@ -1,0 +1,247 @@
+"""Corpora a person brings: what is read, what is refused in one sentence, and that every token is scored once."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hub_cache import cache_dataset
+
+from kl.corpus import CorpusDocument, corpus_sha256, windows
+from kl.corpus_config import load_configured_corpus, load_corpus_config
+from kl.hub_datasets import articles
+from kl.on_policy import OnPolicyAnswer
+from kl.planning import Material, plan_material
+from kl.probe import KLProbe
+from q36eval.errors import UsageError
+
+
+def written(folder: Path, text: str) -> list[CorpusDocument]:
+    path = folder / "corpus.yaml"
+    path.write_text("name: mine\n" + text, encoding="utf-8")
+    return load_configured_corpus(path, load_corpus_config(path))
+
+
+def lines(*bodies: object) -> str:
+    return "".join(json.dumps(body) + "\n" for body in bodies)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "notes" / "deep").mkdir(parents=True)
+    (tmp_path / "notes" / "a.txt").write_bytes("\ufeffPříliš žluťoučký".encode())
+    (tmp_path / "notes" / "deep" / "b.txt").write_text("kůň", encoding="utf-8")
+    (tmp_path / "notes" / "c.md").write_text("another kind", encoding="utf-8")
+    (tmp_path / "own.jsonl").write_text(lines({"id": 1, "slice": "s", "text": "one"}, {"slice": "t", "text": "two"}))
+    (tmp_path / "other.jsonl").write_text(lines({"body": "three"}))
+    return tmp_path
+
+
+def test_files_and_folders(folder: Path) -> None:
+    found = written(
+        folder,
+        "json_lines: [{path: own.jsonl}, {path: other.jsonl, slice: o, column: body}]\n"
+        "texts: [{path: notes, slice: n}, {path: notes/c.md, slice: md}]\n",
+    )
+    assert [(d.id, d.slice, d.text) for d in found] == [
+        ("1", "s", "one"),
+        ("own.jsonl:2", "t", "two"),
+        ("other.jsonl:1", "o", "three"),
+        ("notes/a.txt", "n", "Příliš žluťoučký"),
+        ("notes/deep/b.txt", "n", "kůň"),
+        ("notes/c.md", "md", "another kind"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "needles"),
+    [
+        ("json_lines: []", ["corpus.yaml", "empty"]),
+        ("json_lines: [{path: none.jsonl}]", ["none.jsonl", "check the path"]),
+        ("json_lines: [{path: latin.jsonl}]", ["latin.jsonl", "not UTF-8 at byte 15"]),
+        ("json_lines: [{path: broken.jsonl}]", ["broken.jsonl:2"]),
+        ("json_lines: [{path: number.jsonl}]", ["number.jsonl:1", "'text' is no string"]),
+        ("json_lines: [{path: surrogate.jsonl}]", ["surrogate.jsonl:1", "surrogates"]),
+        ("json_lines: [{path: other.jsonl}]", ["other.jsonl:1", "'text'"]),
+        ("json_lines: [{path: other.jsonl, column: body}]", ["other.jsonl:1", "'slice'"]),
+        ("json_lines: [{path: own.jsonl}, {path: own.jsonl}]", ["id '1'"]),
+        (
+            "json_lines: [{path: own.jsonl}, {path: copy.jsonl, slice: x}]",
+            ["same document twice", "'1'", "copy.jsonl:1"],
+        ),
+        ("texts: [{path: notes, slice: n, pattern: '*.rst'}]", ["notes", "'*.rst'"]),
+        ("texts: [{path: gone.txt, slice: n}]", ["gone.txt"]),
+        ("texts: [{path: notes}]", ["texts.0.slice"]),
+        ("texts: [{path: notes, slice: n, glob: x}]", ["glob", "unknown key", "pattern"]),
+        ("sources: []", ["sources", "unknown key", "json_lines"]),
+        ("context: 64\noverlap: 64", ["overlap of 64"]),
+        ("on_policy: {temperature: 0}", ["on_policy.temperature"]),
+        ("datasets: [{name: a/b, split: test, slice: w, revision: main}]", ["revision"]),
+        ("datasets: [{name: a/b, split: test, slice: w, title: '('}]", ["regular expression"]),
+    ],
+)
+def test_bad_input_is_one_sentence(folder: Path, config: str, needles: list[str]) -> None:
+    (folder / "latin.jsonl").write_bytes('{"text": "p\u0159\u00ed'.encode() + b"\xe9")
+    (folder / "broken.jsonl").write_text('{"id": 1, "slice": "s", "text": "x"}\n[1]\n')
+    (folder / "number.jsonl").write_text('{"slice": "s", "text": null}')
+    (folder / "surrogate.jsonl").write_text('{"slice": "s", "text": "\\ud800"}')
+    (folder / "copy.jsonl").write_text(lines({"text": "one"}))
+    with pytest.raises(UsageError) as caught:
+        written(folder, config)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert all(needle in sentence for needle in needles), sentence
+
+
+WIKITEXT = [
+    *("", " = Robert Boulter = \n", "", " He is an actor . \n", "", " = = Career = = \n", "", " He = 3 = played . \n"),
+    *("", " = Du Fu = \n", "", " A poet . \n", " = no title = \n", ""),
+    *("", " = nor this = \n", " It goes on . \n", ""),
+]
+SOURCE = "{name: Salesforce/wikitext, config: wikitext-2-raw-v1, split: test, slice: wikitext-2, documents: articles%s}"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """wikitext-2 as `datasets` caches it, with two articles of ours."""
+    import datasets
+
+    root = tmp_path / "cache"
+    cache_dataset(root, "Salesforce/wikitext", "wikitext-2-raw-v1", {"test": WIKITEXT, "train": ["a b", "a b", "c d"]})
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", root)
+    # a folder of the dataset's name where a person works is not taken for it
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Salesforce" / "wikitext").mkdir(parents=True)
+    (tmp_path / "Salesforce" / "wikitext" / "test.txt").write_text("not this")
+    return tmp_path
+
+
+def test_wikitext_is_joined_per_article_from_the_local_cache(hub: Path) -> None:
+    found = written(hub, f"datasets: [{SOURCE % ', revision: b08601e'}]")
+    assert [document.id for document in found] == ["wikitext-2-0", "wikitext-2-1"]
+    assert found[0].text == (
+        " = Robert Boulter = \n\n He is an actor . \n\n = = Career = = \n\n He = 3 = played . \n\n"
+    )
+    assert found[1].text.startswith(" = Du Fu = \n")
+    assert "".join(document.text for document in found) == "".join(line.rstrip("\n") + "\n" for line in WIKITEXT[1:])
+    assert len(written(hub, f"datasets: [{SOURCE % ', max_documents: 1'}]")) == 1
+
+
+def test_rows_and_whole_splits(hub: Path) -> None:
+    source = "datasets: [{name: Salesforce/wikitext, config: wikitext-2-raw-v1, split: train, slice: w, %s}]"
+    assert [d.text for d in written(hub, source % "drop_duplicates: true")] == ["a b", "c d"]
+    assert [d.text for d in written(hub, source % "documents: whole")] == ["a b\na b\nc d\n"]
+    with pytest.raises(UsageError, match="twice, as 'w-0' and 'w-1'"):
+        written(hub, source % "documents: rows")
+
+
+@pytest.mark.parametrize(
+    ("change", "needles"),
+    [
+        (("Salesforce/wikitext", "no/such"), ["no/such", "not in the local cache", "load_dataset('no/such'"]),
+        (("wikitext-2-raw-v1", "wikitext-103-raw-v1"), ["wikitext-103-raw-v1", "not in the local cache"]),
+        (("split: test", "split: validation"), ["validation"]),
+        (("split: test", "split: test, column: words"), ["'words'", "text"]),
+        (("split: test", "split: test, revision: abcdef1"), ["b08601e", "abcdef1", "revision='abcdef1'"]),
+    ],
+)
+def test_a_dataset_that_is_not_there_says_how_to_get_it(hub: Path, change: tuple[str, str], needles: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        written(hub, f"datasets: [{(SOURCE % '').replace(*change)}]")
+    assert all(needle in str(caught.value) for needle in needles), caught.value
+
+
+def test_the_example_in_the_readme_is_a_corpus_file(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (example,) = (block.split("```")[0] for block in readme.split("```yaml\n")[1:])
+    (tmp_path / "corpus.yaml").write_text(example, encoding="utf-8")
+    config = load_corpus_config(tmp_path / "corpus.yaml")
+    assert config.datasets[0].documents == "articles"
+    assert config.json_lines
+    assert config.texts
+
+
+def test_articles_of_no_title_are_none() -> None:
+    assert list(articles(["text", "more"])) == []
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_windows_from_any_first_token(seed: int) -> None:
+    rng = random.Random(seed)
+    length, overlap = rng.randint(2, 60), rng.randint(1, 8)
+    context, first = overlap + rng.randint(1, 12), rng.randint(1, length - 1)
+    scored: list[int] = []
+    for begin, end, start in windows(length, context, overlap, first):
+        assert end - begin <= context
+        assert start - begin >= min(overlap, start)
+        scored += range(start, end)
+    assert scored == list(range(first, length))
+
+
+class Letters:
+    """One token per letter; decodes to the letters."""
+
+    is_fast = False
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    def decode(self, ids: Any, **_: Any) -> str:
+        return "".join(map(chr, ids))
+
+
+def test_positions_and_requests_of_documents_and_answers() -> None:
+    long, short = CorpusDocument("long", "s", "abcdefghijkl"), CorpusDocument("short", "s", "x")
+    answer = OnPolicyAnswer(
+        id="a",
+        slice="on_policy/chat",
+        prompt_ids=(1, 2, 3, 4, 5),
+        token_ids=(91, 49, 93, 7),
+        text="[1]",
+        finish_reason="stop",
+    )
+    told: list[str] = []
+    probe = KLProbe([long, short], 8, 3, answers=[answer], notify=told.append)
+    items = probe.plan(Letters())
+    probe.plan(Letters())
+    assert told == [
+        "1 document of fewer than two tokens skipped: nothing is predicted there.",
+        "2 documents longer than the context of 8 tokens scored in windows, every token after at least 3 others "
+        "(or all that precede it).",
+    ]
+    assert [item.key for item in items] == [long.key, answer.key]
+    document, sampled = probe.planned[long.key], probe.planned[answer.key]
+    assert document.positions.tolist() == [1, 2, 3, 4, 5, 6, 7, 3, 4, 5, 6]
+    assert (sampled.first, sampled.labels) == (5, answer.token_ids)
+    assert sampled.positions.tolist() == [5, 6, 7, 3]
+    assert sampled.kinds.tolist() == [1, 1, 1, 0]
+    for planned in (document, sampled):
+        assert len(planned.kinds) == len(planned.positions) == len(planned.labels)
+        asked = np.concatenate([np.array(r.token_ids[r.first :]) for r in planned.requests])
+        assert asked.tolist() == list(planned.labels)
+        seen = [position for r in planned.requests for position in range(r.first, len(r.token_ids))]
+        assert seen == planned.positions.tolist()
+
+
+def test_a_corpus_without_two_tokens_is_refused() -> None:
+    with pytest.raises(UsageError, match="too short: none of its 2 documents"):
+        plan_material(Material((CorpusDocument("a", "s", "x"), CorpusDocument("b", "s", ""))), Letters())
+
+
+def test_the_suite_changes_with_all_that_is_scored() -> None:
+    one, two = CorpusDocument("a", "s", "text"), CorpusDocument("b", "s", "more")
+    answer = OnPolicyAnswer(id="a", slice="c", prompt_ids=(1,), token_ids=(2, 3), text="", finish_reason="stop")
+    other = answer.model_copy(update={"token_ids": (2, 4)})
+    probes = [
+        KLProbe([one, two]),
+        KLProbe([one]),
+        KLProbe([one, two], 2048),
+        KLProbe([one, two], overlap=64),
+        KLProbe([one, two], answers=[answer]),
+        KLProbe([one, two], answers=[other]),
+    ]
+    assert len({probe.suite_sha256 for probe in probes}) == len(probes)
+    assert KLProbe([two, one]).suite_sha256 == probes[0].suite_sha256
+    assert corpus_sha256([one, two]) == corpus_sha256([two, one]) != corpus_sha256([one])

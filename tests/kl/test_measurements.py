@@ -1,0 +1,246 @@
+"""The KL probe from hidden states to measurements: against naive figures, and where there is little to say."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kl.corpus import CorpusDocument
+from kl.divergence import token_figures
+from kl.probe import KLProbe
+from kl.tokens import read_tokens
+from q36eval.engines.base import Scored
+from q36eval.engines.heads import float32_logits
+from q36eval.probes import Digest, ItemResults
+from q36eval.records import ItemOutcome, Measurement
+from q36eval.token_files import TOKENS, WORST, read_worst
+
+VOCABULARY, WIDTH = 40, 16
+
+
+class Letters:
+    """One token per character."""
+
+    is_fast = False
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return [ord(c) % VOCABULARY for c in text]
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        return "".join(chr(ord("a") + i % 26) for i in ids)
+
+
+@dataclass
+class Head:
+    """The part of an engine that a comparison needs."""
+
+    weight: torch.Tensor
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        return float32_logits(states, self.weight)
+
+
+class Run:
+    """A probe over documents whose hidden states are drawn at random; `damage` makes the branch's of them."""
+
+    def __init__(self, lengths: dict[str, list[int]], folder: Path | None = None) -> None:
+        rng = np.random.default_rng(3)
+        self.documents = [
+            CorpusDocument(f"{name}-{n:03d}", name, "".join(rng.choice(list("abcdefghij"), length)))
+            for name, sizes in lengths.items()
+            for n, length in enumerate(sizes)
+        ]
+        self.probe = KLProbe(self.documents, context=128, overlap=16)
+        if folder is not None:
+            self.probe.keep_in(folder)
+        self.items = self.probe.plan(Letters())
+        torch.manual_seed(5)
+        self.head = torch.randn(VOCABULARY, WIDTH)
+
+    def outcomes(self, damage: Any, errored: Sequence[int] = ()) -> list[ItemOutcome]:
+        engine, found = Head(self.head), []
+        for number, item in enumerate(self.items):
+            torch.manual_seed(number)
+            states = [torch.randn(len(r.token_ids) - r.first, WIDTH) for r in item.scores]
+            error = "the engine broke" if number in errored else None
+            results = ItemResults(
+                {r.key: Scored(r, damage(number, s), error) for r, s in zip(item.scores, states, strict=True)}
+            )
+            reference = Digest(tensors={"hidden_states": torch.cat(states), "head": self.head})
+            found += self.probe.compare(engine, item, results, reference)  # type: ignore[arg-type]
+        return found
+
+    def measured(self, damage: Any, errored: Sequence[int] = ()) -> dict[str, Measurement]:
+        found = list(self.probe.summarize(self.outcomes(damage, errored)))
+        keys = [m.key.removeprefix("kl.") for m in found]
+        assert len(set(keys)) == len(keys)
+        return dict(zip(keys, found, strict=True))
+
+
+def noise(number: int, states: torch.Tensor) -> torch.Tensor:
+    return states + 0.1 * (1 + number % 3) * torch.randn(states.shape, generator=torch.Generator().manual_seed(number))
+
+
+LENGTHS = {"code": [60 + 7 * n for n in range(20)], "prose": [300] * 10 + [40] * 10}
+
+
+def test_every_figure_is_that_of_a_naive_computation(tmp_path: Path) -> None:
+    run = Run(LENGTHS, tmp_path)
+    found = run.measured(noise)
+    rows: list[dict[str, Any]] = []
+    for number, item in enumerate(run.items):
+        torch.manual_seed(number)
+        for request in item.scores:
+            states = torch.randn(len(request.token_ids) - request.first, WIDTH)
+            labels = torch.tensor(request.token_ids[request.first :])
+            pair = [float32_logits(s, run.head) for s in (states, noise(number, states))]
+            figures = token_figures(*pair, labels)
+            for t in range(len(labels)):
+                row = {name: float(getattr(figures, name)[t]) for name in vars(figures)}
+                rows.append(row | {"slice": run.documents[number].slice, "position": request.first + t})
+
+    def mean(name: str, chosen: list[dict[str, Any]]) -> float:
+        return sum(row[name] for row in chosen) / len(chosen)
+
+    code = [row for row in rows if row["slice"] == "code"]
+    far = [row for row in rows if 64 <= row["position"] <= 127]
+    sure = [row for row in rows if row["reference_entropy"] < 0.5]
+    delta = [math.exp(row["branch_logprob"]) - math.exp(row["reference_logprob"]) for row in rows]
+    kl = sorted(row["forward_kl"] for row in rows)
+    expected = {
+        "kl_divergence[all]": mean("forward_kl", rows),
+        "kl_divergence[code]": mean("forward_kl", code),
+        "kl_macro_average[all]": (
+            mean("forward_kl", code) + mean("forward_kl", [r for r in rows if r["slice"] == "prose"])
+        )
+        / 2,
+        "reverse_kl_divergence[all]": mean("reverse_kl", rows),
+        "top1_agreement[all]": mean("top1_agrees", rows),
+        "perplexity[all]": math.exp(-mean("branch_logprob", rows)),
+        "kl_divergence[position=64-127]": mean("forward_kl", far),
+        "top1_agreement[position=64-127]": mean("top1_agrees", far),
+        "delta_p_rms[all]": math.sqrt(sum(d * d for d in delta) / len(delta)),
+        "kl_median[all]": kl[math.ceil(len(kl) * 0.5) - 1],
+        "kl_p99[all]": kl[math.ceil(len(kl) * 0.99) - 1],
+        "kl_max[all]": kl[-1],
+    }
+    for key, value in expected.items():
+        # sums in another order, and quantiles and groups from float32
+        assert found[key].value == pytest.approx(value, rel=1e-6), key
+    assert found["label_probability[all]"].effect == pytest.approx(sum(delta) / len(delta), rel=1e-6)
+    buckets = [m for key, m in found.items() if key.startswith("kl_divergence[entropy=")]
+    assert sum(m.counts.scored for m in buckets) == len(rows)
+    low = [found[f"kl_divergence[entropy={b}]"] for b in ("0-0.01", "0.01-0.1", "0.1-0.5")]
+    assert sum(m.value * m.counts.scored for m in low) == pytest.approx(sum(r["forward_kl"] for r in sure), rel=1e-6)
+    table = read_tokens(tmp_path / TOKENS)
+    assert table.num_rows == len(rows) == found["kl_divergence[all]"].counts.scored
+    assert max(table["position"].to_pylist()) == 127
+    assert max(table["index"].to_pylist()) == 299
+    # the documents were planned as they lie in the file: slices in order, documents in order
+    # float32, and logits that a product of another shape may round otherwise
+    assert np.allclose(table["forward_kl"].to_numpy(), [row["forward_kl"] for row in rows], rtol=1e-5, atol=0)
+    for m in found.values():
+        assert m.counts.scored > 0
+        assert m.effect_interval.lower <= m.effect <= m.effect_interval.upper
+
+
+def test_tokens_lie_by_slice_and_document_whatever_came_first(tmp_path: Path) -> None:
+    run = Run(LENGTHS, tmp_path)
+    list(run.probe.summarize(run.outcomes(noise)[::-1]))
+    documents = read_tokens(tmp_path / TOKENS)["document"].to_pylist()
+    assert documents == sorted(documents)
+
+
+def test_the_worst_tokens_are_named_with_their_text(tmp_path: Path) -> None:
+    run = Run(LENGTHS, tmp_path)
+
+    def one_token(number: int, states: torch.Tensor) -> torch.Tensor:
+        damaged = noise(number, states)
+        if number == 21 and len(states) == 127:
+            damaged[9] = -8 * states[9]
+        return damaged
+
+    run.measured(one_token)
+    worst = read_worst(tmp_path / WORST)
+    assert len(worst) == 20
+    assert [w.forward_kl for w in worst] == sorted((w.forward_kl for w in worst), reverse=True)
+    first = worst[0]
+    text = Letters().decode(Letters().encode(run.documents[21].text, False))
+    assert (first.document, first.index) == ("prose-001", 10)
+    assert (first.before, first.text, first.after) == (text[:10], text[10], text[11:23])
+
+
+def test_the_reference_against_itself_is_exactly_zero() -> None:
+    found = Run(LENGTHS).measured(lambda number, states: states)
+    for key, m in found.items():
+        if key.startswith(("kl_", "reverse_kl", "delta_p_rms")) and not key.startswith("kl_max"):
+            if key.startswith("kl_") and "=" in key and m.effect_interval.method.startswith("none"):
+                continue  # a group of a few documents has no interval, even of zeros
+            assert m.value == 0.0, key
+            assert (max(m.effect_interval.lower, 0.0), m.effect_interval.upper) == (0.0, 0.0), key
+    assert (found["top1_agreement[all]"].value, found["perplexity[all]"].effect) == (1.0, 1.0)
+    assert found["kl_max[all]"].value == 0.0
+
+
+def test_a_run_in_which_everything_errored_measures_nothing_and_says_so(tmp_path: Path) -> None:
+    run = Run({"code": [50] * 4}, tmp_path)
+    found = run.measured(noise, errored=range(4))
+    assert list(found) == ["non_finite_tokens[all]"]
+    assert found["non_finite_tokens[all]"].counts.errored == 4 * 49
+    assert not (tmp_path / TOKENS).exists()
+
+
+def test_an_errored_document_is_in_no_mean_and_in_every_count() -> None:
+    run = Run(LENGTHS)
+    whole, part = run.measured(noise), Run(LENGTHS).measured(noise, errored=[0])
+    assert part["kl_divergence[all]"].counts.errored == 59
+    assert part["kl_p99[code]"].counts.errored == part["kl_macro_average[all]"].counts.errored == 59
+    assert part["kl_p99[prose]"] == whole["kl_p99[prose]"]
+    assert part["kl_macro_average[all]"].effect_interval.method == "none: errored units of unbounded value"
+    # it could have lain in any bucket
+    assert part["kl_divergence[position=64-127]"].counts.errored == 59
+
+
+def test_one_document_has_figures_and_no_interval() -> None:
+    found = Run({"code": [200]}).measured(noise)
+    for key in ("kl_divergence[all]", "kl_macro_average[all]", "kl_p99[code]", "kl_divergence[kind=text]"):
+        assert math.isfinite(found[key].value)
+        assert found[key].effect_interval.upper == math.inf, key
+        assert found[key].effect_interval.method.startswith("none"), key
+
+
+def test_a_slice_of_one_document_leaves_the_macro_average_without_an_interval() -> None:
+    found = Run(LENGTHS | {"lone": [90]}).measured(noise)
+    macro = found["kl_macro_average[all]"]
+    slices = [found[f"kl_divergence[{name}]"].value for name in ("code", "lone", "prose")]
+    assert macro.value == pytest.approx(np.mean(slices))
+    assert macro.effect_interval.method == "none: too few clusters in a stratum"
+    assert found["kl_divergence[all]"].effect_interval.method == "bootstrap-t"
+
+
+def test_nan_is_counted_and_tops_the_quantiles(tmp_path: Path) -> None:
+    run = Run(LENGTHS, tmp_path)
+
+    def broken(number: int, states: torch.Tensor) -> torch.Tensor:
+        damaged = noise(number, states)
+        damaged[0] = torch.nan
+        return damaged
+
+    found, clean = run.measured(broken), Run(LENGTHS).measured(noise)
+    windows = sum(len(item.scores) for item in run.items)
+    assert found["non_finite_tokens[all]"].value == windows
+    tokens = clean["kl_divergence[all]"].counts.scored
+    assert found["kl_divergence[all]"].counts.scored == tokens - windows
+    assert math.isfinite(found["kl_divergence[all]"].value)
+    groups = [m for key, m in found.items() if "=" in key and m.metric != "kl_p99"]
+    assert all(math.isfinite(m.value) for m in groups)
+    assert sum(m.counts.scored for m in groups if m.key.startswith("kl.kl_divergence[position=")) == tokens - windows
+    assert found["kl_p99[all]"].counts.scored == tokens
+    assert found["kl_p99[all]"].value > clean["kl_p99[all]"].value
+    assert found["kl_max[all]"].value == math.inf
+    assert math.isnan(read_worst(tmp_path / WORST)[0].forward_kl)

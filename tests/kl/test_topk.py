@@ -1,0 +1,151 @@
+"""The bound from K log-probabilities: never above the exact divergence, better with every token, exact with all."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kl.divergence import token_figures
+from kl.topk import TopK, lower_bound
+
+ROUNDING = 1e-12
+"""Of sums of a few hundred float64 terms of at most some hundred nats."""
+
+
+@st.composite
+def logit_pairs(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two deployments' logits [T, V]: flat or sharp, with ties, near or far, with impossible tokens in either."""
+    rows, vocabulary = draw(st.integers(1, 4)), draw(st.integers(2, 40))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    scale, distance = draw(st.sampled_from([0.1, 3.0, 50.0])), draw(st.sampled_from([0.0, 1e-3, 1.0, 30.0]))
+    p = torch.randn(rows, vocabulary, generator=generator, dtype=torch.float64) * scale
+    if draw(st.booleans()):
+        p = p.round()  # ties
+    q = p + torch.randn(p.shape, generator=generator, dtype=torch.float64) * distance
+    for logits in (p, q):
+        if draw(st.booleans()):
+            impossible = torch.rand(p.shape, generator=generator) < 0.2
+            impossible[:, 0] = False
+            logits.masked_fill_(impossible, -torch.inf)
+    return p, q
+
+
+def exact(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    return token_figures(p, q, torch.zeros(len(p), dtype=torch.long)).forward_kl
+
+
+@settings(max_examples=300, deadline=None)
+@given(logit_pairs())
+def test_it_is_a_lower_bound_grows_with_k_and_is_exact_with_all(pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+    p, q = pair
+    divergence = exact(p, q)
+    slack = ROUNDING * (1 + divergence.nan_to_num(posinf=0.0))
+    previous = torch.zeros(len(p), dtype=torch.float64)
+    for k in range(1, p.shape[-1] + 1):
+        bound = lower_bound(TopK.of_logits(p, k), q)
+        assert (bound <= divergence + slack).all()
+        assert (bound >= previous - slack).all()
+        previous = bound
+    # both +inf, or equal to rounding
+    assert torch.allclose(previous, divergence, rtol=1e-9, atol=ROUNDING)
+
+
+def test_by_hand() -> None:
+    """p = (1/2, 1/4, 1/8, 1/8), q uniform, K = 1: 1/2 ln 2 + 1/2 ln (2/3), against an exact 1/4 ln 2."""
+    p, q = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log(), torch.zeros(1, 4)
+    bound = lower_bound(TopK.of_logits(p, 1), q)
+    assert float(bound) == pytest.approx(0.5 * torch.log(torch.tensor(4 / 3)).item(), abs=1e-7)
+    assert float(exact(p, q)) == pytest.approx(0.25 * 0.6931471805599453, abs=1e-7)
+
+
+def test_equal_ones_are_taken_by_id_so_that_smaller_sets_are_nested() -> None:
+    logits = torch.tensor([[0.0, 2.0, 1.0, 1.0, 1.0, -torch.inf]])
+    sets = [TopK.of_logits(logits, k).ids[0].tolist() for k in range(1, 7)]
+    assert sets == [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 5]]
+
+
+def test_what_is_no_number_is_never_a_bound() -> None:
+    q = torch.zeros(2, 4)
+    q[1, 2] = torch.nan
+    bound = lower_bound(TopK.of_logits(torch.randn(2, 4), 2), q)
+    assert bound[0].isfinite()
+    assert bound[1].isnan()
+    with pytest.raises(ValueError, match="not numbers"):
+        TopK.of_logits(q, 2)
+
+
+def test_an_impossible_tail_is_infinite() -> None:
+    """The branch gives the reference's likeliest token everything: KL is infinite, and so is its bound."""
+    q = torch.tensor([[0.0, -torch.inf, -torch.inf]])
+    assert lower_bound(TopK.of_logits(torch.zeros(1, 3), 1), q).tolist() == [torch.inf]
+
+
+def test_log_probabilities_of_an_engine_give_the_same_as_its_logits() -> None:
+    logits = torch.randn(5, 30, generator=torch.Generator().manual_seed(3))
+    direct = TopK.of_logits(logits, 8)
+    answered = TopK.of_logprobs(direct.ids, direct.logprobs.float())
+    assert torch.allclose(answered.tail_mass, direct.tail_mass, atol=1e-6)  # float32 log-probabilities
+    other = logits + 0.1 * torch.randn(5, 30, generator=torch.Generator().manual_seed(4))
+    assert torch.allclose(lower_bound(answered, other), lower_bound(direct, other), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
+    """Bound and gap of a real branch by K, from a pack on disk that also holds the full vocabulary."""
+    from kl.corpus import load_corpus
+    from kl.probe import KLProbe
+    from kl.topk_probe import TopKProbe
+    from q36eval.capturing import captured, kind_of
+    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.probes import Probe
+    from q36eval.references import Capture, damage
+    from q36eval.runner import Work, finished_items
+
+    class Silent:
+        def stage(self, title: str, total: int) -> None: ...
+
+        def advance(self, count: int = 1) -> None: ...
+
+    root = Path(__file__).resolve().parents[2] / "data"
+    reference = InProcessEngine.load(root / "sandbox" / "bf16")
+    branch = InProcessEngine.load(root / "sandbox" / "main")
+    base = KLProbe(load_corpus(root / "corpus" / "sandbox")[::14])
+    pack = tmp_path_factory.mktemp("pack")
+
+    def open_capture(probe: Probe) -> Capture:
+        return Capture(pack, reference.identity, probe.name, probe.suite_sha256, *kind_of(probe))
+
+    def captures_of(probe: Probe) -> Capture:
+        works = [Work(probe, list(probe.plan(reference.tokenizer)))]
+        return captured(works, open_capture, lambda: reference, Silent())[probe.name]
+
+    full = captures_of(base)
+    found = {}
+    for k in (1, 16, 10**6):
+        probe = TopKProbe(base, k, full)
+        capture = captures_of(probe)
+        assert damage(capture.folder) == []
+        assert capture.manifest is not None
+        work = Work(probe, list(probe.plan(branch.tokenizer)))
+        outcomes = [
+            outcome
+            for _, item, results in finished_items(branch, [work])
+            for outcome in probe.compare(branch, item, results, capture[item.key])
+        ]
+        figures: dict[str, Any] = {m.metric: m for m in probe.summarize(outcomes)}
+        found[k] = figures | {"kind": capture.manifest.kind, "vocabulary": capture.manifest.vocabulary}
+    return found
+
+
+def test_a_top_k_pack_gives_a_bound_labelled_as_one_with_its_gap(measured: dict[int, dict[str, Any]]) -> None:
+    for k, figures in measured.items():
+        assert figures["kind"] == "top-k"
+        assert "kl_divergence" not in figures
+        assert figures["kl_divergence_bound_gap"].value >= -1e-9, k  # the pack's log-probabilities are float32
+    exacts = [f["kl_divergence_lower_bound"].value + f["kl_divergence_bound_gap"].value for f in measured.values()]
+    assert max(exacts) - min(exacts) < 1e-9
+    assert measured[1]["kl_divergence_bound_gap"].value > 10 * measured[16]["kl_divergence_bound_gap"].value > 0
+    assert abs(measured[10**6]["kl_divergence_bound_gap"].value) < 1e-7

@@ -1,0 +1,158 @@
+"""Files made to break their reader end in a sentence that names them, in bounded time; a damaged reference is no fault
+of the branch."""
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.targets import load_family, resolve
+from q36eval.checkpoints import load_model
+from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
+from q36eval.checkpoints.inspection.stored import stored_label
+from q36eval.checkpoints.inspection.units import units_of
+from q36eval.checkpoints.reader import open_checkpoint
+from q36eval.checkpoints.weights import index_weights
+from q36eval.config import Paths
+from q36eval.errors import CorruptCheckpointError, UsageError
+
+from .damage import edit_header, edit_tensors
+from .hostile import DTYPES, FILES, INDEX, INDEXES, TENSORS, Change, read_as
+
+REPOSITORY = Path(__file__).parents[4]
+SANDBOX = REPOSITORY / "data" / "sandbox"
+SECONDS = 20
+"""An inspection takes one."""
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise TimeoutError(f"no end after {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def whole(branch: str, tmp_path: Path) -> Path:
+    paths = Paths(REPOSITORY, tmp_path / "state")
+    return resolve(branch, load_family(None, paths), paths).folder
+
+
+def changed(branch: str, change: Change, tmp_path: Path) -> Path:
+    folder = tmp_path / "copy"
+    shutil.copytree(whole(branch, tmp_path), folder)
+    change(folder)
+    return folder
+
+
+def inspected(folder: Path, reference: Path | None = SANDBOX / "bf16") -> Inspection:
+    return inspect_checkpoint(folder, reference, weights_workers=2)
+
+
+def blocking(found: Inspection) -> list[str]:
+    return [f"{finding.subject}: {finding.message}" for finding in found.blocking]
+
+
+@pytest.mark.parametrize(("branch", "change", "named"), [case[1:] for case in FILES], ids=[case[0] for case in FILES])
+def test_a_hostile_file_is_named(branch: str, change: Change, named: str, tmp_path: Path) -> None:
+    folder = changed(branch, change, tmp_path)
+    assert any(named in message for message in blocking(inspected(folder)))
+    with pytest.raises(CorruptCheckpointError) as refused:
+        load_model(folder)
+    assert named in str(refused.value) or named == "config.json"
+    assert "\n" not in str(refused.value)
+
+
+def test_a_deep_tokenizer_is_named(tmp_path: Path) -> None:
+    folder = changed("main", lambda folder: (folder / "tokenizer.json").write_text('{"a":' * 200_000), tmp_path)
+    assert any("tokenizer.json is not valid JSON" in message for message in blocking(inspected(folder)))
+
+
+@pytest.mark.parametrize("text", INDEXES)
+def test_an_index_of_the_wrong_kind_is_named(text: str, tmp_path: Path) -> None:
+    folder = changed("main", lambda folder: (folder / INDEX).write_text(text), tmp_path)
+    found = inspected(folder)
+    assert any("weight_map does not map" in message for message in blocking(found))
+    with pytest.raises(CorruptCheckpointError, match="weight_map does not map"):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("branch", "change", "named"), [case[1:] for case in TENSORS], ids=[case[0] for case in TENSORS]
+)
+def test_a_hostile_tensor_is_named_and_the_others_are_judged(
+    branch: str, change: Change, named: str, tmp_path: Path
+) -> None:
+    folder = changed(branch, change, tmp_path)
+    found = inspected(folder)
+    assert {finding.subject.removesuffix("_shape") for finding in found.blocking} == {named}
+    assert set(found.measured) == set(Section)
+    assert found.compared_weights >= inspected(whole(branch, tmp_path)).compared_weights - 1
+    assert inspected(folder, None).blocking
+    with pytest.raises(CorruptCheckpointError, match=named.removesuffix(".weight")):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(("branch", "part", "dtype"), DTYPES)
+def test_a_part_in_another_dtype_is_refused(branch: str, part: str, dtype: str, tmp_path: Path) -> None:
+    """Also without a reference, where no error could give it away."""
+    folder = changed(branch, read_as(part, dtype), tmp_path)
+    name = part.rpartition(".")[2]
+    assert any(f"{name} is stored as torch." in message for message in blocking(inspected(folder, None)))
+    with pytest.raises(CorruptCheckpointError, match=f"{name} is stored as torch."):
+        load_model(folder)
+
+
+def test_a_float8_with_fewer_bits_is_called_by_its_name(tmp_path: Path) -> None:
+    folder = changed("fp8-head", read_as("lm_head.weight", "F8_E5M2"), tmp_path)
+    head = units_of(index_weights(open_checkpoint(folder), light=True).weights)["lm_head.weight"]
+    assert stored_label(head, (1024, 256)) == "FP8 E5M2 block 128x128"
+
+
+def _as_doubles(folder: Path) -> None:
+    edit_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": tensors["lm_head.weight"].double()}))
+
+
+def _not_finite(folder: Path) -> None:
+    edit_tensors(folder, lambda tensors: tensors["lm_head.weight"].view(-1)[:1].fill_(float("nan")))
+
+
+def _truncated(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1000])
+
+
+def _without_sizes(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "qwen3_5_moe_text"}')
+
+
+def _other_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{")
+
+
+def _malformed(folder: Path) -> None:
+    def malform(header: dict[str, Any]) -> None:
+        header["lm_head.weight"]["dtype"] = "F7"
+
+    edit_header(folder, malform)
+
+
+@pytest.mark.parametrize("damage", [_as_doubles, _not_finite, _truncated, _without_sizes, _other_tokenizer, _malformed])
+def test_a_damaged_reference_is_a_usage_error_that_names_it(damage: Change, tmp_path: Path) -> None:
+    reference = changed("bf16", damage, tmp_path)
+    with pytest.raises(UsageError, match=f"The reference cannot be used: .*{reference}"):
+        inspected(SANDBOX / "main", reference)
+
+
+def test_a_folder_without_any_checkpoint_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no checkpoint"):
+        inspected(SANDBOX)
+    for name in ("config.json", "model.safetensors"):  # half a checkpoint is a damaged one
+        folder = changed("main", lambda folder, name=name: (folder / name).unlink(), tmp_path / name)
+        assert inspected(folder).blocking

@@ -1,0 +1,129 @@
+"""A margin below the noise floor is refused before the run, and INCONCLUSIVE should history hold one."""
+
+import io
+import math
+from collections.abc import Sequence
+
+import pytest
+from evidence import divergence, perplexity
+from rich.console import Console
+
+from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
+from q36eval.gate.noise import NoiseFloor, below_floor, margins_below_floor
+from q36eval.records import Counts, Direction, Interval, Lane, Measurement, ProbeName, Verdict
+from q36eval.reports import to_console, to_junit, to_markdown
+from q36eval.stats import MarginKind
+
+DOCUMENTS = [1e-5 + 1e-7 * (i % 7) for i in range(120)]
+"""KL per document of a branch, in nats/token: far inside a margin of 1e-4."""
+
+
+def floor(value: float, metric: str = "kl_divergence", slice: str = "all") -> Measurement:
+    return Measurement(
+        probe=ProbeName.KL,
+        metric=f"{metric}_noise_floor",
+        slice=slice,
+        unit="nats/token",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="mean",
+        value=value,
+        effect=value,
+        effect_interval=Interval(lower=0, upper=math.inf, level=0.95, method="none"),
+        counts=Counts(total=10, scored=10, errored=0),
+        note="left-padding",
+    )
+
+
+def policy(margin: float = 1e-4, kind: MarginKind = "max_value", **changes: object) -> Policy:
+    fields: dict[str, object] = {
+        "id": "kl",
+        "probe": ProbeName.KL,
+        "metric": "kl_divergence",
+        "margin": Margin(kind=kind, value=margin, source="x"),
+        "lanes": (Lane.FREEFORM,),
+    }
+    return Policy(name="p", criteria=(Criterion.model_validate(fields | changes),))
+
+
+def decided(floors: Sequence[Measurement], margin: float = 1e-4, **changes: object) -> GateReport:
+    return decide(policy(margin, **changes), [divergence(DOCUMENTS), *floors])
+
+
+def test_a_margin_below_the_floor_is_inconclusive_in_replay_whatever_the_branch_shows() -> None:
+    assert decided([floor(1e-6)]).verdict is Verdict.PASS
+    refused = decided([floor(2e-4)])
+    assert (refused.verdict, refused.exit_code) == (Verdict.INCONCLUSIVE, 3)
+    reason = refused.criteria[0].reason
+    assert "0.0001 nats/token" in reason
+    assert "0.0002 nats/token" in reason
+    assert "left-padding" in reason
+    # nor is a branch failed by a margin that the reference itself could not keep
+    assert decided([], margin=1e-7).verdict is Verdict.FAIL
+    assert decided([floor(2e-7)], margin=1e-7).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_margin_at_the_floor_is_judged_and_one_of_no_number_refuses() -> None:
+    assert decided([floor(1e-4)]).verdict is Verdict.PASS
+    assert decided([floor(math.nan)]).verdict is Verdict.INCONCLUSIVE
+    assert decided([floor(math.inf)]).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_run_without_a_floor_is_judged_and_says_so() -> None:
+    report = decided([])
+    assert report.verdict is Verdict.PASS
+    assert report.criteria[0].noise_floor is None
+    assert "noise floor of kl: not measured" in to_console_text(report)
+
+
+def test_the_floor_is_that_of_the_metric_and_slice() -> None:
+    report = decided([floor(2e-4, slice="czech"), floor(2e-4, "reverse_kl_divergence")])
+    assert report.verdict is Verdict.PASS
+    czech = [divergence(DOCUMENTS, slice="czech"), floor(2e-4)]
+    assert decide(policy(slice="czech"), czech).verdict is Verdict.PASS
+    assert decide(policy(slice="czech"), [*czech, floor(2e-4, slice="czech")]).verdict is Verdict.INCONCLUSIVE
+    evals = policy(probe=ProbeName.EVALS).criteria[0]
+    assert decide(policy(probe=ProbeName.EVALS), [floor(2e-4)]).criteria[0].noise_floor is None
+    assert below_floor(evals, None) is None
+
+
+def test_perplexity_is_refused_in_its_own_unit() -> None:
+    """A retention of 99.99 % allows log(1/0.9999) = 1.00005e-4 nats/token."""
+    asked = policy(0.9999, "min_retention", metric="perplexity")
+    criterion = asked.criteria[0]
+    assert below_floor(criterion, NoiseFloor(loss=1.0e-4, source="decode")) is None
+    assert below_floor(criterion, NoiseFloor(loss=1.0001e-4, source="decode")) is not None
+    nll = [2.0 + i % 5 for i in range(120)]
+    same = perplexity(nll, nll).model_copy(update={"probe": ProbeName.KL})
+    assert decide(asked, [same, floor(9e-5, "perplexity")]).verdict is Verdict.PASS
+    assert decide(asked, [same, floor(2e-4, "perplexity")]).verdict is Verdict.INCONCLUSIVE
+
+
+def test_one_sentence_names_criterion_margin_floor_and_perturbation() -> None:
+    assert margins_below_floor(policy(), [floor(5e-5)]) == []
+    (sentence,) = margins_below_floor(policy(), [floor(2e-4)])
+    assert sentence == (
+        "Criterion 'kl' cannot be judged: its margin of 0.0001 nats/token lies below the noise floor of 0.0002 "
+        "nats/token, what the reference loses against itself (left-padding); widen the margin."
+    )
+
+
+def to_console_text(report: GateReport) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=150, force_terminal=False).print(to_console(report))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("write", [to_console_text, to_markdown, to_junit])
+def test_the_floor_stands_beside_the_figure(write: object) -> None:
+    assert callable(write)
+    lines = write(decided([floor(3.7e-6)])).splitlines()
+    assert any("3.7e-06" in line and "1.03e-05" in line for line in lines), lines
+
+
+def test_a_policy_that_refuses_what_is_not_proven_fails_it() -> None:
+    assert decided([floor(2e-4)], on_inconclusive="fail").verdict is Verdict.FAIL
+
+
+def test_a_report_with_a_floor_survives_json() -> None:
+    report = decided([floor(math.inf)])
+    assert GateReport.model_validate_json(report.model_dump_json()) == report

@@ -1,0 +1,70 @@
+"""Criteria over values that are no plain mean: quantiles, maxima, root mean squares, equally weighted slices."""
+
+import math
+
+import numpy as np
+import pytest
+from evidence import measurement
+
+from q36eval.gate import Criterion, CriterionVerdict, Margin, Policy, decide
+from q36eval.gate.policy import MarginKind
+from q36eval.records import Clusters, Lane, Measurement, ProbeName
+from q36eval.stats import quantile_clusters, summarize
+
+
+def policy(metric: str, value: float, kind: MarginKind = "max_value") -> Policy:
+    margin = Margin(kind=kind, value=value, source="x")
+    criterion = Criterion(id="it", probe=ProbeName.KL, metric=metric, margin=margin, lanes=(Lane.STRUCTURED,))
+    return Policy(name="p", criteria=(criterion,))
+
+
+@pytest.fixture(scope="module")
+def p99() -> Measurement:
+    rng = np.random.default_rng(51)
+    owner = np.repeat(np.arange(140), 200)
+    values = rng.lognormal(-7, 1.5, owner.size) * np.repeat(rng.lognormal(0, 0.5, 140), 200)
+    _, clusters = quantile_clusters(values, owner, (0,) * 140, 0.99, (0.0, math.inf))
+    return measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
+
+
+def test_a_margin_on_a_quantile_is_judged_on_its_bounds(p99: Measurement) -> None:
+    bounds = p99.effect_interval
+    for margin, verdict in (
+        (bounds.upper * 1.01, CriterionVerdict.PASS),
+        ((bounds.upper + bounds.lower) / 2, CriterionVerdict.INCONCLUSIVE),
+        (bounds.lower * 0.99, CriterionVerdict.FAIL),
+    ):
+        (result,) = decide(policy("kl_p99", margin), [p99]).criteria
+        assert result.verdict is verdict
+        assert (result.figure, result.limit) == (p99.value, margin)
+        assert result.loss_interval == bounds
+
+
+def test_it_is_judged_alike_after_a_round_trip_through_history(p99: Measurement) -> None:
+    again = Measurement.model_validate_json(p99.model_dump_json())
+    margin = p99.effect_interval.upper * 1.01
+    assert decide(policy("kl_p99", margin), [again]) == decide(policy("kl_p99", margin), [p99])
+
+
+def test_what_its_sample_does_not_bound_never_passes() -> None:
+    clusters = Clusters(units=(100,) * 120, branch=(0.01,) * 120, errored=(0,) * 120, bounds=(0.0, math.inf))
+    greatest = measurement(ProbeName.KL, "kl_max", clusters, "maximum")
+    assert decide(policy("kl_max", 1.0), [greatest]).criteria[0].verdict is CriterionVerdict.INCONCLUSIVE
+    assert decide(policy("kl_max", 0.001), [greatest]).criteria[0].verdict is CriterionVerdict.FAIL
+
+
+def test_a_margin_that_does_not_suit_is_refused_in_words(p99: Measurement) -> None:
+    (result,) = decide(policy("kl_p99", 0.9, "min_retention"), [p99]).criteria
+    assert result.verdict is CriterionVerdict.NOT_MEASURED
+    assert result.reason == "a min_retention margin judges a perplexity measurement, not a quantile one"
+    bare = p99.model_copy(update={"clusters": None})
+    assert decide(policy("kl_p99", 1.0), [bare]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
+
+
+def test_an_infinite_quantile_is_not_measured() -> None:
+    owner = np.repeat(np.arange(100), 10)
+    values = np.where(np.arange(1000) % 10 == 0, math.nan, 0.1)
+    _, clusters = quantile_clusters(values, owner, (0,) * 100, 0.99, (0.0, math.inf))
+    found = measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
+    assert summarize(clusters, "quantile")[0] == math.inf
+    assert decide(policy("kl_p99", 1e9), [found]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED

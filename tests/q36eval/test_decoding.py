@@ -1,0 +1,101 @@
+"""Decoding equals transformers' own when greedy, row by row, whatever stops when; sampled rows keep to themselves."""
+
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from q36eval.engines.decoding import decode
+from q36eval.engines.sampling import Sampler, sample
+
+PADDING = 0
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    from transformers import Qwen3_5MoeForCausalLM
+
+    from app.sandbox.architecture import text_config
+
+    torch.manual_seed(5)
+    config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
+    # float32: in BF16 two shapes of one product may round differently, and a random model's argmax is often close
+    return Qwen3_5MoeForCausalLM(config).float().eval()
+
+
+def alone(model: Any, prompt: list[int], budget: int, stop_ids: set[int]) -> list[int]:
+    """transformers' own greedy generation, one prompt at a time and without padding."""
+    from transformers import GenerationConfig
+
+    settings = GenerationConfig(
+        max_new_tokens=budget, do_sample=False, eos_token_id=sorted(stop_ids) or None, pad_token_id=PADDING
+    )
+    output = model.generate(input_ids=torch.tensor([prompt]), generation_config=settings)
+    return [int(token) for token in output[0, len(prompt) :]]
+
+
+def test_every_row_answers_as_if_it_were_alone(model: Any) -> None:
+    rng = torch.Generator().manual_seed(3)
+    prompts = [torch.randint(2, 1000, (n,), generator=rng).tolist() for n in (3, 17, 40, 9, 70, 5, 33, 12, 64)]
+    budgets = [24, 1, 40, 7, 24, 40, 3, 24, 16]
+    free = decode(model, prompts, budgets, set(), PADDING)
+    assert [len(answer) for answer in free] == budgets
+    # stop at tokens that some rows really produce, early in one and late in another
+    stops = {free[0][4], free[5][20], free[2][30]}
+    answers = decode(model, prompts, budgets, stops, PADDING)
+    expected = [alone(model, prompt, budget, stops) for prompt, budget in zip(prompts, budgets, strict=True)]
+    assert answers == expected
+    assert min(map(len, answers)) < max(map(len, answers)), "nothing stopped early: the test shows nothing"
+
+
+def sampler(key: str, temperature: float = 0.9) -> Sampler:
+    return Sampler(temperature, 0.95, seed=7, key=key)
+
+
+def test_a_sampled_answer_depends_on_its_own_seed_and_key_and_greedy_rows_stay_greedy(model: Any) -> None:
+    rng = torch.Generator().manual_seed(4)
+    prompts = [torch.randint(2, 1000, (n,), generator=rng).tolist() for n in (12, 30, 7, 21)]
+    budgets = [20, 12, 20, 20]
+    greedy = decode(model, prompts, budgets, set(), PADDING)
+    mixed = decode(model, prompts, budgets, set(), PADDING, [sampler("a"), None, sampler("b"), None])
+    assert [mixed[1], mixed[3]] == [greedy[1], greedy[3]]
+    alone = [
+        decode(model, [prompts[row]], [20], set(), PADDING, [sampler(key)])[0] for row, key in ((0, "a"), (2, "b"))
+    ]
+    assert [mixed[0], mixed[2]] == alone
+    assert mixed[0] != greedy[0]
+    assert decode(model, prompts[:1], [20], set(), PADDING, [sampler("c")])[0] != mixed[0]
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_draws_follow_the_softmax(temperature: float) -> None:
+    logits = torch.tensor([1.0, -0.5, 0.3, 2.0, -3.0, 0.3])
+    draws = 20_000
+    one = Sampler(temperature, 1.0, seed=1, key="chi-square")
+    counts = torch.zeros(6)
+    for _ in range(draws // 100):
+        counts += torch.bincount(sample(logits.expand(100, 6), [one] * 100), minlength=6)
+    expected = (logits.double() / temperature).softmax(0) * draws
+    # a fixed seed, so this does not flicker; one seed in a thousand would fail by chance
+    assert chisquare(counts.double(), expected).pvalue > 1e-3
+
+
+def test_the_nucleus_is_cut_after_the_token_that_reaches_top_p() -> None:
+    logits = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()
+    kept = {0.49: {1}, 0.51: {1, 3}, 0.74: {1, 3}, 0.76: {1, 2, 3}, 1.0: {0, 1, 2, 3}}
+    for top_p, tokens in kept.items():
+        one = Sampler(1.0, top_p, seed=2, key=str(top_p))
+        drawn = sample(logits.expand(2000, 4), [one] * 2000)
+        assert set(drawn.tolist()) == tokens
+        if top_p == 0.74:  # what is kept is renormalised: 2/3 against 1/3, within four standard errors
+            assert abs(float((drawn == 1).double().mean()) - 2 / 3) < 4 * (2 / 9 / 2000) ** 0.5
+
+
+def test_ties_and_certainties_are_sampled() -> None:
+    one = Sampler(0.7, 0.8, seed=3, key="edge")
+    certain = torch.full((5, 6), -torch.inf)
+    certain[:, 4] = 0.0
+    assert sample(certain, [one] * 5).tolist() == [4] * 5
+    # six alike at 0.8: the five of the lowest ids reach 5/6
+    assert set(sample(torch.zeros(500, 6), [one] * 500).tolist()) == {0, 1, 2, 3, 4}

@@ -1,0 +1,157 @@
+"""A perturbed engine computes the same thing another way: close to an independent computation, by another path."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from q36eval.engines import ScoreRequest, perturbed
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines.perturbed import Decoded, InOtherCompany, LeftPadded, OneByOne, OnGPU, OtherKernels, perturbations
+from q36eval.records import DeploymentIdentity
+
+IDENTITY = DeploymentIdentity(
+    checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
+)
+TOKENIZER = SimpleNamespace(eos_token_id=1, pad_token_id=0)
+SAME = 2e-4
+"""Greatest difference of a final hidden state (of size 1 to 4) that another order of float32 sums may leave."""
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    from transformers import Qwen3_5MoeForCausalLM
+
+    from app.sandbox.architecture import text_config
+
+    torch.manual_seed(5)
+    config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
+    # float32: so close to the exact values that a wrong mask or a wrong state stands out
+    return Qwen3_5MoeForCausalLM(config).float().eval()
+
+
+@pytest.fixture(scope="module")
+def requests() -> list[ScoreRequest]:
+    rng = torch.Generator().manual_seed(3)
+    lengths = (3, 17, 40, 130, 70, 5, 66, 12)
+    return [
+        ScoreRequest(f"{n}", tuple(torch.randint(2, 1000, (n,), generator=rng).tolist()), 1 + n // 4) for n in lengths
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone(model: Any, requests: list[ScoreRequest]) -> dict[str, torch.Tensor]:
+    """The scored states by transformers alone: one document at a time, whole, unpadded, without a cache."""
+    with torch.inference_mode():
+        return {
+            r.key: model.model(input_ids=torch.tensor([r.token_ids])).last_hidden_state[0, r.first - 1 : -1]
+            for r in requests
+        }
+
+
+@contextmanager
+def inputs_seen(model: Any) -> Iterator[list[tuple[int, int]]]:
+    """Shapes of what the model is run on, in this process."""
+    seen: list[tuple[int, int]] = []
+    hook = model.model.register_forward_pre_hook(
+        lambda _module, _args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def scored(engine: InProcessEngine, requests: list[ScoreRequest]) -> dict[str, torch.Tensor]:
+    found = {}
+    for result in engine.score(requests):
+        assert result.hidden_states is not None, result.error
+        found[result.request.key] = result.hidden_states
+    return found
+
+
+@pytest.mark.parametrize("kind", [InProcessEngine, LeftPadded, OneByOne, InOtherCompany, Decoded, OtherKernels])
+def test_every_perturbation_computes_what_transformers_computes_alone(
+    kind: type[InProcessEngine],
+    model: Any,
+    requests: list[ScoreRequest],
+    alone: dict[str, torch.Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("q36eval.engines.in_process.usable_workers", lambda: 1)
+    found = scored(kind(model, TOKENIZER, IDENTITY), requests)
+    assert found.keys() == alone.keys()
+    for key, states in found.items():
+        assert states.shape == alone[key].shape
+        assert float((states - alone[key]).abs().max()) < SAME, key
+
+
+def test_each_takes_the_path_it_names(
+    model: Any, requests: list[ScoreRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("q36eval.engines.in_process.usable_workers", lambda: 1)
+    shapes = {}
+    for kind in (InProcessEngine, LeftPadded, OneByOne, InOtherCompany, Decoded):
+        with inputs_seen(model) as seen:
+            scored(kind(model, TOKENIZER, IDENTITY), requests)
+        shapes[kind] = seen
+    longest = max(len(request.token_ids) for request in requests)
+    assert shapes[InProcessEngine] == [(8, longest)]
+    assert shapes[LeftPadded] == [(8, longest + perturbed.SHIFT)]
+    assert sorted(shapes[OneByOne]) == sorted((1, len(request.token_ids)) for request in requests)
+    assert shapes[Decoded] == [(8, 1)] * (longest - 1)
+
+
+def test_another_batch_is_another_company(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perturbed, "SCORE_BATCH_TOKENS", 200)
+    rows = [ScoreRequest(str(n), tuple(range(2, 2 + n)), 1) for n in (40, 41, 9, 10)]
+    batches = [[r.key for r in b] for b in InOtherCompany(model, TOKENIZER, IDENTITY)._score_batches(rows)]
+    assert batches == [["10", "40"], ["41", "9"]]  # by content and 100 tokens at most, not by length
+
+
+def test_other_kernels_are_put_back_whatever_happens(model: Any) -> None:
+    before = model.config._attn_implementation, model.config._experts_implementation
+    seen = []
+    hook = model.model.register_forward_pre_hook(
+        lambda *_: seen.append((model.config._attn_implementation, model.config._experts_implementation))
+    )
+    engine = OtherKernels(model, TOKENIZER, IDENTITY)
+    engine._score_batch([ScoreRequest("x", (3, 4, 5), 1)])
+    with pytest.raises(IndexError):
+        engine._score_batch([ScoreRequest("x", (3, 10**6), 1)])  # no such token
+    hook.remove()
+    assert seen == [("eager", "eager")] * 2
+    assert before == ("sdpa", "grouped_mm")
+    assert (model.config._attn_implementation, model.config._experts_implementation) == before
+
+
+def test_what_cannot_be_had_says_why(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    found = {p.name: p.skipped for p in perturbations(InProcessEngine(model, TOKENIZER, IDENTITY))}
+    assert {name: reason for name, reason in found.items() if reason} == {
+        "device": "there is no GPU",
+        "another-engine": "no other engine is at hand",
+    }
+    assert {"left-padding", "batch-of-one", "another-batch", "decode", "bf16-logits"} <= found.keys()
+
+
+def test_another_device_is_run_by_a_copy_in_a_process_of_its_own(
+    model: Any, requests: list[ScoreRequest], alone: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way to the GPU, with the CPU in its place: results come back, and this process ran nothing."""
+    monkeypatch.setattr(perturbed, "FORKED_DEVICE", "cpu")
+    with inputs_seen(model) as seen:
+        found = scored(OnGPU(model, TOKENIZER, IDENTITY), requests)
+    assert seen == []
+    assert max(float((found[key] - alone[key]).abs().max()) for key in alone) < SAME
+
+
+@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="there is no GPU here")
+def test_the_gpu_computes_what_the_cpu_computes(
+    model: Any, requests: list[ScoreRequest], alone: dict[str, torch.Tensor]
+) -> None:
+    found = scored(OnGPU(model, TOKENIZER, IDENTITY), requests)
+    assert max(float((found[key] - alone[key]).abs().max()) for key in alone) < 1e-2  # TF32 may round products
