@@ -94,7 +94,6 @@ def _contents(
     how = Pass(shapes, known.units if known else {}, excepted)
     updates = _judge(units, examine_all(list(units.values()), how, workers), findings)
     with _entries_judged(findings, measured, None):
-        with _entries_judged(findings, measured, None):
         findings += [*activation_findings(units), *kv_cache_findings(checkpoint)]
         updates["coverage"] = coverage_rows(units.values(), shapes)
     if known and known.units.keys() >= units.keys() and updates["compared_weights"]:
