@@ -58,7 +58,7 @@ def inspect_checkpoint(
         updates["left_out_against_reference"] = compare_left_out(checkpoint, known.checkpoint, workers)
     if against is not None and readable:
         updates["against"] = compare_stored(checkpoint, against, workers)
-    findings += _not_judged(measured, known is not None, findings)
+    findings += not_judged(measured, known is not None, findings)
     named = None if reference is None else str(reference)
     return Inspection(
         checkpoint=str(folder), reference=named, findings=_sorted(findings), measured=tuple(measured), **updates
@@ -113,7 +113,7 @@ def _entries_judged(findings: list[Finding], measured: list[Section], section: S
         measured += [section] if section else []
 
 
-def _not_judged(measured: list[Section], against_reference: bool, findings: list[Finding]) -> list[Finding]:
+def not_judged(measured: list[Section], against_reference: bool, findings: list[Finding]) -> list[Finding]:
     """What could not be judged is no pass: where no finding says why, this one says that."""
     wanted = list(Section) if against_reference else [Section.INTEGRITY, Section.COVERAGE]
     left = [section for section in wanted if section not in measured]

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 from app.cli.checkpoint import inspect
 from app.targets import load_family, resolve
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
+from q36eval.checkpoints.inspection.examination import not_judged
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 
-from . import damage, damaged_tensors
+from . import contradictions, damage, damaged_scales, damaged_tensors
 
 REPOSITORY = Path(__file__).parents[4]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -62,6 +63,37 @@ DAMAGES = [
     ("gptq-int4", "head_declared_as_gptq", "declared-against-stored"),
     ("gptq-int4", "gptq_head", "declared-against-stored"),
     ("gptq-int4", "malformed_rule", "quantization-not-read"),
+    ("main", "no_tensors", "empty-file"),
+    ("main", "empty_configuration", "empty-file"),
+    ("main", "header_in_utf16", "unreadable-file"),
+    ("main", "metadata_that_is_no_text", "unreadable-file"),
+    ("main", "tensor_twice_in_the_index", "unreadable-file"),
+    ("nvfp4-modelopt", "other_algorithm_in_the_own_file", "declared-twice"),
+    ("main", "other_compute_dtype", "computation-differs"),
+    ("main", "flat_configuration_of_a_nested_model", "architecture"),
+    ("fp8-head", "erased_head", "beyond-scheme"),
+    ("main", "twice_as_coarse", "beyond-scheme"),
+    ("main", "four_times_as_coarse", "beyond-scheme"),
+    ("main", "hundred_times_as_coarse", "beyond-scheme"),
+    ("main", "one_halved_row", "beyond-scheme"),
+    ("main", "eight_halved_rows", "beyond-scheme"),
+    ("main", "all_rows_halved", "beyond-scheme"),
+    ("gptq-int4", "one_halved_gptq_row", "beyond-scheme"),
+    ("gptq-int4", "eight_halved_gptq_rows", "beyond-scheme"),
+    ("gptq-int4", "four_dead_gptq_rows", "beyond-scheme"),
+    ("gptq-int4", "doubled_gptq_groups", "beyond-scheme"),
+    ("gptq-int4", "gptq_row_of_noise", "beyond-scheme"),
+    ("main", "no_input_scales", "activation-scale"),
+    ("main", "two_input_scales", "activation-scale"),
+    ("main", "tiny_input_scales", "activation-scale"),
+    ("main", "one_input_scale_far_off", "activation-scale"),
+    ("main", "inputs_declared_unquantized", "activation-scale"),
+    ("main", "negative_key_scale", "kv-cache-scale"),
+    ("main", "zero_key_scale", "kv-cache-scale"),
+    ("main", "huge_key_scale", "kv-cache-scale"),
+    ("main", "key_scales_for_other_heads", "kv-cache-scale"),
+    ("main", "key_scale_of_linear_attention", "kv-cache-scale"),
+    ("main", "unknown_kv_cache", "kv-cache"),
 ]
 """Branch, damage, and every blocking rule that names what was damaged."""
 
@@ -88,7 +120,8 @@ def test_damage_is_named_and_blocks(
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(SANDBOX / branch, folder)
-    subject = getattr(damage if hasattr(damage, name) else damaged_tensors, name)(folder)
+    kinds = (damage, damaged_tensors, damaged_scales, contradictions)
+    subject = next(getattr(kind, name) for kind in kinds if hasattr(kind, name))(folder)
     exit_code, output = command(str(folder), "--json", state=tmp_path / "state", monkeypatch=monkeypatch)
     assert exit_code == 1
     blocking = [found for found in json.loads(output)["findings"] if found["severity"] == "blocking"]
@@ -198,6 +231,34 @@ def test_a_value_left_out_is_the_default_it_stands_for(tmp_path: Path) -> None:
     assert not inspected(folder).blocking
 
 
+def test_entries_that_transformers_does_not_know_do_not_block(tmp_path: Path) -> None:
+    """Published configurations hold them, and producers drop them: told, and no more. One that it knows blocks."""
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "main", folder)
+    entries = {
+        "attn_output_gate": True,
+        "output_gate_type": "swish",
+        "mamba_ssm_dtype": "float32",
+        "mlp_only_layers": [],
+    }
+    damage.edit_json(folder, "config.json", lambda config: config.update(entries))
+    inspection = inspected(folder)
+    assert not inspection.blocking
+    told = [finding.message for finding in inspection.findings if finding.rule == "computation-differs"]
+    assert [message.split()[0] for message in told] == sorted(entries)
+    damage.edit_json(folder, "config.json", lambda config: config.update(attention_bias=True))
+    assert [finding.message.split()[0] for finding in inspected(folder).blocking] == ["attention_bias"]
+
+
+def test_a_quantized_cache_over_unquantized_weights_is_clean(tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(SANDBOX / "bf16", folder)
+    contradictions.quantized_cache_alone(folder)
+    assert not inspected(folder).blocking
+    damage.edit_json(folder, contradictions.OWN_FILE, lambda own: own["quantization"].update(quant_algo="FP8"))
+    assert "declared-scheme-absent" in {finding.rule for finding in inspected(folder).blocking}
+
+
 def test_what_cannot_be_judged_is_not_measured(tmp_path: Path, bf16_folder: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(SANDBOX / "main", folder)
@@ -222,3 +283,10 @@ def test_a_configuration_of_any_kind_is_reported_and_never_raised(text: str, tmp
 def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere"):
         inspect_checkpoint(tmp_path / "nowhere")
+
+
+def test_a_section_left_unjudged_without_a_reason_is_no_pass() -> None:
+    judged = [Section.INTEGRITY, Section.CONFIGURATION, Section.COVERAGE]
+    assert [finding.rule for finding in not_judged(judged, True, [])] == ["not-judged"]
+    assert not not_judged(judged, False, [])
+    assert not not_judged(list(Section), True, [])

@@ -92,3 +92,18 @@ def test_one_wrong_scale_is_found_where_it_is(name: str, where: tuple[int, ...],
     inspection = inspected(tmp_path / "copy")
     assert {finding.subject for finding in inspection.blocking} == {"model.layers.3.mlp.experts.4.up_proj.weight"}
     assert "beyond-scheme" in {finding.rule for finding in inspection.blocking}
+
+
+@pytest.mark.parametrize(("value", "found"), [(0.02, False), (None, True), (0.0, True), (-1.0, True), (1e-12, True)])
+def test_static_input_scales_are_examined(value: float | None, found: bool, tmp_path: Path) -> None:
+    written.fine_grained(REFERENCE, tmp_path / "copy", (128, 128), static=True)
+    name = "model.layers.3.mlp.experts.4.up_proj.activation_scale"
+
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        del tensors[name]
+        if value is not None:
+            tensors[name] = torch.tensor(value)
+
+    edit_tensors(tmp_path / "copy", change)
+    blocking = inspected(tmp_path / "copy").blocking
+    assert [(finding.rule, finding.subject) for finding in blocking] == [("activation-scale", name)] * found

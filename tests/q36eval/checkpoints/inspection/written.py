@@ -59,19 +59,24 @@ def write(
     return names
 
 
-def fine_grained(reference: Path, folder: Path, block: Block | None, rounding: Round = same) -> list[str]:
+def fine_grained(
+    reference: Path, folder: Path, block: Block | None, rounding: Round = same, static: bool = False
+) -> list[str]:
     """`quant_method: fp8`, as DeepSeek and Qwen publish it; None is one scale per tensor."""
     modules = [name.removesuffix(".weight") for name in load_file(reference / "model.safetensors")
                if NOT_CONVERTED.search(name)]  # fmt: skip
     quantization = {
         "quant_method": "fp8",
         "fmt": "e4m3",
-        "activation_scheme": "dynamic",
+        "activation_scheme": "static" if static else "dynamic",
         "weight_block_size": None if block is None else list(block),
         "modules_to_not_convert": modules,
     }
     whole = (1 << 30, 1 << 30)
-    return write(reference, folder, quantization, "weight_scale_inv", block or whole, same, rounding)
+    names = write(reference, folder, quantization, "weight_scale_inv", block or whole, same, rounding)
+    if static:
+        add_input_scales(folder, names, "activation_scale")
+    return names
 
 
 MODELOPT: dict[str, tuple[Block, Layout]] = {
@@ -98,3 +103,35 @@ def add_input_scales(folder: Path, names: list[str], part: str) -> None:
     tensors = load_file(folder / "model.safetensors")
     tensors |= {name.replace("weight", part): torch.tensor(10 / 448) for name in names}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def gptq(reference: Path, folder: Path, experts: str, bits: int, sym: bool, group: int = 128) -> None:
+    """Write experts whose names match again into a GPTQ checkpoint (version 1), rounded to nearest under an override
+    of their own."""
+    tensors, original = load_file(folder / "model.safetensors"), load_file(reference / "model.safetensors")
+    top = 2**bits - 1
+    for name in [name for name in original if re.search(experts, name)]:
+        weight = original[name].float()
+        groups = weight.unflatten(1, (-1, min(group, weight.shape[1])))
+        low, high = groups.amin(-1).clamp(max=0), groups.amax(-1).clamp(min=0)
+        scale = ((torch.maximum(high, -low) * 2 if sym else high - low) / top).half()
+        zero = torch.full_like(scale, (top + 1) // 2) if sym else (-low / scale.float()).round()
+        codes = (groups / scale.unsqueeze(-1).float() + zero.unsqueeze(-1).float()).round().clamp(0, top).flatten(1)
+        module = name.removesuffix(".weight")
+        tensors |= {
+            f"{module}.qweight": pack(codes.T.long(), bits),
+            f"{module}.qzeros": pack((zero.long() - 1) & top, bits).T.contiguous(),
+            f"{module}.scales": scale.T.contiguous(),
+        }
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["dynamic"][f"+:.*{experts}"] = {"bits": bits, "sym": sym}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def pack(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """int32 words [n · bits / 32, m] from integers [n, m]: one stream of bits down each column, lowest first."""
+    stream = ((values.unsqueeze(1) >> torch.arange(bits)[None, :, None]) & 1).flatten(0, 1)
+    stream = torch.nn.functional.pad(stream, (0, 0, 0, -len(stream) % 32)).unflatten(0, (-1, 32))
+    words = (stream << torch.arange(32)[None, :, None]).sum(1)
+    return torch.where(words >= 2**31, words - 2**32, words).int()
