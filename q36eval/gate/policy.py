@@ -42,7 +42,8 @@ class Criterion(PolicyModel):
     """One rule over one measurement.
 
     `confidence` is the one-sided confidence of the bound that must lie inside the margin for PASS. `min_scored` and
-    `min_clusters` are the least items and independent clusters to judge on. `on_inconclusive: fail` refuses what is not
+    `min_clusters` are the least items and independent clusters to judge on, clusters counted by weight: as many as would
+    weigh as much were they of equal size. Without `min_clusters`, unbounded figures ask for 30. `on_inconclusive: fail` refuses what is not
     proven good. `waivable: false` is for what no reviewer may excuse (a corrupt checkpoint, non-finite outputs).
     """
 
@@ -55,7 +56,7 @@ class Criterion(PolicyModel):
     tier: Literal["blocking", "advisory"] = "blocking"
     confidence: float = Field(default=0.975, gt=0.5, lt=1)
     min_scored: int = Field(default=1, ge=1)
-    min_clusters: int = Field(default=1, ge=1)
+    min_clusters: int | None = Field(default=None, ge=1)
     on_inconclusive: Literal["inconclusive", "fail"] = "inconclusive"
     waivable: bool = True
     note: str = ""
