@@ -68,6 +68,10 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
         UsageError: a corpus that cannot be used, or answers that a pack lacks.
         EngineError: the reference could not answer.
     """
+    from kl.floor_file import CAPTURED_AGAIN
+    from kl.on_policy import SAMPLED_AGAIN
+
     corpus = corpus_of(scored.suite, scored.corpus, paths)
     limits = (scored.family_context, scored.context)
-    return material_of(corpus, limits, reference.identity, reference.engine, reference.root, paths, progress)
+    remedy = SAMPLED_AGAIN if reference.pack is None else CAPTURED_AGAIN
+    return material_of(corpus, limits, reference.identity, reference.engine, reference.root, paths, progress, remedy)

@@ -109,8 +109,9 @@ def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
 
 @app.command()
 def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
-    """Hash every file of a pack anew; exit 1 when one is damaged, naming it."""
-    from q36eval.references import damage
+    """Hash every file of a pack anew; exit 1 when one is damaged, naming it, and 2 when the pack is unfinished."""
+    from app.floors import floor_state
+    from q36eval.references import damage, load_header
 
     found: list[str] = []
     refused: list[UsageError] = []
@@ -120,6 +121,8 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
             try:
                 found += damage(path)
                 checked += 1
+                lacking = floor_state(folder, load_header(path))
+                refused += [] if lacking is None else [UsageError(f"The capture {path} is unfinished: {lacking}.")]
             except UsageError as error:
                 refused.append(error)
         found += _damage_beside(folder)
@@ -138,20 +141,20 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
 
 def _damage_beside(folder: Path) -> list[str]:
     """What is wrong with the sampled answers and the noise floors that lie beside a pack's captures."""
-    from kl.floor_file import ReferenceFloor
+    from kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
     from kl.on_policy import read_answers
 
     found = []
     for answers in sorted(folder.glob("on-policy-*.jsonl")):
         try:
-            read_answers(answers)
+            read_answers(answers, remedy=CAPTURED_AGAIN)
         except UsageError as error:
             found.append(str(error))
-    for floor in sorted(folder.glob("floor-*.json")):
+    for floor in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
         try:
-            ReferenceFloor.model_validate_json(floor.read_bytes())
-        except ValueError:
-            found.append(f"The noise floor {floor} is no such file as was written; delete it, and it is measured anew.")
+            load_floor(floor, CAPTURED_AGAIN)
+        except UsageError as error:
+            found.append(str(error))
     return found
 
 
@@ -182,7 +185,9 @@ def _described(pack: Path, folder: Path) -> dict[str, Any]:
 def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None") -> dict[str, Any]:
     import json
 
-    row = {
+    from app.floors import floor_state
+
+    row: dict[str, Any] = {
         "pack": str(pack),
         "capture": folder.name,
         "state": "unfinished" if manifest is None else "finished",
@@ -193,6 +198,8 @@ def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None"
             mode="json", include={"items", "tokens", "hidden_size", "vocabulary", "withheld", "manifest_sha256"}
         )
         row |= {**totals, "bytes": manifest.bytes}
+        lacking = floor_state(pack, header)
+        row |= {} if lacking is None else {"state": "unfinished", "lacking": lacking}
     return row
 
 
@@ -241,7 +248,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
             table.add_row(*(Text(str(cell), no_wrap=True) for cell in cells))
         console.print(table)
         for row in mine:
-            if "damage" in row:
-                console.print(Text(f"  {row['damage']}"))
+            for reason in (row[name] for name in ("damage", "lacking") if name in row):
+                console.print(Text(f"  {reason}"))
     if not rows:
         console.print(Text("No pack was captured yet; `q36eval reference capture` makes one."))

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,17 +16,20 @@ import yaml
 
 import app.measuring
 import app.packing
+from app.floors import floor_state
 from app.measuring import Request, measure
 from app.packing import Asked, Estimate, capture
 from app.probing import Scored
 from app.targets import Target
 from kl.corpus import load_corpus
+from kl.floor_file import load_floor, write_floor
 from kl.probe import KLProbe
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Policy
 from q36eval.history import History, RunRecord
 from q36eval.records import ProbeName, Verdict
+from q36eval.references import Pack
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -342,13 +346,63 @@ def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
 
 
 def test_verify_reads_the_floor_beside_the_captures(pack: Path, tmp_path: Path) -> None:
+    """A figure that was altered is damage, although the file is one of a floor."""
     copy = tmp_path / "copy"
     shutil.copytree(pack, copy)
     (floor,) = copy.glob("floor-*.json")
-    floor.write_bytes(floor.read_bytes()[:-40])
+    body = json.loads(floor.read_text())
+    for row in body["perturbations"]:
+        for figures_of in row["slices"].values():
+            figures_of["kl"] = 1e-12
+    floor.write_text(json.dumps(body))
     verified = q36eval("reference", "verify", str(copy), state=tmp_path)
     assert verified.returncode == 1
     assert floor.name in verified.stdout
+    assert "delete" not in verified.stdout
+
+
+def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(
+    gate: Callable[..., RunRecord], pack: Path, tmp_path: Path
+) -> None:
+    """Else a margin below the noise would pass; what is only measured needs no floor."""
+    copy = tmp_path / "copy"
+    shutil.copytree(pack, copy)
+    next(copy.glob("floor-*.json")).unlink()
+    sentence = f"floor missing: finish with `q36eval reference capture --out {copy}`"
+    with pytest.raises(UsageError, match=re.escape(sentence)) as refused:
+        gate(SANDBOX / "main", copy)
+    assert refused.value.exit_code == 2
+    assert figures(gate, gate(SANDBOX / "main", copy, policy=None))["kl.kl_divergence[all]"] > 0
+    verified = q36eval("reference", "verify", str(copy), state=tmp_path)
+    assert verified.returncode == 2
+    assert sentence in verified.stderr
+    (row,) = json.loads(q36eval("reference", "show", str(copy), "--json", state=tmp_path).stdout)
+    assert (row["state"], row["lacking"]) == ("unfinished", sentence)
+    assert "floor missing" in q36eval("reference", "show", str(copy), state=tmp_path).stdout
+    captured(copy.parent, copy.name)
+    assert q36eval("reference", "verify", str(copy), state=tmp_path).returncode == 0
+
+
+def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(pack: Path, tmp_path: Path) -> None:
+    """Broken on throughout there is no figure to hold a margin against."""
+    copy = tmp_path / "copy"
+    shutil.copytree(pack, copy)
+    (path,) = copy.glob("floor-*.json")
+    (_, header, _), *_ = Pack.open(copy).captures
+    floor = load_floor(path)
+    assert floor is not None
+    broken = [
+        row.model_copy(update={"failed": True, "skipped": "the engine failed: x", "slices": {}})
+        for row in floor.perturbations
+    ]
+    write_floor(path, floor.model_copy(update={"perturbations": (*broken[:1], *floor.perturbations[1:])}))
+    assert floor_state(copy, header) is None
+    write_floor(path, floor.model_copy(update={"perturbations": tuple(broken)}))
+    assert "the engine failed: left-padding" in str(floor_state(copy, header))
+    captured(copy.parent, copy.name)
+    again = load_floor(path)
+    assert again is not None
+    assert not again.failed
 
 
 @pytest.mark.parametrize(
