@@ -1,6 +1,7 @@
 """`q36eval reference capture|show|verify`: the reference pack."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,11 +151,34 @@ def _damage_beside(folder: Path) -> list[str]:
             read_answers(answers, remedy=CAPTURED_AGAIN)
         except UsageError as error:
             found.append(str(error))
+    found += _lacking_answers(folder)
     for floor in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
         try:
             load_floor(floor, CAPTURED_AGAIN)
         except UsageError as error:
             found.append(str(error))
+    return found
+
+
+def _lacking_answers(folder: Path) -> list[str]:
+    """The captures of a pack that scored sampled answers which no file beside them holds."""
+    from kl.on_policy import read_answers
+    from kl.packs import answers_sha256
+    from q36eval.references import load_header
+
+    held: set[str] = set()
+    for path in folder.glob("on-policy-*.jsonl"):
+        with suppress(UsageError):  # told already
+            held.add(answers_sha256([answer.key for answer in read_answers(path).answers]))
+    found = []
+    for path in sorted(header.parent for header in folder.glob("*/capture.json")):
+        with suppress(UsageError):
+            wanted = load_header(path).suite.get("answers")
+            if wanted and wanted not in held:
+                found.append(
+                    f"The sampled answers that {path} scored ({wanted[:16]}) are in no whole file "
+                    f"{folder / 'on-policy-*.jsonl'}; copy the pack again, or capture it anew."
+                )
     return found
 
 

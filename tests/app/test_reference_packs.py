@@ -74,7 +74,9 @@ def family(state: Path) -> Family:
     return Family.load(state / "family.yaml")
 
 
-def captured(state: Path, name: str, top_k: int | None = None, keep_head: bool = True) -> tuple[Path, Estimate]:
+def captured(
+    state: Path, name: str, top_k: int | None = None, keep_head: bool = True, step: int = 14
+) -> tuple[Path, Estimate]:
     told: list[Estimate] = []
     asked = Asked(
         Target("bf16", SANDBOX / "bf16"),
@@ -85,7 +87,7 @@ def captured(state: Path, name: str, top_k: int | None = None, keep_head: bool =
         top_k=top_k,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app.packing, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
+        patch.setattr(app.packing, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::step])])
         capture(asked, Paths(REPOSITORY, state), Silent(), told.append)
     return state / name, told[0]
 
@@ -182,10 +184,63 @@ def test_a_branch_that_is_asked_other_tokens_is_refused_with_the_field(
     assert len(gate.history.list_runs()) == runs, "no run is begun"  # type: ignore[attr-defined]
 
 
-def test_another_corpus_is_refused(gate: Callable[..., RunRecord], pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("probe", "top_k", "difference"),
+    [
+        (KLProbe(DOCUMENTS[::15]), None, r"corpus \(the pack's: \w{16}, this run's: \w{16}\); pass the same --corpus"),
+        (
+            KLProbe(DOCUMENTS[::14], context=1024),
+            None,
+            r"in context \(the pack's: 4096, this run's: 1024\); pass the same --context\.",
+        ),
+        (KLProbe(DOCUMENTS[::14]), 5, r"in top_k \(the pack's: none, this run's: 5\); pass the same --top-k\."),
+    ],
+    ids=["corpus", "context", "top-k"],
+)
+def test_another_suite_is_refused_with_what_differs(
+    gate: Callable[..., RunRecord],
+    pack: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    probe: KLProbe,
+    top_k: int | None,
+    difference: str,
+) -> None:
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [probe])
+    with pytest.raises(UsageError, match=difference):
+        gate(SANDBOX / "main", pack, top_k=top_k)
+
+
+def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
+    gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(pack, copy)
+    (path,) = copy.glob("*/pack.json")
+    header, body = (json.loads(path.with_name(name).read_text()) for name in ("capture.json", "pack.json"))
+    del header["suite"], body["suite"], body["manifest_sha256"]
+    text = json.dumps(header).encode()
+    path.with_name("capture.json").write_bytes(text)
+    body["files"]["capture.json"] = {"sha256": hashlib.sha256(text).hexdigest(), "bytes": len(text)}
+    sealed = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(body | {"manifest_sha256": sealed}))
+    assert figures(gate, gate(SANDBOX / "main", copy)) == figures(gate, gate(SANDBOX / "main", pack))
     monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     with pytest.raises(UsageError, match=r"another kl suite: its suite_sha256 is \w{16}, this run's is \w{16}"):
-        gate(SANDBOX / "main", pack)
+        gate(SANDBOX / "main", copy)
+
+
+def test_of_several_captures_that_of_the_suite_asked_is_read(
+    gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The full vocabulary of one corpus does not hide the bounds of another, nor the lesser K the greater."""
+    both = tmp_path / "both"
+    shutil.copytree(pack, both)
+    for size in (2, TOP_K):
+        captured(tmp_path, "both", size, step=15)
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
+    bound = "kl.kl_divergence_lower_bound[all]"
+    found = figures(gate, gate(SANDBOX / "main", both))
+    assert found[bound] > figures(gate, gate(SANDBOX / "main", both, top_k=2))[bound] > 0
 
 
 def test_a_pack_of_another_checkpoint_is_refused(
