@@ -48,7 +48,8 @@ def floor_state(folder: Path, header: Header) -> str | None:
     if floor is not None and floor.usable:
         return None
     broke = "" if floor is None else f" (the engine failed: {', '.join(floor.failed)})"
-    return f"floor missing{broke}: finish with `q36eval reference capture --out {folder}` and the options it was captured with"
+    command = f"`q36eval reference capture --out {folder}`"
+    return f"floor missing{broke}: finish with {command} and the options it was captured with"
 
 
 def adopt_floor(source: Path, captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path | None:

@@ -423,7 +423,9 @@ def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(
     copy = tmp_path / "copy"
     shutil.copytree(pack, copy)
     next(copy.glob("floor-*.json")).unlink()
-    sentence = f"floor missing: finish with `q36eval reference capture --out {copy}`"
+    sentence = (
+        f"floor missing: finish with `q36eval reference capture --out {copy}` and the options it was captured with"
+    )
     with pytest.raises(UsageError, match=re.escape(sentence)) as refused:
         gate(SANDBOX / "main", copy)
     assert refused.value.exit_code == 2
