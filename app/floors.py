@@ -17,7 +17,7 @@ from q36eval.gate.noise import margins_below_floor
 from q36eval.locks import exclusive
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName
-from q36eval.references import capture_key
+from q36eval.references import Header, Pack
 from q36eval.runner import Captures, MutedSink, Progress, Sink, Work, plan_probes
 
 if TYPE_CHECKING:
@@ -26,9 +26,30 @@ if TYPE_CHECKING:
 
 def floor_file(captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path:
     """Where the floor of that reference on that probe's suite is kept, beside its captures."""
-    from kl.floor_file import VERSION
+    from kl.floor_file import floor_path
 
-    return captures / f"floor-{capture_key(identity, probe.name, probe.suite_sha256)[:16]}-v{VERSION}.json"
+    return floor_path(captures, identity, probe.suite_sha256)
+
+
+def floor_state(folder: Path, header: Header) -> str | None:
+    """What a capture still lacks of its noise floor and how to have it measured; None where it lacks nothing.
+
+    Only a divergence over the full vocabulary has a floor. One that the engine broke on throughout is missing as much.
+
+    Raises:
+        UsageError: the file is damaged or another reference's.
+    """
+    from kl.floor_file import CAPTURED_AGAIN, floor_path, read_floor
+
+    if header.probe is not ProbeName.KL or header.kind != "hidden-states":
+        return None
+    path = floor_path(folder, header.identity, header.suite_sha256)
+    floor = read_floor(path, header.identity, header.suite_sha256, CAPTURED_AGAIN)
+    if floor is not None and floor.usable:
+        return None
+    broke = "" if floor is None else f" (the engine failed: {', '.join(floor.failed)})"
+    command = f"`q36eval reference capture --out {folder}`"
+    return f"floor missing{broke}: finish with {command} and the options it was captured with"
 
 
 def adopt_floor(source: Path, captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path | None:
@@ -47,18 +68,27 @@ def adopt_floor(source: Path, captures: Path, identity: DeploymentIdentity, prob
     return path
 
 
-def refuse_known(policy: Policy | None, identity: DeploymentIdentity, probes: Sequence[Probe], captures: Path) -> None:
+def refuse_known(
+    policy: Policy | None, identity: DeploymentIdentity, probes: Sequence[Probe], captures: Path, pack: Pack | None
+) -> None:
     """Hold the policy against a floor that is known already, before any checkpoint is loaded.
 
+    Where only a `pack` of the reference is at hand no floor can be measured: without one, nothing is judged.
+
     Raises:
-        UsageError: a margin lies below it; or the file is damaged or another reference's.
+        UsageError: a margin lies below it; the file is damaged or another reference's; or the pack has none.
     """
-    from kl.floor_file import measurements, read_floor
+    from kl.floor_file import CAPTURED_AGAIN, MEASURED_AGAIN, measurements, read_floor
 
     probe = next((probe for probe in probes if probe.name is ProbeName.KL), None)
     if policy is None or probe is None:
         return
-    floor = read_floor(floor_file(captures, identity, probe), identity, probe.suite_sha256)
+    if pack is not None:
+        lacking = floor_state(captures, pack.capture_of(probe.name, probe.suite_sha256))
+        if lacking is not None:
+            raise UsageError(f"No margin of KL can be judged against the reference pack {captures}: {lacking}.")
+    remedy = MEASURED_AGAIN if pack is None else CAPTURED_AGAIN
+    floor = read_floor(floor_file(captures, identity, probe), identity, probe.suite_sha256, remedy)
     if floor is not None:
         _refuse(policy, list(measurements(floor)))
 
@@ -102,29 +132,33 @@ class FloorKeeper:
             self.sink.add_measurement(measurement)
 
     def floor(self, work: Work, captures: Captures) -> "ReferenceFloor | None":
-        """The floor that is kept, else measured now and kept; None where it can be neither."""
+        """The floor that is kept, else measured now and kept; None where it can be neither.
+
+        One that the engine broke on in part is kept with that said, so that a pack holds what could be measured, and
+        measured again as long as the reference is at hand.
+        """
         from kl.floor import measure_floor, perturbation_count
-        from kl.floor_file import read_floor, write_floor
+        from kl.floor_file import CAPTURED_AGAIN, MEASURED_AGAIN, read_floor, write_floor
         from kl.probe import KLProbe
 
         probe = work.probe
         if not isinstance(probe, KLProbe):
             return None
         path, suite = floor_file(self.captures, self.identity, probe), probe.suite_sha256
-        floor = read_floor(path, self.identity, suite)
-        if floor is not None or self.load_reference is None:
+        remedy = CAPTURED_AGAIN if self.load_reference is None else MEASURED_AGAIN
+        floor = read_floor(path, self.identity, suite, remedy)
+        if self.load_reference is None or (floor is not None and not floor.failed):
             return floor
         waiting = "waiting for another run to measure the noise floor"
         with exclusive(path.with_suffix(".lock"), lambda: self.progress.stage(waiting, 1)):
             floor = read_floor(path, self.identity, suite)
-            if floor is None:
+            if floor is None or floor.failed:
                 engine = self.load_reference()
                 self.progress.stage("measuring the noise floor", perturbation_count(engine))
                 slices = {item.key: probe.slice_of(item.key) for item in work.items}
                 capture = captures[probe.name]
                 floor = measure_floor(engine, capture, work.items, slices, self.identity, suite, self.progress)
-                if not any(row.failed for row in floor.perturbations):
-                    write_floor(path, floor)
+                write_floor(path, floor)
         return floor
 
 

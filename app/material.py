@@ -6,7 +6,7 @@ from pathlib import Path
 from app.on_policy import on_policy_prompts
 from kl.corpus import CorpusDocument
 from kl.corpus_config import CorpusConfig, load_configured_corpus, load_corpus_config
-from kl.on_policy import kept_or_sampled
+from kl.on_policy import SAMPLED_AGAIN, kept_or_sampled
 from kl.planning import OVERLAP, Material
 from q36eval.config import Paths
 from q36eval.engines.base import Engine
@@ -50,10 +50,12 @@ def material_of(
     kept_in: Path,
     paths: Paths,
     progress: Progress,
+    remedy: str = SAMPLED_AGAIN,
 ) -> Material:
     """Documents, answers and windows; the reference answers now if `kept_in` does not hold its answers yet.
 
-    `context_limits` are the family's context length and what a person asked for.
+    `context_limits` are the family's context length and what a person asked for; `remedy` is what to do about kept
+    answers that cannot be used.
 
     Raises:
         UsageError: a context that leaves nothing to score after the overlap, or answers that cannot be used.
@@ -65,7 +67,7 @@ def material_of(
     prompts = [] if settings is None else on_policy_prompts(settings, paths)
     if settings is None or not prompts:
         return Material(tuple(documents), (), context, overlap)
-    answers = kept_or_sampled(kept_in, identity, prompts, settings, load_reference, progress).answers
+    answers = kept_or_sampled(kept_in, identity, prompts, settings, load_reference, progress, remedy).answers
     return Material(tuple(documents), answers, context, overlap)
 
 

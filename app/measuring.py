@@ -224,7 +224,7 @@ def _run(
     from app.weights import integrity, measurements
 
     reference_identity = reference.identity
-    refuse_known(request.policy, reference_identity, probes, reference.root)
+    refuse_known(request.policy, reference_identity, probes, reference.root, reference.pack)
     progress.stage("inspecting the checkpoint", 1)
     inspection = _inspect(request)
     damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)

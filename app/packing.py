@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from app.floors import FloorKeeper
+from app.floors import FloorKeeper, floor_state
 from app.probing import Scored, build_probes, material
 from app.referencing import Reference, local_reference
 from app.targets import Target
@@ -109,6 +109,10 @@ def capture(asked: Asked, paths: Paths, progress: Progress, announce: Callable[[
         _check_whole(captures[work.probe.name], work)
     # the floor belongs to the reference too: where only the pack is at hand it cannot be measured
     FloorKeeper(reference.identity, reference.root, reference.load, None, MutedSink(), progress).settle(works, captures)
+    for work in works:
+        lacking = floor_state(reference.root, captures[work.probe.name].header)
+        if lacking is not None:
+            raise EngineError(f"The captures are whole, and the noise floor is not: {lacking}.")
     return Pack.open(reference.root)
 
 

@@ -68,6 +68,14 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
         UsageError: a corpus that cannot be used, or answers that a pack lacks.
         EngineError: the reference could not answer.
     """
+    from kl.corpus import corpus_sha256
+    from kl.floor_file import CAPTURED_AGAIN
+    from kl.on_policy import SAMPLED_AGAIN
+
     corpus = corpus_of(scored.suite, scored.corpus, paths)
+    if reference.pack is not None:  # told before the answers, which go with the documents, are missed
+        documents = {"corpus": corpus_sha256(corpus[1])}
+        reference.pack.check_suite(ProbeName.KL, documents)
     limits = (scored.family_context, scored.context)
-    return material_of(corpus, limits, reference.identity, reference.engine, reference.root, paths, progress)
+    remedy = SAMPLED_AGAIN if reference.pack is None else CAPTURED_AGAIN
+    return material_of(corpus, limits, reference.identity, reference.engine, reference.root, paths, progress, remedy)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.targets import Target
-from q36eval.capturing import OpenCaptures, captured, kind_of
+from q36eval.capturing import OpenCaptures, captured, kind_of, suite_of
 from q36eval.config import Family
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.probes import Probe
@@ -63,7 +63,7 @@ class Reference:
         if self.load is None:
             raise UsageError(
                 f"The reference pack {self.root} lacks the reference's sampled answers to the questions asked here; "
-                f"capture it with this version of q36eval, for the same corpus."
+                f"copy the pack again, or capture it with this version of q36eval and the same on_policy settings."
             )
         return self.load()
 
@@ -71,7 +71,7 @@ class Reference:
         """What is captured for that probe."""
         kind, top_k = kind_of(probe)
         restore = None if self.folder is None else self._head
-        return Capture(self.root, self.identity, probe.name, probe.suite_sha256, kind, top_k, restore)
+        return Capture(self.root, self.identity, probe.name, probe.suite_sha256, kind, top_k, restore, suite_of(probe))
 
     def fitted(self, probes: Sequence[Probe], top_k: int | None = None) -> list[Probe]:
         """The probes as they can be compared with it: those of bounds where asked for, or where a pack holds no more.
@@ -83,7 +83,7 @@ class Reference:
         if self.pack is not None:
             found = [_fitted(probe, self.pack) for probe in found]
             for probe in found:
-                withheld = self.pack.capture_of(probe.name, probe.suite_sha256).withheld
+                withheld = self.pack.capture_of(probe.name, probe.suite_sha256, suite_of(probe)).withheld
                 if withheld and self.folder is None:
                     raise UsageError(
                         f"The reference pack {self.root} keeps only the hash of the reference's {', '.join(withheld)}; "
@@ -156,11 +156,17 @@ def packed_reference(pack_path: Path, branch: Path, reference: Target | None, fa
 
 
 def _fitted(probe: Probe, pack: Pack) -> Probe:
-    """The probe that can read what the pack holds: the KL probe becomes one of bounds where it holds only top-k."""
+    """The probe that can read what the pack holds of its suite: the KL probe becomes one of bounds where it holds only
+    top-k, of the largest K. Where it holds nothing of that suite, what it holds first.
+    """
     if probe.name is not ProbeName.KL:
         return probe
-    header = pack.of(probe.name)[0]
-    return probe if header.top_k is None else bounding(probe, header.top_k)
+    held = pack.of(probe.name)
+    sizes = sorted({manifest.top_k for manifest in held if manifest.top_k is not None}, reverse=True)
+    readers = [probe, *(bounding(probe, size) for size in sizes)]
+    suites = {manifest.suite_sha256 for manifest in held}
+    otherwise = probe if held[0].top_k is None else readers[1]
+    return next((reader for reader in readers if reader.suite_sha256 in suites), otherwise)
 
 
 def bounding(probe: Probe, top_k: int) -> Probe:

@@ -66,16 +66,18 @@ def corpus_sha256(documents: Sequence[CorpusDocument]) -> str:
     return hashlib.sha256("".join(sorted(document.key for document in documents)).encode()).hexdigest()
 
 
-def read_json_lines(path: Path, slice_name: str | None = None, column: str = "text") -> list[CorpusDocument]:
+def read_json_lines(
+    path: Path, slice_name: str | None = None, column: str = "text", called: str | None = None
+) -> list[CorpusDocument]:
     """One document per line `{"id", "slice", "text"}`.
 
     With `slice_name` the lines need no slice of their own and theirs is not asked for; a line without `id` is named
-    by file and line number.
+    by what the file is `called` (its name, where nothing is said) and line number.
 
     Raises:
         UsageError: the file is missing, not UTF-8 (with the byte offset), or a line is malformed; it is named.
     """
-    found = []
+    found, called = [], called or path.name
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
@@ -86,7 +88,7 @@ def read_json_lines(path: Path, slice_name: str | None = None, column: str = "te
                 raise TypeError(f"{column!r} is no string")
             text.encode()
             name = str(body["slice"]) if slice_name is None else slice_name
-            found.append(CorpusDocument(id=str(body.get("id", f"{path.name}:{number}")), slice=name, text=text))
+            found.append(CorpusDocument(id=str(body.get("id", f"{called}:{number}")), slice=name, text=text))
         except KeyError as error:
             raise UsageError(
                 f"{path}:{number} has no {error.args[0]!r}; give it one, or name it in the corpus file."

@@ -72,7 +72,9 @@ def load_configured_corpus(path: Path, config: CorpusConfig) -> list[CorpusDocum
     folder = path.parent
     documents: list[CorpusDocument] = []
     for lines in config.json_lines:
-        documents += read_json_lines(folder / lines.path, lines.slice, lines.column)
+        # files of one name in several folders, or two columns of one file, are no duplicates
+        called = lines.path.as_posix() + ("" if lines.column == "text" else f"#{lines.column}")
+        documents += read_json_lines(folder / lines.path, lines.slice, lines.column, called)
     for source in config.texts:
         documents += _read_texts(folder, source)
     for dataset in config.datasets:

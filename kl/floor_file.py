@@ -1,18 +1,28 @@
 """The noise floor of one reference on one suite: its figures, its file, and the measurements it enters a run as."""
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from q36eval.errors import UsageError
 from q36eval.gate.noise import FLOOR_BY_PERTURBATION, FLOORED_METRICS, floor_metric
 from q36eval.records import Counts, DeploymentIdentity, Direction, Interval, Measurement, ProbeName, Record
+from q36eval.references import capture_key
 
-VERSION = 1
-"""Of what is measured and how."""
+VERSION = 2
+"""Of what is measured and how, and of the file."""
+
+SEAL = "floor_sha256"
+"""The key of the file that holds the hash of all the rest."""
+
+MEASURED_AGAIN = "delete it, and it is measured again"
+CAPTURED_AGAIN = "copy the pack again, or capture it anew"
+"""What to do about a floor that cannot be used: here, and where only a pack of the reference is at hand."""
 
 UNKNOWN = Interval(lower=0.0, upper=math.inf, level=0.95, method="none: the largest of several")
 
@@ -53,7 +63,7 @@ class PerturbationFloor(Record):
     what: str
     skipped: str | None = None
     failed: bool = False
-    """It could be had here, but the engine broke: to be measured again."""
+    """It could be had here, but the engine broke: measured again wherever the reference is at hand."""
     seconds: float = 0.0
     slices: dict[str, FloorFigures] = Field(default_factory=dict)
 
@@ -70,6 +80,16 @@ class ReferenceFloor(Record):
     identity: DeploymentIdentity
     suite_sha256: str
     perturbations: tuple[PerturbationFloor, ...]
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the perturbations that the engine broke on."""
+        return tuple(row.name for row in self.perturbations if row.failed)
+
+    @property
+    def usable(self) -> bool:
+        """Whether a margin can be held against it: not where the engine broke on all that could be measured."""
+        return not self.failed or any("all" in row.slices for row in self.perturbations)
 
     def largest(self, metric: str, slice_name: str) -> PerturbationFloor | None:
         """The perturbation under which that metric moved most; None where none was measured on that slice."""
@@ -121,32 +141,60 @@ def _measurement(
     )
 
 
+def floor_path(folder: Path, identity: DeploymentIdentity, suite_sha256: str) -> Path:
+    """Where in `folder` the floor of that reference on that suite of the KL probe is kept."""
+    return folder / f"floor-{capture_key(identity, ProbeName.KL, suite_sha256)[:16]}-v{VERSION}.json"
+
+
 def write_floor(path: Path, floor: ReferenceFloor) -> None:
-    """Write the floor whole or not at all."""
+    """Write the floor whole or not at all, with the hash of its contents."""
+    body = json.loads(floor.model_dump_json())
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(json.loads(floor.model_dump_json()), indent=1, sort_keys=True), encoding="utf-8")
+    temporary.write_text(json.dumps(body | {SEAL: _sha256(body)}, indent=1, sort_keys=True), encoding="utf-8")
     temporary.replace(path)
 
 
-def read_floor(path: Path, identity: DeploymentIdentity, suite_sha256: str) -> ReferenceFloor | None:
+def _sha256(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def load_floor(path: Path, remedy: str = MEASURED_AGAIN) -> ReferenceFloor | None:
+    """The floor in that file, whoever's it is; None when there is no such file.
+
+    Raises:
+        UsageError: it cannot be read, or its contents are not those that were written; says the `remedy`.
+    """
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if body.pop(SEAL, None) != _sha256(body):
+            raise ValueError("its contents are not those that were written")
+        return ReferenceFloor.model_validate_json(json.dumps(body))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise UsageError(
+            f"The noise floor {path} is damaged: its contents are not those that were measured; {remedy}."
+        ) from error
+
+
+def read_floor(
+    path: Path, identity: DeploymentIdentity, suite_sha256: str, remedy: str = MEASURED_AGAIN
+) -> ReferenceFloor | None:
     """The floor in that file; None when there is no such file.
 
     Raises:
         UsageError: it is damaged, or it is another reference's or another suite's: names what differs.
     """
-    try:
-        floor = ReferenceFloor.model_validate_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    floor = load_floor(path, remedy)
+    if floor is None:
         return None
-    except (OSError, ValueError, ValidationError) as error:
-        raise UsageError(f"The noise floor {path} is damaged; delete it, and it is measured again.") from error
     differing = floor.identity.differing_fields(identity)
     differing += [] if floor.suite_sha256 == suite_sha256 else ["suite_sha256"]
     differing += [] if floor.version == VERSION else ["version"]
     if differing:
         raise UsageError(
             f"The noise floor {path} was measured for another reference or suite ({', '.join(differing)} differ); "
-            f"delete it, and it is measured again."
+            f"{remedy}."
         )
     return floor

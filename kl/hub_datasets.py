@@ -51,6 +51,13 @@ class HubDataset(BaseModel):
         """How a person calls it."""
         return self.name if self.config is None else f"{self.name} ({self.config})"
 
+    @property
+    def prefix(self) -> str:
+        """What the ids of its documents begin with: other texts of the same corpus have another."""
+        where = [self.name, self.config, self.split, None if self.column == "text" else self.column]
+        how = [self.slice, None if self.documents == "rows" else self.documents]
+        return ":".join("/".join(part for part in parts if part is not None) for parts in (where, how))
+
 
 def read_dataset(source: HubDataset) -> list[CorpusDocument]:
     """The documents of a cached dataset, in its order.
@@ -71,7 +78,7 @@ def read_dataset(source: HubDataset) -> list[CorpusDocument]:
     chosen = texts[: source.max_documents]
     width = len(str(len(chosen)))
     return [
-        CorpusDocument(id=f"{source.slice}-{number:0{width}d}", slice=source.slice, text=text)
+        CorpusDocument(id=f"{source.prefix}-{number:0{width}d}", slice=source.slice, text=text)
         for number, text in enumerate(chosen)
     ]
 

@@ -23,6 +23,9 @@ from q36eval.records import DeploymentIdentity, Record
 if TYPE_CHECKING:
     from q36eval.runner import Progress
 
+SAMPLED_AGAIN = "delete the file and they are sampled anew"
+"""What to do about answers that cannot be used, where the reference is at hand."""
+
 FORMAT = 1
 """Version of the file and of how answers come about; another version samples anew."""
 
@@ -124,6 +127,7 @@ def kept_or_sampled(
     settings: OnPolicySettings,
     load_reference: Callable[[], Engine],
     progress: "Progress",
+    remedy: str = SAMPLED_AGAIN,
 ) -> OnPolicyAnswers:
     """The answers kept below `root`; sampled first if there are none, by one process at a time.
 
@@ -142,7 +146,7 @@ def kept_or_sampled(
                 write_answers(
                     path, OnPolicyAnswers(sampled, sample_answers(load_reference(), prompts, settings, progress))
                 )
-    return read_answers(path, sampled)
+    return read_answers(path, sampled, remedy)
 
 
 def sample_answers(
@@ -206,11 +210,12 @@ def write_answers(path: Path, found: OnPolicyAnswers) -> None:
     temporary.replace(path)
 
 
-def read_answers(path: Path, expected: Sampled | None = None) -> OnPolicyAnswers:
+def read_answers(path: Path, expected: Sampled | None = None, remedy: str = SAMPLED_AGAIN) -> OnPolicyAnswers:
     """Read a file of answers, wherever it lies.
 
     Raises:
-        UsageError: it cannot be read, is damaged, or was not made by what is `expected`; names the fields.
+        UsageError: it cannot be read, is damaged, or was not made by what is `expected`; names the fields and says the
+            `remedy`.
     """
     try:
         first, _, rest = path.read_bytes().partition(b"\n")
@@ -222,10 +227,8 @@ def read_answers(path: Path, expected: Sampled | None = None) -> OnPolicyAnswers
     except OSError as error:
         raise UsageError(f"The sampled answers {path} cannot be read: {error.strerror}; check the path.") from error
     except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise UsageError(
-            f"The sampled answers {path} are damaged; delete the file and they are sampled anew."
-        ) from error
+        raise UsageError(f"The sampled answers {path} are damaged; {remedy}.") from error
     if expected is not None and sampled != expected:
         different = [name for name in Sampled.model_fields if getattr(sampled, name) != getattr(expected, name)]
-        raise UsageError(f"The sampled answers {path} were made with another {', '.join(different)}; delete the file.")
+        raise UsageError(f"The sampled answers {path} were made with another {', '.join(different)}; {remedy}.")
     return OnPolicyAnswers(sampled, answers)

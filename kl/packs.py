@@ -1,6 +1,8 @@
 """What a pack keeps of a document beside the reference's figures: its token ids and which of them are scored."""
 
-from typing import TYPE_CHECKING
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from q36eval.probes import WorkItem
 
@@ -21,6 +23,17 @@ def asked_tensors(item: WorkItem) -> "dict[str, torch.Tensor]":
         "token_ids": torch.tensor(ids, dtype=torch.int32),
         "windows": torch.tensor(windows, dtype=torch.int32),
     }
+
+
+def suite_fields(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What a suite's hash is made of, for a person: the keys of sampled answers as one hash, the rest as text."""
+    shown = {name: value for name, value in settings.items() if name != "answers"}
+    return {**{name: str(value) for name, value in shown.items()}, "answers": answers_sha256(settings["answers"])}
+
+
+def answers_sha256(keys: Sequence[str]) -> str:
+    """Content hash of a set of sampled answers, whatever their order; empty text for none."""
+    return hashlib.sha256("\0".join(sorted(keys)).encode()).hexdigest() if keys else ""
 
 
 def scored_tokens(item: WorkItem) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kl.corpus import CorpusDocument, corpus_sha256
 from kl.on_policy import OnPolicyAnswer
-from kl.packs import asked_tensors, scored_tokens
+from kl.packs import asked_tensors, scored_tokens, suite_fields
 from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material
 from kl.spans import KINDS
 from q36eval.engines.base import Engine
@@ -62,6 +62,7 @@ class KLProbe:
             "overlap": overlap,
             "version": 2,
         }
+        self.suite_fields = suite_fields(settings)
         self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:

@@ -38,6 +38,11 @@ class TopKProbe:
         settings = {"base": base.suite_sha256, "top_k": top_k, "version": 1}
         self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def suite_fields(self) -> dict[str, str]:
+        """The other probe's, and the number of log-probabilities a position."""
+        return {**getattr(self.base, "suite_fields", {}), "top_k": str(self.top_k)}
+
     def plan(self, tokenizer: Any) -> Sequence[WorkItem]:
         """The other probe's items."""
         return self.base.plan(tokenizer)

@@ -10,7 +10,7 @@ from pathlib import Path
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
 from q36eval.locks import exclusive
-from q36eval.probes import KeepsTopK, Probe, SharesTensors, WorkItem
+from q36eval.probes import KeepsTopK, Probe, SharesTensors, TellsSuite, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Kind, cannot_write
 from q36eval.runner import Progress, Work, finished_items
@@ -27,6 +27,11 @@ def kind_of(probe: Probe) -> tuple[Kind, int | None]:
     if isinstance(probe, KeepsTopK):
         return "top-k", probe.top_k
     return ("hidden-states", None) if isinstance(probe, SharesTensors) else ("answers", None)
+
+
+def suite_of(probe: Probe) -> dict[str, str]:
+    """What its suite's hash is made of, where the probe can say."""
+    return dict(probe.suite_fields) if isinstance(probe, TellsSuite) else {}
 
 
 def asked_sha256(item: WorkItem) -> str:

@@ -92,6 +92,16 @@ class KeepsFiles(Protocol):
 
 
 @runtime_checkable
+class TellsSuite(Protocol):
+    """A probe that can say what its `suite_sha256` is made of, so that a refusal can name what differs."""
+
+    @property
+    def suite_fields(self) -> dict[str, str]:
+        """By name: hashes, or numbers as text; empty text where there is none of it."""
+        ...
+
+
+@runtime_checkable
 class KeepsTopK(Protocol):
     """A probe that keeps of each position the `top_k` likeliest tokens and the mass of the rest."""
 

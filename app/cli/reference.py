@@ -1,6 +1,7 @@
 """`q36eval reference capture|show|verify`: the reference pack."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,8 +110,9 @@ def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
 
 @app.command()
 def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
-    """Hash every file of a pack anew; exit 1 when one is damaged, naming it."""
-    from q36eval.references import damage
+    """Hash every file of a pack anew; exit 1 when one is damaged, naming it, and 2 when the pack is unfinished."""
+    from app.floors import floor_state
+    from q36eval.references import damage, load_header
 
     found: list[str] = []
     refused: list[UsageError] = []
@@ -120,6 +122,8 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
             try:
                 found += damage(path)
                 checked += 1
+                lacking = floor_state(folder, load_header(path))
+                refused += [] if lacking is None else [UsageError(f"The capture {path} is unfinished: {lacking}.")]
             except UsageError as error:
                 refused.append(error)
         found += _damage_beside(folder)
@@ -138,20 +142,43 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
 
 def _damage_beside(folder: Path) -> list[str]:
     """What is wrong with the sampled answers and the noise floors that lie beside a pack's captures."""
-    from kl.floor_file import ReferenceFloor
+    from kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
     from kl.on_policy import read_answers
 
     found = []
     for answers in sorted(folder.glob("on-policy-*.jsonl")):
         try:
-            read_answers(answers)
+            read_answers(answers, remedy=CAPTURED_AGAIN)
         except UsageError as error:
             found.append(str(error))
-    for floor in sorted(folder.glob("floor-*.json")):
+    found += _lacking_answers(folder)
+    for floor in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
         try:
-            ReferenceFloor.model_validate_json(floor.read_bytes())
-        except ValueError:
-            found.append(f"The noise floor {floor} is no such file as was written; delete it, and it is measured anew.")
+            load_floor(floor, CAPTURED_AGAIN)
+        except UsageError as error:
+            found.append(str(error))
+    return found
+
+
+def _lacking_answers(folder: Path) -> list[str]:
+    """The captures of a pack that scored sampled answers which no file beside them holds."""
+    from kl.on_policy import read_answers
+    from kl.packs import answers_sha256
+    from q36eval.references import load_header
+
+    held: set[str] = set()
+    for path in folder.glob("on-policy-*.jsonl"):
+        with suppress(UsageError):  # told already
+            held.add(answers_sha256([answer.key for answer in read_answers(path).answers]))
+    found = []
+    for path in sorted(header.parent for header in folder.glob("*/capture.json")):
+        with suppress(UsageError):
+            wanted = load_header(path).suite.get("answers")
+            if wanted and wanted not in held:
+                found.append(
+                    f"The sampled answers that {path} scored ({wanted[:16]}) are in no whole file "
+                    f"{folder / 'on-policy-*.jsonl'}; copy the pack again, or capture it anew."
+                )
     return found
 
 
@@ -182,7 +209,9 @@ def _described(pack: Path, folder: Path) -> dict[str, Any]:
 def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None") -> dict[str, Any]:
     import json
 
-    row = {
+    from app.floors import floor_state
+
+    row: dict[str, Any] = {
         "pack": str(pack),
         "capture": folder.name,
         "state": "unfinished" if manifest is None else "finished",
@@ -193,6 +222,8 @@ def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None"
             mode="json", include={"items", "tokens", "hidden_size", "vocabulary", "withheld", "manifest_sha256"}
         )
         row |= {**totals, "bytes": manifest.bytes}
+        lacking = floor_state(pack, header)
+        row |= {} if lacking is None else {"state": "unfinished", "lacking": lacking}
     return row
 
 
@@ -241,7 +272,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
             table.add_row(*(Text(str(cell), no_wrap=True) for cell in cells))
         console.print(table)
         for row in mine:
-            if "damage" in row:
-                console.print(Text(f"  {row['damage']}"))
+            for reason in (row[name] for name in ("damage", "lacking") if name in row):
+                console.print(Text(f"  {reason}"))
     if not rows:
         console.print(Text("No pack was captured yet; `q36eval reference capture` makes one."))

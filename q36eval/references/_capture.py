@@ -63,7 +63,8 @@ class Capture(Mapping[str, Digest]):
     """The digests of one probe's items under one reference deployment, as they were on disk when it was opened.
 
     Tensors are read when an item is asked for, and checked against their hash. Whoever adds to it holds `lock_file` and
-    opened it under that lock. `restore` gives the shared tensors where the capture holds only their hash.
+    opened it under that lock. `restore` gives the shared tensors where the capture holds only their hash; `suite` says
+    what `suite_sha256` is made of.
 
     Raises:
         UsageError: the folder is of another reference, suite or kind (naming the field), or it is damaged.
@@ -78,12 +79,20 @@ class Capture(Mapping[str, Digest]):
         kind: Kind = "answers",
         top_k: int | None = None,
         restore: "Callable[[], Mapping[str, torch.Tensor]] | None" = None,
+        suite: Mapping[str, str] | None = None,
     ) -> None:
         self.key = capture_key(identity, probe, suite_sha256)
         self.folder = root / f"{probe}-{self.key[:16]}"
         # beside the folder, so that deleting a damaged capture leaves the lock with its holder
         self.lock_file = self.folder.with_name(self.folder.name + ".lock")
-        self.header = Header(kind=kind, top_k=top_k, probe=probe, suite_sha256=suite_sha256, identity=identity)
+        self.header = Header(
+            kind=kind,
+            top_k=top_k,
+            probe=probe,
+            suite_sha256=suite_sha256,
+            suite=dict(suite or {}),
+            identity=identity,
+        )
         self.manifest: Manifest | None = None
         self._restore = restore
         self._journal = Journal(self.folder / "journal.jsonl")

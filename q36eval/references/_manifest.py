@@ -27,11 +27,13 @@ class Header(Record):
     top_k: int | None = None
     probe: ProbeName
     suite_sha256: str
+    suite: dict[str, str] = Field(default_factory=dict)
+    """What `suite_sha256` is made of, where the probe told: only for a person, the hash alone decides."""
     identity: DeploymentIdentity
 
     def differing_fields(self, other: "Header") -> list[str]:
         """Names of the fields in which `other` differs; those of the identity by their own names."""
-        mine = [name for name in Header.model_fields if name != "identity"]
+        mine = [name for name in Header.model_fields if name not in {"identity", "suite"}]
         found = [name for name in mine if getattr(self, name) != getattr(other, name)]
         return [*found, *self.identity.differing_fields(other.identity)]
 
@@ -76,7 +78,8 @@ class Manifest(Header):
         return self.model_copy(update={"manifest_sha256": self._own_sha256()})
 
     def _own_sha256(self) -> str:
-        body = self.model_dump(mode="json", exclude={"manifest_sha256"})
+        # packs of before it was recorded hash as they did
+        body = self.model_dump(mode="json", exclude={"manifest_sha256"} | ({"suite"} if not self.suite else set()))
         return sha256_of(json.dumps(body, sort_keys=True).encode())
 
     @property

@@ -1,13 +1,32 @@
 """A pack: the captures of one reference in one folder, which need not have been made on this machine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references._manifest import HEADER_FILE, Header, Manifest, load_header, load_manifest
+
+OPTIONS = {
+    "corpus": "--corpus or --suite",
+    "answers": "--corpus or --suite",
+    "overlap": "--corpus or --context",
+    "context": "--context",
+    "top_k": "--top-k",
+}
+"""Which option decides a part of a suite."""
+
+
+def _differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Name and both values, shortened, of what differs among the parts that `ours` holds."""
+    return [
+        (name, (theirs.get(name, "") or "none")[:16], (ours.get(name, "") or "none")[:16])
+        for name in ours
+        if theirs.get(name, "") != ours.get(name, "")
+    ]
 
 
 def captures_in(folder: Path) -> Iterator[tuple[Path, Header, Manifest | None]]:
@@ -70,20 +89,44 @@ class Pack:
             )
         return sorted(finished, key=lambda manifest: (manifest.kind == "top-k", manifest.suite_sha256))
 
-    def capture_of(self, probe: ProbeName, suite_sha256: str) -> Manifest:
+    def capture_of(
+        self, probe: ProbeName, suite_sha256: str, suite: Mapping[str, str] = MappingProxyType({})
+    ) -> Manifest:
         """The finished capture of exactly what that probe asks.
 
         Raises:
-            UsageError: the pack was captured with another suite; names both hashes.
+            UsageError: the pack was captured with another suite; names what differs from `suite` in the capture that is
+                nearest to it, where that was recorded, and both hashes otherwise.
         """
         finished = self.of(probe)
         for manifest in finished:
             if manifest.suite_sha256 == suite_sha256:
                 return manifest
+        self.check_suite(probe, suite)
         raise UsageError(
             f"The reference pack {self.folder} was captured with another {probe} suite: its suite_sha256 is "
             f"{finished[0].suite_sha256[:16]}, this run's is {suite_sha256[:16]}; use the suite and the version of "
             f"q36eval it was captured with."
+        )
+
+    def check_suite(self, probe: ProbeName, suite: Mapping[str, str]) -> None:
+        """Refuse a suite of which no capture of that probe has these parts; one that recorded none says nothing.
+
+        Raises:
+            UsageError: names what differs in the capture that is nearest, both values, and the options to change.
+        """
+        finished = self.of(probe)
+        if not suite or not all(manifest.suite for manifest in finished):
+            return
+        differing = min((_differing(manifest.suite, suite) for manifest in finished), key=len)
+        if not differing:
+            return
+        said = ", ".join(f"{name} (the pack's: {theirs}, this run's: {ours})" for name, theirs, ours in differing)
+        options = ", ".join(dict.fromkeys(OPTIONS[name] for name, _, _ in differing if name in OPTIONS))
+        advice = f"pass the same {options}" if options else "use the version of q36eval it was captured with"
+        raise UsageError(
+            f"The reference pack {self.folder} was captured with another {probe} suite, which differs in {said}; "
+            f"{advice}."
         )
 
     def check_field(self, name: str, value: str, whose: str) -> None:

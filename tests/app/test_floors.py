@@ -12,7 +12,7 @@ from app.measuring import ALL_PROBES, Request, measure
 from app.targets import load_family, resolve
 from kl import floor as kl_floor
 from kl.corpus import load_corpus
-from kl.floor_file import ReferenceFloor, measurements
+from kl.floor_file import ReferenceFloor, load_floor, measurements, write_floor
 from kl.probe import KLProbe
 from q36eval.config import Paths
 from q36eval.errors import UsageError
@@ -89,7 +89,8 @@ def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once
     assert run.report is not None
     assert run.report.verdict is Verdict.PASS
     (kept,) = paths.captures.rglob("floor-*.json")
-    floor = ReferenceFloor.model_validate_json(kept.read_text())
+    floor = load_floor(kept)
+    assert floor is not None
     assert floor.identity == run.reference_identity
     held = run.report.criteria[0].noise_floor
     assert held is not None
@@ -106,7 +107,8 @@ def test_a_floor_of_another_reference_is_refused(gate: Callable[..., RunRecord],
     assert run.reference_identity is not None
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
     assert kept == floor_file(kept.parent, run.reference_identity, KLProbe(documents))
-    floor = ReferenceFloor.model_validate_json(kept.read_text())
+    floor = load_floor(kept)
+    assert floor is not None
     # its file is all there is to it: brought elsewhere, it stands for the reference without the reference's weights
     elsewhere = paths.state / "elsewhere"
     probe = KLProbe(documents)
@@ -114,7 +116,7 @@ def test_a_floor_of_another_reference_is_refused(gate: Callable[..., RunRecord],
     keeper = FloorKeeper(floor.identity, elsewhere, None, None, MutedSink(), Silent())
     assert keeper.floor(Work(probe, []), {}) == floor
     other = floor.identity.model_copy(update={"checkpoint_sha256": "of another model"})
-    kept.write_text(floor.model_copy(update={"identity": other}).model_dump_json())
+    write_floor(kept, floor.model_copy(update={"identity": other}))
     with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
         gate(0.1, Silent())
     with pytest.raises(UsageError, match="checkpoint_sha256 differ"):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,17 +16,20 @@ import yaml
 
 import app.measuring
 import app.packing
+from app.floors import floor_state
 from app.measuring import Request, measure
 from app.packing import Asked, Estimate, capture
 from app.probing import Scored
 from app.targets import Target
 from kl.corpus import load_corpus
+from kl.floor_file import load_floor, write_floor
 from kl.probe import KLProbe
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Policy
 from q36eval.history import History, RunRecord
 from q36eval.records import ProbeName, Verdict
+from q36eval.references import Pack
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -70,7 +74,9 @@ def family(state: Path) -> Family:
     return Family.load(state / "family.yaml")
 
 
-def captured(state: Path, name: str, top_k: int | None = None, keep_head: bool = True) -> tuple[Path, Estimate]:
+def captured(
+    state: Path, name: str, top_k: int | None = None, keep_head: bool = True, step: int = 14
+) -> tuple[Path, Estimate]:
     told: list[Estimate] = []
     asked = Asked(
         Target("bf16", SANDBOX / "bf16"),
@@ -81,7 +87,7 @@ def captured(state: Path, name: str, top_k: int | None = None, keep_head: bool =
         top_k=top_k,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app.packing, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
+        patch.setattr(app.packing, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::step])])
         capture(asked, Paths(REPOSITORY, state), Silent(), told.append)
     return state / name, told[0]
 
@@ -178,10 +184,63 @@ def test_a_branch_that_is_asked_other_tokens_is_refused_with_the_field(
     assert len(gate.history.list_runs()) == runs, "no run is begun"  # type: ignore[attr-defined]
 
 
-def test_another_corpus_is_refused(gate: Callable[..., RunRecord], pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("probe", "top_k", "difference"),
+    [
+        (KLProbe(DOCUMENTS[::15]), None, r"corpus \(the pack's: \w{16}, this run's: \w{16}\); pass the same --corpus"),
+        (
+            KLProbe(DOCUMENTS[::14], context=1024),
+            None,
+            r"in context \(the pack's: 4096, this run's: 1024\); pass the same --context\.",
+        ),
+        (KLProbe(DOCUMENTS[::14]), 5, r"in top_k \(the pack's: none, this run's: 5\); pass the same --top-k\."),
+    ],
+    ids=["corpus", "context", "top-k"],
+)
+def test_another_suite_is_refused_with_what_differs(
+    gate: Callable[..., RunRecord],
+    pack: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    probe: KLProbe,
+    top_k: int | None,
+    difference: str,
+) -> None:
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [probe])
+    with pytest.raises(UsageError, match=difference):
+        gate(SANDBOX / "main", pack, top_k=top_k)
+
+
+def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
+    gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(pack, copy)
+    (path,) = copy.glob("*/pack.json")
+    header, body = (json.loads(path.with_name(name).read_text()) for name in ("capture.json", "pack.json"))
+    del header["suite"], body["suite"], body["manifest_sha256"]
+    text = json.dumps(header).encode()
+    path.with_name("capture.json").write_bytes(text)
+    body["files"]["capture.json"] = {"sha256": hashlib.sha256(text).hexdigest(), "bytes": len(text)}
+    sealed = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(body | {"manifest_sha256": sealed}))
+    assert figures(gate, gate(SANDBOX / "main", copy)) == figures(gate, gate(SANDBOX / "main", pack))
     monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     with pytest.raises(UsageError, match=r"another kl suite: its suite_sha256 is \w{16}, this run's is \w{16}"):
-        gate(SANDBOX / "main", pack)
+        gate(SANDBOX / "main", copy)
+
+
+def test_of_several_captures_that_of_the_suite_asked_is_read(
+    gate: Callable[..., RunRecord], pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The full vocabulary of one corpus does not hide the bounds of another, nor the lesser K the greater."""
+    both = tmp_path / "both"
+    shutil.copytree(pack, both)
+    for size in (2, TOP_K):
+        captured(tmp_path, "both", size, step=15)
+    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
+    bound = "kl.kl_divergence_lower_bound[all]"
+    found = figures(gate, gate(SANDBOX / "main", both))
+    assert found[bound] > figures(gate, gate(SANDBOX / "main", both, top_k=2))[bound] > 0
 
 
 def test_a_pack_of_another_checkpoint_is_refused(
@@ -342,13 +401,65 @@ def test_show_and_verify(pack: Path, tmp_path: Path) -> None:
 
 
 def test_verify_reads_the_floor_beside_the_captures(pack: Path, tmp_path: Path) -> None:
+    """A figure that was altered is damage, although the file is one of a floor."""
     copy = tmp_path / "copy"
     shutil.copytree(pack, copy)
     (floor,) = copy.glob("floor-*.json")
-    floor.write_bytes(floor.read_bytes()[:-40])
+    body = json.loads(floor.read_text())
+    for row in body["perturbations"]:
+        for figures_of in row["slices"].values():
+            figures_of["kl"] = 1e-12
+    floor.write_text(json.dumps(body))
     verified = q36eval("reference", "verify", str(copy), state=tmp_path)
     assert verified.returncode == 1
     assert floor.name in verified.stdout
+    assert "delete" not in verified.stdout
+
+
+def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(
+    gate: Callable[..., RunRecord], pack: Path, tmp_path: Path
+) -> None:
+    """Else a margin below the noise would pass; what is only measured needs no floor."""
+    copy = tmp_path / "copy"
+    shutil.copytree(pack, copy)
+    next(copy.glob("floor-*.json")).unlink()
+    sentence = (
+        f"floor missing: finish with `q36eval reference capture --out {copy}` and the options it was captured with"
+    )
+    with pytest.raises(UsageError, match=re.escape(sentence)) as refused:
+        gate(SANDBOX / "main", copy)
+    assert refused.value.exit_code == 2
+    assert figures(gate, gate(SANDBOX / "main", copy, policy=None))["kl.kl_divergence[all]"] > 0
+    verified = q36eval("reference", "verify", str(copy), state=tmp_path)
+    assert verified.returncode == 2
+    assert sentence in verified.stderr
+    (row,) = json.loads(q36eval("reference", "show", str(copy), "--json", state=tmp_path).stdout)
+    assert (row["state"], row["lacking"]) == ("unfinished", sentence)
+    assert "floor missing" in q36eval("reference", "show", str(copy), state=tmp_path).stdout
+    captured(copy.parent, copy.name)
+    assert q36eval("reference", "verify", str(copy), state=tmp_path).returncode == 0
+
+
+def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(pack: Path, tmp_path: Path) -> None:
+    """Broken on throughout there is no figure to hold a margin against."""
+    copy = tmp_path / "copy"
+    shutil.copytree(pack, copy)
+    (path,) = copy.glob("floor-*.json")
+    (_, header, _), *_ = Pack.open(copy).captures
+    floor = load_floor(path)
+    assert floor is not None
+    broken = [
+        row.model_copy(update={"failed": True, "skipped": "the engine failed: x", "slices": {}})
+        for row in floor.perturbations
+    ]
+    write_floor(path, floor.model_copy(update={"perturbations": (*broken[:1], *floor.perturbations[1:])}))
+    assert floor_state(copy, header) is None
+    write_floor(path, floor.model_copy(update={"perturbations": tuple(broken)}))
+    assert "the engine failed: left-padding" in str(floor_state(copy, header))
+    captured(copy.parent, copy.name)
+    again = load_floor(path)
+    assert again is not None
+    assert not again.failed
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,23 @@ def test_files_and_folders(folder: Path) -> None:
     assert [(d.id, d.slice, d.text) for d in found] == [
         ("1", "s", "one"),
         ("own.jsonl:2", "t", "two"),
-        ("other.jsonl:1", "o", "three"),
+        ("other.jsonl#body:1", "o", "three"),
         ("notes/a.txt", "n", "Příliš žluťoučký"),
         ("notes/deep/b.txt", "n", "kůň"),
         ("notes/c.md", "md", "another kind"),
     ]
+
+
+def test_files_of_one_name_and_columns_of_one_file_are_other_documents(folder: Path) -> None:
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        (folder / name / "data.jsonl").write_text(lines({"text": f"one {name}", "more": f"two {name}"}))
+    found = written(
+        folder,
+        "json_lines: [{path: a/data.jsonl, slice: x}, {path: a/data.jsonl, slice: x, column: more},\n"
+        "             {path: b/data.jsonl, slice: x}]\n",
+    )
+    assert [d.id for d in found] == ["a/data.jsonl:1", "a/data.jsonl#more:1", "b/data.jsonl:1"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +132,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_wikitext_is_joined_per_article_from_the_local_cache(hub: Path) -> None:
     found = written(hub, f"datasets: [{SOURCE % ', revision: b08601e'}]")
-    assert [document.id for document in found] == ["wikitext-2-0", "wikitext-2-1"]
+    assert [document.id for document in found] == [
+        f"Salesforce/wikitext/wikitext-2-raw-v1/test:wikitext-2/articles-{number}" for number in (0, 1)
+    ]
     assert found[0].text == (
         " = Robert Boulter = \n\n He is an actor . \n\n = = Career = = \n\n He = 3 = played . \n\n"
     )
@@ -129,11 +143,18 @@ def test_wikitext_is_joined_per_article_from_the_local_cache(hub: Path) -> None:
     assert len(written(hub, f"datasets: [{SOURCE % ', max_documents: 1'}]")) == 1
 
 
+def test_two_splits_may_share_a_slice(hub: Path) -> None:
+    rows = "{name: Salesforce/wikitext, config: wikitext-2-raw-v1, split: %s, slice: w, max_documents: 1%s}"
+    found = written(hub, f"datasets: [{rows % ('train', '')}, {rows % ('test', ', documents: articles')}]")
+    assert [d.slice for d in found] == ["w", "w"]
+    assert len({d.id for d in found}) == 2
+
+
 def test_rows_and_whole_splits(hub: Path) -> None:
     source = "datasets: [{name: Salesforce/wikitext, config: wikitext-2-raw-v1, split: train, slice: w, %s}]"
     assert [d.text for d in written(hub, source % "drop_duplicates: true")] == ["a b", "c d"]
     assert [d.text for d in written(hub, source % "documents: whole")] == ["a b\na b\nc d\n"]
-    with pytest.raises(UsageError, match="twice, as 'w-0' and 'w-1'"):
+    with pytest.raises(UsageError, match=r"twice, as '\S+train:w-0' and '\S+train:w-1'"):
         written(hub, source % "documents: rows")
 
 

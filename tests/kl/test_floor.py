@@ -1,5 +1,6 @@
 """The noise floor: equal to naive computations, only its own reference's, and largest where it is largest."""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +13,15 @@ import torch
 
 from kl.corpus import load_corpus
 from kl.floor import chosen, measure_floor
-from kl.floor_file import FloorFigures, PerturbationFloor, ReferenceFloor, measurements, read_floor, write_floor
+from kl.floor_file import (
+    VERSION,
+    FloorFigures,
+    PerturbationFloor,
+    ReferenceFloor,
+    measurements,
+    read_floor,
+    write_floor,
+)
 from kl.probe import KLProbe
 from q36eval.engines import Scored, ScoreRequest
 from q36eval.engines.in_process import InProcessEngine
@@ -146,6 +155,11 @@ def test_the_floor_is_kept_for_its_own_reference_only(tmp_path: Path, floor: Ref
             read_floor(path, other, floor.suite_sha256)
     with pytest.raises(UsageError, match="suite_sha256"):
         read_floor(path, floor.identity, "another")
+    body = json.loads(path.read_text())
+    body["perturbations"][0]["slices"]["all"]["kl"] = 1e-12
+    path.write_text(json.dumps(body))
+    with pytest.raises(UsageError, match="not those that were measured"):
+        read_floor(path, floor.identity, floor.suite_sha256)
     path.write_text(path.read_text()[:-100])
     with pytest.raises(UsageError, match="damaged"):
         read_floor(path, floor.identity, floor.suite_sha256)
@@ -172,7 +186,7 @@ def written(*rows: PerturbationFloor) -> ReferenceFloor:
     identity = DeploymentIdentity(
         checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
     )
-    return ReferenceFloor(version=1, identity=identity, suite_sha256="s", perturbations=rows)
+    return ReferenceFloor(version=VERSION, identity=identity, suite_sha256="s", perturbations=rows)
 
 
 def test_each_metric_and_slice_has_its_own_largest() -> None:
