@@ -9,9 +9,8 @@ from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Clusters, Interval, Measurement, ProbeFailure
 from q36eval.stats import MAX_ERRORED_SHARE, MarginTest, margin_test
 
-
 LEAST_CLUSTERS = 30
-"""Lognormal divergences of sigma 1.2 from 8 clusters lie above their 97.5 % bound 10 times in a hundred, 40 of them 6."""
+"""The mean of lognormal divergences (sigma 1.2) lies above a 97.5 % bound from 8 of them 10 times in 100, from 40 6."""
 
 
 def judge(
