@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kl.corpus import CorpusDocument, corpus_sha256
 from kl.on_policy import OnPolicyAnswer
 from kl.packs import asked_tensors, scored_tokens
-from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material
+from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
 from kl.spans import KINDS
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
@@ -43,7 +43,12 @@ class KLProbe:
         answers: Sequence[OnPolicyAnswer] = (),
         notify: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`notify` is told, once, what a person should know about the plan."""
+        """`notify` is told, once, what a person should know about the plan.
+
+        Raises:
+            UsageError: a document's slice has a name that is kept for other figures.
+        """
+        refuse_reserved_slices(documents)
         material = Material(tuple(documents), tuple(answers), context, overlap)
         self._material, self._notify = material, notify
         sources: list[CorpusDocument | OnPolicyAnswer] = [*documents, *answers]

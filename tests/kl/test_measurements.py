@@ -16,6 +16,7 @@ from kl.probe import KLProbe
 from kl.tokens import read_tokens
 from q36eval.engines.base import Scored
 from q36eval.engines.heads import float32_logits
+from q36eval.errors import UsageError
 from q36eval.probes import Digest, ItemResults
 from q36eval.records import ItemOutcome, Measurement
 from q36eval.token_files import TOKENS, WORST, read_worst
@@ -244,3 +245,11 @@ def test_nan_is_counted_and_tops_the_quantiles(tmp_path: Path) -> None:
     assert found["kl_p99[all]"].value > clean["kl_p99[all]"].value
     assert found["kl_max[all]"].value == math.inf
     assert math.isnan(read_worst(tmp_path / WORST)[0].forward_kl)
+
+
+@pytest.mark.parametrize("name", ["all", "kind=text", "position=0-63", "entropy=2+", "on_policy/code", " "])
+def test_a_slice_named_like_other_figures_is_refused(name: str) -> None:
+    fine, bad = CorpusDocument("first", "code", "abc"), CorpusDocument("second", name, "abcd")
+    with pytest.raises(UsageError, match="'second'") as refused:
+        KLProbe([fine, bad])
+    assert repr(name) in str(refused.value)

@@ -16,7 +16,10 @@ from q36eval.locks import exclusive
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import (
     Answer,
+    Counts,
     DeploymentIdentity,
+    Direction,
+    Interval,
     ItemOutcome,
     Measurement,
     ProbeFailure,
@@ -263,3 +266,28 @@ def test_a_complete_capture_is_read_without_a_lock(tmp_path: Path) -> None:
     refuse = Watched("waiting", lambda: pytest.fail("it waits for a lock"))
     with exclusive(Capture(tmp_path, IDENTITY, ProbeName.KL, "suite").lock_file):
         run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink(), refuse)
+
+
+class TwiceTheSame(LengthProbe):
+    """Measures one metric of one slice twice, with different figures."""
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        for value in (1.0, 2.0):
+            yield Measurement(
+                probe=self.name,
+                metric="kl_divergence",
+                unit="nats/token",
+                direction=Direction.LOWER_IS_BETTER,
+                estimator="mean",
+                value=value,
+                effect=value,
+                effect_interval=Interval(lower=value, upper=value, level=0.95, method="none"),
+                counts=Counts(total=1, scored=1, errored=0),
+            )
+
+
+def test_two_figures_of_one_key_are_a_crash_and_neither_is_kept(tmp_path: Path) -> None:
+    sink = MemorySink()
+    run(tmp_path, TwiceTheSame(), CountingEngine(), CountingEngine(), sink)
+    assert [failure.kind for failure in sink.failures] == ["crashed"]
+    assert "kl.kl_divergence[all] more than once" in sink.failures[0].reason
