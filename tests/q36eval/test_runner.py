@@ -178,6 +178,27 @@ def test_an_errored_reference_is_not_kept(tmp_path: Path) -> None:
     assert len(Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")) == 0
 
 
+class NotNumbers(LengthProbe):
+    """Its second item's answer cannot be kept."""
+
+    def digest(self, engine: Any, item: WorkItem, results: ItemResults) -> Digest:
+        return Digest(error="not numbers") if item.key == "item1" else super().digest(engine, item, results)
+
+
+def test_a_digest_that_errors_is_not_kept_as_an_answer_of_the_reference(tmp_path: Path) -> None:
+    sink = MemorySink()
+    run(tmp_path, NotNumbers(), CountingEngine(), CountingEngine(), sink)
+    capture = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")
+    assert sorted(capture) == ["item0", "item2"]
+    assert capture.manifest is None
+    errors = {item.item_key: item.branch.error for item in sink.items}
+    assert errors == {
+        "item0": None,
+        "item1": "the reference could not be measured on this item",
+        "item2": None,
+    }
+
+
 @pytest.mark.parametrize("where", ["compare", "summarize"])
 def test_a_crashed_probe_is_recorded_as_failed(tmp_path: Path, where: str) -> None:
     sink = MemorySink()
