@@ -81,8 +81,8 @@ def lower_bound(reference: TopK, branch_logits: Tensor) -> Tensor:
 def _rounding(log_p: Tensor, log_q: Tensor, stored: torch.dtype) -> Tensor:
     """The most that rounding to `stored` can have added to KL(p || q), [T]; p and q over the same K + 1 outcomes.
 
-    Each log p_i was rounded by at most d_i = u (1 + |log p_i|), the 1 being for the tail's mass; bringing them back to a
-    distribution moves all by at most sum_j p_j d_j more. With m_i for both together KL moves by at most
+    Each log p_i was rounded by at most d_i = u (1 + |log p_i|), the 1 being for the tail's mass; bringing them back to
+    a distribution moves all by at most sum_j p_j d_j more. With m_i for both together KL moves by at most
     sum_i p_i m_i |log(p_i / q_i)| to first order, and by less than sum_i p_i m_i^2 beyond it.
     """
     unit = torch.finfo(stored).eps / 2
