@@ -70,12 +70,10 @@ def floor_of(criterion: "Criterion", measurements: Iterable[Measurement]) -> Noi
         return None
     metric = floor_metric(criterion.metric)
     floors = [m for m in measurements if m.probe is ProbeName.KL and m.metric == metric]
-    found, words = [m for m in floors if m.slice == criterion.slice], ""
+    found, stand_in = [m for m in floors if m.slice == criterion.slice], ""
     if not found and "=" in criterion.slice:
-        found, words = (
-            [m for m in floors if m.slice == "all"],
-            f", over all tokens for want of one of {criterion.slice}",
-        )
+        found = [m for m in floors if m.slice == "all"]
+        stand_in = f", over all tokens for want of one of {criterion.slice}"
     if not found:
         return None
     worst = max(found, key=lambda m: math.inf if math.isnan(m.value) else m.value)
