@@ -29,7 +29,7 @@ FLOOR_BY_PERTURBATION = "kl_noise_floor"
 
 
 class NoiseFloor(Record):
-    """What the reference loses against itself: `loss` in the metric's `floor_unit`, `source` under which perturbation."""
+    """What the reference loses against itself: `loss` in `floor_unit`, `source` under which perturbation."""
 
     loss: float
     source: str
