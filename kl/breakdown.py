@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kl.measurements import ALL, GROUP_METRICS, KL, Metric, errored_tokens, measurement
+from kl.measurements import ALL, GROUP_METRICS, KL, Metric, errored_tokens, left_out, measurement
 from q36eval.records import Clusters, ItemOutcome, Measurement
 from q36eval.stats import quantile_clusters
 
@@ -90,7 +90,7 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
         documents = strata == name
         yield from _quantiles(tokens, name, documents, documents[tokens.document], (*SLICE_QUANTILES, MAXIMUM))
     for name, members in groups(tokens):
-        yield from _group(tokens, name, members & tokens.finite)
+        yield from _group(tokens, name, members)
         yield from _quantiles(tokens, name, everything, members, GROUP_QUANTILES)
 
 
@@ -112,6 +112,7 @@ def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
 
 def _group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> Iterator[Measurement]:
     """Means over a group of tokens. What errored could have lain in any group, so it counts in each."""
+    everyone, members = int(members.sum()), members & tokens.finite
     document = tokens.document[members]
     if not document.size:
         return
@@ -131,7 +132,7 @@ def _group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> Iterator[Me
             errored=tuple(errored[kept].tolist()),
             bounds=metric.bounds,
         )
-        yield measurement(metric, name, clusters)
+        yield measurement(metric, name, clusters, left_out(everyone - document.size, everyone))
 
 
 def _quantiles(

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from q36eval.errors import UsageError
-from q36eval.gate.noise import FLOOR_BY_PERTURBATION, FLOORED_METRICS, floor_metric
+from q36eval.gate.noise import FLOOR_BY_PERTURBATION, FLOORED_METRICS, floor_metric, floor_unit
 from q36eval.records import Counts, DeploymentIdentity, Direction, Interval, Measurement, ProbeName, Record
 from q36eval.references import capture_key
 
@@ -52,8 +52,15 @@ class FloorFigures(Record):
         return math.exp(self.nll_shift)
 
     def loss(self, metric: str) -> float:
-        """The floor of a metric in nats/token: how far it moved, whichever way."""
-        return {"kl_divergence": self.kl, "reverse_kl_divergence": self.reverse_kl}.get(metric, abs(self.nll_shift))
+        """The floor of a metric in its `floor_unit`: how far it moved, whichever way."""
+        return {
+            "kl_divergence": self.kl,
+            "reverse_kl_divergence": self.reverse_kl,
+            "perplexity": abs(self.nll_shift),
+            "kl_p99": self.kl_p99,
+            "kl_max": self.kl_max,
+            "top1_agreement": 1.0 - self.top1_agreement,
+        }[metric]
 
 
 class PerturbationFloor(Record):
@@ -71,6 +78,15 @@ class PerturbationFloor(Record):
     def moved(self) -> bool:
         """Whether it changed any figure at all."""
         return "all" in self.slices and self.slices["all"].kl_max != 0
+
+    def loss(self, metric: str, slice_name: str) -> float | None:
+        """The floor of a metric on a slice; that of `kl_macro_average` is the mean of the slices'. None: not had."""
+        if slice_name not in self.slices:
+            return None
+        if metric != "kl_macro_average":
+            return self.slices[slice_name].loss(metric)
+        parts = [figures.kl for name, figures in self.slices.items() if name != "all"]
+        return sum(parts) / len(parts) if parts and slice_name == "all" else None
 
 
 class ReferenceFloor(Record):
@@ -93,8 +109,9 @@ class ReferenceFloor(Record):
 
     def largest(self, metric: str, slice_name: str) -> PerturbationFloor | None:
         """The perturbation under which that metric moved most; None where none was measured on that slice."""
-        found = [p for p in self.perturbations if slice_name in p.slices]
-        return max(found, key=lambda p: _nan_last(p.slices[slice_name].loss(metric)), default=None)
+        found = [(p.loss(metric, slice_name), p) for p in self.perturbations]
+        had = [(_nan_last(loss), p) for loss, p in found if loss is not None]
+        return max(had, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def _nan_last(value: float) -> float:
@@ -116,21 +133,29 @@ def measurements(floor: ReferenceFloor) -> Iterator[Measurement]:
     for metric in FLOORED_METRICS:
         for name in dict.fromkeys(name for row in floor.perturbations for name in row.slices):
             largest = floor.largest(metric, name)
-            if largest is not None:
+            value = None if largest is None else largest.loss(metric, name)
+            if largest is not None and value is not None:
                 figures = largest.slices[name]
-                value = figures.loss(metric)
                 interval = figures.kl_interval if metric == "kl_divergence" else UNKNOWN
-                yield _measurement(floor_metric(metric), name, figures, value, interval, largest.name)
+                yield _measurement(
+                    floor_metric(metric), name, figures, value, interval, largest.name, floor_unit(metric)
+                )
 
 
 def _measurement(
-    metric: str, slice_name: str, figures: FloorFigures, value: float, interval: Interval, note: str
+    metric: str,
+    slice_name: str,
+    figures: FloorFigures,
+    value: float,
+    interval: Interval,
+    note: str,
+    unit: str = "nats/token",
 ) -> Measurement:
     return Measurement(
         probe=ProbeName.KL,
         metric=metric,
         slice=slice_name,
-        unit="nats/token",
+        unit=unit,
         direction=Direction.LOWER_IS_BETTER,
         estimator="mean",
         value=value,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from q36eval.gate import NON_FINITE
 from q36eval.records import (
     Clusters,
     Counts,
@@ -65,7 +66,7 @@ GROUP_METRICS = (KL, TOP1, PERPLEXITY, DELTA_P_RMS)
 
 def document_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
     """Everything that follows from the documents' sums, over all of them and by slice; non-finite tokens counted."""
-    yield _non_finite(outcomes)
+    yield non_finite_tokens(outcomes)
     yield from _of_slice(ALL, outcomes)
     yield from _macro_average(outcomes)
     for name in sorted({outcome.stratum for outcome in outcomes}):
@@ -93,6 +94,22 @@ def measurement(metric: Metric, slice_name: str, clusters: Clusters, note: str =
     )
 
 
+def left_out(missing: int, scored: int) -> str:
+    """What a mean does not hold, in words: `missing` of `scored` tokens have no finite figure; empty where all have."""
+    return f"without {missing:,} of {scored:,} scored tokens, whose figures are not finite" if missing else ""
+
+
+def joined(*notes: str) -> str:
+    """The notes that say anything, as one."""
+    return "; ".join(note for note in notes if note)
+
+
+def _finite_of(details: Iterable[dict[str, Any]]) -> tuple[int, int]:
+    """How many scored tokens have no finite figure, of how many."""
+    seen = [(int(detail["tokens"]), int(detail["finite_tokens"])) for detail in details if "finite_tokens" in detail]
+    return sum(tokens - finite for tokens, finite in seen), sum(tokens for tokens, _ in seen)
+
+
 def errored_tokens(outcome: ItemOutcome) -> int:
     """How many tokens of a document gave no figure because the engine failed."""
     return 0 if outcome.branch.error is None else int(outcome.branch.detail["tokens"])
@@ -113,7 +130,7 @@ def _of_slice(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Meas
             bounds=metric.bounds,
         )
         note = f"{len(outcomes)} documents; worst token {worst:.3g} nats" if metric is KL else ""
-        yield measurement(metric, slice_name, clusters, note)
+        yield measurement(metric, slice_name, clusters, joined(note, left_out(*_finite_of(details))))
 
 
 def _macro_average(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
@@ -130,7 +147,8 @@ def _macro_average(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         strata=strata,
     )
     metric = Metric("kl_macro_average", KL.unit, KL.column, estimator="stratified_mean")
-    yield measurement(metric, ALL, clusters, f"{len(set(strata))} slices, equally weighted")
+    note = f"{len(set(strata))} slices, equally weighted"
+    yield measurement(metric, ALL, clusters, joined(note, left_out(*_finite_of(details))))
 
 
 def _column(details: Iterable[dict[str, Any]], name: str) -> tuple[float, ...]:
@@ -138,19 +156,18 @@ def _column(details: Iterable[dict[str, Any]], name: str) -> tuple[float, ...]:
     return tuple(float(detail[name]) if "finite_tokens" in detail else 0.0 for detail in details)
 
 
-def _non_finite(outcomes: Sequence[ItemOutcome]) -> Measurement:
-    seen = [outcome.branch.detail for outcome in outcomes if outcome.branch.error is None]
-    missing = float(sum(detail["tokens"] - detail["finite_tokens"] for detail in seen))
+def non_finite_tokens(outcomes: Sequence[ItemOutcome]) -> Measurement:
+    """The census of scored tokens without a finite figure, whatever else is measured of them."""
+    missing, scored = _finite_of(outcome.branch.detail for outcome in outcomes if outcome.branch.error is None)
     errored = sum(map(errored_tokens, outcomes))
-    scored = sum(detail["tokens"] for detail in seen)
     return Measurement(
         probe=ProbeName.KL,
-        metric="non_finite_tokens",
+        metric=NON_FINITE,
         unit="tokens",
         direction=Direction.LOWER_IS_BETTER,
         estimator="census",
-        value=missing,
-        effect=missing,
+        value=float(missing),
+        effect=float(missing),
         effect_interval=Interval(lower=missing, upper=missing, level=0.95, method="census"),
         counts=Counts(total=scored + errored, scored=scored, errored=errored),
     )

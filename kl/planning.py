@@ -1,6 +1,6 @@
 """From documents and sampled answers to what is asked of the engine, and what is known of every scored token."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,9 @@ from q36eval.errors import UsageError
 
 CONTEXT = 4096
 OVERLAP = 512
+
+ANSWERS_PREFIX = "on_policy/"
+"""How the slices of sampled answers begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +74,24 @@ class Planned:
                 f"every token after at least {self.overlap:,} others (or all that precede it)."
             )
         return found
+
+
+def refuse_reserved_slices(documents: Iterable[CorpusDocument]) -> None:
+    """Refuse documents whose slice bears the name of other figures: theirs would stand in the place of those.
+
+    `all` is every token, `kind=...`, `position=...` and `entropy=...` are groups across documents, and what begins with
+    `on_policy/` are sampled answers.
+
+    Raises:
+        UsageError: names the first such document and its slice.
+    """
+    for document in documents:
+        name = document.slice
+        if name.strip() in ("", "all") or "=" in name or name.startswith(ANSWERS_PREFIX):
+            raise UsageError(
+                f"Document {document.id!r} of the corpus is in a slice named {name!r}, a name kept for other figures: "
+                f'name it neither "all" nor empty, without "=", and not beginning with "{ANSWERS_PREFIX}".'
+            )
 
 
 def plan_material(material: Material, tokenizer: Any) -> Planned:

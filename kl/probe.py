@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kl.corpus import CorpusDocument, corpus_sha256
 from kl.on_policy import OnPolicyAnswer
 from kl.packs import asked_tensors, scored_tokens, suite_fields
-from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material
+from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
 from kl.spans import KINDS
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
@@ -43,7 +43,12 @@ class KLProbe:
         answers: Sequence[OnPolicyAnswer] = (),
         notify: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`notify` is told, once, what a person should know about the plan."""
+        """`notify` is told, once, what a person should know about the plan.
+
+        Raises:
+            UsageError: a document's slice has a name that is kept for other figures.
+        """
+        refuse_reserved_slices(documents)
         material = Material(tuple(documents), tuple(answers), context, overlap)
         self._material, self._notify = material, notify
         sources: list[CorpusDocument | OnPolicyAnswer] = [*documents, *answers]
@@ -98,11 +103,13 @@ class KLProbe:
         """One outcome per document, holding the sums that the measurements are made of."""
         document = self._documents[item.key]
         tokens = sum(len(request.token_ids) - request.first for request in item.scores)
-        error = results.error or reference.error
-        if error is not None:
-            branch = Answer(score=None, error=error, detail={"tokens": tokens})
+        figures, reference_error = None, reference.error
+        if results.error is None and reference_error is None:
+            figures, reference_error = self._figures(engine, item, results, reference)
+        if figures is None:
+            branch = Answer(score=None, error=results.error or reference_error, detail={"tokens": tokens})
         else:
-            sums = self._measured(self._scorer_of(engine, reference), item, results, reference)
+            sums = self._measured(item, figures)
             mean = sums["forward_kl"] / sums["finite_tokens"] if sums["finite_tokens"] else None
             branch = Answer(score=mean, error=None, detail=sums)
         return [
@@ -114,19 +121,33 @@ class KLProbe:
                 stratum=document.slice,
                 prompt=document.text,
                 branch=branch,
-                reference=Answer(score=None, detail={"tokens": tokens}),
+                reference=Answer(score=None, error=reference_error, detail={"tokens": tokens}),
             )
         ]
 
-    def _measured(self, scorer: "Scorer", item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
-        """A document's sums. Its tokens are kept before anyone hears of them: an outcome without tokens is a fault."""
+    def _figures(
+        self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest
+    ) -> "tuple[TokenFigures | None, str | None]":
+        """A document's figures; or why there are none: where the reference is no distribution, no branch is to blame.
+
+        Such a document is left out whole, as one that an engine could not score is.
+        """
         import torch
 
+        labels = torch.tensor(self.planned[item.key].labels)
+        scorer, states = self._scorer_of(engine, reference), reference.tensors["hidden_states"]
+        figures = scorer.figures(states, _hidden_states(item, results), labels)
+        faults = scorer.reference_faults(states, figures)
+        if faults:
+            words = f"the reference's own logits are not finite at {faults} of {len(labels)} tokens"
+            return None, f"the reference could not be measured on this item: {words}"
+        return figures, None
+
+    def _measured(self, item: WorkItem, figures: "TokenFigures") -> dict[str, Any]:
+        """A document's sums. Its tokens are kept before anyone hears of them: an outcome without tokens is a fault."""
         from kl.tokens import document_table
 
         document = self.planned[item.key]
-        states = _hidden_states(item, results)
-        figures = scorer.figures(reference.tensors["hidden_states"], states, torch.tensor(document.labels))
         kinds = [KINDS[kind] for kind in document.kinds]
         columns = _token_columns(document, figures)
         self._tokens.add(item.key, document_table(item.key, document.id, document.slice, kinds, columns))

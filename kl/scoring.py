@@ -41,6 +41,23 @@ class Scorer:
             del reference  # before the next tile is made
         return buffer.figures()
 
+    @torch.inference_mode()
+    def reference_faults(self, reference_states: Tensor, figures: TokenFigures) -> int:
+        """At how many of these T tokens the reference's own logits are no distribution (NaN, +inf or -inf throughout).
+
+        Such a token's figures are NaN whosever fault it is, so only those are looked at again: [T, H] states and their
+        figures. What is left of them is the branch's.
+        """
+        rows = figures.reference_logprob.isnan().nonzero().squeeze(-1)
+        faults, step = 0, self._rows(self._head.device)
+        for begin in range(0, len(rows), step):
+            states = _brought(
+                reference_states[rows[begin : begin + step].to(reference_states.device)], self._head.device
+            )
+            # NaN and +inf carry over to a row's largest logit, which is -inf only where all are
+            faults += int((~float32_logits(states, self._head).amax(-1).isfinite()).sum())
+        return faults
+
     def _portable(self, reference_states: Tensor, branch_states: Tensor, labels: Tensor) -> TokenFigures:
         reference = float32_logits(reference_states, self._head)
         return token_figures(reference, self.engine.logits(branch_states), labels)

@@ -58,8 +58,10 @@ def lower_bound(reference: TopK, branch_logits: Tensor) -> Tensor:
     """A lower bound on KL(reference || branch) in nats per position, [T] float64 on the CPU.
 
     `branch_logits` [T, V] are reduced on the reference's ids and their tail. +inf where the branch holds a token or the
-    whole tail impossible that the reference does not; NaN where its logits are not numbers. What is stored in float32
-    is brought back to a distribution by one common factor, an error of about 1e-7 of the log-ratios.
+    whole tail impossible that the reference does not; NaN where its logits are not numbers.
+
+    What is stored is brought back to a distribution by one common factor. What its rounding can have added is taken
+    off, so that the bound holds whatever the number format, and from float32 the reference itself gets exactly 0.
     """
     device = branch_logits.device
     log_q = torch.log_softmax(branch_logits.double(), dim=-1)
@@ -70,5 +72,23 @@ def lower_bound(reference: TopK, branch_logits: Tensor) -> Tensor:
     lumped_p = torch.cat([reference.logprobs.double(), tail_p], dim=-1).to(device)
     lumped_p = lumped_p - torch.logsumexp(lumped_p, -1, keepdim=True)
     terms = (lumped_p - lumped_q) * lumped_p.exp()
-    bound = terms.masked_fill(lumped_p == -torch.inf, 0.0).sum(-1).clamp(min=0.0)
+    possible = lumped_p != -torch.inf
+    bound = terms.masked_fill(~possible, 0.0).sum(-1)
+    bound = (bound - _rounding(lumped_p, lumped_q, reference.logprobs.dtype)).clamp(min=0.0)
     return bound.masked_fill(log_q.isnan().any(-1), torch.nan).cpu()
+
+
+def _rounding(log_p: Tensor, log_q: Tensor, stored: torch.dtype) -> Tensor:
+    """The most that rounding to `stored` can have added to KL(p || q), [T]; p and q over the same K + 1 outcomes.
+
+    Each log p_i was rounded by at most d_i = u (1 + |log p_i|), the 1 being for the tail's mass; bringing them back to
+    a distribution moves all by at most sum_j p_j d_j more. With m_i for both together KL moves by at most
+    sum_i p_i m_i |log(p_i / q_i)| to first order, and by less than sum_i p_i m_i^2 beyond it.
+    """
+    unit = torch.finfo(stored).eps / 2
+    possible = log_p != -torch.inf
+    weight = log_p.exp()
+    rounded = unit * (1.0 - log_p.masked_fill(~possible, 0.0))
+    moved = rounded + (weight * rounded).sum(-1, keepdim=True)
+    ratio = (log_p - log_q).abs().masked_fill(~possible | (log_q == -torch.inf), 0.0)
+    return (weight * moved * (ratio + moved)).sum(-1)

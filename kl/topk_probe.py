@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kl.measurements import joined, left_out, non_finite_tokens
 from kl.packs import asked_tensors, scored_tokens
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
@@ -48,7 +49,7 @@ class TopKProbe:
         return self.base.plan(tokenizer)
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """The reference's likeliest tokens of every scored position, and the mass of all others."""
+        """The reference's likeliest tokens of every scored position, and the mass of all others; never of NaN."""
         import torch
 
         from kl.topk import TopK
@@ -96,7 +97,9 @@ class TopKProbe:
         if self._full is not None and item.key in self._full:
             exact = _exact(engine, item, results, self._full[item.key])
             both = finite & exact.isfinite()
-            sums |= {"exact_tokens": int(both.sum()), "gap": float((exact - bound)[both].sum())}
+            # below 0 is only the rounding of the exact figure, whose sums on a GPU are float32
+            gap = (exact - bound)[both].clamp(min=0.0)
+            sums |= {"exact_tokens": int(both.sum()), "gap": float(gap.sum())}
         return sums
 
     def _bounds(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> "torch.Tensor":
@@ -112,13 +115,21 @@ class TopKProbe:
         return torch.cat(parts)
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        """The bound and, where the exact divergence is known, its gap; a bound is never reported as a divergence."""
+        """The bound and, where the exact divergence is known, its gap; a bound is never reported as a divergence.
+
+        Tokens without a finite bound are counted as those without a finite divergence are, and enter no mean.
+        """
+        census = non_finite_tokens(outcomes)
+        yield census
+        missing = left_out(int(census.value), census.counts.scored)
         found = _measurement(outcomes, BOUND, "lower_bound", "finite_tokens")
         if found is not None:
-            yield found.model_copy(update={"note": f"from the {self.top_k} likeliest tokens; KL is at least this"})
+            note = joined(f"from the {self.top_k} likeliest tokens; KL is at least this", missing)
+            yield found.model_copy(update={"note": note})
         gap = _measurement(outcomes, GAP, "gap", "exact_tokens")
         if gap is not None:
-            yield gap.model_copy(update={"note": f"exact KL minus its lower bound from {self.top_k} tokens"})
+            note = joined(f"exact KL minus its lower bound from {self.top_k} tokens, at least 0 per token", missing)
+            yield gap.model_copy(update={"note": note})
 
 
 def _logits(engine: Engine, item: WorkItem, results: ItemResults) -> "Iterator[torch.Tensor]":

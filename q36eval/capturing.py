@@ -59,7 +59,8 @@ def capture_reference(
     for work, item, results in finished_items(engine, works):
         if results.error is None:
             digest = work.probe.digest(engine, item, results)
-            captures[work.probe.name].add(item.key, digest, asked_sha256(item))
+            if digest.error is None:
+                captures[work.probe.name].add(item.key, digest, asked_sha256(item))
         progress.advance()
 
 

@@ -155,6 +155,7 @@ def summarize_probes(works: Sequence[Work], sink: Sink) -> None:
             measurements = list(
                 work.probe.summarize([outcome for outcome in outcomes if outcome.probe == work.probe.name])
             )
+            _check_distinct(measurements)
         except Q36Error:
             raise
         except Exception as error:
@@ -162,6 +163,18 @@ def summarize_probes(works: Sequence[Work], sink: Sink) -> None:
             continue
         for measurement in measurements:
             sink.add_measurement(measurement)
+
+
+def _check_distinct(measurements: Sequence[Measurement]) -> None:
+    """History keeps one figure per key: of two with one key the second would silently replace the first.
+
+    Raises:
+        ValueError: names the key.
+    """
+    keys = [measurement.key for measurement in measurements]
+    twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
+    if twice:
+        raise ValueError(f"it measured {twice[0]} more than once, so none of its figures can be trusted")
 
 
 def _fail(work: Work, sink: Sink, error: Exception) -> None:

@@ -4,15 +4,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.kl_model import GROUPINGS, KLFigures, attribution_of
+from app.kl_model import GROUPINGS, KLFigures, attribution_of, interval_words
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
-from q36eval.reports._text import plain
+from q36eval.reports._text import number, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from q36eval.history import History, RunRecord
+    from q36eval.records import Measurement
     from q36eval.token_files import WorstToken
 
 CHARACTERS_BEFORE = 46
@@ -21,11 +22,12 @@ _SPACE = "\ue000"
 """Stands for a space while the text is made harmless, which would join runs of them; for private use, so in no text."""
 
 
-def check_plot(file: Path | None) -> None:
+def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None) -> None:
     """Refuse a plot that could not be written before anything is measured.
 
     Raises:
-        UsageError: its folder does not exist, or plotly is not installed.
+        UsageError: its folder does not exist, plotly is not installed, or what is measured will only be a bound (of
+            which there are no tokens to draw).
     """
     from importlib.util import find_spec
 
@@ -35,6 +37,17 @@ def check_plot(file: Path | None) -> None:
         raise UsageError(f"The folder {file.parent} does not exist; name a file in one that does.")
     if find_spec("plotly") is None:
         raise UsageError("The plot needs plotly: install q36eval[ui].")
+    if top_k is not None:
+        raise UsageError("A plot needs the exact divergence, and --top-k only bounds it; leave out one of the two.")
+    if reference_pack is not None:
+        from q36eval.records import ProbeName
+        from q36eval.references import Pack
+
+        if Pack.open(reference_pack).of(ProbeName.KL)[0].top_k is not None:
+            raise UsageError(
+                f"A plot needs the exact divergence, and the reference pack {reference_pack} holds only the likeliest "
+                f"tokens; leave out --plot, or name a pack captured without --top-k."
+            )
 
 
 def artifacts(run: "RunRecord", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
@@ -99,9 +112,29 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     write_page(file, f"{run.family}/{run.branch}, run {run.id}", plots)
 
 
+def _bounds(found: Sequence["Measurement"], non_finite: str) -> Iterator["RenderableType"]:
+    """The bound and its gap by their whole names, for a bound must not be taken for the divergence."""
+    from rich.text import Text
+
+    rows = [
+        (m.metric, f"{number(m.value)} nats", interval_words(m.effect_interval), f"{m.counts.scored:,}") for m in found
+    ]
+    yield _table(("", "value", "95 % interval", "tokens"), rows, right=(3,), whole=(0,))
+    yield Text(non_finite)
+    for m in found:
+        yield Text(plain(f"{m.metric}: {m.note}"))
+
+
 def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
     from rich.text import Text
 
+    from kl.topk_probe import BOUND, GAP
+
+    # what was measured decides, for a pack may hold no more though nobody asked for bounds
+    bounds = [m for m in (figures.get(BOUND), figures.get(GAP)) if m is not None]
+    if bounds:
+        yield from _bounds(bounds, figures.non_finite())
+        return
     if not figures.measured:
         yield Text("No token was scored.")
         yield Text(figures.non_finite())
@@ -143,14 +176,17 @@ def _visible(text: str) -> str:
     return plain(kept, limit=10_000).replace(_SPACE, " ")
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int]) -> "RenderableType":
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int], whole: Sequence[int] = ()
+) -> "RenderableType":
+    """`right` are the columns of numbers, `whole` those that are never broken or cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if number in right else "left", overflow="fold")
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place in right else "left", overflow="fold", no_wrap=place in whole)
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(_line(cell)) for cell in row))
     return table

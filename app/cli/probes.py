@@ -53,15 +53,13 @@ def kl(
     """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
     from app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
 
-    check_plot(plot)
+    check_plot(plot, top_k, reference_pack)
     asked = (ProbeName.KL, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
     request = replace(_request(*asked, paths=paths), corpus=corpus, context=context, top_k=top_k)
     run, history = _measured(request, paths)
     if as_json:
         print_json(_body(run, history) | kl_body(run, paths))
-    elif top_k is not None:
-        _print_table(run, history)
     else:
         print_summary(run, history, paths)
     if plot is not None:
@@ -199,7 +197,9 @@ def _print_table(run: "RunRecord", history: "History") -> None:
     floors = {(m.metric, m.slice): m.value for m in measurements if is_floor(m.metric)}
     shown = [m for m in measurements if not is_floor(m.metric)]
     names = ("metric", "slice", "value", "reference", "effect [95 % interval]", *(["floor"] if floors else []))
-    table = Table(*names, "scored", "errored", title=run.id)
+    table = Table(title=run.id)
+    for name in (*names, "scored", "errored"):
+        table.add_column(name, overflow="fold")  # a name that is cut is another metric's too
     for m in shown:
         interval = f"{m.effect:.4g} [{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
         base = "" if m.reference_value is None else f"{m.reference_value:.4g}"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from q36eval.errors import ExitCode
+from q36eval.gate.integrity import with_integrity
 from q36eval.gate.judge import judge
 from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy
@@ -26,7 +27,8 @@ def decide(
     convincingly outside its margin after Holm over its tier; counted faults (`max_count`) stand outside Holm, one is
     enough. What was not measured never passes. Exit code: a proven FAIL 1, then 4 where the engine or a crashed probe
     kept a blocking criterion from being measured, else 3. A margin below the noise floor proves nothing: the gate
-    refuses it before the branch is measured, and should history hold one, its criterion is INCONCLUSIVE.
+    refuses it before the branch is measured, and should history hold one, its criterion is INCONCLUSIVE. Tokens whose
+    figures are not finite fail every lane, whether the policy asks for them or not.
 
     A waiver in force on the day `on` sets aside a FAIL or INCONCLUSIVE criterion: a release manager wants to see what
     was found, who excused it and until when, and wants the pipeline to go on. So the criterion keeps its verdict and
@@ -34,6 +36,7 @@ def decide(
     is unknown, not known and accepted, so it cannot be waived; nor can a criterion marked `waivable: false`; and a lane
     of which nothing is left is INCONCLUSIVE. Without `on` no waiver is in force.
     """
+    policy = with_integrity(policy, measurements)
     judged = _judge_all(policy, measurements, failures)
     decided = _verdicts(policy, judged)
     results, notes = _apply_waivers(policy, decided, waivers, on)

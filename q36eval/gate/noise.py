@@ -10,15 +10,26 @@ from q36eval.stats import loss_limit
 if TYPE_CHECKING:
     from q36eval.gate.policy import Criterion, Policy
 
-FLOORED_METRICS = ("kl_divergence", "reverse_kl_divergence", "perplexity")
-"""Metrics of the KL probe that have a floor, each in the unit of its margin's loss (all in nats/token)."""
+FLOORED_METRICS = (
+    "kl_divergence",
+    "reverse_kl_divergence",
+    "perplexity",
+    "kl_macro_average",
+    "kl_p99",
+    "kl_max",
+    "top1_agreement",
+)
+"""Metrics of the KL probe whose floor is measured, in the unit of their margin's loss (`floor_unit`)."""
+
+COUNTED = ("non_finite_tokens",)
+"""Metrics of the KL probe that no noise moves."""
 
 FLOOR_BY_PERTURBATION = "kl_noise_floor"
 """The measurement that holds KL by perturbation (its slice), and as `all` the largest of them."""
 
 
 class NoiseFloor(Record):
-    """What the reference loses against itself: `loss` in nats/token, `source` says under which perturbation."""
+    """What the reference loses against itself: `loss` in `floor_unit`, `source` under which perturbation."""
 
     loss: float
     source: str
@@ -27,6 +38,11 @@ class NoiseFloor(Record):
 def floor_metric(metric: str) -> str:
     """Name of the measurement that holds a metric's floor, slice by slice."""
     return f"{metric}_noise_floor"
+
+
+def floor_unit(metric: str) -> str:
+    """The unit of a metric's floor."""
+    return "fraction" if metric == "top1_agreement" else "nats/token"
 
 
 def is_floor(metric: str) -> bool:
@@ -41,20 +57,27 @@ def of_reference_alone(measurement: Measurement) -> bool:
 
 
 def has_floor(probe: ProbeName, metric: str) -> bool:
-    """Whether a floor belongs to that metric."""
-    return probe is ProbeName.KL and metric in FLOORED_METRICS
+    """Whether a floor belongs to that metric, be it measured or not."""
+    return probe is ProbeName.KL and metric not in COUNTED
 
 
 def floor_of(criterion: "Criterion", measurements: Iterable[Measurement]) -> NoiseFloor | None:
-    """The criterion's floor: the largest that was measured for its metric and slice; None where none was."""
+    """The criterion's floor: the largest that was measured for its metric and slice; None where none was.
+
+    A group of tokens across documents (`kind=json`) has no floor of its own: that over all tokens stands in for it.
+    """
     if not has_floor(criterion.probe, criterion.metric):
         return None
-    wanted = (ProbeName.KL, floor_metric(criterion.metric), criterion.slice)
-    found = [m for m in measurements if (m.probe, m.metric, m.slice) == wanted]
+    metric = floor_metric(criterion.metric)
+    floors = [m for m in measurements if m.probe is ProbeName.KL and m.metric == metric]
+    found, stand_in = [m for m in floors if m.slice == criterion.slice], ""
+    if not found and "=" in criterion.slice:
+        found = [m for m in floors if m.slice == "all"]
+        stand_in = f", over all tokens for want of one of {criterion.slice}"
     if not found:
         return None
     worst = max(found, key=lambda m: math.inf if math.isnan(m.value) else m.value)
-    return NoiseFloor(loss=worst.value, source=worst.note)
+    return NoiseFloor(loss=worst.value, source=worst.note + stand_in)
 
 
 def below_floor(criterion: "Criterion", floor: NoiseFloor | None) -> str | None:
@@ -65,8 +88,9 @@ def below_floor(criterion: "Criterion", floor: NoiseFloor | None) -> str | None:
     limit = loss_limit(criterion.margin)
     if floor is None or limit >= floor.loss:
         return None
+    unit = floor_unit(criterion.metric)
     return (
-        f"its margin of {_words(criterion, limit)} lies below the noise floor of {floor.loss:.3g} nats/token, what the "
+        f"its margin of {_words(criterion, limit)} lies below the noise floor of {floor.loss:.3g} {unit}, what the "
         f"reference loses against itself ({floor.source})"
     )
 
@@ -79,4 +103,6 @@ def margins_below_floor(policy: "Policy", measurements: Sequence[Measurement]) -
 
 def _words(criterion: "Criterion", limit: float) -> str:
     given = f"{criterion.margin.value:.4g}"
-    return f"{given} ({limit:.3g} nats/token)" if criterion.margin.kind == "min_retention" else f"{given} nats/token"
+    if criterion.margin.kind == "min_retention":
+        return f"{given} ({limit:.3g} nats/token)"
+    return f"{given} {floor_unit(criterion.metric)}"

@@ -44,7 +44,8 @@ class Criterion(PolicyModel):
     `confidence` is the one-sided confidence of the bound that must lie inside the margin for PASS. `min_scored` and
     `min_clusters` are the least items and independent clusters to judge on, clusters counted by weight (as many as
     would weigh as much were they of equal size); without it unbounded figures ask for 30. `on_inconclusive: fail`
-    refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a corrupt checkpoint, non-finite outputs).
+    refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a corrupt checkpoint,
+    non-finite outputs).
     """
 
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)

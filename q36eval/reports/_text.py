@@ -3,7 +3,7 @@
 import math
 import re
 
-from q36eval.gate.noise import has_floor
+from q36eval.gate.noise import floor_unit, has_floor
 from q36eval.gate.policy import Margin
 from q36eval.gate.report import CriterionResult, GateReport
 from q36eval.records import Interval
@@ -97,7 +97,7 @@ def floor_lines(report: GateReport) -> list[str]:
 
 
 def _floor_unit(result: CriterionResult) -> str:
-    return "of the perplexity" if result.margin.kind == "min_retention" else "nats/token"
+    return "of the perplexity" if result.margin.kind == "min_retention" else floor_unit(result.metric)
 
 
 def counts_text(result: CriterionResult) -> str:

@@ -172,4 +172,4 @@ def test_a_plot_that_cannot_be_written_is_refused_before_anything_runs(capsys: A
     from app.cli.kl_report import check_plot
 
     with pytest.raises(UsageError, match="does not exist"):
-        check_plot(tmp_path / "nowhere" / "kl.html")
+        check_plot(tmp_path / "nowhere" / "kl.html", None, None)

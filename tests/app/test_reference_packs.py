@@ -16,6 +16,7 @@ import yaml
 
 import app.measuring
 import app.packing
+from app.cli.kl_report import check_plot, print_summary
 from app.floors import floor_state
 from app.measuring import Request, measure
 from app.packing import Asked, Estimate, capture
@@ -314,6 +315,34 @@ def test_the_gap_of_a_bound_is_told_where_the_full_vocabulary_was_captured_too(
     bound, gap = (found[f"kl.kl_divergence_{name}[all]"] for name in ("lower_bound", "bound_gap"))
     assert bound + gap == pytest.approx(exact, rel=1e-9)
     assert gap > 0
+
+
+def test_a_bound_is_printed_by_its_whole_name_and_not_plotted(
+    gate: Callable[..., RunRecord],
+    pack: Path,
+    top_k_pack: Path,
+    state: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What was measured says what is printed: nobody asked this pack for bounds, and it holds no more."""
+    both = tmp_path / "both"
+    shutil.copytree(pack, both)
+    shutil.copytree(top_k_pack, both, dirs_exist_ok=True)
+    monkeypatch.setenv("COLUMNS", "80")
+    for run in (gate(SANDBOX / "main", top_k_pack), gate(SANDBOX / "main", both, top_k=TOP_K)):
+        capsys.readouterr()
+        print_summary(run, gate.history, Paths(REPOSITORY, state))  # type: ignore[attr-defined]
+        printed = capsys.readouterr().out
+        assert "No token was scored" not in printed
+        assert re.search(r"^ *kl_divergence_lower_bound +\S+ nats", printed, re.MULTILINE)
+        assert "Without a finite figure: 0 of" in printed
+    assert re.search(r"^ *kl_divergence_bound_gap +\S+ nats", printed, re.MULTILINE)
+    check_plot(tmp_path / "plot.html", None, both)
+    for top_k, where in ((None, top_k_pack), (TOP_K, both)):
+        with pytest.raises(UsageError, match="needs the exact divergence"):
+            check_plot(tmp_path / "plot.html", top_k, where)
 
 
 def test_a_pack_without_its_head_takes_it_from_the_reference_s_folder(

@@ -16,6 +16,7 @@ from kl.probe import KLProbe
 from kl.tokens import read_tokens
 from q36eval.engines.base import Scored
 from q36eval.engines.heads import float32_logits
+from q36eval.errors import UsageError
 from q36eval.probes import Digest, ItemResults
 from q36eval.records import ItemOutcome, Measurement
 from q36eval.token_files import TOKENS, WORST, read_worst
@@ -62,7 +63,9 @@ class Run:
         torch.manual_seed(5)
         self.head = torch.randn(VOCABULARY, WIDTH)
 
-    def outcomes(self, damage: Any, errored: Sequence[int] = ()) -> list[ItemOutcome]:
+    def outcomes(
+        self, damage: Any, errored: Sequence[int] = (), reference_damage: Any = lambda number, states: states
+    ) -> list[ItemOutcome]:
         engine, found = Head(self.head), []
         for number, item in enumerate(self.items):
             torch.manual_seed(number)
@@ -71,12 +74,13 @@ class Run:
             results = ItemResults(
                 {r.key: Scored(r, damage(number, s), error) for r, s in zip(item.scores, states, strict=True)}
             )
-            reference = Digest(tensors={"hidden_states": torch.cat(states), "head": self.head})
+            theirs = reference_damage(number, torch.cat(states))
+            reference = Digest(tensors={"hidden_states": theirs, "head": self.head})
             found += self.probe.compare(engine, item, results, reference)  # type: ignore[arg-type]
         return found
 
-    def measured(self, damage: Any, errored: Sequence[int] = ()) -> dict[str, Measurement]:
-        found = list(self.probe.summarize(self.outcomes(damage, errored)))
+    def measured(self, damage: Any, errored: Sequence[int] = (), **more: Any) -> dict[str, Measurement]:
+        found = list(self.probe.summarize(self.outcomes(damage, errored, **more)))
         keys = [m.key.removeprefix("kl.") for m in found]
         assert len(set(keys)) == len(keys)
         return dict(zip(keys, found, strict=True))
@@ -244,3 +248,49 @@ def test_nan_is_counted_and_tops_the_quantiles(tmp_path: Path) -> None:
     assert found["kl_p99[all]"].value > clean["kl_p99[all]"].value
     assert found["kl_max[all]"].value == math.inf
     assert math.isnan(read_worst(tmp_path / WORST)[0].forward_kl)
+
+
+@pytest.mark.parametrize("name", ["all", "kind=text", "position=0-63", "entropy=2+", "on_policy/code", " "])
+def test_a_slice_named_like_other_figures_is_refused(name: str) -> None:
+    fine, bad = CorpusDocument("first", "code", "abc"), CorpusDocument("second", name, "abcd")
+    with pytest.raises(UsageError, match="'second'") as refused:
+        KLProbe([fine, bad])
+    assert repr(name) in str(refused.value)
+
+
+def spoilt(value: float, document: int = 0, rows: int = 10) -> Any:
+    """Damage that puts `value` into the first states of one document."""
+
+    def damage(number: int, states: torch.Tensor) -> torch.Tensor:
+        states = states.clone()
+        if number == document:
+            states[:rows] = value
+        return states
+
+    return damage
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_tokens_that_a_branch_spoils_are_counted_and_every_mean_says_that_it_lacks_them(value: float) -> None:
+    found = Run({"code": [50] * 4, "prose": [50] * 4}).measured(spoilt(value))
+    census = found["non_finite_tokens[all]"]
+    assert (census.value, census.counts.scored, census.counts.errored) == (10, 8 * 49, 0)
+    for key in ("kl_divergence[all]", "kl_macro_average[all]", "perplexity[all]", "top1_agreement[all]"):
+        assert "without 10 of 392 scored tokens" in found[key].note
+    assert "without 10 of 196" in found["kl_divergence[code]"].note
+    assert "without 10 of 392" in found["kl_divergence[kind=text]"].note
+    assert "without" not in found["kl_divergence[prose]"].note
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 3e38])
+def test_what_the_reference_spoils_is_errored_and_no_fault_of_the_branch(value: float) -> None:
+    """At 3e38 the states are numbers and the logits are not."""
+    run = Run({"code": [50] * 4})
+    outcome = run.outcomes(noise, reference_damage=spoilt(value))[0]
+    assert outcome.branch.error is not None
+    assert "the reference could not be measured on this item" in outcome.branch.error
+    assert "not finite at 10 of 49 tokens" in outcome.branch.error
+    found = Run({"code": [50] * 4}).measured(noise, reference_damage=spoilt(value))
+    census = found["non_finite_tokens[all]"]
+    assert (census.value, census.counts.scored, census.counts.errored) == (0, 3 * 49, 49)
+    assert found["kl_divergence[all]"].counts.errored == 49

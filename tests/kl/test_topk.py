@@ -53,6 +53,25 @@ def test_it_is_a_lower_bound_grows_with_k_and_is_exact_with_all(pair: tuple[torc
     assert torch.allclose(previous, divergence, rtol=1e-9, atol=ROUNDING)
 
 
+@settings(max_examples=200, deadline=None)
+@given(logit_pairs(), st.sampled_from([torch.float32, torch.float64]))
+def test_what_is_stored_in_fewer_bits_is_a_bound_too_and_none_on_the_reference_itself(
+    pair: tuple[torch.Tensor, torch.Tensor], stored: torch.dtype
+) -> None:
+    p, q = pair
+    divergence = exact(p, q)
+    for k in (1, 2, p.shape[-1]):
+        whole = TopK.of_logits(p, k)
+        kept = TopK(whole.ids, whole.logprobs.to(stored), whole.tail_mass.to(stored))
+        # of float64 the arithmetic's own rounding is left
+        assert (lower_bound(kept, p) <= (0.0 if stored == torch.float32 else ROUNDING)).all()
+        slack = ROUNDING * (1 + divergence.nan_to_num(posinf=0.0))
+        assert (lower_bound(kept, q) <= divergence + slack).all()
+        # and what is taken off is little, of a size with the rounding, but where a tail is too small to be stored at all
+        same = (kept.tail_mass > 0) == (whole.tail_mass > 0)
+        assert torch.allclose(lower_bound(kept, q)[same], lower_bound(whole, q)[same], rtol=1e-4, atol=1e-8)
+
+
 def test_by_hand() -> None:
     """p = (1/2, 1/4, 1/8, 1/8), q uniform, K = 1: 1/2 ln 2 + 1/2 ln (2/3), against an exact 1/4 ln 2."""
     p, q = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log(), torch.zeros(1, 4)
@@ -149,3 +168,41 @@ def test_a_top_k_pack_gives_a_bound_labelled_as_one_with_its_gap(measured: dict[
     assert max(exacts) - min(exacts) < 1e-9
     assert measured[1]["kl_divergence_bound_gap"].value > 10 * measured[16]["kl_divergence_bound_gap"].value > 0
     assert abs(measured[10**6]["kl_divergence_bound_gap"].value) < 1e-7
+
+
+class Logits:
+    """An engine whose hidden states are its logits."""
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        return states
+
+
+def asked(tokens: int = 6) -> tuple[Any, Any, Any]:
+    """A probe over nothing but its name, one item that scores `tokens`, and the reference's results of it."""
+    from kl.corpus import CorpusDocument
+    from kl.probe import KLProbe
+    from kl.topk_probe import TopKProbe
+    from q36eval.engines.base import Scored, ScoreRequest
+    from q36eval.probes import ItemResults, WorkItem
+
+    probe = TopKProbe(KLProbe([CorpusDocument("a", "code", "text")]), 2)
+    item = WorkItem("item", scores=(ScoreRequest("r", tuple(range(tokens + 1)), first=1),))
+    logits = torch.randn(tokens, 8, generator=torch.Generator().manual_seed(1))
+    return probe, item, ItemResults({"r": Scored(item.scores[0], logits)})
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_tokens_without_a_finite_bound_are_counted(value: float) -> None:
+    from q36eval.engines.base import Scored
+    from q36eval.probes import ItemResults
+
+    probe, item, results = asked()
+    reference = probe.digest(Logits(), item, results)
+    broken = results.scored["r"].hidden_states.clone()
+    broken[:2] = value
+    outcomes = probe.compare(Logits(), item, ItemResults({"r": Scored(item.scores[0], broken)}), reference)
+    found = {m.metric: m for m in probe.summarize(outcomes)}
+    census = found["non_finite_tokens"]
+    assert (census.value, census.counts.scored, census.counts.errored) == (2, 6, 0)
+    assert found["kl_divergence_lower_bound"].counts.scored == 4
+    assert "without 2 of 6 scored tokens" in found["kl_divergence_lower_bound"].note

@@ -16,7 +16,10 @@ from q36eval.locks import exclusive
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import (
     Answer,
+    Counts,
     DeploymentIdentity,
+    Direction,
+    Interval,
     ItemOutcome,
     Measurement,
     ProbeFailure,
@@ -175,6 +178,27 @@ def test_an_errored_reference_is_not_kept(tmp_path: Path) -> None:
     assert len(Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")) == 0
 
 
+class NotNumbers(LengthProbe):
+    """Its second item's answer cannot be kept."""
+
+    def digest(self, engine: Any, item: WorkItem, results: ItemResults) -> Digest:
+        return Digest(error="not numbers") if item.key == "item1" else super().digest(engine, item, results)
+
+
+def test_a_digest_that_errors_is_not_kept_as_an_answer_of_the_reference(tmp_path: Path) -> None:
+    sink = MemorySink()
+    run(tmp_path, NotNumbers(), CountingEngine(), CountingEngine(), sink)
+    capture = Capture(tmp_path, IDENTITY, ProbeName.KL, "suite")
+    assert sorted(capture) == ["item0", "item2"]
+    assert capture.manifest is None
+    errors = {item.item_key: item.branch.error for item in sink.items}
+    assert errors == {
+        "item0": None,
+        "item1": "the reference could not be measured on this item",
+        "item2": None,
+    }
+
+
 @pytest.mark.parametrize("where", ["compare", "summarize"])
 def test_a_crashed_probe_is_recorded_as_failed(tmp_path: Path, where: str) -> None:
     sink = MemorySink()
@@ -263,3 +287,28 @@ def test_a_complete_capture_is_read_without_a_lock(tmp_path: Path) -> None:
     refuse = Watched("waiting", lambda: pytest.fail("it waits for a lock"))
     with exclusive(Capture(tmp_path, IDENTITY, ProbeName.KL, "suite").lock_file):
         run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink(), refuse)
+
+
+class TwiceTheSame(LengthProbe):
+    """Measures one metric of one slice twice, with different figures."""
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        for value in (1.0, 2.0):
+            yield Measurement(
+                probe=self.name,
+                metric="kl_divergence",
+                unit="nats/token",
+                direction=Direction.LOWER_IS_BETTER,
+                estimator="mean",
+                value=value,
+                effect=value,
+                effect_interval=Interval(lower=value, upper=value, level=0.95, method="none"),
+                counts=Counts(total=1, scored=1, errored=0),
+            )
+
+
+def test_two_figures_of_one_key_are_a_crash_and_neither_is_kept(tmp_path: Path) -> None:
+    sink = MemorySink()
+    run(tmp_path, TwiceTheSame(), CountingEngine(), CountingEngine(), sink)
+    assert [failure.kind for failure in sink.failures] == ["crashed"]
+    assert "kl.kl_divergence[all] more than once" in sink.failures[0].reason

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from evidence import divergence, perplexity
+from evidence import census, divergence, perplexity
 from rich.console import Console
 
 from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
@@ -84,6 +84,32 @@ def test_the_floor_is_that_of_the_metric_and_slice() -> None:
     evals = policy(probe=ProbeName.EVALS).criteria[0]
     assert decide(policy(probe=ProbeName.EVALS), [floor(2e-4)]).criteria[0].noise_floor is None
     assert below_floor(evals, None) is None
+
+
+@pytest.mark.parametrize("metric", ["kl_p99", "kl_max", "kl_macro_average"])
+def test_every_figure_whose_floor_was_measured_is_held_against_it(metric: str) -> None:
+    figure = divergence(DOCUMENTS).model_copy(update={"metric": metric})
+    asked = policy(metric=metric)
+    assert decide(asked, [figure, floor(9e-5, metric)]).verdict is Verdict.PASS
+    assert decide(asked, [figure, floor(2e-4, metric)]).verdict is Verdict.INCONCLUSIVE
+    assert margins_below_floor(asked, [floor(2e-4, metric)])
+
+
+def test_for_a_group_of_tokens_the_floor_over_all_of_them_stands_in_and_says_so() -> None:
+    asked, figure = policy(slice="kind=json"), divergence(DOCUMENTS, slice="kind=json")
+    report = decide(asked, [figure, floor(2e-4)])
+    assert report.verdict is Verdict.INCONCLUSIVE
+    assert "over all tokens for want of one of kind=json" in report.criteria[0].reason
+    assert decide(asked, [figure, floor(2e-4), floor(5e-5, slice="kind=json")]).verdict is Verdict.PASS
+
+
+def test_a_figure_without_a_floor_says_that_none_was_measured_and_a_census_has_none() -> None:
+    figure = divergence(DOCUMENTS).model_copy(update={"metric": "kl_p90"})
+    text = to_console_text(decide(policy(metric="kl_p90"), [figure, floor(2e-4)]))
+    assert "noise floor of kl: not measured" in text
+    counted = decide(policy(0, "max_count", metric="non_finite_tokens"), [census(ProbeName.KL, "non_finite_tokens", 0)])
+    assert counted.verdict is Verdict.PASS
+    assert "noise floor of" not in to_console_text(counted)
 
 
 def test_perplexity_is_refused_in_its_own_unit() -> None:

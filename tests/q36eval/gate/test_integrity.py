@@ -1,0 +1,69 @@
+"""Tokens without finite figures fail a branch whatever its policy judges."""
+
+from datetime import date
+
+import pytest
+from evidence import census, divergence
+from hypothesis import given
+from hypothesis import strategies as st
+
+from q36eval.gate import Criterion, GateReport, Margin, Policy, Waiver, decide
+from q36eval.records import Lane, ProbeFailure, ProbeName, Verdict
+from q36eval.reports import to_junit, to_markdown
+
+BOTH = (Lane.STRUCTURED, Lane.FREEFORM)
+RULE = "integrity.non-finite-tokens"
+
+
+def policy(*own: Criterion) -> Policy:
+    """It judges the mean divergence, and what else is given."""
+    margin = Margin(kind="max_value", value=0.1, source="x")
+    return Policy(
+        name="p", criteria=(Criterion(id="kl", probe="kl", metric="kl_divergence", margin=margin, lanes=BOTH), *own)
+    )
+
+
+def own(identifier: str = "finite", value: float = 0, **changes: object) -> Criterion:
+    fields = {"id": identifier, "probe": "kl", "metric": "non_finite_tokens", "lanes": BOTH, "waivable": False}
+    margin = {"kind": "max_count", "value": value, "source": "x"}
+    return Criterion.model_validate(fields | {"margin": margin} | changes)
+
+
+def decided(count: float, *criteria: Criterion, **more: object) -> GateReport:
+    """A branch whose other tokens are perfect."""
+    evidence = [divergence([1e-5] * 60), census(ProbeName.KL, "non_finite_tokens", count)]
+    return decide(policy(*criteria), evidence, **more)  # type: ignore[arg-type]
+
+
+def test_one_such_token_fails_every_lane_of_a_policy_that_judges_only_the_mean() -> None:
+    assert decided(0).verdict is Verdict.PASS
+    report = decided(1)
+    assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, (RULE,))
+    assert {lane.verdict for lane in report.lanes} == {Verdict.FAIL}
+    assert RULE in to_markdown(report)
+    assert RULE in to_junit(report)
+
+
+@pytest.mark.parametrize(
+    "lax", [own(value=50), own(lanes=BOTH[:1]), own(waivable=True), own(tier="advisory"), own(RULE, value=50)]
+)
+def test_no_laxer_rule_of_the_policy_stands_in_its_place(lax: Criterion) -> None:
+    waivers = [Waiver(owner="o", reason="r", criterion=name, expires=date(2030, 1, 1)) for name in (RULE, lax.id, "kl")]
+    report = decided(7, lax, waivers=waivers, on=date(2026, 1, 1))
+    assert report.verdict is Verdict.FAIL
+    assert any(name.startswith(RULE) for name in report.decisive)
+
+
+def test_a_policy_that_has_the_rule_is_judged_by_its_own() -> None:
+    report = decided(7, own())
+    assert (report.decisive, len(report.criteria)) == (("finite",), 2)
+
+
+def test_what_was_counted_stands_though_the_probe_crashed_after_it() -> None:
+    crash = ProbeFailure(probe=ProbeName.KL, reason="out of memory", kind="crashed")
+    assert decided(1, failures=[crash]).verdict is Verdict.FAIL
+
+
+@given(st.integers(0, 10**6))
+def test_it_fails_exactly_where_one_was_counted(count: int) -> None:
+    assert (decided(count).verdict is Verdict.FAIL) == (count > 0)
