@@ -67,7 +67,7 @@ def test_what_is_stored_in_fewer_bits_is_a_bound_too_and_none_on_the_reference_i
         assert (lower_bound(kept, p) <= (0.0 if stored == torch.float32 else ROUNDING)).all()
         slack = ROUNDING * (1 + divergence.nan_to_num(posinf=0.0))
         assert (lower_bound(kept, q) <= divergence + slack).all()
-        # and what is taken off is little, of a size with the rounding, but where a tail is too small to be stored at all
+        # and what is taken off is little, but where a tail is too small to be stored at all
         same = (kept.tail_mass > 0) == (whole.tail_mass > 0)
         assert torch.allclose(lower_bound(kept, q)[same], lower_bound(whole, q)[same], rtol=1e-4, atol=1e-8)
 
