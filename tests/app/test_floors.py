@@ -26,7 +26,7 @@ POLICY = """
 name: test
 criteria:
   - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: MARGIN, source: x}, lanes: [structured, freeform]}
+     margin: {kind: max_value, value: MARGIN, source: x}, lanes: [structured, freeform], min_clusters: 8}
 """
 
 

@@ -43,7 +43,7 @@ criteria:
   - {id: unquantized, probe: weights, metric: unquantized_differences,
      margin: {kind: max_count, value: 0, source: x}, lanes: [structured]}
   - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.1, source: x}, lanes: [freeform]}
+     margin: {kind: max_value, value: 0.1, source: x}, lanes: [freeform], min_clusters: 8}
 """
 TOP_K = 8
 
