@@ -72,8 +72,6 @@ def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
 def _figures(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
     """Of one run of rows in float64, both shifted so that their largest logit is 0."""
     a, b = (logits - logits.amax(-1, keepdim=True) for logits in (reference, branch))
-    if not bool((a.isfinite() & b.isfinite()).all()):
-        return _guarded(reference, branch, labels)
     weight_a, weight_b = a.exp(), b.exp()
     total_a, total_b = weight_a.sum(-1), weight_b.sum(-1)
     log_a, log_b = total_a.log(), total_b.log()
@@ -81,6 +79,9 @@ def _figures(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
     forward = torch.linalg.vecdot(weight_a, difference) / total_a - (log_a - log_b)
     reverse = (log_a - log_b) - torch.linalg.vecdot(weight_b, difference) / total_b
     entropy = log_a - torch.linalg.vecdot(weight_a, a) / total_a
+    # an impossible token, NaN and +inf each leave a sum that is no number: looking at the sums is looking at all logits
+    if not bool((forward + reverse + entropy).isfinite().all()):
+        return _guarded(reference, branch, labels)
     rows = torch.arange(len(labels), device=labels.device)
     rank = _rank(b, a.argmax(-1))
     columns = [column.clamp(min=0.0) for column in (forward, reverse, entropy)]

@@ -1,5 +1,8 @@
 """Per-token figures from final hidden states: the reference's logits rebuilt through its own head, in chunks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,8 @@ from q36eval.engines.base import Engine
 from q36eval.engines.heads import float32_logits
 
 CPU_TILE_BYTES = 2**26
+SMALL_HEAD = 2**22
+"""Values of a head whose products one thread makes as fast as two."""
 GPU_TILE_BYTES = 2**29
 """Bytes of one deployment's logits at a time: half a GiB are 540 tokens of 248,320 logits, enough to fill a GPU."""
 
@@ -32,7 +37,8 @@ class Scorer:
         step = self._rows(device)
         runs = [slice(begin, begin + step) for begin in range(0, max(len(labels), 1), step)]
         if not is_usable(device):
-            parts = [self._portable(reference_states[run], branch_states[run], labels[run]) for run in runs]
+            with _one_thread(self._head.numel() <= SMALL_HEAD and device.type == "cpu"):
+                parts = [self._portable(reference_states[run], branch_states[run], labels[run]) for run in runs]
             return TokenFigures.concatenated(parts)
         buffer = FigureBuffer(len(labels), device)
         for run in runs:
@@ -68,6 +74,18 @@ class Scorer:
         if device.type == "cuda":
             tile = min(GPU_TILE_BYTES, torch.cuda.mem_get_info(device)[0] // 4)
         return max(1, tile // (4 * len(self._head)))
+
+
+@contextmanager
+def _one_thread(wanted: bool) -> Iterator[None]:
+    """Leave the other cores to the engine's workers, who have use for them while a small model is compared."""
+    before = torch.get_num_threads()
+    if wanted:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _brought(tensor: Tensor, device: torch.device) -> Tensor:
