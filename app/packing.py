@@ -10,6 +10,7 @@ from app.floors import FloorKeeper, floor_state
 from app.probing import Scored, build_probes, material
 from app.referencing import Reference, local_reference
 from app.targets import Target
+from kl.packs import scored_tokens
 from q36eval.capturing import kind_of
 from q36eval.config import Paths
 from q36eval.errors import EngineError, UsageError
@@ -163,7 +164,7 @@ def _size(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:
     kind, top_k = kind_of(work.probe)
     ids = sum(len(request.token_ids) for item in work.items for request in item.scores)
     windows = sum(len(item.scores) for item in work.items)
-    tokens = sum(len(request.token_ids) - request.first for item in work.items for request in item.scores)
+    tokens = sum(scored_tokens(item) for item in work.items)
     if kind == "answers":
         generated = sum(request.max_new_tokens for item in work.items for request in item.generations)
         total = generated * BYTES_PER_GENERATED_TOKEN + len(work.items) * ANSWER_OVERHEAD

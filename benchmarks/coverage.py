@@ -1,6 +1,6 @@
 """How often one-sided bounds on a mean divergence miss, by simulation: ours, a percentile bootstrap's, llama.cpp's.
 
-`python benchmarks/coverage.py` prints a Markdown table. Corpora are drawn from populations whose mean is known; a bound
+`python -m benchmarks.coverage` prints a Markdown table. Corpora are drawn from populations whose mean is known; a bound
 misses when the mean lies beyond it. Documents are what is independent, so whole documents are drawn. What the sandbox's
 own documents look like is kept in `tests/kl/documents.json`; `--measure BRANCH` makes that file anew.
 """
@@ -73,6 +73,32 @@ def populations(own: Corpus) -> Iterator[Population]:
         yield Population(f"lognormal, σ {sigma}", float(np.exp(sigma**2 / 2)), draw)
 
 
+def uneven(own: Corpus) -> Iterator[Population]:
+    """Lognormal means per document of very unequal lengths, independent of the length or rising with it, as many."""
+    count = len(own.tokens)
+    for sigma, rise in ((0.8, 0.0), (0.8, 0.8)):
+
+        def draw(rng: np.random.Generator, sigma: float = sigma, rise: float = rise) -> Corpus:
+            tokens = np.maximum(1.0, np.round(300 * rng.lognormal(0.0, 1.0, count)))
+            drawn = rng.lognormal(0.0, sigma, count) * (tokens / 300) ** rise
+            return Corpus(tokens, drawn * tokens, drawn**2 * tokens)
+
+        # E[length^(1 + rise)] / E[length] of log-lengths of standard deviation 1
+        mean = float(np.exp(sigma**2 / 2 + ((1 + rise) ** 2 - 1) / 2))
+        yield Population(f"σ {sigma}, log lengths of sd 1, rising with length^{rise}", mean, draw)
+
+
+def few(sigma: float = 1.2) -> Iterator[Population]:
+    """Lognormal means of few documents of equal length."""
+    for count in (8, 40):
+
+        def draw(rng: np.random.Generator, count: int = count) -> Corpus:
+            tokens, drawn = np.full(count, 300.0), rng.lognormal(0.0, sigma, count)
+            return Corpus(tokens, drawn * tokens, drawn**2 * tokens)
+
+        yield Population(f"σ {sigma}, {count} documents", float(np.exp(sigma**2 / 2)), draw)
+
+
 def shipped(corpus: Corpus) -> Bounds:
     """What every figure of the KL probe is shown with and judged by."""
     from q36eval.records import Clusters
@@ -136,7 +162,7 @@ def measure(branch: str) -> None:
     """Score a branch of the sandbox and keep what `Corpus` holds of every document."""
     import torch
 
-    from app.measuring import corpus_of
+    from app.material import corpus_of
     from kl.probe import KLProbe
     from kl.scoring import Scorer
     from q36eval.config.paths import Paths
@@ -144,7 +170,7 @@ def measure(branch: str) -> None:
 
     paths = Paths.default()
     reference, engine = (InProcessEngine.load(paths.data / "sandbox" / name) for name in ("bf16", branch))
-    items = KLProbe(corpus_of("sandbox", paths)).plan(reference.tokenizer)
+    items = KLProbe(corpus_of("sandbox", None, paths)[1]).plan(reference.tokenizer)
     requests = [request for item in items for request in item.scores]
     states = [{each.request.key: each.hidden_states for each in e.score(requests)} for e in (reference, engine)]
     scorer = Scorer(engine, reference.head_weight())
@@ -173,7 +199,7 @@ def main() -> None:
     error = 100 * np.sqrt(ALPHA * (1 - ALPHA) / asked.simulations)
     print(f"{len(own.tokens)} documents, {asked.simulations:,} corpora each; lower and upper bound missed, % ", end="")
     print(f"(2.5 promised; ± {error:.2f} is one standard error)\n")
-    for number, population in enumerate(populations(own)):
+    for number, population in enumerate([*populations(own), *uneven(own), *few()]):
         rates = miss_rates(population, asked.simulations, seed=number)
         if number == 0:
             print("| population | " + " | ".join(rates) + " |\n|---|" + "---|" * len(rates))

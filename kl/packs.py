@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.probes import WorkItem
+from q36eval.probes import ItemResults, WorkItem
 
 if TYPE_CHECKING:
     import torch
@@ -39,3 +39,11 @@ def answers_sha256(keys: Sequence[str]) -> str:
 def scored_tokens(item: WorkItem) -> int:
     """How many tokens of an item are scored."""
     return sum(len(request.token_ids) - request.first for request in item.scores)
+
+
+def scored_states(item: WorkItem, results: ItemResults) -> "torch.Tensor":
+    """The final hidden states [T, H] of all scored tokens, window after window."""
+    import torch
+
+    parts = [results.scored[request.key].hidden_states for request in item.scores]
+    return torch.cat([part for part in parts if part is not None])

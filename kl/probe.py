@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kl.corpus import CorpusDocument, corpus_sha256
 from kl.on_policy import OnPolicyAnswer
-from kl.packs import asked_tensors, scored_tokens, suite_fields
+from kl.packs import asked_tensors, scored_states, scored_tokens, suite_fields
 from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
 from kl.spans import KINDS
 from q36eval.engines.base import Engine
@@ -96,13 +96,13 @@ class KLProbe:
         """The reference's final hidden states of all scored tokens, window after window, and what was asked."""
         return Digest(
             values={"tokens": scored_tokens(item)},
-            tensors={"hidden_states": _hidden_states(item, results).cpu(), **asked_tensors(item)},
+            tensors={"hidden_states": scored_states(item, results).cpu(), **asked_tensors(item)},
         )
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
         """One outcome per document, holding the sums that the measurements are made of."""
         document = self._documents[item.key]
-        tokens = sum(len(request.token_ids) - request.first for request in item.scores)
+        tokens = scored_tokens(item)
         figures, reference_error = None, reference.error
         if results.error is None and reference_error is None:
             figures, reference_error = self._figures(engine, item, results, reference)
@@ -136,7 +136,7 @@ class KLProbe:
 
         labels = torch.tensor(self.planned[item.key].labels)
         scorer, states = self._scorer_of(engine, reference), reference.tensors["hidden_states"]
-        figures = scorer.figures(states, _hidden_states(item, results), labels)
+        figures = scorer.figures(states, scored_states(item, results), labels)
         faults = scorer.reference_faults(states, figures)
         if faults:
             words = f"the reference's own logits are not finite at {faults} of {len(labels)} tokens"
@@ -191,13 +191,6 @@ class KLProbe:
         token_ids = {key: document.token_ids for key, document in self.planned.items()}
         write_worst(self._tokens.folder / WORST, worst_tokens(table, token_ids, self._tokenizer))
         yield from token_measurements(Tokens.of(table, ordered))
-
-
-def _hidden_states(item: WorkItem, results: ItemResults) -> "torch.Tensor":
-    import torch
-
-    parts = [results.scored[request.key].hidden_states for request in item.scores]
-    return torch.cat([part for part in parts if part is not None])
 
 
 def _document_sums(figures: "TokenFigures") -> dict[str, Any]:

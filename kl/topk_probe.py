@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kl.measurements import joined, left_out, non_finite_tokens
-from kl.packs import asked_tensors, scored_tokens
+from kl.packs import asked_tensors, scored_states, scored_tokens
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, Clusters, Counts, Direction, ItemOutcome, Measurement, ProbeName
@@ -159,10 +159,8 @@ def _exact(engine: Engine, item: WorkItem, results: ItemResults, full: Digest) -
     from kl.scoring import Scorer
 
     labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
-    states = [results.scored[request.key].hidden_states for request in item.scores]
     scorer = Scorer(engine, full.tensors["head"])
-    own = torch.cat([part for part in states if part is not None])
-    return scorer.figures(full.tensors["hidden_states"], own, labels).forward_kl
+    return scorer.figures(full.tensors["hidden_states"], scored_states(item, results), labels).forward_kl
 
 
 def _measurement(outcomes: Sequence[ItemOutcome], metric: str, column: str, units: str) -> Measurement | None:

@@ -26,17 +26,14 @@ def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None
     """Refuse a plot that could not be written before anything is measured.
 
     Raises:
-        UsageError: its folder does not exist, plotly is not installed, or what is measured will only be a bound (of
-            which there are no tokens to draw).
+        UsageError: the file cannot become a plot, or what is measured will only be a bound (of which there are no
+            tokens to draw).
     """
-    from importlib.util import find_spec
+    from app.attribution_plot import check_plot as check_file
 
     if file is None:
         return
-    if not file.parent.is_dir():
-        raise UsageError(f"The folder {file.parent} does not exist; name a file in one that does.")
-    if find_spec("plotly") is None:
-        raise UsageError("The plot needs plotly: install q36eval[ui].")
+    check_file(file)
     if top_k is not None:
         raise UsageError("A plot needs the exact divergence, and --top-k only bounds it; leave out one of the two.")
     if reference_pack is not None:

@@ -80,7 +80,8 @@ def evals(
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
     asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
-    return _measure(*asked, as_json=as_json)
+    paths = Paths.default()
+    return _measure(_request(*asked, paths=paths), paths, as_json=as_json)
 
 
 def canaries(
@@ -96,25 +97,12 @@ def canaries(
 ) -> int:
     """Measure the canaries against the reference; exit 0 when all was measured, 4 when not."""
     asked = (ProbeName.CANARIES, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
-    return _measure(*asked, as_json=as_json)
-
-
-def _measure(
-    probe: ProbeName,
-    branch: str,
-    reference: str | None,
-    reference_pack: Path | None,
-    family: str | None,
-    suite: str | None,
-    device: str,
-    weights_only: bool,
-    kv_cache_dtype: str | None,
-    *,
-    as_json: bool,
-) -> int:
-    asked = (probe, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    run, history = _measured(_request(*asked, paths=paths), paths)
+    return _measure(_request(*asked, paths=paths), paths, as_json=as_json)
+
+
+def _measure(request: "Request", paths: Paths, *, as_json: bool) -> int:
+    run, history = _measured(request, paths)
     if as_json:
         print_json(_body(run, history))
     else:

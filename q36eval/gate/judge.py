@@ -10,7 +10,7 @@ from q36eval.records import Clusters, Interval, Measurement, ProbeFailure
 from q36eval.stats import MAX_ERRORED_SHARE, MarginTest, margin_test
 
 LEAST_CLUSTERS = 30
-"""The mean of lognormal divergences (sigma 1.2) lies above a 97.5 % bound from 8 of them 10 times in 100, from 40 6."""
+"""The mean of lognormal divergences (sigma 1.2) lies above a 97.5 % bound from 8 of them 9 times in 100, from 40 5."""
 
 
 def judge(
