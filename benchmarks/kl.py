@@ -23,6 +23,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])  # this folder's kl.py mu
 
 TOKENS, WIDTH, VOCABULARY = 4096, 2048, 248_320
 ROUNDS = 15
+ENGINE_ROWS = 512
+"""Rows of logits that an engine without a reference makes at a time: what a scored pass is compared with."""
 GIB = 2**30
 
 
@@ -196,7 +198,7 @@ def full_model() -> Any:
 
 def scored_forward() -> dict[str, Any]:
     """A forward pass of 4 × 1,024 tokens with its own head, and the same pass scored against a reference."""
-    from kl.scoring import GPU_TILE_BYTES, Scorer
+    from kl.scoring import Scorer
 
     model = full_model()
     ids = torch.randint(0, VOCABULARY, (4, 1024), device="cuda")
@@ -204,7 +206,7 @@ def scored_forward() -> dict[str, Any]:
     branch: Any = Branch(model.lm_head.weight)
     head = model.lm_head.weight + torch.randn_like(model.lm_head.weight) * 1e-3
     scorer = Scorer(branch, head)
-    rows = GPU_TILE_BYTES // (4 * VOCABULARY)
+    rows = ENGINE_ROWS
 
     def states() -> Tensor:
         hidden: Tensor = model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -240,13 +242,14 @@ def scored_forward() -> dict[str, Any]:
         print(f"  {name}: {spread(values)} ms; / forward with its head {ratio(values, base)}")
     above = memory["forward, scored"] - memory["forward with its head"]
     print(
-        f"  peak memory: scored − with head {above / GIB:.3f} GiB (the reference's head is {head.nbytes / GIB:.3f} GiB)"
+        f"  peak memory, scored − with its head: {(above + head.nbytes) / GIB:.3f} GiB, of which the reference's head "
+        f"takes {head.nbytes / GIB:.3f}"
     )
     return {"times_ms": times, "memory": memory, "head_bytes": head.nbytes}
 
 
 def peak(call: Callable[[], Any]) -> int:
-    """Peak memory of a call; what lay there before, the reference's head among it, is counted in both."""
+    """Peak memory of a call, with all that lay there before."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()

@@ -1,8 +1,5 @@
 """Per-token figures from final hidden states: the reference's logits rebuilt through its own head, in chunks."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
 
@@ -12,10 +9,11 @@ from q36eval.engines.base import Engine
 from q36eval.engines.heads import float32_logits
 
 CPU_TILE_BYTES = 2**26
-SMALL_HEAD = 2**22
-"""Values of a head whose products one thread makes as fast as two."""
-GPU_TILE_BYTES = 2**29
-"""Bytes of one deployment's logits at a time: half a GiB are 540 tokens of 248,320 logits, enough to fill a GPU."""
+GPU_TILE_BYTES = 2**28
+"""Bytes of one deployment's logits at a time: 256 tokens of 248,320 logits. Two tiles are as much as one of 512 tokens,
+which an engine holds that makes logits by itself."""
+GPU_TILE_ROWS = 128
+"""A GPU's matrix product works on so many rows at a time; rows beyond a multiple of it cost as much as all of them."""
 
 
 class Scorer:
@@ -37,8 +35,7 @@ class Scorer:
         step = self._rows(device)
         runs = [slice(begin, begin + step) for begin in range(0, max(len(labels), 1), step)]
         if not is_usable(device):
-            with _one_thread(self._head.numel() <= SMALL_HEAD and device.type == "cpu"):
-                parts = [self._portable(reference_states[run], branch_states[run], labels[run]) for run in runs]
+            parts = [self._portable(reference_states[run], branch_states[run], labels[run]) for run in runs]
             return TokenFigures.concatenated(parts)
         buffer = FigureBuffer(len(labels), device)
         for run in runs:
@@ -73,19 +70,8 @@ class Scorer:
         tile = CPU_TILE_BYTES
         if device.type == "cuda":
             tile = min(GPU_TILE_BYTES, torch.cuda.mem_get_info(device)[0] // 4)
-        return max(1, tile // (4 * len(self._head)))
-
-
-@contextmanager
-def _one_thread(wanted: bool) -> Iterator[None]:
-    """Leave the other cores to the engine's workers, who have use for them while a small model is compared."""
-    before = torch.get_num_threads()
-    if wanted:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        rows = max(1, tile // (4 * len(self._head)))
+        return rows - rows % GPU_TILE_ROWS if device.type == "cuda" and rows > GPU_TILE_ROWS else rows
 
 
 def _brought(tensor: Tensor, device: torch.device) -> Tensor:

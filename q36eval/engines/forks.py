@@ -68,8 +68,11 @@ def in_forks(
 ) -> Iterator[tuple[T, list[R] | WorkerError]]:
     """`call` of every batch, in the order of `batches`; a worker gets the next batch as soon as it is free.
 
-    Results travel pickled, tensors as copies. A batch whose worker fails comes back with the error.
+    Results travel pickled, tensors as copies. A batch whose worker fails comes back with the error. Until the last
+    result is taken, torch has one thread in this process: a second one would only wait for a core.
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     context = multiprocessing.get_context("fork")
     links: list[Connection] = []
     processes = []
@@ -86,6 +89,7 @@ def in_forks(
         for process in processes:
             process.kill()
             process.join()
+        torch.set_num_threads(threads)
 
 
 def _in_order(batches: Sequence[T], links: Sequence[Connection]) -> Iterator[tuple[T, list[Any] | WorkerError]]:
