@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from app.probing import Scored, build_probes, material
 from app.referencing import local_reference
 from app.targets import Target
+from q36eval.asking import Work
 from q36eval.config import Paths
 from q36eval.engines.base import Engine
 from q36eval.errors import EngineError, UsageError
@@ -18,7 +19,7 @@ from q36eval.locks import exclusive
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName
 from q36eval.references import Header, Pack
-from q36eval.runner import Captures, MutedSink, Progress, Sink, Work, plan_probes
+from q36eval.runner import Captures, MutedSink, Progress, Sink, plan_probes
 
 if TYPE_CHECKING:
     from kl.floor_file import ReferenceFloor

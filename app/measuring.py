@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 from app.floors import FloorKeeper, refuse_known
 from app.probing import Scored, build_probes, material
 from app.referencing import Reference, local_reference, packed_reference
+from app.showable import refuse_unshowable
 from app.targets import Target
+from q36eval.asking import Work
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
-from q36eval.gate import GateReport, Policy, decide
+from q36eval.gate import GateReport, Policy, PolicyRule, decide
 from q36eval.history import History, RunRecord, RunState
 from q36eval.locks import exclusive
 from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.runner import AskedDifferentlyError, Captures, Progress, Work, run_probes
+from q36eval.runner import AskedDifferentlyError, Captures, Progress, run_probes
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
@@ -53,6 +55,10 @@ class Request:
     """At most so many tokens are fed at a time, when a divergence is measured; None is the family's context length."""
     reference_pack: Path | None = None
     """A pack captured before, perhaps elsewhere; otherwise the reference is captured here when need be."""
+    exhaustive: bool = False
+    """Ask everything, also of a task of which all that the policy judges is settled."""
+    max_items: int | None = None
+    """Of each eval task at most so many items, in whole blocks."""
     top_k: int | None = None
     """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
 
@@ -128,7 +134,8 @@ def _probes(
     names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
 ) -> list[Probe]:
     asked_on = partial(material, scored, reference, paths, progress)
-    return reference.fitted(build_probes(names, request.suite, paths, asked_on), request.top_k)
+    probes = build_probes(names, request.suite, paths, asked_on, request.max_items)
+    return reference.fitted(probes, request.top_k)
 
 
 def _measure_run(
@@ -251,7 +258,7 @@ def _run(
     if faults:
         _skip(probes, faults[0], sink)
         return
-    _ask(branch, reference, probes, request.policy, sink, progress)
+    _ask(branch, reference, probes, request, sink, progress)
 
 
 def _static(
@@ -278,13 +285,15 @@ def _ask(
     branch: "InProcessEngine",
     reference: Reference,
     probes: Sequence[Probe],
-    policy: Policy | None,
+    request: Request,
     sink: RunSink,
     progress: Progress,
 ) -> None:
     """Everything that needs an answer of the branch, against what is captured of the reference."""
     from app.weights import integrity
 
+    policy = request.policy
+    rule = None if policy is None or request.exhaustive else PolicyRule(policy)
     floors = FloorKeeper(reference.identity, reference.root, reference.load, policy, sink, progress)
 
     def captures_of(works: Sequence[Work]) -> Captures:
@@ -292,11 +301,13 @@ def _ask(
         floors.settle(works, captures)
         if reference.load is not None:
             reference.load.forget()  # its memory is the branch's from here on
+        if policy is not None:
+            refuse_unshowable(policy, works, captures)
         return captures
 
     try:
         tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
-        run_probes(branch, tokenizer, captures_of, probes, sink, progress)
+        run_probes(branch, tokenizer, captures_of, probes, sink, progress, rule)
     except AskedDifferentlyError as error:
         sink.add_measurement(integrity([str(error)]))
         _skip(probes, str(error), sink)

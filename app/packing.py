@@ -11,12 +11,13 @@ from app.probing import Scored, build_probes, material
 from app.referencing import Reference, local_reference
 from app.targets import Target
 from kl.packs import scored_tokens
+from q36eval.asking import Work
 from q36eval.capturing import kind_of
 from q36eval.config import Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.references import Capture, Kind, Pack, captures_in
-from q36eval.runner import MutedSink, Progress, Work, plan_probes
+from q36eval.runner import MutedSink, Progress, plan_probes
 
 CAPTURED_PROBES = (ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 SHARD_OVERHEAD = 1536

@@ -28,9 +28,15 @@ class Scored:
 
 
 def build_probes(
-    names: Sequence[ProbeName], suite: str, paths: Paths, material: "Callable[[], Material]"
+    names: Sequence[ProbeName],
+    suite: str,
+    paths: Paths,
+    material: "Callable[[], Material]",
+    max_items: int | None = None,
 ) -> list[Probe]:
     """The probes that ask something, for that suite; `material` says what the KL probe scores.
+
+    Of each eval task at most `max_items` are asked.
 
     Raises:
         UsageError: an unknown suite, or data that is not what its manifest says.
@@ -53,7 +59,7 @@ def build_probes(
         from evals.probe import EvalsProbe
 
         suites = Path(evals.__file__).parent / "suites"
-        found.append(EvalsProbe(suites / f"{suite}.yaml", data=paths.data / "tasks" / suite))
+        found.append(EvalsProbe(suites / f"{suite}.yaml", data=paths.data / "tasks" / suite, max_items=max_items))
     return found
 
 

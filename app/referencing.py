@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.targets import Target
+from q36eval.asking import Work
 from q36eval.capturing import OpenCaptures, captured, kind_of, suite_of
 from q36eval.config import Family
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references import Capture, Pack, pack_folder
-from q36eval.runner import Progress, Work
+from q36eval.runner import Progress
 
 if TYPE_CHECKING:
     import torch

@@ -2,12 +2,14 @@
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals.blocks import in_blocks
 from evals.encoding import Encoded, Encoder, responses
-from evals.suite import LoadedSuite
+from evals.suite import LoadedSuite, TaskGroup
 from evals.summaries import measurements
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
@@ -25,16 +27,19 @@ class EvalsProbe:
 
     name = ProbeName.EVALS
 
-    def __init__(self, suite: Path, *, data: Path | None = None, cache_dir: Path | None = None) -> None:
+    def __init__(
+        self, suite: Path, *, data: Path | None = None, cache_dir: Path | None = None, max_items: int | None = None
+    ) -> None:
         """Read the suite file and verify its frozen data; `data` replaces the folder the suite names.
 
-        lm-eval keeps converted data in `cache_dir`, by default in a folder that is removed after planning.
+        lm-eval keeps converted data in `cache_dir`, by default in a folder that is removed after planning. Of each
+        group at most `max_items` are asked, in whole blocks, but one block at the least.
 
         Raises:
             UsageError: the suite is malformed or its data is not what its manifest says.
         """
         self._loaded = LoadedSuite(suite, data)
-        self._cache_dir = cache_dir
+        self._cache_dir, self._max_items = cache_dir, max_items
         self._asked: dict[str, tuple[Document, Encoded]] = {}
         self.suite_sha256 = self._loaded.sha256
 
@@ -50,9 +55,30 @@ class EvalsProbe:
             for document in documents
         }
         return [
-            WorkItem(key=key, scores=encoded.scores, generations=encoded.generations)
-            for key, (_, encoded) in self._asked.items()
+            WorkItem(key=key, scores=encoded.scores, generations=encoded.generations, task=group.name, block=number)
+            for group in self._loaded.suite.groups
+            for number, block in enumerate(self._blocks(group))
+            for key in block
+            for encoded in [self._asked[key][1]]
         ]
+
+    def _blocks(self, group: TaskGroup) -> list[list[str]]:
+        """The keys of a group's documents in the blocks in which they are asked.
+
+        A perplexity is unbounded, so that its one look comes when all is asked: it is one block.
+        """
+        own = {key: document for key, (document, _) in self._asked.items() if document.group.name == group.name}
+        if group.measure == "perplexity":
+            return [list(own)]
+        blocks = in_blocks(
+            {key: _stratum(document) for key, document in own.items()},
+            {key: _cluster(document) for key, document in own.items()},
+            self._loaded.suite.block_items,
+            f"{self._loaded.suite.name}/{group.name}",
+        )
+        limit = len(own) if self._max_items is None else self._max_items
+        sizes = list(accumulate(map(len, blocks)))
+        return [block for block, size in zip(blocks, sizes, strict=True) if size <= limit] or blocks[:1]
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
         """The deployment's log-likelihoods or text for one document, and lm-eval's metrics of them."""
@@ -62,29 +88,55 @@ class EvalsProbe:
             return Digest(error="the log-likelihoods are not numbers")
         return Digest(values={"responses": found, "metrics": _plain(document.metrics(found))})
 
+    def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
+        """The outcome of an item to which the branch answers just what the reference answered."""
+        return self._outcome(item, reference, reference)
+
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
         """The branch's answer to one document beside the reference's."""
-        document, encoded = self._asked[item.key]
         own = Digest(error=results.error) if results.error else self.digest(engine, item, results)
-        fields = [str(document.doc[name]) for name in document.group.slice_fields]
-        return [
-            ItemOutcome(
-                probe=self.name,
-                group=document.group.name,
-                item_key=item.key,
-                cluster=str(document.doc.get("cluster", item.key)),
-                stratum="/".join(fields) or "all",
-                prompt=str(document.instances[0].args[0]),
-                expected=_expected(document),
-                branch=_answer(document, encoded, own),
-                reference=_answer(document, encoded, reference),
-            )
-        ]
+        outcome = self._outcome(item, own, reference)
+        timed = outcome.branch.detail | {"seconds": round(results.seconds, 6)}
+        return [outcome.model_copy(update={"branch": outcome.branch.model_copy(update={"detail": timed})})]
+
+    def _outcome(self, item: WorkItem, branch: Digest, reference: Digest) -> ItemOutcome:
+        document, encoded = self._asked[item.key]
+        return ItemOutcome(
+            probe=self.name,
+            group=document.group.name,
+            item_key=item.key,
+            cluster=_cluster(document),
+            stratum=_stratum(document),
+            prompt=str(document.instances[0].args[0]),
+            expected=_expected(document),
+            branch=_answer(document, encoded, branch),
+            reference=_answer(document, encoded, reference),
+        )
+
+    def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> list[Measurement]:
+        """The measurements of those keys from the outcomes so far."""
+        return [measurement for measurement in self.summarize(outcomes) if measurement.key in keys]
+
+    def tasks_of(self, key: str) -> frozenset[str]:
+        """The groups whose items that measurement is taken from: of its kind, the one its slice is of, else all."""
+        metric, _, part = key.removeprefix(f"{self.name}.").removesuffix("]").partition("[")
+        kind = "perplexity" if "perplexity" in metric else "accuracy"
+        groups = [group for group in self._loaded.suite.groups if group.measure == kind]
+        named = {group.name for group in groups if part == group.slice or part.startswith(f"{group.slice}/")}
+        return frozenset(named or {group.name for group in groups})
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """Accuracy of each group and its slices; perplexity over all documents and by slice."""
         for group in self._loaded.suite.groups:
             yield from measurements(group, [outcome for outcome in outcomes if outcome.group == group.name])
+
+
+def _cluster(document: "Document") -> str:
+    return str(document.doc.get("cluster", document.key))
+
+
+def _stratum(document: "Document") -> str:
+    return "/".join(str(document.doc[name]) for name in document.group.slice_fields) or "all"
 
 
 def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:

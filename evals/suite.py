@@ -39,6 +39,8 @@ class EvalSuite(BaseModel):
     name: str
     data: str
     max_length: int = Field(ge=16)
+    block_items: int = Field(default=300, ge=1)
+    """About so many items of a group are asked between two looks at whether its criteria are settled."""
     groups: tuple[TaskGroup, ...] = Field(min_length=1)
 
 

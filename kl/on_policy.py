@@ -159,7 +159,7 @@ def sample_answers(
     Raises:
         EngineError: a prompt could not be answered, asked twice.
     """
-    from q36eval.runner import with_retry
+    from q36eval.asking import with_retry
 
     requests = {prompt.content: _request(prompt, settings, engine.tokenizer) for prompt in prompts}
     progress.stage("sampling the reference's own answers", len(requests))

@@ -7,13 +7,14 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
+from q36eval.asking import Work, finished_items
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
 from q36eval.locks import exclusive
 from q36eval.probes import KeepsTopK, Probe, SharesTensors, TellsSuite, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Kind, cannot_write
-from q36eval.runner import Progress, Work, finished_items
+from q36eval.runner import Progress
 
 OpenCaptures = Mapping[ProbeName, Capture]
 

@@ -5,7 +5,7 @@ and reused, compares the branch's results with that digest one item at a time, a
 All three steps are pure, so a killed run resumes from the outcomes already in history.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkItem:
-    """One item: what must be scored and generated before it can be judged. `key` is a content hash of what is asked."""
+    """One item: what must be scored and generated before it can be judged. `key` is a content hash of what is asked.
+
+    Items are asked in rounds, those of `block` n in round n, until the `task` they belong to is settled. Requests of
+    different tasks or blocks never share a batch, so no number depends on where the asking stopped.
+    """
 
     key: str
     scores: tuple[ScoreRequest, ...] = ()
     generations: tuple[GenerationRequest, ...] = ()
+    task: str = ""
+    block: int = 0
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,12 @@ class ItemResults:
 
     scored: Mapping[str, Scored] = field(default_factory=dict)
     generated: Mapping[str, Generated] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """What the engine took for them all."""
+        results: list[Scored | Generated] = [*self.scored.values(), *self.generated.values()]
+        return sum(result.seconds for result in results)
 
     @property
     def error(self) -> str | None:
@@ -72,6 +84,23 @@ class Probe(Protocol):
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """Measurements over all outcomes of this probe, with intervals and counts."""
+        ...
+
+
+@runtime_checkable
+class InRounds(Protocol):
+    """A probe whose tasks may be settled before every item was asked."""
+
+    def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> Sequence[Measurement]:
+        """The measurements of those keys from the outcomes so far; keys that have none yet are left out."""
+        ...
+
+    def tasks_of(self, key: str) -> frozenset[str]:
+        """The tasks whose items that measurement is taken from."""
+        ...
+
+    def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
+        """The outcome of an item to which the branch answers just what the reference answered."""
         ...
 
 

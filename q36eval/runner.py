@@ -1,20 +1,19 @@
 """Runs probes: measures the branch anew beside what was captured of the reference, writes everything as it is made.
 
-All that the probes want scored is handed to the engine as one plan, and likewise all that must be generated. Nothing is
-decided here.
+Nothing is decided here but, by a rule that is handed in, when enough was asked.
 """
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from q36eval.engines.base import Engine, Generated, Scored
-from q36eval.errors import EngineError, ExitCode, Q36Error
-from q36eval.probes import Digest, ItemResults, Probe, WorkItem
+from q36eval.asking import Work, finished_items
+from q36eval.engines.base import Engine
+from q36eval.errors import ExitCode, Q36Error
+from q36eval.probes import Digest, InRounds, Probe, WorkItem
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 Captures = Mapping[ProbeName, Mapping[str, Digest]]
@@ -56,93 +55,70 @@ class Progress(Protocol):
     def advance(self, count: int = 1) -> None: ...
 
 
-@dataclass
-class Work:
-    """One probe with everything it asks; `done` are the keys of the items that need no asking any more."""
+class StoppingRule(Protocol):
+    """When enough was asked of a task."""
 
-    probe: Probe
-    items: list[WorkItem]
-    failed: str | None = None
-    done: frozenset[str] = frozenset()
+    def judged(self, probe: ProbeName) -> frozenset[str]:
+        """Keys of the measurements that it judges of that probe."""
+        ...
 
-    @property
-    def todo(self) -> list[WorkItem]:
-        """The items that are still to be asked."""
-        return [item for item in self.items if item.key not in self.done]
+    def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
+        """Keys of those measurements that more items would not change the judgement of."""
+        ...
 
 
-@dataclass
-class _Pending:
-    work: Work
-    item: WorkItem
-    missing: int
-    scored: dict[str, Scored] = field(default_factory=dict)
-    generated: dict[str, Generated] = field(default_factory=dict)
+def measure_branch(
+    engine: Engine,
+    works: Sequence[Work],
+    captures: Captures,
+    sink: Sink,
+    progress: Progress,
+    rule: StoppingRule | None = None,
+) -> None:
+    """Judge the items of every probe, round by round, and write each outcome at once.
 
-
-def finished_items(engine: Engine, works: Sequence[Work]) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
-    """Every item with all its results, as soon as the last one came; one `score` and one `generate` call for all.
-
-    What is done is named to the engine too, so that its batches are those of an uninterrupted run. A result that
-    errored is asked for once more in a batch of other errored ones before its error stands.
+    A probe that crashes is recorded and the others go on. After each round `rule` says which tasks are settled; without
+    a rule everything is asked.
     """
-    waiting: dict[str, _Pending] = {}
-    for number, work in enumerate(works):
-        for item in work.todo:
-            entry = _Pending(work, item, len(item.scores) + len(item.generations))
-            for key in [request.key for request in item.scores] + [request.key for request in item.generations]:
-                if key in waiting:
-                    raise ValueError(f"two requests of probe {number} have the same key {key!r}")
-                waiting[key] = entry
-    scores = [request for work in works for item in work.items for request in item.scores]
-    generations = [request for work in works for item in work.items for request in item.generations]
-    asked_keys = [request.key for request in scores] + [request.key for request in generations]
-    known = frozenset(key for key in asked_keys if key not in waiting)
-    for result in with_retry(partial(engine.score, known=known), scores):
-        yield from _complete(waiting.pop(result.request.key), result)
-    for answer in with_retry(partial(engine.generate, known=known), generations):
-        yield from _complete(waiting.pop(answer.request.key), answer)
-    if waiting:
-        raise EngineError(f"The engine gave no result for {len(waiting)} requests, {next(iter(waiting))!r} first.")
-
-
-def with_retry(call: Callable[[Sequence[Any]], Iterator[Any]], requests: Sequence[Any]) -> Iterator[Any]:
-    """Results of `call`; the errored ones are asked for a second time, and what they answer then stands."""
-    again = []
-    for result in call(requests):
-        if result.error is None:
-            yield result
-        else:
-            again.append(result.request)
-    if again:
-        yield from call(again)
-
-
-def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
-    if isinstance(result, Scored):
-        entry.scored[result.request.key] = result
-    else:
-        entry.generated[result.request.key] = result
-    entry.missing -= 1
-    if entry.missing == 0:
-        yield entry.work, entry.item, ItemResults(entry.scored, entry.generated)
-
-
-def measure_branch(engine: Engine, works: Sequence[Work], captures: Captures, sink: Sink, progress: Progress) -> None:
-    """Judge every item of every probe and write its outcome; a probe that crashes is recorded and the others go on."""
     missing = Digest(error="the reference could not be measured on this item")
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
-    for work, item, results in finished_items(engine, works):
-        progress.advance()
-        if work.failed is not None:
-            continue
-        reference = captures[work.probe.name].get(item.key, missing)
-        try:
-            sink.add_items(work.probe.compare(engine, item, results, reference))
-        except Q36Error:
-            raise
-        except Exception as error:
-            _fail(work, sink, error)
+    outcomes = list(sink.known_items())
+    rounds = max((work.rounds for work in works), default=0)
+    for number in range(rounds):
+        for work, item, results in finished_items(engine, works, number):
+            progress.advance()
+            if work.failed is not None:
+                continue
+            reference = captures[work.probe.name].get(item.key, missing)
+            try:
+                found = work.probe.compare(engine, item, results, reference)
+                sink.add_items(found)
+                outcomes += found
+            except Q36Error:
+                raise
+            except Exception as error:
+                _fail(work, sink, error)
+        if rule is not None and number + 1 < rounds:
+            for work in works:
+                _settle(work, number, outcomes, rule, progress)
+
+
+def _settle(work: Work, number: int, outcomes: Sequence[ItemOutcome], rule: StoppingRule, progress: Progress) -> None:
+    """Mark the tasks of a probe of which all that is judged is settled after that round; a task not judged goes on."""
+    probe = work.probe
+    if work.failed is not None or not isinstance(probe, InRounds):
+        return
+    judged = {key: probe.tasks_of(key) for key in rule.judged(probe.name)}
+    looked_at = frozenset(task for tasks in judged.values() for task in tasks)
+    ahead = {item.task for item in work.items if item.block > number and item.task in looked_at} - work.settled
+    keys = [key for key, tasks in judged.items() if tasks & ahead]
+    if not keys:
+        return
+    own = {outcome.item_key: outcome for outcome in outcomes if outcome.probe == probe.name}  # a retry replaces
+    clear = rule.settled(probe.look(list(own.values()), keys))
+    settled = ahead - {task for key in keys if key not in clear for task in judged[key]}
+    progress.advance(sum(item.task in settled and item.block > number for item in work.todo))
+    work.settled |= settled
 
 
 def summarize_probes(works: Sequence[Work], sink: Sink) -> None:
@@ -200,8 +176,12 @@ def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Wor
     return works
 
 
-def _in_group(item: WorkItem, group: str) -> WorkItem:
-    """The item with its requests kept apart from other probes': one probe alone gives what it gives among others."""
+def _in_group(item: WorkItem, probe: str) -> WorkItem:
+    """The item with its requests kept apart from other probes', tasks' and blocks'.
+
+    So one probe alone gives what it gives among others, and one block what it gives among all.
+    """
+    group = f"{probe}/{item.task}/{item.block}" if item.task else probe
     return replace(
         item,
         scores=tuple(replace(request, group=group) for request in item.scores),
@@ -243,6 +223,7 @@ def run_probes(
     probes: Sequence[Probe],
     sink: Sink,
     progress: Progress,
+    rule: StoppingRule | None = None,
 ) -> dict[str, float]:
     """Measure `branch` against its reference with all `probes`; returns the seconds each stage took.
 
@@ -275,7 +256,7 @@ def run_probes(
     }
     for work in works:
         work.done = frozenset(key for probe, key in done if probe == work.probe.name)
-    measure_branch(branch, works, captures, sink, progress)
+    measure_branch(branch, works, captures, sink, progress, rule)
     summarize_probes(works, sink)
     seconds["branch"] = time.monotonic() - started
     return seconds

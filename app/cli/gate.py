@@ -14,6 +14,7 @@ from app.cli.options import (
     FamilyOption,
     JsonOption,
     KVCacheDtype,
+    MaxItems,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -53,7 +54,10 @@ def gate(
     kv_cache_dtype: KVCacheDtype = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
-    exhaustive: Annotated[bool, typer.Option(help="Run everything; so far every run does.")] = False,
+    exhaustive: Annotated[
+        bool, typer.Option(help="Ask every item, also where what the policy asks of a task is settled.")
+    ] = False,
+    max_items: MaxItems = None,
     as_json: JsonOption = False,
 ) -> int:
     """Judge branches against the reference: exit 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured."""
@@ -61,7 +65,6 @@ def gate(
     from app.measuring import ALL_PROBES, Request, measure
     from app.targets import load_family, resolve
 
-    del exhaustive
     formats = _formats(format)
     if resume is not None and len(branch) != 1:
         raise UsageError("--resume continues one run; give exactly one --branch with it.")
@@ -92,6 +95,8 @@ def gate(
             corpus=corpus,
             context=context,
             reference_pack=reference_pack,
+            exhaustive=exhaustive,
+            max_items=max_items,
         )
         with ConsoleProgress() as progress:
             run = measure(request, paths, history, progress)

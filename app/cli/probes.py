@@ -13,6 +13,7 @@ from app.cli.options import (
     FamilyOption,
     JsonOption,
     KVCacheDtype,
+    MaxItems,
     OneBranch,
     ReferenceOption,
     ReferencePackOption,
@@ -76,12 +77,13 @@ def evals(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    max_items: MaxItems = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
     asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    return _measure(_request(*asked, paths=paths), paths, as_json=as_json)
+    return _measure(replace(_request(*asked, paths=paths), max_items=max_items), paths, as_json=as_json)
 
 
 def canaries(

@@ -27,12 +27,15 @@ class ScoreRequest:
 class Scored:
     """Row t of `hidden_states` [len(token_ids) - first, H], after the final norm, predicts `token_ids[first + t]`.
 
-    `error` is set instead when the engine could not score the request.
+    `error` is set instead when the engine could not score the request, `permanent` where asking again would not help.
+    `seconds` is this request's share of what its batch took.
     """
 
     request: ScoreRequest
     hidden_states: "torch.Tensor | None"
     error: str | None = None
+    seconds: float = 0.0
+    permanent: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Generated:
     """The continuation: `text` is decoded without end-of-turn tokens, cut before a stop string.
 
     `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token that
-    came after `token_ids`, where one did and the engine tells.
+    came after `token_ids`, where one did and the engine tells. `seconds` and `permanent` are those of `Scored`.
     """
 
     request: GenerationRequest
@@ -67,6 +70,8 @@ class Generated:
     finish_reason: str
     error: str | None = None
     end_id: int | None = None
+    seconds: float = 0.0
+    permanent: bool = False
 
 
 class Engine(Protocol):

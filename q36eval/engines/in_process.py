@@ -191,7 +191,7 @@ class InProcessEngine:
             if problem is None:
                 usable.append(request)
             elif request.key not in known:
-                yield Scored(request, None, error=problem)
+                yield Scored(request, None, error=problem, permanent=True)
         batches = with_news(self._score_batches(usable), known)
         for batch, results in self._computed(self._score_batch, batches):
             found = results if isinstance(results, list) else [Scored(r, None, f"engine: {results}") for r in batch]
@@ -208,7 +208,7 @@ class InProcessEngine:
             if problem is None:
                 usable.append(request)
             elif request.key not in known:
-                yield Generated(request, (), "", "error", error=problem)
+                yield Generated(request, (), "", "error", error=problem, permanent=True)
         batches = with_news(batches_by_length(usable, GENERATE_BATCH_TOKENS, GENERATE_BATCH_ROWS), known)
         for batch, results in self._computed(self._generate_batch, batches):
             failed = [Generated(r, (), "", "error", f"engine: {results}") for r in batch]

@@ -4,6 +4,7 @@ from q36eval.gate.decide import decide
 from q36eval.gate.integrity import NON_FINITE
 from q36eval.gate.policy import Criterion, Margin, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Waiver
+from q36eval.gate.sequential import PolicyRule
 
 __all__ = [
     "NON_FINITE",
@@ -14,6 +15,7 @@ __all__ = [
     "LaneResult",
     "Margin",
     "Policy",
+    "PolicyRule",
     "Waiver",
     "decide",
 ]

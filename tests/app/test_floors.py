@@ -14,12 +14,13 @@ from kl import floor as kl_floor
 from kl.corpus import load_corpus
 from kl.floor_file import ReferenceFloor, load_floor, measurements, write_floor
 from kl.probe import KLProbe
+from q36eval.asking import Work
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.history import History, RunRecord
 from q36eval.records import Verdict
-from q36eval.runner import MutedSink, Work
+from q36eval.runner import MutedSink
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = """

@@ -117,11 +117,11 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, An
     from kl.corpus import load_corpus
     from kl.probe import KLProbe
     from kl.topk_probe import TopKProbe
+    from q36eval.asking import Work, finished_items
     from q36eval.capturing import captured, kind_of
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.probes import Probe
     from q36eval.references import Capture, damage
-    from q36eval.runner import Work, finished_items
 
     class Silent:
         def stage(self, title: str, total: int) -> None: ...

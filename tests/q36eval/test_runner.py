@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from q36eval.asking import with_retry
 from q36eval.capturing import captured
 from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.errors import UsageError
@@ -312,3 +313,82 @@ def test_two_figures_of_one_key_are_a_crash_and_neither_is_kept(tmp_path: Path) 
     run(tmp_path, TwiceTheSame(), CountingEngine(), CountingEngine(), sink)
     assert [failure.kind for failure in sink.failures] == ["crashed"]
     assert "kl.kl_divergence[all] more than once" in sink.failures[0].reason
+
+
+class TwoTasks(LengthProbe):
+    """Two tasks of three blocks, an item each; what is measured of a task is its name."""
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        return [
+            WorkItem(f"{task}{i}", scores=(ScoreRequest(f"{task}{i}", (1,)),), task=task, block=i)
+            for task in "ab"
+            for i in range(3)
+        ]
+
+    def look(self, outcomes: Sequence[ItemOutcome], keys: Any) -> list[Measurement]:
+        return [measured(key, len([o for o in outcomes if o.item_key.startswith(key[-2])])) for key in keys]
+
+    def tasks_of(self, key: str) -> frozenset[str]:
+        return frozenset(key[-2])
+
+    def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
+        raise AssertionError("nobody asks for it here")
+
+
+def measured(key: str, value: float) -> Measurement:
+    return Measurement(
+        probe=ProbeName.KL,
+        metric="count",
+        slice=key[-2],
+        unit="items",
+        direction=Direction.HIGHER_IS_BETTER,
+        estimator="census",
+        value=value,
+        effect=value,
+        effect_interval=Interval(lower=0, upper=1, level=0.95, method="none"),
+        counts=Counts(total=1, scored=1, errored=0),
+    )
+
+
+class SettlesAtTwo:
+    """Judges task a alone, and wants two of its items."""
+
+    def judged(self, probe: ProbeName) -> frozenset[str]:
+        return frozenset({"kl.count[a]"})
+
+    def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
+        return frozenset(each.key for each in measurements if each.value >= 2)
+
+
+def test_a_settled_task_is_asked_no_further_and_one_that_nobody_judges_is_asked_whole(tmp_path: Path) -> None:
+    engine, sink = CountingEngine(), MemorySink()
+
+    def open_capture(asking: Probe) -> Capture:
+        return Capture(tmp_path, IDENTITY, asking.name, asking.suite_sha256)
+
+    def captures_of(works: Any) -> Any:
+        return captured(works, open_capture, lambda: CountingEngine(), Silent())
+
+    run_probes(engine, None, captures_of, [TwoTasks()], sink, Silent(), SettlesAtTwo())
+    assert sorted(engine.asked) == ["a0", "a1", "b0", "b1", "b2"]
+    again = CountingEngine()
+    sink.items = [outcome for outcome in sink.items if outcome.item_key in ("a0", "b0", "b1")]
+    run_probes(again, None, captures_of, [TwoTasks()], sink, Silent(), SettlesAtTwo())
+    assert sorted(again.asked) == ["a1", "b2"], "a resumed run asks what is missing and stops where it would have"
+
+
+def test_what_no_second_asking_would_change_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def call(requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
+        for request in requests:
+            asked.append(request.key)
+            yield Scored(request, None, error="no", permanent=request.key == "long")
+
+    pauses: list[float] = []
+    monkeypatch.setattr("q36eval.asking.time.sleep", pauses.append)
+    results = list(with_retry(call, [ScoreRequest("long", (1,)), ScoreRequest("unlucky", (1,))]))
+    assert sorted(asked) == ["long", "unlucky", "unlucky", "unlucky"]
+    assert {result.request.key for result in results} == {"long", "unlucky"}
+    assert len(pauses) == 2
+    assert pauses == sorted(pauses), "each wait is longer than the one before"

@@ -1,0 +1,62 @@
+"""Whether the items can show what a policy asks for at all: an identical branch must pass."""
+
+from collections.abc import Iterator, Sequence
+
+from q36eval.asking import Work
+from q36eval.errors import UsageError
+from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Policy
+from q36eval.gate.judge import judge
+from q36eval.probes import Digest, InRounds
+from q36eval.records import Measurement
+from q36eval.runner import Captures
+from q36eval.stats import MAX_ERRORED_SHARE
+
+
+def refuse_unshowable(policy: Policy, works: Sequence[Work], captures: Captures) -> None:
+    """Hold every blocking criterion over sampled items against a branch that answers just as the reference did.
+
+    Raises:
+        UsageError: one of them would not pass even then; says what these items can show at best.
+    """
+    blocking = [criterion for criterion in policy.criteria if criterion.tier == "blocking"]
+    for work in works:
+        keys = [criterion.key for criterion in blocking if criterion.probe == work.probe.name]
+        found = {measurement.key: measurement for measurement in _lossless(work, captures, keys)}
+        for criterion in blocking:
+            if criterion.key in found:
+                _check(policy, criterion, found[criterion.key])
+
+
+def _lossless(work: Work, captures: Captures, keys: Sequence[str]) -> Iterator[Measurement]:
+    """The measurements of those keys of a branch that is the reference."""
+    probe, held = work.probe, captures[work.probe.name]
+    if not isinstance(probe, InRounds) or not keys or work.failed is not None:
+        return
+    missing = Digest(error="the reference could not be measured on this item")
+    outcomes = [probe.lossless(item, held.get(item.key, missing)) for item in work.items]
+    yield from probe.look(outcomes, keys)
+
+
+def _check(policy: Policy, criterion: Criterion, measurement: Measurement) -> None:
+    counts = measurement.counts
+    if counts.errored > MAX_ERRORED_SHARE * counts.total:
+        return  # that the reference could not be measured is what the verdict must say
+    result = judge(criterion, [measurement], [])
+    if result.verdict is CriterionVerdict.NOT_MEASURED:
+        why = result.reason
+    elif result.p_pass > 1.0 - criterion.confidence:
+        why = f"a branch that answers each as the reference does could only be held to {_best(result)}"
+    else:
+        return
+    raise UsageError(
+        f"The policy {policy.name} asks {criterion.id} for {criterion.margin.kind} {criterion.margin.value:g} on "
+        f"{criterion.key}, which {counts.scored} items cannot show: {why}; ask more items or widen the margin."
+    )
+
+
+def _best(result: CriterionResult) -> str:
+    """The bound of the figure that would have to lie inside the margin, in the margin's own terms."""
+    if result.figure_interval is None:
+        return "nothing"
+    at_least = result.margin.kind in ("min_recovery", "min_retention")
+    return f"{result.figure_interval.lower if at_least else result.figure_interval.upper:.4g}"

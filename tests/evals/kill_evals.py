@@ -1,0 +1,149 @@
+"""Measures a small suite again and again, kills each run at a random moment and resumes it; run by a test.
+
+Usage: `kill_evals.py FOLDER KILLS SEED`. Every run is a process of its own, forked from this one, with a history of
+its own. FOLDER then holds `whole.sqlite`, which nothing interrupted, one history a kill, and beside each a list of the
+items whose outcome was written, one line each.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.probe import EvalsProbe
+from q36eval.asking import Work
+from q36eval.capturing import captured
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.gate import Criterion, Margin, Policy, PolicyRule
+from q36eval.history import History
+from q36eval.probes import Probe, WorkItem
+from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
+from q36eval.references import Capture
+from q36eval.runner import Captures, run_probes
+from tests.evals.small_suite import ROOT, write_small_suite
+
+COUNTS = {f"mmlu{kind}/{name}.jsonl": 15 for kind in ("", "_dev") for name in ("geology", "law", "botany")}
+COUNTS |= {f"short_answers{kind}/{name}.jsonl": 8 for kind in ("", "_dev") for name in ("geology", "law")}
+COUNTS |= {"perplexity/czech.jsonl": 4, "ruler/fwe.jsonl": 6}
+
+
+def policy() -> Policy:
+    """Lenient, so that the MMLU form is settled before all of it is asked."""
+    margin = Margin(kind="min_recovery", value=0.4, source="for this test")
+    criterion = Criterion(
+        id="mmlu", probe=ProbeName.EVALS, metric="accuracy", slice="mmlu", margin=margin, lanes=(Lane.FREEFORM,)
+    )
+    return Policy(name="lenient", criteria=(criterion,))
+
+
+class Planned(EvalsProbe):
+    """Plans once, so that a run is mostly asking."""
+
+    items: list[WorkItem] | None = None
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        if self.items is None:
+            self.items = super().plan(tokenizer)
+        return self.items
+
+
+class Silent:
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+class LoggingSink:
+    """A run in history; what was written is also listed in a file."""
+
+    def __init__(self, history: History, run_id: str, log: Path) -> None:
+        self._history, self._run, self._log = history, run_id, log
+
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
+        self._history.add_items(self._run, list(outcomes))
+        with self._log.open("a") as file:
+            file.writelines(f"{outcome.item_key}\n" for outcome in outcomes)
+
+    def add_measurement(self, measurement: Measurement) -> None:
+        self._history.add_measurement(self._run, measurement)
+
+    def add_failure(self, failure: ProbeFailure) -> None:
+        self._history.add_failure(self._run, failure)
+
+    def known_items(self) -> list[ItemOutcome]:
+        return self._history.items(self._run)
+
+
+def measure(place: Path, probe: EvalsProbe, engine: InProcessEngine, captures: Path) -> None:
+    """One run, or what is left of it: the process that began it died."""
+    history = History.open(place.with_suffix(".sqlite"))
+    begun = history.list_runs()
+    run = begun[0] if begun else history.start_run(family="f", branch="b", identity=None, reference_identity=None)
+
+    def captures_of(works: Sequence[Work]) -> Captures:
+        def open_capture(asking: Probe) -> Capture:
+            return Capture(captures, engine.identity, asking.name, asking.suite_sha256)
+
+        return captured(works, open_capture, lambda: engine, Silent())
+
+    sink = LoggingSink(history, run.id, place.with_suffix(".asked"))
+    run_probes(engine, engine.tokenizer, captures_of, [probe], sink, Silent(), PolicyRule(policy()))
+    history.close()
+
+
+def main(folder: Path, kills: int, seed: int) -> None:
+    suite = write_small_suite(folder / "suite", COUNTS, block_items=15)
+    engine = InProcessEngine.load(ROOT / "data" / "sandbox" / "bf16")
+    probe = Planned(suite)
+    probe.plan(engine.tokenizer)
+    rng = random.Random(seed)
+
+    def start(place: Path) -> int:
+        child = os.fork()
+        if child:
+            return child
+        os.setpgid(0, 0)  # so that the kill takes its workers along
+        code = 1
+        try:
+            measure(place, probe, engine, folder / "captures")
+            code = 0
+        finally:
+            os._exit(code)
+
+    def whole(place: Path) -> float:
+        begun = time.monotonic()
+        if os.waitpid(start(place), 0)[1]:
+            sys.exit(f"the run in {place} failed")
+        return time.monotonic() - begun
+
+    def killed_after(place: Path, moment: float) -> bool:
+        child = start(place)
+        time.sleep(moment)
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        return os.WIFSIGNALED(status)
+
+    whole(folder / "captured")  # the reference's answers are there from now on
+    lasted = min(whole(folder / "whole"), whole(folder / "another"))
+    for number in range(kills):
+        place, moment = folder / f"run{number}", lasted * (number + rng.random()) / kills
+        while not killed_after(place, moment):  # it was faster than those two
+            for path in folder.glob(f"{place.name}.*"):
+                path.unlink()
+            moment *= 0.8
+        asked = place.with_suffix(".asked")
+        print(
+            f"{number}: {moment:.2f} of {lasted:.2f} s, {len(asked.read_text().split()) if asked.exists() else 0} items"
+        )
+        whole(place)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
