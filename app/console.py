@@ -1,12 +1,18 @@
 """What a person sees while a command runs: progress on stderr; stdout holds only the result."""
 
 import sys
+import time
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from app.estimate import Estimate
+
+SECONDS_BETWEEN_LINES = 30.0
+"""How often a log (no terminal) hears what is left."""
 
 
 class ConsoleProgress(AbstractContextManager["ConsoleProgress"]):
@@ -19,10 +25,13 @@ class ConsoleProgress(AbstractContextManager["ConsoleProgress"]):
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
             console=self._console,
             disable=not self._console.is_terminal,
         )
         self._task: TaskID | None = None
+        self._estimate = Estimate()
+        self._told = time.monotonic()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -37,9 +46,35 @@ class ConsoleProgress(AbstractContextManager["ConsoleProgress"]):
         """Begin a stage of `total` items."""
         if self._progress.disable:
             print(f"{title}: {total} items", file=sys.stderr, flush=True)
-        self._task = self._progress.add_task(title, total=total)
+        self._task = self._progress.add_task(title, total=total, left="")
+        self._estimate, self._told = Estimate(), time.monotonic()
 
     def advance(self, count: int = 1) -> None:
         """`count` items of the current stage are done."""
         if self._task is not None:
             self._progress.advance(self._task, count)
+
+    def expect(self, task: str, tokens: int) -> None:
+        """So many tokens of a task are ahead in this stage."""
+        self._estimate.expect(task, tokens)
+
+    def worked(self, task: str, tokens: int, seconds: float) -> None:
+        """So many of them are done, in so many seconds of the engine's work."""
+        self._estimate.worked(task, tokens, seconds)
+        self._tell_left()
+
+    def dropped(self, task: str, tokens: int) -> None:
+        """So many of them need not be done after all."""
+        self._estimate.dropped(task, tokens)
+
+    def _tell_left(self) -> None:
+        now = time.monotonic()
+        waited = SECONDS_BETWEEN_LINES if self._progress.disable else 1.0
+        if now - self._told < waited or self._task is None:
+            return
+        self._told = now
+        left = self._estimate.sentence()
+        if not self._progress.disable:
+            self._progress.update(self._task, left=f"left: {left}" if left else "")
+        elif left:
+            print(f"left: {left}", file=sys.stderr, flush=True)

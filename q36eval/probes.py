@@ -31,6 +31,12 @@ class WorkItem:
     task: str = ""
     block: int = 0
 
+    @property
+    def tokens(self) -> int:
+        """Tokens that are read for it, and at most generated."""
+        written = sum(len(request.token_ids) + request.max_new_tokens for request in self.generations)
+        return written + sum(len(request.token_ids) for request in self.scores)
+
 
 @dataclass(frozen=True)
 class ItemResults:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from q36eval.asking import Work, finished_items
 from q36eval.engines.base import Engine
@@ -55,6 +55,17 @@ class Progress(Protocol):
     def advance(self, count: int = 1) -> None: ...
 
 
+@runtime_checkable
+class TimesTasks(Protocol):
+    """Progress that can say how long each task will still take."""
+
+    def expect(self, task: str, tokens: int) -> None: ...
+
+    def worked(self, task: str, tokens: int, seconds: float) -> None: ...
+
+    def dropped(self, task: str, tokens: int) -> None: ...
+
+
 class StoppingRule(Protocol):
     """When enough was asked of a task."""
 
@@ -82,11 +93,18 @@ def measure_branch(
     """
     missing = Digest(error="the reference could not be measured on this item")
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
+    timed = progress if isinstance(progress, TimesTasks) else None
+    if timed is not None:
+        for work in works:
+            for item in work.todo:
+                timed.expect(_name(work, item), item.tokens)
     outcomes = list(sink.known_items())
     rounds = max((work.rounds for work in works), default=0)
     for number in range(rounds):
         for work, item, results in finished_items(engine, works, number):
             progress.advance()
+            if timed is not None:
+                timed.worked(_name(work, item), item.tokens, results.seconds)
             if work.failed is not None:
                 continue
             reference = captures[work.probe.name].get(item.key, missing)
@@ -117,8 +135,17 @@ def _settle(work: Work, number: int, outcomes: Sequence[ItemOutcome], rule: Stop
     own = {outcome.item_key: outcome for outcome in outcomes if outcome.probe == probe.name}  # a retry replaces
     clear = rule.settled(probe.look(list(own.values()), keys))
     settled = ahead - {task for key in keys if key not in clear for task in judged[key]}
-    progress.advance(sum(item.task in settled and item.block > number for item in work.todo))
+    left_out = [item for item in work.todo if item.task in settled and item.block > number]
+    progress.advance(len(left_out))
+    if isinstance(progress, TimesTasks):
+        for item in left_out:
+            progress.dropped(_name(work, item), item.tokens)
     work.settled |= settled
+
+
+def _name(work: Work, item: WorkItem) -> str:
+    """What a person calls the task of that item."""
+    return item.task or work.probe.name.value
 
 
 def summarize_probes(works: Sequence[Work], sink: Sink) -> None:
