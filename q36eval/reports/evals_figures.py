@@ -70,8 +70,10 @@ class EvalsFigures:
 
     def groups(self) -> list[GroupFigures]:
         """The groups, then the suite where it holds several."""
-        names = self._slices("items_lost")
-        return [self._group(name) for name in names if ("accuracy", name) in self._found]
+        judged = self._slices("accuracy")
+        # older runs did not count flips: what is no slice of another is a group
+        names = self._slices("items_lost") or [name for name in judged if name.rpartition("/")[0] not in judged]
+        return [self._group(name) for name in names if name in judged]
 
     def slices(self, group: str) -> list[GroupFigures]:
         """The slices of a group: its tasks, its lengths."""
@@ -132,16 +134,20 @@ def _value_and_lower(m: Measurement) -> tuple[float, float]:
     return m.value, m.effect_interval.lower
 
 
-def percent(value: float | None, digits: int = 1) -> str:
+def percent(value: float | None) -> str:
     """A share in percent; a dash where there is none."""
-    return number(value) if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f} %"
+    return number(value) if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
 
 
-def percent_interval(interval: Interval, digits: int = 1) -> str:
+def percent_interval(interval: Interval) -> str:
     """Both bounds in percent, or why there are none."""
-    if math.isnan(interval.lower) and math.isnan(interval.upper):
-        return interval.method.removeprefix("none: ")
-    return f"[{percent(interval.lower, digits)}, {percent(interval.upper, digits)}]"
+    return why_none(interval) or f"[{percent(interval.lower)}, {percent(interval.upper)}]"
+
+
+def why_none(interval: Interval) -> str | None:
+    """Why neither bound is identified, in brackets; None where one is."""
+    kind, _, why = interval.method.partition(": ")
+    return f"({why or 'no interval'})" if kind == "none" else None
 
 
 def recovery_words(m: Measurement | None) -> str:
@@ -154,22 +160,18 @@ def ratio_words(m: Measurement | None) -> str:
     if m is None:
         return "–"
     interval = m.effect_interval
-    return (
-        f"{number(m.value)} (ref {number(m.reference_value)}), × {number(m.effect)} "
-        f"[{number(interval.lower)}, {number(interval.upper)}]"
-    )
+    bounds = why_none(interval) or f"[{number(interval.lower)}, {number(interval.upper)}]"
+    return f"{number(m.value)} (ref {number(m.reference_value)}), × {number(m.effect)} {bounds}"
 
 
 def change_words(m: Measurement | None) -> str:
     """The change from the reference with its interval, in the figure's unit."""
     if m is None:
         return "–"
-    interval = m.effect_interval
     if not math.isfinite(m.effect):
         return number(m.effect)
-    if interval.method.startswith("none"):
-        return f"{m.effect:+.3g} ({interval.method.removeprefix('none: ')})"
-    return f"{m.effect:+.3g} [{interval.lower:+.3g}, {interval.upper:+.3g}]"
+    interval = m.effect_interval
+    return f"{m.effect:+.3g} " + (why_none(interval) or f"[{interval.lower:+.3g}, {interval.upper:+.3g}]")
 
 
 def used_words(figures: GroupFigures) -> str:
