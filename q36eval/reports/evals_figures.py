@@ -160,8 +160,13 @@ def ratio_words(m: Measurement | None) -> str:
     if m is None:
         return "–"
     interval = m.effect_interval
-    bounds = why_none(interval) or f"[{number(interval.lower)}, {number(interval.upper)}]"
-    return f"{number(m.value)} (ref {number(m.reference_value)}), × {number(m.effect)} {bounds}"
+    bounds = why_none(interval) or f"[{_ratio(interval.lower)}, {_ratio(interval.upper)}]"
+    return f"{number(m.value)} (ref {number(m.reference_value)}), × {_ratio(m.effect)} {bounds}"
+
+
+def _ratio(value: float) -> str:
+    """Four decimals, since what matters of a ratio is how far from 1 it is."""
+    return f"{value:.4f}" if math.isfinite(value) else number(value)
 
 
 def change_words(m: Measurement | None) -> str:

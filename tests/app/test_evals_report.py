@@ -115,7 +115,7 @@ def test_the_summary_has_each_group_with_its_counts(run: Run, capsys: Any, monke
     assert mmlu[-3:] == ["39 of 500", "1", "19.5"]
     assert row(text, "ruler")[-3:] == ["12", "0", "–"]
     assert row(text, "suite")[4:6] == ["4", "1"]
-    assert row(text, "all")[1].startswith("2.718 (ref 2.46), × 1.105")
+    assert row(text, "all")[1].startswith("2.718 (ref 2.46), × 1.1052")
     assert "law" not in text.split("ruler by tokens")[0].split("suite")[1]
     assert "law" in printed(run, capsys, monkeypatch, by_task=True)
     assert "\x1b" not in text
