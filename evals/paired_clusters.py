@@ -42,7 +42,8 @@ def paired_clusters(
 ) -> Clusters:
     """Sums of `units` and `values` per cluster, the units of items without a value apart.
 
-    A value is the item's sum over its units; `bounds` are those of a unit's value.
+    A value is the item's sum over its units; `bounds` are those of a unit's value. Clusters come in the order of their
+    first outcome.
     """
     sums: dict[str, tuple[int, float, float, int]] = {}
     for outcome in outcomes:
