@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from evals.blocks import in_blocks
 from evals.encoding import Encoded, Encoder, responses
 from evals.suite import LoadedSuite, TaskGroup
-from evals.summaries import measurements
+from evals.summaries import suite_measurements
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
@@ -126,9 +127,9 @@ class EvalsProbe:
         return frozenset(named or {group.name for group in groups})
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        """Accuracy of each group and its slices; perplexity over all documents and by slice."""
-        for group in self._loaded.suite.groups:
-            yield from measurements(group, [outcome for outcome in outcomes if outcome.group == group.name])
+        """What `evals.summaries` makes of each group, its slices, and the suite as a whole."""
+        planned = Counter(document.group.name for document, _ in self._asked.values())
+        yield from suite_measurements(self._loaded.suite.groups, outcomes, planned or None)
 
 
 def _cluster(document: "Document") -> str:
@@ -142,47 +143,78 @@ def _stratum(document: "Document") -> str:
 def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:
     """One deployment's answer; the detail says how sure it was."""
     tokens = sum(len(request.token_ids) - request.first for request in encoded.scores)
+    if document.group.measure == "perplexity":
+        return _perplexity_answer(document, digest, tokens)
     if digest.error is not None:
         return Answer(score=None, error=digest.error, detail={"tokens": tokens})
     found, metrics = digest.values["responses"], digest.values["metrics"]
-    if document.group.measure == "perplexity":
-        return _perplexity_answer(metrics, tokens)
     score = float(metrics[document.group.metric])
+    if not math.isfinite(score):
+        return Answer(score=None, error=f"{document.group.metric} is not a number", detail={"tokens": tokens})
     if not document.choices:
         return Answer(score=score, text=str(found[0]))
     return _choice_answer(document, score, [float(log_likelihood) for log_likelihood, _ in found])
 
 
-def _perplexity_answer(metrics: dict[str, Any], tokens: int) -> Answer:
+def _perplexity_answer(document: "Document", digest: Digest, tokens: int) -> Answer:
+    """One document's negative log-likelihood in nats; its units are known, whether it was scored or not."""
+    nothing = [0.0] * len(document.instances)
+    metrics = document.metrics(nothing) if digest.error is not None else digest.values["metrics"]
     log_likelihood, words = metrics["word_perplexity"]
     _, text_bytes = metrics["byte_perplexity"]
-    detail = {"nll_nats": -float(log_likelihood), "tokens": tokens, "words": int(words), "bytes": int(text_bytes)}
-    return Answer(score=-float(log_likelihood) / tokens, detail=detail)
+    detail = {"tokens": tokens, "words": int(words), "bytes": int(text_bytes)}
+    if digest.error is not None:
+        return Answer(score=None, error=digest.error, detail=detail)
+    return Answer(score=-float(log_likelihood) / tokens, detail={"nll_nats": -float(log_likelihood)} | detail)
 
 
 def _choice_answer(document: "Document", score: float, log_likelihoods: list[float]) -> Answer:
-    choices, target = document.choices, document.target
-    best = max(range(len(choices)), key=log_likelihoods.__getitem__)
-    detail: dict[str, Any] = {"log_likelihoods": dict(zip(choices, log_likelihoods, strict=True))}
-    if isinstance(target, int):
-        others = [value for index, value in enumerate(log_likelihoods) if index != target]
+    """The likeliest choice, every choice's log-likelihood, and by how much the right one leads the best wrong one.
+
+    There is no margin where both are impossible, or where lm-eval counts several choices as right.
+    """
+    choices, target = document.choices, _target_index(document)
+    # lm-eval's acc_norm divides by the characters of a choice
+    lengths = [float(len(choice)) if document.group.metric == "acc_norm" else 1.0 for choice in choices]
+    best = max(range(len(choices)), key=lambda index: log_likelihoods[index] / lengths[index])
+    detail: dict[str, Any] = {"log_likelihoods": dict(zip(_distinct(choices), log_likelihoods, strict=True))}
+    others = [value for index, value in enumerate(log_likelihoods) if index != target]
+    if target is not None and others and max(log_likelihoods[target], *others) > -math.inf:
         detail["margin_nats"] = log_likelihoods[target] - max(others)
     return Answer(score=score, text=choices[best], detail=detail)
+
+
+def _target_index(document: "Document") -> int | None:
+    target = document.target
+    if isinstance(target, str) and target in document.choices:
+        return document.choices.index(target)
+    return target if isinstance(target, int) and 0 <= target < len(document.choices) else None
+
+
+def _distinct(choices: Sequence[str]) -> list[str]:
+    """The choices as keys; where two read alike, each with its place."""
+    if len(set(choices)) == len(choices):
+        return list(choices)
+    return [f"{place}: {choice}" for place, choice in enumerate(choices, 1)]
 
 
 def _expected(document: "Document") -> str | None:
     target = document.target
     if document.group.measure == "perplexity":
         return None
-    if document.choices and isinstance(target, int):
-        return document.choices[target]
+    index = _target_index(document)
+    if index is not None:
+        return document.choices[index]
     return ", ".join(map(str, target)) if isinstance(target, list) else str(target)
 
 
 def _not_finite(found: Sequence[Any]) -> bool:
-    """Whether a log-likelihood is NaN. Minus infinity is a value: the deployment holds the text impossible."""
+    """Whether a log-likelihood is no number or above all bounds.
+
+    Minus infinity is a value: the deployment holds the text impossible.
+    """
     values = [entry[0] if isinstance(entry, tuple) else entry for entry in found]
-    return any(isinstance(value, float) and math.isnan(value) for value in values)
+    return any(isinstance(value, float) and (math.isnan(value) or value == math.inf) for value in values)
 
 
 def _plain(value: Any) -> Any:

@@ -1,134 +1,133 @@
-"""From item outcomes to measurements: accuracy as paired means, perplexity from negative log-likelihoods."""
+"""From item outcomes to measurements: each group, its slices, RULER's lengths, and the suite as a whole."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from evals.accuracy import accuracy, choice_margin, hidden_changes, items_planned, macro_accuracy
+from evals.paired_clusters import is_scored
+from evals.perplexity import perplexities
 from evals.suite import TaskGroup
-from q36eval.records import Clusters, Counts, Direction, ItemOutcome, Measurement, ProbeName
-from q36eval.stats import summarize
+from q36eval.paired import RecoveryAt, effective_length
+from q36eval.records import Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
+from q36eval.stats import DEFAULT_LEVEL
+
+SUITE = "suite"
+"""The slice that holds every item of the suite that is scored right or wrong."""
+
+LENGTH_FIELD = "length"
+"""The slice field that holds a number of tokens, as RULER's documents have it."""
+
+EFFECTIVE_RECOVERY = 0.97
+"""What must be kept at a length for it to be effective: the cards' RULER recovery."""
 
 
-def measurements(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """The group as a whole, then each value of each of its slice fields; slices without a scored item give nothing."""
-    measure = _accuracy if group.measure == "accuracy" else _perplexity
-    for name, chosen in _slices(group, outcomes):
-        if chosen:
-            yield measure(name, chosen)
+def suite_measurements(
+    groups: Sequence[TaskGroup],
+    outcomes: Sequence[ItemOutcome],
+    planned: Mapping[str, int] | None = None,
+    effective_recovery: float = EFFECTIVE_RECOVERY,
+) -> Iterator[Measurement]:
+    """Every group, then all right-or-wrong items together where several groups have some.
+
+    `planned` is the number of items by group, where it is known.
+    """
+    by_group: dict[str, list[ItemOutcome]] = {group.name: [] for group in groups}
+    for outcome in outcomes:
+        by_group.setdefault(outcome.group, []).append(outcome)
+    for group in groups:
+        found = by_group[group.name]
+        yield from measurements(group, found, effective_recovery)
+        if found and group.measure == "accuracy" and planned and group.name in planned:
+            yield items_planned(group.slice, planned[group.name], found)
+    judged = [group.name for group in groups if group.measure == "accuracy" and by_group[group.name]]
+    if len(judged) > 1:
+        together = [outcome for name in judged for outcome in by_group[name]]
+        yield from accuracy(SUITE, together)
+        yield from macro_accuracy(SUITE, together, lambda outcome: outcome.group, "groups")
+        yield from hidden_changes(SUITE, together)
 
 
-def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[tuple[str, list[ItemOutcome]]]:
-    yield group.slice, list(outcomes)
+def measurements(
+    group: TaskGroup, outcomes: Sequence[ItemOutcome], effective_recovery: float = EFFECTIVE_RECOVERY
+) -> Iterator[Measurement]:
+    """The group as a whole, then each value of each of its slice fields; slices without an item give nothing."""
+    lengths: dict[int, RecoveryAt] = {}
+    for part in _slices(group, outcomes):
+        if group.measure == "perplexity":
+            yield from perplexities(part.name, part.outcomes)
+            continue
+        found = list(accuracy(part.name, part.outcomes))
+        if group.slice_fields:
+            found += macro_accuracy(part.name, part.outcomes, _task, "tasks")
+        yield from found
+        if part.field is None:
+            yield from hidden_changes(part.name, part.outcomes)
+            yield from choice_margin(part.name, part.outcomes)
+        elif part.field == LENGTH_FIELD and part.value.isdigit():
+            # the mean over tasks is RULER's own figure; with one task there is none beside the plain mean
+            recovery = [measurement for measurement in found if measurement.estimator == "derived"][-1]
+            lengths[int(part.value)] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
+    if lengths:
+        yield _effective_length(group.slice, lengths, effective_recovery, outcomes)
+
+
+def _task(outcome: ItemOutcome) -> str:
+    """The first slice field tells lm-eval's tasks of a group apart: MMLU's subject, RULER's kind."""
+    return outcome.stratum.split("/")[0]
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """The whole group where `field` is None, else its items with one value of that field."""
+
+    name: str
+    field: str | None
+    value: str
+    outcomes: Sequence[ItemOutcome]
+
+
+def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[_Slice]:
+    if not outcomes:
+        return
+    yield _Slice(group.slice, None, "", outcomes)
     prefix = "" if group.slice == "all" else f"{group.slice}/"
-    for position, _ in enumerate(group.slice_fields):
+    for position, field in enumerate(group.slice_fields):
         by_value: dict[str, list[ItemOutcome]] = {}
         for outcome in outcomes:
             by_value.setdefault(outcome.stratum.split("/")[position], []).append(outcome)
         for value, chosen in sorted(by_value.items(), key=lambda entry: _natural(entry[0])):
-            yield prefix + value, chosen
+            yield _Slice(prefix + value, field, value, chosen)
 
 
 def _natural(value: str) -> tuple[int, str]:
     return (int(value), "") if value.isdigit() else (0, value)
 
 
-def _is_scored(outcome: ItemOutcome) -> bool:
-    return outcome.branch.score is not None and outcome.reference.score is not None
+def _effective_length(
+    name: str, lengths: Mapping[int, RecoveryAt], at_least: float, outcomes: Sequence[ItemOutcome]
+) -> Measurement:
+    """The longest length up to which recovery holds: by point estimates, and from below by their lower bounds.
 
-
-def _accuracy(name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
-    """Mean score over items, branch minus reference; one unit per item."""
-    clusters = _clusters(outcomes, "score", "items", bounds=(0.0, 1.0))
-    value, reference_value, effect, interval = summarize(clusters, "paired_mean")
-    flips = [outcome.flip for outcome in outcomes]
-    recovery = value / reference_value if reference_value else math.nan
+    0 is said of a group that keeps too little at its shortest length, NaN where no length was measured.
+    """
+    found = effective_length(lengths, at_least)
+    value = float(found.by_value or 0) if found.measured else math.nan
+    lower = float(found.by_lower_bound or 0) if found.measured else math.nan
+    upper = math.inf if found.measured else math.nan
+    scored = sum(is_scored(outcome) for outcome in outcomes)
     return Measurement(
         probe=ProbeName.EVALS,
-        metric="accuracy",
+        metric="effective_length",
         slice=name,
-        unit="fraction",
+        unit="tokens",
         direction=Direction.HIGHER_IS_BETTER,
-        estimator="paired_mean",
+        estimator="derived",
         value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=_counts(clusters),
-        clusters=clusters,
-        note=(
-            f"recovery {recovery:.2%}; {flips.count('regression')} items lost and {flips.count('improvement')} gained"
+        effect=value,
+        effect_interval=Interval(
+            lower=lower, upper=upper, level=DEFAULT_LEVEL, method="none above: lower bounds of recovery"
         ),
+        counts=Counts(total=len(outcomes), scored=scored, errored=len(outcomes) - scored),
+        note=f"recovery of at least {at_least:.4g} at this and every shorter length of {sorted(lengths)}",
     )
-
-
-def _perplexity(name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
-    """Perplexity per token of the deployment's own tokenizer; one unit per token, one cluster per document."""
-    clusters = _clusters(outcomes, "nll_nats", "tokens", bounds=None)
-    value, reference_value, effect, interval = summarize(clusters, "perplexity")
-    return Measurement(
-        probe=ProbeName.EVALS,
-        metric="perplexity",
-        slice=name,
-        unit="perplexity",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="perplexity",
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=_counts(clusters),
-        clusters=clusters,
-        note=_perplexity_note(outcomes),
-    )
-
-
-def _perplexity_note(outcomes: Sequence[ItemOutcome]) -> str:
-    scored = [outcome for outcome in outcomes if _is_scored(outcome)]
-    words = sum(int(outcome.branch.detail["words"]) for outcome in scored)
-    if not words:
-        return f"{len(outcomes)} documents, none scored"
-    branch = sum(float(outcome.branch.detail["nll_nats"]) for outcome in scored)
-    reference = sum(float(outcome.reference.detail["nll_nats"]) for outcome in scored)
-    branch_words, reference_words = _exp(branch / words), _exp(reference / words)
-    return f"{len(outcomes)} documents; word perplexity {branch_words:.4g}, reference {reference_words:.4g}"
-
-
-def _exp(nats: float) -> float:
-    return math.exp(nats) if nats < 700 else math.inf
-
-
-def _clusters(outcomes: Sequence[ItemOutcome], value: str, unit: str, bounds: tuple[float, float] | None) -> Clusters:
-    """Sums per cluster of `value` ("score" or a key of the answers' detail) over "items" or "tokens"."""
-    sums: dict[str, tuple[int, float, float, int]] = {}
-    for outcome in outcomes:
-        units, branch, reference, errored = sums.get(outcome.cluster, (0, 0.0, 0.0, 0))
-        count = 1 if unit == "items" else int(outcome.branch.detail[unit])
-        if _is_scored(outcome):
-            values = (
-                _value(outcome.branch.score, outcome.branch.detail, value),
-                _value(outcome.reference.score, outcome.reference.detail, value),
-            )
-            sums[outcome.cluster] = (units + count, branch + values[0], reference + values[1], errored)
-        else:
-            sums[outcome.cluster] = (units, branch, reference, errored + count)
-    columns = list(sums.values())
-    return Clusters(
-        units=tuple(row[0] for row in columns),
-        branch=tuple(row[1] for row in columns),
-        reference=tuple(row[2] for row in columns),
-        errored=tuple(row[3] for row in columns),
-        bounds=bounds,
-    )
-
-
-def _value(score: float | None, detail: dict[str, object], name: str) -> float:
-    found = score if name == "score" else detail[name]
-    if isinstance(found, str):  # JSON writes infinities and NaN as text
-        found = float(found)
-    if not isinstance(found, int | float):
-        raise ValueError(f"a scored answer has no {name}")
-    return float(found)
-
-
-def _counts(clusters: Clusters) -> Counts:
-    scored, errored = sum(clusters.units), sum(clusters.errored)
-    return Counts(total=scored + errored, scored=scored, errored=errored)

@@ -123,7 +123,15 @@ class Clusters(Record):
 
 
 Estimator = Literal[
-    "census", "mean", "paired_mean", "perplexity", "stratified_mean", "root_mean_square", "quantile", "maximum"
+    "census",
+    "mean",
+    "paired_mean",
+    "perplexity",
+    "stratified_mean",
+    "root_mean_square",
+    "quantile",
+    "maximum",
+    "derived",
 ]
 
 
@@ -142,6 +150,7 @@ class Measurement(Record):
     - `quantile`: `value` is the least value that at least that share of the units does not exceed; `effect = value`.
     - `maximum`: clusters hold each one's greatest value; `value` is the greatest seen, `effect = value`. It bounds the
       population's from below only.
+    - `derived`: computed from another measurement of the run, which is the one to judge; no clusters, `effect = value`.
     """
 
     probe: ProbeName
@@ -189,11 +198,16 @@ class ItemOutcome(Record):
 
     @property
     def flip(self) -> Literal["regression", "improvement"] | None:
-        """Regression: reference right (score 1), branch wrong (score 0); improvement: the reverse."""
-        pair = (self.reference.score, self.branch.score)
-        if pair == (1.0, 0.0):
+        """Regression: full marks (score 1) under the reference and fewer (0 to below 1) under the branch.
+
+        Improvement: the reverse. One partial score to another is no flip: neither answer was right.
+        """
+        reference, branch = self.reference.score, self.branch.score
+        if reference is None or branch is None:
+            return None
+        if reference == 1.0 and 0.0 <= branch < 1.0:
             return "regression"
-        return "improvement" if pair == (0.0, 1.0) else None
+        return "improvement" if branch == 1.0 and 0.0 <= reference < 1.0 else None
 
 
 class ProbeFailure(Record):

@@ -1,6 +1,7 @@
 """`q36eval gate`: measure branches and decide."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,9 +32,12 @@ from q36eval.errors import UsageError
 from q36eval.records import ProbeName
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from q36eval.config import Family
     from q36eval.gate import Policy
     from q36eval.history import RunRecord
+    from q36eval.records import Measurement
 
 FORMATS = {"json": "report.json", "markdown": "report.md", "junit": "junit.xml"}
 
@@ -104,9 +108,9 @@ def gate(
         if not as_json:
             _print_report(run)
         if folder is not None:
-            write_reports(run, folder, formats)
+            write_reports(run, folder, formats, history.measurements(run.id))
     if as_json:
-        documents = [report_json(run) for run in runs]
+        documents = [report_json(run, history.measurements(run.id)) for run in runs]
         print_json(documents[0] if len(documents) == 1 else documents)
     elif len(runs) > 1:
         _print_lanes(runs)
@@ -147,21 +151,25 @@ def make_report_folder(folder: Path | None, distinct: bool) -> None:
         raise UsageError(f"The report folder {folder} cannot be made: {error.strerror}.") from error
 
 
-def report_json(run: "RunRecord") -> object:
+def report_json(run: "RunRecord", measurements: "Sequence[Measurement]") -> object:
     """The run's JSON report as a document."""
     from q36eval.reports import to_json
 
     assert run.report is not None, "a gate run has a report"
-    return json.loads(to_json(run.report, run))
+    return json.loads(to_json(run.report, run, measurements))
 
 
-def write_reports(run: "RunRecord", folder: Path, formats: list[str]) -> None:
+def write_reports(run: "RunRecord", folder: Path, formats: list[str], measurements: "Sequence[Measurement]") -> None:
     """Write the report in each format into `folder`."""
     from q36eval.reports import to_json, to_junit, to_markdown
 
     if run.report is None:
         raise UsageError(f"Run {run.id} has no verdict to report; it only measured.")
-    writers = {"json": to_json, "markdown": to_markdown, "junit": to_junit}
+    writers: dict[str, Callable[..., str]] = {
+        "json": partial(to_json, measurements=measurements),
+        "markdown": partial(to_markdown, measurements=measurements),
+        "junit": to_junit,
+    }
     for name in formats:
         (folder / FORMATS[name]).write_text(writers[name](run.report, run), encoding="utf-8")
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.cli.tables import plain_table
 from app.kl_model import GROUPINGS, KLFigures, attribution_of, interval_words
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
@@ -116,7 +117,7 @@ def _bounds(found: Sequence["Measurement"], non_finite: str) -> Iterator["Render
     rows = [
         (m.metric, f"{number(m.value)} nats", interval_words(m.effect_interval), f"{m.counts.scored:,}") for m in found
     ]
-    yield _table(("", "value", "95 % interval", "tokens"), rows, right=(3,), whole=(0,))
+    yield plain_table(("", "value", "95 % interval", "tokens"), rows, right=(3,), whole=(0,))
     yield Text(non_finite)
     for m in found:
         yield Text(plain(f"{m.metric}: {m.note}"))
@@ -137,20 +138,20 @@ def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["Rende
         yield Text(figures.non_finite())
         return
     rows = [(row.name, row.value, row.interval, row.tokens) for row in figures.headline()]
-    yield _table(("", "value", "95 % interval", "tokens"), rows, right=(3,))
+    yield plain_table(("", "value", "95 % interval", "tokens"), rows, right=(3,))
     yield Text(figures.non_finite())
     for grouping, title in GROUPINGS.items():
         groups = figures.rows(grouping)
         if len(groups) > 1:  # a group that holds everything was in the headline
             yield Text("")
             columns = (f"by {title}", "tokens", "mean KL", "95 % interval", "99 %", "same top", "ppl ratio", "Δp RMS")
-            yield _table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6, 7))
+            yield plain_table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6, 7))
     if worst:
         yield Text("")
-        yield _worst_table(worst)
+        yield _worstplain_table(worst)
 
 
-def _worst_table(worst: "Sequence[WorstToken]") -> "RenderableType":
+def _worstplain_table(worst: "Sequence[WorstToken]") -> "RenderableType":
     from rich.text import Text
 
     rows: list[tuple[Any, ...]] = []
@@ -160,7 +161,7 @@ def _worst_table(worst: "Sequence[WorstToken]") -> "RenderableType":
         text.append(_visible(token.after)[:CHARACTERS_AFTER])
         where = f"{token.document}:{token.index}"
         rows.append((f"{token.forward_kl:.3g}", where, token.kind, _logprobs(token), text))
-    return _table(("worst KL", "token", "kind", "log p ref → branch", "text"), rows, right=(0,))
+    return plain_table(("worst KL", "token", "kind", "log p ref → branch", "text"), rows, right=(0,))
 
 
 def _logprobs(token: "WorstToken") -> str:
@@ -171,24 +172,3 @@ def _visible(text: str) -> str:
     """One harmless line in which line feeds are seen and every space stays."""
     kept = text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", _SPACE)
     return plain(kept, limit=10_000).replace(_SPACE, " ")
-
-
-def _table(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int], whole: Sequence[int] = ()
-) -> "RenderableType":
-    """`right` are the columns of numbers, `whole` those that are never broken or cut."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place in right else "left", overflow="fold", no_wrap=place in whole)
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(_line(cell)) for cell in row))
-    return table
-
-
-def _line(cell: str) -> str:
-    """Harmless, with the indentation of a headline's subordinate names."""
-    return cell[: len(cell) - len(cell.lstrip())] + plain(cell)

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from app.measuring import Request
     from q36eval.history import History, RunRecord
 
+FLIPS_SHOWN = 5
+EFFECTIVE_RECOVERY = 0.97
+"""The RULER recovery that the cards ask for (here too, since a command's defaults must not import numpy)."""
+
 
 def kl(
     branch: OneBranch,
@@ -78,12 +82,27 @@ def evals(
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
     max_items: MaxItems = None,
+    flips: Annotated[
+        int | None, typer.Option(help="How many flips to show each way; 5 when printed, all in --json.", min=0)
+    ] = None,
+    by_task: Annotated[bool, typer.Option("--by-task", help="Also a row for every task.")] = False,
+    effective_recovery: Annotated[
+        float, typer.Option(help="What a length must recover to count as effective.", min=0.0, max=1.0)
+    ] = EFFECTIVE_RECOVERY,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
+    from app.cli.evals_report import evals_body, print_summary
+
     asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    return _measure(replace(_request(*asked, paths=paths), max_items=max_items), paths, as_json=as_json)
+    run, history = _measured(replace(_request(*asked, paths=paths), max_items=max_items), paths)
+    if as_json:
+        print_json(_body(run, history) | evals_body(run, history, flips=flips, recovery_at_least=effective_recovery))
+    else:
+        shown = FLIPS_SHOWN if flips is None else flips
+        print_summary(run, history, flips=shown, recovery_at_least=effective_recovery, by_task=by_task)
+    return _exit_code(run, history)
 
 
 def canaries(

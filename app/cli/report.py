@@ -16,10 +16,15 @@ def report(
     """Print the report of a finished gate run."""
     from q36eval.reports import to_json, to_junit, to_markdown
 
-    writers = {"markdown": to_markdown, "json": to_json, "junit": to_junit}
-    if format not in writers:
-        raise UsageError(f"There is no report format {format!r}; formats are: {', '.join(writers)}.")
-    record = open_history().get_run(run)
+    formats = ("markdown", "json", "junit")
+    if format not in formats:
+        raise UsageError(f"There is no report format {format!r}; formats are: {', '.join(formats)}.")
+    history = open_history()
+    record = history.get_run(run)
     if record.report is None:
         raise UsageError(f"Run {record.id} has no verdict to report; it is {record.state} and only measured.")
-    sys.stdout.write(writers[format](record.report, record))
+    if format == "junit":
+        sys.stdout.write(to_junit(record.report, record))
+        return
+    write = to_markdown if format == "markdown" else to_json
+    sys.stdout.write(write(record.report, record, history.measurements(record.id)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import plotly.graph_objects as go
 
 from app.dashboard.drift_model import DriftLines, DriftMark
+from app.dashboard.evals_model import RecoveryPoint
 from app.dashboard.inert import figure_text
 from app.dashboard.look import look_of
 from app.dashboard.run_model import MarginBar
@@ -59,6 +60,32 @@ def _bar_trace(bar: MarginBar, scale: Callable[[float], float]) -> go.Scatter:
         text=[figure_text(f"{bar.id} {bar.label}: {bar.detail}")],
         hovertemplate="%{text}<extra></extra>",
     )
+
+
+def recovery_figure(points: Sequence[RecoveryPoint]) -> go.Figure:
+    """Recovery with its interval, one row each; hollow where the interval is not identified, a line at 100 %."""
+    whole = [point.lower is not None and point.upper is not None for point in points]
+    figure = go.Figure(
+        go.Scatter(
+            x=[point.value for point in points],
+            y=[figure_text(point.name) for point in points],
+            mode="markers",
+            marker={"color": "#3b6fb6", "size": 9, "symbol": ["circle" if w else "circle-open" for w in whole]},
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [0.0 if point.upper is None else point.upper - point.value for point in points],
+                "arrayminus": [0.0 if point.lower is None else point.value - point.lower for point in points],
+            },
+            text=[figure_text(point.detail) for point in points],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    )
+    figure.add_vline(x=1.0, line={"color": GREY, "dash": "dash"})
+    figure.update_xaxes(title="recovery: branch / reference", tickformat=".0%")
+    figure.update_yaxes(type="category", autorange="reversed", automargin=True)
+    figure.update_layout(height=90 + 22 * len(points), margin={"l": 10, "r": 10, "t": 10, "b": 10}, showlegend=False)
+    return figure
 
 
 def drift_figure(lines: DriftLines, baseline: str) -> go.Figure:

@@ -14,6 +14,7 @@ def main() -> None:
             st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
             st.Page("views/run.py", title="Run", icon=":material/rule:", url_path="run"),
             st.Page("views/kl.py", title="KL", icon=":material/water_drop:", url_path="kl"),
+            st.Page("views/evals.py", title="Evals", icon=":material/quiz:", url_path="evals"),
             st.Page("views/drift.py", title="Drift", icon=":material/show_chart:", url_path="drift"),
             st.Page("views/canaries.py", title="Canaries", icon=":material/compare:", url_path="canaries"),
         ]

@@ -75,6 +75,10 @@ class Reader:
         """Canary outcomes of a run."""
         return _canaries(self.key, str(self.path), run.id, moment(run))
 
+    def eval_flips(self, run: RunRecord) -> list[ItemOutcome]:
+        """Items of the evals that only one deployment answered rightly."""
+        return _eval_flips(self.key, str(self.path), run.id, moment(run))
+
     def tokens_file(self, run: RunRecord) -> Path:
         """Where a run's per-token figures are, if it kept any."""
         return Paths.tokens_beside(self.path, run.id) / TOKENS
@@ -130,6 +134,10 @@ def _read_canaries(key: str | None, path: str, run_id: str, moment: str) -> list
     return _history(key, path).items(run_id, ProbeName.CANARIES)
 
 
+def _read_eval_flips(key: str | None, path: str, run_id: str, moment: str) -> list[ItemOutcome]:
+    return _history(key, path).items(run_id, ProbeName.EVALS, flips_only=True)
+
+
 def _read_divergences(path: str, moment: str) -> "NDArray[np.float64]":
     return divergences_of(Path(path))
 
@@ -151,6 +159,7 @@ _runs = _cached(_read_runs, FRESH_S, 4)
 _measurements = _cached(_read_measurements, None, 32)
 _failures = _cached(_read_failures, None, 32)
 _canaries = _cached(_read_canaries, None, 8)
+_eval_flips = _cached(_read_eval_flips, None, 8)
 _divergences = _cached(_read_divergences, None, 4)
 _blessings = _cached(_read_blessings, FRESH_S, 64)
 _waivers = _cached(_read_waivers, FRESH_S, 64)

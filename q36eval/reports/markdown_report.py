@@ -1,9 +1,10 @@
 """The report as Markdown, for a job summary or a pull request."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.records import Measurement
 from q36eval.reports._text import (
     ADVISORY_NOTE,
     counts_text,
@@ -18,16 +19,70 @@ from q36eval.reports._text import (
     why_text,
 )
 from q36eval.reports._text import markdown as md
+from q36eval.reports.evals_figures import (
+    EvalsFigures,
+    GroupFigures,
+    effective_lengths,
+    effective_words,
+    percent,
+    ratio_words,
+    recovery_asked,
+    recovery_words,
+    used_words,
+)
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
 HEADER = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
+EVALS_HEADER = (
+    "group",
+    "score",
+    "reference",
+    "recovery, 95 %",
+    "items lost",
+    "gained",
+    "McNemar p",
+    "answers changed",
+    "scored",
+    "errored",
+)
 
 
-def to_markdown(report: GateReport, run: "RunRecord | None" = None) -> str:
-    """Verdict first, then lanes, criteria, and why anything is not PASS."""
-    return "\n".join(_lines(report, run)) + "\n"
+def to_markdown(report: GateReport, run: "RunRecord | None" = None, measurements: Sequence[Measurement] = ()) -> str:
+    """Verdict first, then lanes, criteria, why anything is not PASS, and what accuracy alone hides of the evals."""
+    lines = [*_lines(report, run), *_evals(EvalsFigures(measurements), report)]
+    return "\n".join(lines) + "\n"
+
+
+def _evals(figures: EvalsFigures, report: GateReport) -> Iterator[str]:
+    groups, perplexities = figures.groups(), figures.perplexities()
+    if groups:
+        yield from ("", "## Evals: the same items asked of both", "")
+        yield from _table(EVALS_HEADER, map(_group_cells, groups))
+    sentences = [effective_words(found) for found in effective_lengths(figures, recovery_asked(report)).values()]
+    for sentence in sentences:
+        yield from ("", md(sentence))
+    if perplexities:
+        yield from ("", "## Perplexity, its ratio to the reference's", "")
+        rows = ((p.name, ratio_words(p.token), ratio_words(p.word), ratio_words(p.byte)) for p in perplexities)
+        yield from _table(("text", "per token", "per word", "per byte"), (tuple(map(md, row)) for row in rows))
+
+
+def _group_cells(group: GroupFigures) -> tuple[str, ...]:
+    cells = (
+        group.name,
+        percent(group.accuracy.value),
+        percent(group.accuracy.reference_value),
+        recovery_words(group.recovery),
+        number(group.lost),
+        number(group.gained),
+        number(group.mcnemar),
+        percent(None if group.answers_changed is None else group.answers_changed.value),
+        used_words(group),
+        str(group.accuracy.counts.errored),
+    )
+    return tuple(map(md, cells))
 
 
 def _lines(report: GateReport, run: "RunRecord | None") -> Iterator[str]:

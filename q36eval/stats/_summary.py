@@ -25,8 +25,10 @@ def summarize(
 
     Raises:
         ValueError: `paired_mean` or `perplexity` without a reference, a stratified mean without strata, a quantile
-            without its tail.
+            without its tail, or `derived`, which is no summary of clusters.
     """
+    if estimator == "derived":
+        raise ValueError("a derived figure has no clusters of its own to summarise")
     if estimator == "census":
         count = float(np.sum(clusters.branch)) if clusters.branch else 0.0
         return count, None, count, Interval(lower=count, upper=count, level=level, method="census")

@@ -1,19 +1,19 @@
-"""The probe's outcomes and measurements: flips, errors that are never wrong answers, perplexity by tokens."""
+"""The probe's outcomes: errors that are never wrong answers, margins and impossible choices, what the hash follows."""
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from evals.probe import EvalsProbe
-from evals.suite import LoadedSuite, TaskGroup
-from evals.summaries import measurements
+from evals.probe import EvalsProbe, _answer, _not_finite
+from evals.suite import LoadedSuite
 from q36eval.errors import UsageError
-from q36eval.probes import Digest, ItemResults
-from q36eval.records import Answer, ItemOutcome, ProbeName
+from q36eval.probes import Digest, ItemResults, WorkItem
+from q36eval.records import Answer
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = ROOT / "evals/suites/sandbox.yaml"
@@ -24,67 +24,19 @@ def loaded() -> LoadedSuite:
     return LoadedSuite(SUITE)
 
 
-def group_named(loaded: LoadedSuite, name: str) -> TaskGroup:
-    return next(group for group in loaded.suite.groups if group.name == name)
+@pytest.fixture(scope="module")
+def planned(tokenizer: Any) -> tuple[EvalsProbe, list[WorkItem]]:
+    probe = EvalsProbe(SUITE)
+    return probe, probe.plan(tokenizer)
 
 
-def _outcome(number: int, branch: float | None, reference: float | None, **fields: Any) -> ItemOutcome:
-    detail = fields.pop("detail", ({}, {}))
-    return ItemOutcome(
-        probe=ProbeName.EVALS,
-        item_key=str(number),
-        branch=Answer(score=branch, error=None if branch is not None else "gone", detail=detail[0]),
-        reference=Answer(score=reference, error=None if reference is not None else "gone", detail=detail[1]),
-        **({"group": "mmlu", "cluster": f"fact {number}", "stratum": "law"} | fields),
-    )
+Planned = tuple[EvalsProbe, list[WorkItem]]
 
 
-def test_accuracy_is_paired_counts_errors_apart_and_groups_questions_about_one_fact(loaded: LoadedSuite) -> None:
-    group = group_named(loaded, "mmlu")
-    outcomes = [_outcome(i, 1.0, 1.0) for i in range(6)]
-    outcomes += [_outcome(6, 0.0, 1.0), _outcome(7, 0.0, 1.0, cluster="fact 6"), _outcome(8, 1.0, 0.0)]
-    outcomes += [_outcome(9, None, 1.0), _outcome(10, 1.0, None)]
-    whole, subject = measurements(group, outcomes)
-    assert (whole.slice, subject.slice) == ("mmlu", "mmlu/law")
-    assert whole.counts.model_dump() == {"total": 11, "scored": 9, "errored": 2}
-    assert whole.value == pytest.approx(7 / 9)
-    assert whole.reference_value == pytest.approx(8 / 9)
-    assert whole.effect == pytest.approx(-1 / 9)
-    assert whole.clusters is not None
-    assert len(whole.clusters.units) == 10, "two questions about fact 6 are one cluster"
-    assert "2 items lost and 1 gained" in whole.note
-
-
-def test_ruler_is_sliced_by_kind_and_by_length(loaded: LoadedSuite) -> None:
-    outcomes = [
-        _outcome(i, 1.0, 1.0, group="ruler", stratum=f"{kind}/{length}")
-        for i, (kind, length) in enumerate((kind, length) for kind in ("vt", "qa") for length in (1024, 256))
-    ]
-    found = [measurement.slice for measurement in measurements(group_named(loaded, "ruler"), outcomes)]
-    assert found == ["ruler", "ruler/qa", "ruler/vt", "ruler/256", "ruler/1024"]
-
-
-def test_perplexity_weighs_documents_by_their_tokens_and_leaves_errored_ones_out(loaded: LoadedSuite) -> None:
-    def document(number: int, tokens: int, branch_nll: float, reference_nll: float) -> ItemOutcome:
-        details = tuple({"nll_nats": nll, "tokens": tokens, "words": 2} for nll in (branch_nll, reference_nll))
-        return _outcome(number, 1.0, 1.0, group="perplexity", stratum="czech", detail=details)
-
-    failed = _outcome(2, None, 1.0, group="perplexity", stratum="czech", detail=({"tokens": 5}, {"tokens": 5}))
-    whole, czech = measurements(
-        group_named(loaded, "perplexity"), [document(0, 10, 20.0, 10.0), document(1, 30, 20.0, 10.0), failed]
-    )
-    assert (whole.slice, czech.slice) == ("all", "czech")
-    assert whole.value == pytest.approx(math.exp(40 / 40))
-    assert whole.reference_value == pytest.approx(math.exp(20 / 40))
-    assert whole.effect == pytest.approx(math.exp(0.5))
-    assert whole.counts.model_dump() == {"total": 45, "scored": 40, "errored": 5}
-
-
-def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: Any, tokenizer: Any) -> None:
+def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: Any, planned: Planned) -> None:
     import torch
 
-    probe = EvalsProbe(SUITE)
-    items = probe.plan(tokenizer)
+    probe, items = planned
     assert len({request.key for item in items for request in (*item.scores, *item.generations)}) == sum(
         len(item.scores) + len(item.generations) for item in items
     )
@@ -103,6 +55,55 @@ def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: A
     assert outcome.branch.score is None
     assert outcome.reference.error == "no reference"
     assert outcome.flip is None
+
+
+def test_the_branch_says_how_long_an_item_took_and_the_digest_does_not(engine: Any, planned: Planned) -> None:
+    probe, items = planned
+    item = next(item for item in items if item.scores)
+    (scored,) = engine.score(item.scores)
+    object.__setattr__(scored, "seconds", 0.25)
+    results = ItemResults({scored.request.key: scored})
+    digest = probe.digest(engine, item, results)
+    (outcome,) = probe.compare(engine, item, results, digest)
+    assert outcome.branch.detail["seconds"] == 0.25
+    assert outcome.branch.detail == outcome.reference.detail | {"seconds": 0.25}
+    assert "seconds" not in str(digest.values)
+
+
+def answered(planned: Planned, log_likelihoods: list[float]) -> Answer:
+    """What the probe makes of these log-likelihoods of the first multiple-choice document, whose answer is read too."""
+    probe, items = planned
+    item = next(item for item in items if item.scores and len(probe._asked[item.key][0].choices) == 4)
+    document, encoded = probe._asked[item.key]
+    right = document.target
+    rest = iter(log_likelihoods[1:])
+    found = [(log_likelihoods[0] if place == right else next(rest), False) for place in range(4)]
+    digest = Digest(values={"responses": found, "metrics": document.metrics(found)})
+    return _answer(document, encoded, digest)
+
+
+def test_what_a_deployment_holds_impossible_is_an_answer(planned: Planned) -> None:
+    assert answered(planned, [-1.0, -2.0, -math.inf, -5.0]).detail["margin_nats"] == 1.0
+    never = answered(planned, [-math.inf, -2.0, -3.0, -math.inf])
+    assert (never.score, never.detail["margin_nats"]) == (0.0, -math.inf)
+    only = answered(planned, [-1.0, -math.inf, -math.inf, -math.inf])
+    assert (only.score, only.detail["margin_nats"]) == (1.0, math.inf)
+    assert "margin_nats" not in answered(planned, [-math.inf] * 4).detail
+    assert Answer.model_validate_json(never.model_dump_json()).detail["margin_nats"] == "-Infinity"
+    for log_likelihood, error in ((-math.inf, False), (math.nan, True), (math.inf, True)):
+        assert _not_finite([(-1.0, True), (log_likelihood, False)]) is error
+
+
+def test_a_document_without_a_figure_still_has_its_tokens_words_and_bytes(planned: Planned) -> None:
+    probe, items = planned
+    item = next(item for item in items if probe._asked[item.key][0].group.measure == "perplexity")
+    document, encoded = probe._asked[item.key]
+    text = str(document.doc["text"])
+    answer = _answer(document, encoded, Digest(error="gone"))
+    assert (answer.score, answer.error) == (None, "gone")
+    assert answer.detail["words"] == len(re.split(r"\s+", text))
+    assert answer.detail["bytes"] == len(text.encode())
+    assert "nll_nats" not in answer.detail
 
 
 def test_the_suite_hash_follows_what_is_asked(tmp_path: Path, loaded: LoadedSuite) -> None:

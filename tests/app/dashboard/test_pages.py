@@ -17,7 +17,7 @@ from q36eval.token_files import WORST, WorstToken, write_worst
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
-PAGES = ("overview", "run", "kl", "drift", "canaries")
+PAGES = ("overview", "run", "kl", "evals", "drift", "canaries")
 
 
 def badges(app: Any) -> str:
@@ -133,6 +133,16 @@ def test_kl_page_without_tokens_still_shows_the_figures(visit: Visit, written: W
     app = visit(written[0], "kl", run=written[1]["pass"].id)
     assert app.dataframe[0].value["figure"].tolist() == ["KL(ref‖branch), mean"]
     assert "The run's tokens are not here, so how they spread cannot be drawn." in texts(app)
+
+
+def test_evals_page_shows_a_run_that_counted_no_flips(visit: Visit, written: Written) -> None:
+    app = visit(written[0], "evals", run=written[1]["pass"].id)
+    groups = app.dataframe[0].value
+    assert groups["group"].tolist() == ["mmlu", "short_answers", "ruler"]
+    assert set(groups["lost"]) == {"–"}
+    app = visit(written[0], "evals", run=written[1]["crashed"].id)
+    assert "No item of the evals" in app.warning[0].value
+    assert "evals crashed" in texts(app)
 
 
 def test_hostile_text_of_a_worst_token_stays_inert(visit: Visit, written: Written) -> None:

@@ -1,0 +1,187 @@
+"""Accuracy as paired means, and what it hides: recovery, flips, changed answers, the margin of the right choice.
+
+Two estimators are offered. `accuracy` is the mean over items, so that a task weighs by its size, as lm-eval aggregates
+MMLU. `macro_accuracy` is the mean of the tasks' means, as lm-eval aggregates RULER. Where all tasks have as many items
+they are one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from evals.paired_clusters import (
+    counts_of,
+    details,
+    flip_counts,
+    is_scored,
+    macro_clusters,
+    paired_clusters,
+    scores,
+)
+from q36eval.paired import mcnemar, recovery
+from q36eval.records import (
+    Answer,
+    Clusters,
+    Counts,
+    Direction,
+    Interval,
+    ItemOutcome,
+    Measurement,
+    ProbeName,
+)
+from q36eval.stats import summarize
+
+Stratum = Callable[[ItemOutcome], str]
+
+
+def accuracy(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+    """Mean score over items, branch minus reference, and its recovery."""
+    clusters = paired_clusters(outcomes, scores, bounds=(0.0, 1.0))
+    lost, gained = flip_counts(outcomes)
+    note = (
+        f"{lost} items lost and {gained} gained (full marks under one of the two only), {_mcnemar_words(lost, gained)}"
+    )
+    yield from _with_recovery("accuracy", name, clusters, note)
+
+
+def macro_accuracy(name: str, outcomes: Sequence[ItemOutcome], stratum: Stratum, strata: str) -> Iterator[Measurement]:
+    """Mean of the strata's mean scores, branch minus reference, and its recovery; nothing where there is one stratum.
+
+    `strata` says in words what they are.
+    """
+    names = {stratum(outcome) for outcome in outcomes}
+    if len(names) < 2:
+        return
+    scored = len({stratum(outcome) for outcome in outcomes if is_scored(outcome)})
+    note = f"mean over {scored} {strata}" + (
+        f" of {len(names)}, the others were not scored" if scored < len(names) else ""
+    )
+    yield from _with_recovery("macro_accuracy", name, macro_clusters(outcomes, stratum), note)
+
+
+def _with_recovery(metric: str, name: str, clusters: Clusters, note: str) -> Iterator[Measurement]:
+    value, reference_value, effect, interval = summarize(clusters, "paired_mean")
+    share, share_interval = recovery(clusters)
+    yield _measurement(
+        metric,
+        name,
+        "fraction",
+        estimator="paired_mean",
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        counts=counts_of(clusters),
+        clusters=clusters,
+        note=f"recovery {share:.2%}; {note}",
+    )
+    yield _measurement(
+        metric.replace("accuracy", "recovery"),
+        name,
+        "of the reference",
+        estimator="derived",
+        value=share,
+        effect=share,
+        effect_interval=share_interval,
+        counts=counts_of(clusters),
+        note=f"of evals.{metric}[{name}]",
+    )
+
+
+def hidden_changes(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+    """Items lost and gained, and the answers that changed, whether right or wrong."""
+    lost, gained = flip_counts(outcomes)
+    for metric, count, direction in (
+        ("items_lost", lost, Direction.LOWER_IS_BETTER),
+        ("items_gained", gained, Direction.HIGHER_IS_BETTER),
+    ):
+        yield _count(metric, name, count, counts_of(paired_clusters(outcomes, scores)), direction)
+    if any(outcome.branch.text is not None for outcome in outcomes):
+        yield _answers_changed(name, outcomes)
+
+
+def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> Measurement:
+    """How many items the suite has; fewer were used where an answer was certain earlier."""
+    counts = counts_of(paired_clusters(outcomes, scores))
+    return _count("items_planned", name, planned, counts, Direction.HIGHER_IS_BETTER)
+
+
+def _answers_changed(name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
+    """Share of items with another choice or another text (blanks around it aside) than the reference's."""
+
+    def changed(outcome: ItemOutcome) -> tuple[float, float] | None:
+        share = float(_text(outcome.branch) != _text(outcome.reference))
+        return (share, 0.0) if is_scored(outcome) else None
+
+    clusters = paired_clusters(outcomes, changed, bounds=(0.0, 1.0)).model_copy(update={"reference": None})
+    value, _, effect, interval = summarize(clusters, "mean")
+    return _measurement(
+        "answers_changed",
+        name,
+        "share of items",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="mean",
+        value=value,
+        effect=effect,
+        effect_interval=interval,
+        counts=counts_of(clusters),
+        clusters=clusters,
+        note="another choice or text than the reference's, right or wrong",
+    )
+
+
+def _text(answer: Answer) -> str:
+    return (answer.text or "").strip()
+
+
+def choice_margin(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+    """Mean log-likelihood of the right choice less that of the best wrong one, in nats; nothing without choices.
+
+    It is unbounded, and items without a margin count as errored: both choices may be held impossible.
+    """
+    if not any("margin_nats" in side.detail for outcome in outcomes for side in (outcome.branch, outcome.reference)):
+        return
+    clusters = paired_clusters(outcomes, details("margin_nats"))
+    value, reference_value, effect, interval = summarize(clusters, "paired_mean")
+    yield _measurement(
+        "choice_margin",
+        name,
+        "nats",
+        estimator="paired_mean",
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        counts=counts_of(clusters),
+        clusters=clusters,
+        note="log-likelihood of the right choice less that of the best wrong one",
+    )
+
+
+def _count(metric: str, name: str, count: int, counts: Counts, direction: Direction) -> Measurement:
+    exact = Interval(lower=count, upper=count, level=0.95, method="census")
+    return _measurement(
+        metric,
+        name,
+        "items",
+        direction=direction,
+        estimator="census",
+        value=count,
+        effect=count,
+        effect_interval=exact,
+        counts=counts,
+    )
+
+
+def _mcnemar_words(lost: int, gained: int) -> str:
+    return f"exact McNemar p = {mcnemar(lost, gained):.2g}"
+
+
+def _measurement(metric: str, name: str, unit: str, **fields: Any) -> Measurement:
+    """A measurement of this probe; higher is better unless `fields` say otherwise."""
+    return Measurement(
+        probe=ProbeName.EVALS,
+        metric=metric,
+        slice=name,
+        unit=unit,
+        **({"direction": Direction.HIGHER_IS_BETTER} | fields),
+    )

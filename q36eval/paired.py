@@ -1,0 +1,101 @@
+"""Figures shown beside the judged mean of a paired comparison: recovery, McNemar's test, the effective length."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from q36eval.records import Clusters, Direction, Interval
+from q36eval.stats import DEFAULT_LEVEL, MarginKind, margin_test
+
+
+@dataclass(frozen=True)
+class _NothingLost:
+    kind: MarginKind = "min_recovery"
+    value: float = 1.0
+
+
+def recovery(clusters: Clusters, level: float = DEFAULT_LEVEL) -> tuple[float, Interval]:
+    """Branch's mean over the reference's (1 = nothing lost), and its interval.
+
+    The interval is the gate's own (a betting test of the mean of branch - rho * reference, inverted over rho), so a
+    report never shows another than was judged. NaN where the reference scores zero or nothing was scored; both bounds
+    are NaN, and the interval's method says why, where the gate would not judge.
+
+    Raises:
+        ValueError: clusters without a reference, or values that are unbounded or may be negative.
+    """
+    if clusters.reference is None:
+        raise ValueError("a recovery needs a reference to compare with")
+    reference = math.fsum(clusters.reference)
+    value = math.fsum(clusters.branch) / reference if reference > 0 else math.nan
+    test = margin_test(clusters, "paired_mean", _NothingLost(), direction=Direction.HIGHER_IS_BETTER, level=level)
+    if test.not_measured is not None:
+        return value, Interval(lower=math.nan, upper=math.nan, level=level, method=f"none: {test.not_measured}")
+    loss = test.loss_interval
+    return value, Interval(lower=1.0 - loss.upper, upper=1.0 - loss.lower, level=level, method=loss.method)
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """Two-sided exact p-value of H0: an item that flips is as likely lost as gained; 1.0 where none flips.
+
+    The binomial form (McNemar, Psychometrika 12 (1947), 153-157, made exact). It takes items as independent and is a
+    diagnostic: large, it shows nothing to be equal.
+
+    Raises:
+        ValueError: a negative count.
+    """
+    if lost < 0 or gained < 0:
+        raise ValueError("counts of flips are not negative")
+    flips = lost + gained
+    tail = sum(math.comb(flips, k) for k in range(min(lost, gained) + 1))
+    p_value: float = 2 * tail / 2**flips  # whole numbers up to the division, so exact however many flip
+    return min(1.0, p_value)
+
+
+@dataclass(frozen=True)
+class RecoveryAt:
+    """Recovery at one length, and the lower bound of its interval; NaN where it was not measured."""
+
+    value: float
+    lower: float
+
+
+@dataclass(frozen=True)
+class EffectiveLength:
+    """The longest length, in tokens, up to which recovery holds at every measured length; None: at not even the first.
+
+    `by_value` asks the point estimates, `by_lower_bound` their lower bounds (then each length was shown, not just seen,
+    to hold: a claim of all of them fails only where one does, so it needs no correction). `measured` are the lengths
+    with a recovery, `missing` those without one: neither count can reach past the first missing length.
+    """
+
+    at_least: float
+    by_value: int | None
+    by_lower_bound: int | None
+    measured: tuple[int, ...]
+    missing: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether recovery held at the longest length, so that the true figure may lie beyond it."""
+        return bool(self.measured) and self.by_value == max((*self.measured, *self.missing))
+
+
+def effective_length(recoveries: Mapping[int, RecoveryAt], at_least: float) -> EffectiveLength:
+    """The effective length (Hsieh et al., "RULER", arXiv 2404.06654, section 4), with recovery in the score's place."""
+    by_value: int | None = None
+    by_lower_bound: int | None = None
+    value_holds = lower_holds = True
+    for length, found in sorted(recoveries.items()):
+        value_holds = value_holds and found.value >= at_least
+        lower_holds = lower_holds and found.lower >= at_least
+        by_value = length if value_holds else by_value
+        by_lower_bound = length if lower_holds else by_lower_bound
+    missing = tuple(sorted(length for length, found in recoveries.items() if math.isnan(found.value)))
+    return EffectiveLength(
+        at_least=at_least,
+        by_value=by_value,
+        by_lower_bound=by_lower_bound,
+        measured=tuple(sorted(set(recoveries) - set(missing))),
+        missing=missing,
+    )

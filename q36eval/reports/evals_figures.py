@@ -1,0 +1,269 @@
+"""What a run's eval measurements say, group by group, for every report and page. Pure; never imports an engine."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from q36eval.gate.report import GateReport
+from q36eval.paired import EffectiveLength, RecoveryAt, effective_length, mcnemar
+from q36eval.records import Interval, Measurement, ProbeName
+from q36eval.reports._text import number
+
+SUITE = "suite"
+DEFAULT_RECOVERY = 0.97
+"""The cards' RULER recovery: what a length must keep to count, unless a person says otherwise."""
+
+
+@dataclass(frozen=True)
+class GroupFigures:
+    """One group of tasks, one of its slices, or the suite.
+
+    `answers_changed`, `choice_margin`, `planned`, `lost` and `gained` are None where they were not measured.
+    """
+
+    name: str
+    accuracy: Measurement
+    recovery: Measurement | None
+    macro_recovery: Measurement | None = None
+    lost: int | None = None
+    gained: int | None = None
+    answers_changed: Measurement | None = None
+    choice_margin: Measurement | None = None
+    planned: int | None = None
+
+    @property
+    def mcnemar(self) -> float | None:
+        """Exact two-sided p-value that losses and gains are equally likely."""
+        return None if self.lost is None or self.gained is None else mcnemar(self.lost, self.gained)
+
+
+@dataclass(frozen=True)
+class PerplexityFigures:
+    """One slice of the documents; each with its ratio branch / reference."""
+
+    name: str
+    token: Measurement
+    word: Measurement | None
+    byte: Measurement | None
+
+
+@dataclass(frozen=True)
+class LengthFigures:
+    """One length in tokens; means over tasks where there are several."""
+
+    length: int
+    accuracy: Measurement
+    recovery: Measurement
+
+
+class EvalsFigures:
+    """The eval measurements of one run, by metric and slice."""
+
+    def __init__(self, measurements: Sequence[Measurement]) -> None:
+        self._found = {(m.metric, m.slice): m for m in measurements if m.probe is ProbeName.EVALS}
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self._found)
+
+    def groups(self) -> list[GroupFigures]:
+        """The groups, then the suite where it holds several."""
+        judged = self._slices("accuracy")
+        # older runs did not count flips: what is no slice of another is a group
+        names = self._slices("items_lost") or [name for name in judged if name.rpartition("/")[0] not in judged]
+        return [self._group(name) for name in names if name in judged]
+
+    def slices(self, group: str) -> list[GroupFigures]:
+        """The slices of a group: its tasks, its lengths."""
+        return [self._group(name) for name in self._slices("accuracy") if name.startswith(f"{group}/")]
+
+    def perplexities(self) -> list[PerplexityFigures]:
+        """All documents, then each slice of them."""
+        return [
+            PerplexityFigures(
+                name, m, self._found.get(("word_perplexity", name)), self._found.get(("byte_perplexity", name))
+            )
+            for (metric, name), m in self._found.items()
+            if metric == "perplexity"
+        ]
+
+    def groups_with_lengths(self) -> list[str]:
+        """The groups whose items come at several lengths."""
+        return self._slices("effective_length")
+
+    def lengths(self, group: str) -> list[LengthFigures]:
+        """Each length of such a group, ascending."""
+        found = []
+        for slice_name in self._slices("accuracy"):
+            prefix, _, value = slice_name.rpartition("/")
+            if prefix == group and value.isdigit():
+                kind = "macro_" if ("macro_accuracy", slice_name) in self._found else ""
+                pair = (self._found[f"{kind}accuracy", slice_name], self._found.get((f"{kind}recovery", slice_name)))
+                found += [] if pair[1] is None else [LengthFigures(int(value), pair[0], pair[1])]
+        return sorted(found, key=lambda figures: figures.length)
+
+    def effective_length(self, group: str, at_least: float = DEFAULT_RECOVERY) -> EffectiveLength:
+        """The longest length up to which that much is recovered."""
+        lengths = self.lengths(group)
+        return effective_length({f.length: RecoveryAt(*_value_and_lower(f.recovery)) for f in lengths}, at_least)
+
+    def _slices(self, metric: str) -> list[str]:
+        return [name for found, name in self._found if found == metric]
+
+    def _group(self, name: str) -> GroupFigures:
+        return GroupFigures(
+            name=name,
+            accuracy=self._found["accuracy", name],
+            recovery=self._found.get(("recovery", name)),
+            macro_recovery=self._found.get(("macro_recovery", name)),
+            lost=self._count("items_lost", name),
+            gained=self._count("items_gained", name),
+            answers_changed=self._found.get(("answers_changed", name)),
+            choice_margin=self._found.get(("choice_margin", name)),
+            planned=self._count("items_planned", name),
+        )
+
+    def _count(self, metric: str, name: str) -> int | None:
+        found = self._found.get((metric, name))
+        return None if found is None else int(found.value)
+
+
+def _value_and_lower(m: Measurement) -> tuple[float, float]:
+    return m.value, m.effect_interval.lower
+
+
+def percent(value: float | None) -> str:
+    """A share in percent; a dash where there is none."""
+    return number(value) if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
+
+
+def percent_interval(interval: Interval) -> str:
+    """Both bounds in percent, or why there are none."""
+    return why_none(interval) or f"[{percent(interval.lower)}, {percent(interval.upper)}]"
+
+
+def why_none(interval: Interval) -> str | None:
+    """Why neither bound is identified, in brackets; None where one is."""
+    kind, _, why = interval.method.partition(": ")
+    return f"({why or 'no interval'})" if kind == "none" else None
+
+
+def recovery_words(m: Measurement | None) -> str:
+    """Recovery with its interval."""
+    return "–" if m is None else f"{percent(m.value)} {percent_interval(m.effect_interval)}"
+
+
+def ratio_words(m: Measurement | None) -> str:
+    """A perplexity, the reference's, and their ratio with its interval."""
+    if m is None:
+        return "–"
+    interval = m.effect_interval
+    bounds = why_none(interval) or f"[{_ratio(interval.lower)}, {_ratio(interval.upper)}]"
+    return f"{number(m.value)} (ref {number(m.reference_value)}), × {_ratio(m.effect)} {bounds}"
+
+
+def _ratio(value: float) -> str:
+    """Four decimals, since what matters of a ratio is how far from 1 it is."""
+    return f"{value:.4f}" if math.isfinite(value) else number(value)
+
+
+def change_words(m: Measurement | None) -> str:
+    """The change from the reference with its interval, in the figure's unit."""
+    if m is None:
+        return "–"
+    if not math.isfinite(m.effect):
+        return number(m.effect)
+    interval = m.effect_interval
+    return f"{m.effect:+.3g} " + (why_none(interval) or f"[{interval.lower:+.3g}, {interval.upper:+.3g}]")
+
+
+def used_words(figures: GroupFigures) -> str:
+    """How many items were scored, of how many the suite has where that is known and more."""
+    scored, planned = figures.accuracy.counts.scored, figures.planned
+    return f"{scored} of {planned}" if planned is not None and planned != scored else str(scored)
+
+
+def effective_words(found: EffectiveLength) -> str:
+    """The effective length as a sentence, by what was seen and by what is shown."""
+    rule = f"Effective length (recovery ≥ {percent(found.at_least)} at it and every shorter one)"
+    if not found.measured:
+        return f"{rule}: not measured."
+    shortest = min((*found.measured, *found.missing))
+    seen, shown = (
+        f"below {shortest:,}" if length is None else f"{length:,}" for length in (found.by_value, found.by_lower_bound)
+    )
+    more = " (the longest measured)" if found.is_whole else ""
+    gap = f"; not measured at {', '.join(f'{length:,}' for length in found.missing)}" if found.missing else ""
+    return f"{rule}: {seen} tokens{more} by the estimates, {shown} by their lower bounds{gap}."
+
+
+def recovery_asked(report: GateReport) -> dict[str, float]:
+    """By slice the recovery that the policy asks of accuracy: what a length of such a group must keep to count."""
+    return {
+        result.slice: result.margin.value
+        for result in report.criteria
+        if result.probe is ProbeName.EVALS and result.margin.kind == "min_recovery"
+    }
+
+
+def figures_json(figures: EvalsFigures, at_least: Mapping[str, float] | float = DEFAULT_RECOVERY) -> dict[str, Any]:
+    """Recovery, flips, McNemar's p and counts by group, and effective lengths, as JSON values.
+
+    `at_least` is what a length must recover to count, of all groups or by group.
+    """
+    lengths = effective_lengths(figures, at_least)
+    return {
+        "groups": {
+            group.name: {
+                "score": _finite(group.accuracy.value),
+                "reference_score": _finite(group.accuracy.reference_value),
+                "items_lost": group.lost,
+                "items_gained": group.gained,
+                "mcnemar_p": group.mcnemar,
+                "answers_changed": None if group.answers_changed is None else _finite(group.answers_changed.value),
+                "choice_margin_change_nats": None
+                if group.choice_margin is None
+                else _finite(group.choice_margin.effect),
+                "recovery": None if group.recovery is None else _finite(group.recovery.value),
+                "recovery_interval": None if group.recovery is None else _bounds(group.recovery.effect_interval),
+                "scored": group.accuracy.counts.scored,
+                "errored": group.accuracy.counts.errored,
+                "planned": group.planned,
+            }
+            for group in figures.groups()
+        },
+        "effective_length": {
+            group: {
+                "at_least": found.at_least,
+                "by_value": found.by_value,
+                "by_lower_bound": found.by_lower_bound,
+                "measured": list(found.measured),
+                "not_measured": list(found.missing),
+            }
+            for group, found in lengths.items()
+        },
+    }
+
+
+def effective_lengths(figures: EvalsFigures, at_least: Mapping[str, float] | float) -> dict[str, EffectiveLength]:
+    """By group with lengths; `at_least` as for `figures_json`."""
+    asked = {} if isinstance(at_least, float | int) else at_least
+    everywhere = at_least if isinstance(at_least, float | int) else DEFAULT_RECOVERY
+    return {
+        group: figures.effective_length(group, asked.get(group, everywhere)) for group in figures.groups_with_lengths()
+    }
+
+
+def _bounds(interval: Interval) -> list[float | str | None]:
+    return [_finite(interval.lower), _finite(interval.upper)]
+
+
+def _finite(value: float | None) -> float | str | None:
+    """As the records write floats: what JSON has no number for becomes text."""
+    if value is None:
+        return None
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")

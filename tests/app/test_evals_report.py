@@ -1,0 +1,274 @@
+"""What `q36eval evals` prints, its JSON, the Markdown report and the page, over one small run of known outcomes."""
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.evals_report import evals_body, print_summary
+from app.dashboard.charts import recovery_figure
+from app.dashboard.evals_model import length_points, select, task_points
+from app.evals_model import MOST_PROMPT, Flip, flips_of, largest, shortened
+from evals.suite import TaskGroup
+from evals.summaries import suite_measurements
+from q36eval.gate import Criterion, Margin, Policy, decide
+from q36eval.history import History, RunRecord
+from q36eval.records import Answer, ItemOutcome, Lane, ProbeName
+from q36eval.reports import to_json, to_markdown
+from q36eval.reports.evals_figures import EvalsFigures
+
+MAIN = Path(__file__).parents[2] / "app" / "dashboard" / "main.py"
+HOSTILE = "[red]<script>alert(1)</script>\x1b[31m\u202e ![x](http://x/y)"
+
+MMLU = TaskGroup(
+    name="mmlu", task="", measure="accuracy", metric="acc", slice="mmlu", slice_fields=("subject",), subsets={"law": {}}
+)
+RULER = MMLU.model_copy(update={"name": "ruler", "slice": "ruler", "slice_fields": ("kind", "length")})
+TEXT = MMLU.model_copy(update={"name": "perplexity", "measure": "perplexity", "slice": "all", "slice_fields": ()})
+
+
+def choice(number: int, margins: tuple[float, float], subject: str) -> ItemOutcome:
+    """A question that is right where the margin is above zero."""
+    sides = [
+        Answer(
+            score=float(margin > 0),
+            text="A" if margin > 0 else "B",
+            detail={"log_likelihoods": {"A": -1.0, "B": -1.0 - margin}, "margin_nats": margin, "seconds": 0.5},
+        )
+        for margin in margins
+    ]
+    prompt = f"Question {number}? {HOSTILE}\nAnswer:"
+    return item(number, "mmlu", subject, *sides, prompt=prompt, expected="A")
+
+
+def item(number: int, group: str, stratum: str, branch: Answer, reference: Answer, **fields: Any) -> ItemOutcome:
+    return ItemOutcome(
+        probe=ProbeName.EVALS,
+        group=group,
+        item_key=f"{group}{number:060}",
+        cluster=f"{group} {number}",
+        stratum=stratum,
+        branch=branch,
+        reference=reference,
+        **fields,
+    )
+
+
+def outcomes() -> list[ItemOutcome]:
+    """40 questions (3 lost, 1 gained, 1 errored), 4 needles at each of three lengths (1 lost half), one document."""
+    found = [choice(i, (1.0, 2.0), "law" if i % 2 else "music") for i in range(35)]
+    found += [choice(35, (-0.5, 0.5), "law"), choice(36, (-9.0, 0.25), "law"), choice(37, (-1.0, 1.0), "music")]
+    found += [choice(38, (0.5, -0.5), "music")]
+    gone = Answer(score=None, error="out of memory")
+    found.append(item(39, "mmlu", "law", gone, Answer(score=1.0, text="A")))
+    for number in range(12):
+        lost = number == 7
+        length = (512, 1024, 16384)[number // 4]
+        branch = Answer(score=0.5 if lost else 1.0, text=HOSTILE if lost else "here")
+        stratum = f"{'vt' if number % 2 else 'qa'}/{length}"
+        prompt = f"Find it. {'x ' * 3000}Where?"
+        found.append(
+            item(number, "ruler", stratum, branch, Answer(score=1.0, text="here"), prompt=prompt, expected="here")
+        )
+    counted = {"tokens": 10, "words": 4, "bytes": 40}
+    nll = [Answer(score=nats / 10, detail=counted | {"nll_nats": nats}) for nats in (10.0, 9.0)]
+    return [*found, item(0, "perplexity", "all", *nll)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunRecord]:
+    path = tmp_path_factory.mktemp("evals") / "history.sqlite"
+    history = History.open(path)
+    begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
+    history.add_items(begun.id, outcomes())
+    for measurement in suite_measurements([MMLU, RULER, TEXT], outcomes(), {"mmlu": 500, "ruler": 12}):
+        history.add_measurement(begun.id, measurement)
+    finished = history.finish_run(begun.id)
+    history.close()
+    return path, finished
+
+
+Run = tuple[Path, RunRecord]
+
+
+def printed(run: Run, capsys: Any, monkeypatch: Any, **options: Any) -> str:
+    monkeypatch.setenv("COLUMNS", "200")
+    print_summary(run[1], History.open(run[0]), **({"flips": 2, "recovery_at_least": 0.97} | options))
+    return str(capsys.readouterr().out)
+
+
+def row(text: str, name: str) -> list[str]:
+    line = next(line for line in text.splitlines() if line.lstrip().startswith(f"{name} "))
+    return re.split(r"\s{2,}", line.strip())
+
+
+def test_the_summary_has_each_group_with_its_counts(run: Run, capsys: Any, monkeypatch: Any) -> None:
+    text = printed(run, capsys, monkeypatch)
+    mmlu = row(text, "mmlu")
+    assert mmlu[1:3] == ["92.3 %", "97.4 %"]
+    assert mmlu[3] == "94.7 % (1 of 40 items errored, more than 1%)"
+    assert mmlu[4:8] == ["3", "1", "0.62", "10.3 %"]
+    assert mmlu[-3:] == ["39 of 500", "1", "19.5"]
+    assert row(text, "ruler")[-3:] == ["12", "0", "–"]
+    assert row(text, "suite")[4:6] == ["4", "1"]
+    assert row(text, "all")[1].startswith("2.718 (ref 2.46), × 1.1052")
+    assert "law" not in text.split("ruler by tokens")[0].split("suite")[1]
+    assert "law" in printed(run, capsys, monkeypatch, by_task=True)
+    assert "\x1b" not in text
+
+
+def test_the_effective_length_follows_what_is_asked_of_it(run: Run, capsys: Any, monkeypatch: Any) -> None:
+    text = printed(run, capsys, monkeypatch)
+    assert row(text, "1,024")[1] == "87.5 %"
+    assert "(recovery ≥ 97.0 % at it and every shorter one): 512 tokens by the estimates, below 512 by" in text
+    assert "16,384 tokens (the longest measured) by the estimates" in printed(
+        run, capsys, monkeypatch, recovery_at_least=0.8
+    )
+
+
+def test_flips_are_listed_both_ways_the_largest_of_every_group_first(run: Run, capsys: Any, monkeypatch: Any) -> None:
+    text = printed(run, capsys, monkeypatch)
+    lost, gained = text.split("4 items lost, the 2 largest:")[1].split("1 items gained:")
+    assert [line.split(",")[0] for line in lost.splitlines() if ", mmlu0" in line or ", ruler0" in line] == [
+        "mmlu",
+        "ruler",
+    ]
+    assert "margin 0.25 → -9 nats" in lost
+    assert "score 1 → 0.5" in lost
+    assert "margin -0.5 → 0.5 nats" in gained
+    assert "<script>" in lost
+    assert "items lost" not in printed(run, capsys, monkeypatch, flips=0).split("by their lower bounds")[1]
+
+
+def test_flips_are_those_of_answers_and_the_largest_margins_lead() -> None:
+    flips = flips_of([*outcomes(), *(o.model_copy(update={"probe": ProbeName.CANARIES}) for o in outcomes())])
+    assert [f.direction for f in flips] == ["regression"] * 4 + ["improvement"]
+    losses = [f.size for f in flips[:3]]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] == (1.0, 9.25)
+    perplexity = item(1, "perplexity", "all", *(Answer(score=s, detail={"nll_nats": s}) for s in (0.5, 1.0)))
+    assert flips_of([perplexity]) == [], "nats are no marks"
+    assert [f.group for f in largest(flips, 3)] == ["mmlu", "ruler", "mmlu", "mmlu"]
+    assert select(flips, "ruler", "lost") == [f for f in flips if f.group == "ruler"]
+    assert select(flips, "all", "gained") == flips[4:]
+
+
+def test_json_holds_every_flip_with_prompt_answers_and_margins(run: Run) -> None:
+    history = History.open(run[0])
+    body = evals_body(run[1], history, flips=None, recovery_at_least=0.97)
+    text = json.dumps(body, allow_nan=False)
+    assert text == json.dumps(evals_body(run[1], history, flips=None, recovery_at_least=0.97), allow_nan=False)
+    assert len(body["flips"]) == 5
+    first = body["flips"][0]
+    assert first["prompt"].startswith("Question 36?")
+    assert first["reference"]["detail"]["margin_nats"] == 0.25
+    assert first["branch"]["detail"]["log_likelihoods"] == {"A": -1.0, "B": 8.0}
+    mmlu = body["evals"]["groups"]["mmlu"]
+    assert {name: mmlu[name] for name in ("items_lost", "items_gained", "scored", "errored", "planned")} == {
+        "items_lost": 3,
+        "items_gained": 1,
+        "scored": 39,
+        "errored": 1,
+        "planned": 500,
+    }
+    assert mmlu["mcnemar_p"] == pytest.approx(0.625)
+    assert mmlu["recovery_interval"] == ["NaN", "NaN"], "more than 1 % errored"
+    assert body["evals"]["effective_length"]["ruler"]["by_value"] == 512
+    assert body["evals"]["seconds"] == {"mmlu": 19.5, "suite": 19.5}
+    assert len(evals_body(run[1], history, flips=1, recovery_at_least=0.97)["flips"]) == 2
+
+
+def test_long_prompts_keep_their_beginning_and_end() -> None:
+    text = "start" + "x" * 10_000 + "end"
+    short = shortened(text)
+    assert short.startswith("start")
+    assert short.endswith("end")
+    assert f"{len(text) - MOST_PROMPT:,} characters" in short
+    assert shortened("whole") == "whole"
+
+
+def policy(recovery: float) -> Policy:
+    margin = Margin(kind="min_recovery", value=recovery, source="test")
+    criterion = Criterion(
+        id="ruler", probe=ProbeName.EVALS, metric="accuracy", slice="ruler", margin=margin, lanes=(Lane.FREEFORM,)
+    )
+    return Policy(name="p", criteria=(criterion,))
+
+
+def test_reports_show_recovery_flips_and_counts_and_ask_what_the_policy_asks(run: Run) -> None:
+    history = History.open(run[0])
+    found = history.measurements(run[1].id)
+    strict, lenient = (decide(policy(recovery), found, (), (), on=run[1].started.date()) for recovery in (0.99, 0.8))
+    markdown = to_markdown(strict, run[1], found)
+    assert (
+        "| mmlu | 92.3 % | 97.4 % | 94.7 % (1 of 40 items errored, more than 1%) | 3 | 1 | 0.625 | 10.3 %" in markdown
+    )
+    assert "| 39 of 500 | 1 |" in markdown
+    assert "recovery ≥ 99.0 % at it and every shorter one): 512 tokens" in markdown
+    assert "recovery ≥ 80.0 % at it and every shorter one): 16,384 tokens" in to_markdown(lenient, run[1], found)
+    assert markdown == to_markdown(strict, run[1], found)
+    assert "## Evals" not in to_markdown(strict, run[1])
+    document = json.loads(to_json(strict, run[1], found))
+    assert document["evals"]["groups"]["ruler"]["items_lost"] == 1
+    assert document["evals"]["effective_length"]["ruler"]["at_least"] == 0.99
+    assert json.loads(to_json(strict, run[1]))["evals"] is None
+
+
+def test_nothing_measured_is_said(tmp_path: Path, capsys: Any) -> None:
+    history = History.open(tmp_path / "history.sqlite")
+    empty = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
+    print_summary(empty, history, flips=5, recovery_at_least=0.97)
+    assert "No item was scored." in capsys.readouterr().out
+    assert evals_body(empty, history, flips=None, recovery_at_least=0.97)["flips"] == []
+
+
+def test_points_to_draw_are_finite_and_hollow_without_an_interval(run: Run) -> None:
+    figures = EvalsFigures(History.open(run[0]).measurements(run[1].id))
+    tasks, lengths = task_points(figures, "mmlu"), length_points(figures, "ruler")
+    assert [point.name for point in tasks] == ["law", "music"]
+    assert [point.name for point in lengths] == ["512", "1,024", "16,384"]
+    assert tasks[0].lower is None, "more than 1 % of law errored"
+    assert tasks[1].lower is not None
+    (trace,) = recovery_figure([*tasks, *lengths]).data
+    assert list(trace.marker.symbol)[:2] == ["circle-open", "circle"]
+    assert all(math.isfinite(x) for x in trace.x)
+
+
+def test_the_page_shows_groups_lengths_and_flips_and_no_text_acts(run: Run, monkeypatch: Any) -> None:
+    from streamlit.testing.v1 import AppTest
+
+    monkeypatch.setattr(sys, "argv", ["main.py", str(run[0])])
+    page = AppTest.from_file(str(MAIN), default_timeout=60).run()
+    page.query_params["run"] = run[1].id
+    page = page.switch_page("views/evals.py").run()
+    assert not page.exception
+    assert [e.value for e in page.subheader] == [
+        "By task",
+        "By task",
+        "By length in tokens",
+        "Perplexity",
+        "Flips",
+    ]
+    assert page.dataframe[0].value["group"].tolist() == ["mmlu", "ruler", "suite"]
+    assert page.dataframe[3].value["tokens"].tolist() == ["512", "1,024", "16,384"]
+    texts = "\n".join(element.value for element in page.text)
+    assert "margin 0.25 → -9 nats" in texts
+    assert "512 tokens by the estimates" in texts
+    codes = [code.value for code in page.code]
+    assert any("<script>" in code for code in codes)
+    assert not any({"\x1b", "\u202e"} & set(code) for code in codes)
+    markup = [e.value for kind in ("markdown", "caption", "subheader", "warning") for e in page.get(kind)]
+    assert not any("script" in text for text in markup)
+    page = page.selectbox(key="evals_direction").set_value("gained").run()
+    assert not page.exception
+    assert "1 of 5 flips" in "\n".join(e.value for e in page.caption)
+
+
+def test_a_flip_without_margins_is_ordered_by_its_score() -> None:
+    flips = flips_of(outcomes())
+    ruler: Flip = next(f for f in flips if f.group == "ruler")
+    assert (ruler.reference_margin, ruler.size) == (None, (0.5, 0.0))

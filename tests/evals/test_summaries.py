@@ -1,0 +1,246 @@
+"""From outcomes to measurements, against figures worked out by hand and by plain loops."""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evals.paired_clusters import macro_clusters
+from evals.suite import TaskGroup
+from evals.summaries import measurements, suite_measurements
+from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
+from q36eval.stats import summarize
+
+MMLU = TaskGroup(
+    name="mmlu", task="", measure="accuracy", metric="acc", slice="mmlu", slice_fields=("subject",), subsets={"law": {}}
+)
+RULER = MMLU.model_copy(update={"name": "ruler", "slice": "ruler", "slice_fields": ("kind", "length")})
+PERPLEXITY = MMLU.model_copy(
+    update={"name": "perplexity", "measure": "perplexity", "slice": "all", "slice_fields": ("slice",)}
+)
+
+
+def outcome(number: int, branch: float | None, reference: float | None, **fields: Any) -> ItemOutcome:
+    sides = []
+    for side, score in enumerate((branch, reference)):
+        text = fields.get("texts", (str(score),) * 2 if branch == reference else ("one", "other"))[side]
+        detail = fields.get("details", ({}, {}))[side]
+        error = None if score is not None else "gone"
+        sides.append(Answer(score=score, text=None if error else text, error=error, detail=detail))
+    named = {name: value for name, value in fields.items() if name not in ("texts", "details")}
+    return ItemOutcome(
+        probe=ProbeName.EVALS,
+        item_key=str(number),
+        branch=sides[0],
+        reference=sides[1],
+        **({"group": "mmlu", "cluster": f"fact {number}", "stratum": "law"} | named),
+    )
+
+
+def by_key(found: Iterable[Measurement]) -> dict[str, Measurement]:
+    listed = list(found)
+    assert len({m.key for m in listed}) == len(listed)
+    return {m.key.removeprefix("evals."): m for m in listed}
+
+
+def test_accuracy_is_paired_counts_errors_apart_and_groups_questions_about_one_fact() -> None:
+    outcomes = [outcome(i, 1.0, 1.0) for i in range(6)]
+    outcomes += [outcome(6, 0.0, 1.0), outcome(7, 0.0, 1.0, cluster="fact 6"), outcome(8, 1.0, 0.0)]
+    outcomes += [outcome(9, None, 1.0), outcome(10, 1.0, None)]
+    found = by_key(measurements(MMLU, outcomes))
+    whole = found["accuracy[mmlu]"]
+    assert whole == found["accuracy[mmlu/law]"].model_copy(update={"slice": "mmlu"})
+    assert whole.counts.model_dump() == {"total": 11, "scored": 9, "errored": 2}
+    assert (whole.value, whole.reference_value) == (pytest.approx(7 / 9), pytest.approx(8 / 9))
+    assert whole.effect == pytest.approx(-1 / 9)
+    assert whole.clusters is not None
+    assert len(whole.clusters.units) == 10, "two questions about fact 6 are one cluster"
+    assert "2 items lost and 1 gained" in whole.note
+    assert found["recovery[mmlu]"].value == pytest.approx(7 / 8)
+    assert math.isnan(found["recovery[mmlu]"].effect_interval.lower), "2 of 11 errored: nothing is judged"
+    assert "errored" in found["recovery[mmlu]"].effect_interval.method
+    changed = found["answers_changed[mmlu]"]
+    assert changed.value == pytest.approx(3 / 9), "an errored answer is no changed one"
+    assert {name: found[f"items_{name}[mmlu]"].value for name in ("lost", "gained")} == {"lost": 2, "gained": 1}
+
+
+def test_one_error_in_hundreds_widens_the_recovery_both_ways() -> None:
+    whole = [outcome(i, float(i % 7 != 0), float(i % 9 != 0)) for i in range(300)]
+    clean = by_key(measurements(MMLU, whole))["recovery[mmlu]"]
+    broken = [*whole[:-1], outcome(299, None, 1.0)]
+    wider = by_key(measurements(MMLU, broken))["recovery[mmlu]"]
+    assert wider.effect_interval.lower < clean.effect_interval.lower
+    assert clean.effect_interval.lower < clean.value < clean.effect_interval.upper
+    scored = [o for o in broken if o.branch.score is not None]
+    expected = sum(o.branch.score or 0 for o in scored) / sum(o.reference.score or 0 for o in scored)
+    assert wider.value == pytest.approx(expected)
+
+
+def test_parts_of_marks_count_as_parts_and_only_full_marks_flip() -> None:
+    pairs = [(0.5, 1.0), (0.0, 0.5), (0.5, 0.25), (1.0, 0.75), (1.0, 1.0), (0.0, 1.0)]
+    outcomes = [outcome(i, *pair) for i, pair in enumerate(pairs)]
+    assert [o.flip for o in outcomes] == ["regression", None, None, "improvement", None, "regression"]
+    found = by_key(measurements(MMLU, outcomes))
+    assert found["accuracy[mmlu]"].value == pytest.approx(3.0 / 6)
+    assert found["recovery[mmlu]"].value == pytest.approx(3.0 / 4.5)
+    assert (found["items_lost[mmlu]"].value, found["items_gained[mmlu]"].value) == (2, 1)
+
+
+def test_a_changed_answer_counts_whether_right_or_wrong() -> None:
+    texts = [("A", "A"), ("B", "C"), (" C\n", "C"), ("D", "A")]
+    outcomes = [outcome(i, 0.0, 0.0, texts=pair) for i, pair in enumerate(texts)]
+    found = by_key(measurements(MMLU, outcomes))
+    assert found["answers_changed[mmlu]"].value == pytest.approx(2 / 4)
+    assert found["items_lost[mmlu]"].value == 0
+
+
+def margins(branch: float | str | None, reference: float | str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    return tuple({} if m is None else {"margin_nats": m} for m in (branch, reference))  # type: ignore[return-value]
+
+
+def test_the_margin_changes_by_the_mean_of_the_pairs_and_is_never_clipped() -> None:
+    rng = np.random.default_rng(5)
+    pairs = [(float(b), float(r)) for b, r in zip(rng.normal(1, 2, 40), rng.normal(1.5, 2, 40), strict=True)]
+    outcomes = [outcome(i, 1.0, 1.0, details=margins(*pair)) for i, pair in enumerate(pairs)]
+    margin = by_key(measurements(MMLU, outcomes))["choice_margin[mmlu]"]
+    assert margin.effect == pytest.approx(np.mean([b - r for b, r in pairs]))
+    assert margin.effect_interval.method == "bootstrap-t"
+    assert margin.effect_interval.lower < margin.effect < margin.effect_interval.upper
+    impossible = [*outcomes, outcome(40, 0.0, 1.0, details=margins("-Infinity", 2.0))]
+    assert by_key(measurements(MMLU, impossible))["choice_margin[mmlu]"].effect == -math.inf
+    undefined = [*outcomes, outcome(40, 0.0, 1.0, details=margins(None, 2.0))]
+    missing = by_key(measurements(MMLU, undefined))["choice_margin[mmlu]"]
+    assert (missing.counts.errored, missing.effect) == (1, margin.effect)
+    assert not math.isfinite(missing.effect_interval.upper)
+
+
+def test_the_macro_mean_weighs_every_task_alike_and_the_plain_one_every_item() -> None:
+    scores = {"law": [(1, 1), (0, 1), (1, 1), (1, 0)], "zoology": [(0, 1), (1, 1)], "music": [(1, 1)]}
+    pairs = [(task, *pair) for task, found in scores.items() for pair in found]
+    outcomes = [outcome(i, float(b), float(r), stratum=task) for i, (task, b, r) in enumerate(pairs)]
+    found = by_key(measurements(MMLU, outcomes))
+    means = [[np.mean([pair[side] for pair in found]) for found in scores.values()] for side in (0, 1)]
+    macro = found["macro_accuracy[mmlu]"]
+    assert macro.value == pytest.approx(np.mean(means[0]))
+    assert macro.reference_value == pytest.approx(np.mean(means[1]))
+    assert found["macro_recovery[mmlu]"].value == pytest.approx(np.mean(means[0]) / np.mean(means[1]))
+    assert found["accuracy[mmlu]"].value == pytest.approx(5 / 7)
+    assert "macro_accuracy[mmlu/law]" not in found, "one task has no mean over tasks"
+    lost = [outcome(7, None, 1.0, stratum="geology"), *outcomes]
+    partial = by_key(measurements(MMLU, lost))["macro_accuracy[mmlu]"]
+    assert partial.value == pytest.approx(np.mean(means[0]))
+    assert "3 tasks of 4" in partial.note
+
+
+def test_the_bounds_of_a_macro_mean_miss_no_more_than_they_promise() -> None:
+    """Tasks of 4, 12 and 44 items, losing 20 %, 5 % and nothing: the upper bound of the loss in 200 draws."""
+    rng = np.random.default_rng(11)
+    sizes, losses = (4, 12, 44), (0.2, 0.05, 0.0)
+    truth = -float(np.mean(losses))
+    missed = 0
+    for _ in range(200):
+        outcomes = []
+        for task, (size, loss) in enumerate(zip(sizes, losses, strict=True)):
+            lost = rng.random(size) < loss
+            outcomes += [outcome(100 * task + i, float(not x), 1.0, stratum=str(task)) for i, x in enumerate(lost)]
+        *_, interval = summarize(macro_clusters(outcomes, lambda found: found.stratum), "paired_mean")
+        missed += not interval.lower <= truth <= interval.upper
+    assert missed <= 10, "5 % of 200"
+
+
+def test_ruler_is_sliced_by_kind_and_by_length_and_has_an_effective_length() -> None:
+    def at(kept: dict[int, float]) -> Measurement:
+        outcomes = [
+            outcome(i, float(copy < 20 * kept[length]), 1.0, group="ruler", stratum=f"{kind}/{length}")
+            for i, (kind, length, copy) in enumerate(product(("vt", "qa"), kept, range(20)))
+        ]
+        found = by_key(measurements(RULER, outcomes))
+        names = [m.slice for m in found.values() if m.metric == "accuracy"]
+        assert names == ["ruler", "ruler/qa", "ruler/vt", *(f"ruler/{length}" for length in sorted(kept))]
+        assert found["macro_recovery[ruler/256]"].value == pytest.approx(kept[256])
+        return found["effective_length[ruler]"]
+
+    assert at({1024: 1.0, 256: 1.0}).value == 1024
+    assert at({256: 1.0, 512: 0.95, 1024: 1.0}).value == 256
+    below = at({256: 0.95, 512: 1.0})
+    assert (below.value, below.effect_interval.lower) == (0, 0)
+    assert at({1024: 1.0, 256: 1.0}).effect_interval.lower == 0, "40 items do not show 97 %"
+
+
+def document(
+    number: int, tokens: int, nll: tuple[float | None, float | None], slice_name: str = "czech"
+) -> ItemOutcome:
+    counted = {"tokens": tokens, "words": tokens // 2, "bytes": 3 * tokens}
+    details = tuple(counted if nats is None else counted | {"nll_nats": nats} for nats in nll)
+    scores = tuple(None if nats is None else nats / tokens for nats in nll)
+    return outcome(number, *scores, group="perplexity", stratum=slice_name, details=details)
+
+
+def test_each_perplexity_weighs_documents_by_its_own_units_and_leaves_errored_ones_out() -> None:
+    found = by_key(
+        measurements(PERPLEXITY, [document(0, 10, (20, 10)), document(1, 30, (20, 10)), document(2, 6, (None, 9))])
+    )
+    for metric, units, errored in (("perplexity", 40, 6), ("word_perplexity", 20, 3), ("byte_perplexity", 120, 18)):
+        whole = found[f"{metric}[all]"]
+        assert whole.value == pytest.approx(math.exp(40 / units))
+        assert whole.reference_value == pytest.approx(math.exp(20 / units))
+        assert whole.effect == pytest.approx(math.exp(20 / units))
+        assert whole.counts.model_dump() == {"total": units + errored, "scored": units, "errored": errored}
+        assert f"{metric}[czech]" in found
+
+
+def test_a_perplexity_ratio_has_an_interval_by_documents() -> None:
+    rng = np.random.default_rng(2)
+    documents = [document(i, 50, (60 + 5 * float(rng.random()), 60.0)) for i in range(40)]
+    found = by_key(measurements(PERPLEXITY, documents))
+    for metric, units in (("perplexity", 50), ("word_perplexity", 25), ("byte_perplexity", 150)):
+        m = found[f"{metric}[all]"]
+        direct = np.mean([float(d.branch.detail["nll_nats"]) - 60.0 for d in documents]) / units
+        assert m.effect == pytest.approx(math.exp(direct))
+        assert m.effect_interval.lower < m.effect < m.effect_interval.upper
+        assert m.clusters is not None
+        assert len(m.clusters.units) == 40
+
+
+@pytest.mark.parametrize(
+    ("scores", "value", "why"),
+    [
+        ([(None, 1.0)] * 5, math.nan, "no item was scored"),
+        ([(1.0, 0.0), (0.0, 0.0)] * 5, math.nan, "reference scores zero"),
+        ([(1.0, 1.0)], 1.0, "betting"),
+    ],
+    ids=["all errored", "reference all wrong", "one item"],
+)
+def test_degenerate_groups_are_measured_without_a_claim(
+    scores: Sequence[tuple[float | None, float]], value: float, why: str
+) -> None:
+    outcomes = [outcome(i, b, r, cluster="one text", stratum="law") for i, (b, r) in enumerate(scores)]
+    recovery = by_key(measurements(MMLU, outcomes))["recovery[mmlu]"]
+    assert recovery.value == pytest.approx(value, nan_ok=True)
+    assert why in recovery.effect_interval.method
+    lengths = [o.model_copy(update={"stratum": "vt/256", "group": "ruler"}) for o in outcomes]
+    effective = by_key(measurements(RULER, lengths))["effective_length[ruler]"]
+    assert effective.value == pytest.approx(256.0 if value == 1.0 else math.nan, nan_ok=True)
+
+
+def test_no_item_gives_no_figure() -> None:
+    assert list(suite_measurements([MMLU, RULER, PERPLEXITY], [], {"mmlu": 5})) == []
+
+
+def test_the_suite_joins_questions_about_one_fact_across_groups_and_says_how_many_were_planned() -> None:
+    outcomes = [outcome(i, float(i > 1), 1.0) for i in range(6)]
+    outcomes += [outcome(10 + i, 1.0, 1.0, group="ruler", cluster=f"fact {i}", stratum="qa/256") for i in range(2)]
+    outcomes.append(document(20, 10, (20, 10)))
+    found = by_key(suite_measurements([MMLU, RULER, PERPLEXITY], outcomes, {"mmlu": 9, "ruler": 2}))
+    suite = found["accuracy[suite]"]
+    assert (suite.value, suite.counts.scored) == (pytest.approx(6 / 8), 8)
+    assert suite.clusters is not None
+    assert len(suite.clusters.units) == 6
+    assert found["macro_accuracy[suite]"].value == pytest.approx((4 / 6 + 1) / 2)
+    assert found["items_planned[mmlu]"].value == 9
+    alone = by_key(suite_measurements([MMLU, PERPLEXITY], [o for o in outcomes if o.group != "ruler"]))
+    assert "accuracy[suite]" not in alone, "one group is the suite"
+    assert "items_planned[mmlu]" not in alone

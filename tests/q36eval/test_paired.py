@@ -1,0 +1,101 @@
+"""Recovery, McNemar's test and the effective length against other ways to them."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from q36eval.paired import EffectiveLength, RecoveryAt, effective_length, mcnemar, recovery
+from q36eval.records import Clusters, Direction
+from q36eval.stats import margin_test
+
+
+@pytest.mark.parametrize(("lost", "gained"), [(0, 1), (1, 0), (3, 3), (2, 9), (27, 10), (148, 18), (700, 640)])
+def test_mcnemar_is_the_exact_binomial_test(lost: int, gained: int) -> None:
+    expected = binomtest(lost, lost + gained, 0.5).pvalue
+    assert mcnemar(lost, gained) == pytest.approx(expected, rel=1e-9)
+
+
+def test_mcnemar_without_flips_shows_nothing_and_refuses_negative_counts() -> None:
+    assert mcnemar(0, 0) == 1.0
+    with pytest.raises(ValueError, match="negative"):
+        mcnemar(-1, 3)
+
+
+def clusters(branch: np.ndarray, reference: np.ndarray) -> Clusters:
+    n = len(branch)
+    columns = (tuple(map(float, values)) for values in (branch, reference))
+    first, second = columns
+    return Clusters(units=(1,) * n, branch=first, reference=second, errored=(0,) * n, bounds=(0.0, 1.0))
+
+
+class Asks:
+    kind = "min_recovery"
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+def test_recovery_and_its_bounds_are_those_the_gate_judges_by() -> None:
+    rng = np.random.default_rng(4)
+    reference = rng.random(400) < 0.8
+    evidence = clusters(reference & (rng.random(400) > 0.04), reference)
+    value, interval = recovery(evidence)
+    assert value == pytest.approx(sum(evidence.branch) / reference.sum())
+    for bound, inside in ((interval.lower, -1e-6), (interval.upper, 1e-6)):
+        outer = margin_test(evidence, "paired_mean", Asks(bound + inside), direction=Direction.HIGHER_IS_BETTER)  # type: ignore[arg-type]
+        inner = margin_test(evidence, "paired_mean", Asks(bound - inside), direction=Direction.HIGHER_IS_BETTER)  # type: ignore[arg-type]
+        p_outer, p_inner = (outer.p_pass, inner.p_pass) if inside < 0 else (outer.p_fail, inner.p_fail)
+        assert p_outer <= 0.025 <= p_inner
+
+
+def test_recovery_of_what_cannot_be_judged_has_no_bounds() -> None:
+    nothing = recovery(Clusters(units=(), branch=(), reference=(), errored=(), bounds=(0.0, 1.0)))
+    wrong = recovery(clusters(np.ones(20), np.zeros(20)))
+    for value, interval in (nothing, wrong):
+        assert math.isnan(value)
+        assert math.isnan(interval.lower)
+        assert interval.method.startswith("none: ")
+    with pytest.raises(ValueError, match="reference"):
+        recovery(Clusters(units=(1,), branch=(1.0,), errored=(0,), bounds=(0.0, 1.0)))
+
+
+def effective(**values: tuple[float, float]) -> EffectiveLength:
+    return effective_length({int(name[1:]): RecoveryAt(*pair) for name, pair in values.items()}, 0.97)
+
+
+GOOD, SEEN, BAD, NONE = (1.0, 0.98), (0.99, 0.95), (0.9, 0.85), (math.nan, math.nan)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "by_value", "by_lower_bound", "whole"),
+    [
+        ({"t4": GOOD, "t8": GOOD, "t16": GOOD}, 16, 16, True),
+        ({"t16": GOOD, "t4": GOOD, "t8": SEEN}, 16, 4, True),
+        ({"t4": BAD, "t8": GOOD}, None, None, False),
+        ({"t4": GOOD, "t8": BAD, "t16": GOOD}, 4, 4, False),
+        ({"t4": GOOD, "t8": NONE, "t16": GOOD}, 4, 4, False),
+        ({"t4": GOOD, "t8": GOOD, "t16": NONE}, 8, 8, False),
+        ({"t4": NONE, "t8": NONE}, None, None, False),
+        ({}, None, None, False),
+        ({"t4": (0.97, 0.97)}, 4, 4, True),
+    ],
+    ids=[
+        "all good",
+        "not shown",
+        "first bad",
+        "middle bad",
+        "middle missing",
+        "last missing",
+        "none",
+        "empty",
+        "exact",
+    ],
+)
+def test_a_length_counts_only_where_every_shorter_one_does(
+    lengths: dict[str, tuple[float, float]], by_value: int | None, by_lower_bound: int | None, whole: bool
+) -> None:
+    found = effective(**lengths)
+    assert (found.by_value, found.by_lower_bound, found.is_whole) == (by_value, by_lower_bound, whole)
+    assert len(found.measured) + len(found.missing) == len(lengths)
