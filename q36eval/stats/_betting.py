@@ -2,11 +2,11 @@
 
 Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting" (arXiv 2010.09686), section 4: under
 H0 every factor 1 + lambda * (margin - z) has expectation at most 1, so wealth is an e-value and 1 / wealth a p-value.
-By Ville's inequality the chance that it ever reaches 1 / alpha is at most alpha, so where nothing about a bet depends on
-the answer it is placed on, one may look after every block and stop.
+By Ville's inequality the chance that it ever reaches 1 / alpha is at most alpha, so where no bet depends on the answer
+it is placed on, one may look after every block and stop.
 
-Constant bets are mixed, so their wealth does not depend on the order of the items. Where the clusters say in which block
-each was asked, part of the stake follows bets fixed block by block (`_blocks`). A mean of test martingales is one.
+Constant bets are mixed, so their wealth does not depend on the order of the items. Where the clusters say in which
+block each was asked, part of the stake follows bets fixed block by block (`_blocks`). A mean of test martingales is one.
 """
 
 import numpy as np
@@ -72,15 +72,16 @@ def _log_wealth(returns: Array, counts: Array) -> float:
 
 def shared_stake(constant: Array | float, by_block: Array | float) -> Array:
     """Log wealth of both kinds of bets together, from the log wealth of each."""
-    return np.logaddexp(np.log(CONSTANT_STAKE) + constant, np.log1p(-CONSTANT_STAKE) + by_block)
+    together: Array = np.logaddexp(np.log(CONSTANT_STAKE) + constant, np.log1p(-CONSTANT_STAKE) + by_block)
+    return together
 
 
 def tamed(shares: Array) -> Array:
     """Shares of the maximal bet from gain / flip rate = r, which is the best one only where it is small.
 
     With flips of rate f, half of them each way, a gain g and a share s, log wealth grows by g s + f/2 log(1 - s^2) per
-    item, most for s = (sqrt(1 + 4 r^2) - 1) / (2 r) < 1. It rises with r, and s / r falls, so that a p-value still falls
-    with its margin.
+    item, most for s = (sqrt(1 + 4 r^2) - 1) / (2 r) < 1. It rises with r, and s / r falls, so that a p-value still
+    falls with its margin.
     """
     return 2.0 * shares / (np.sqrt(1.0 + 4.0 * shares**2) + 1.0)
 

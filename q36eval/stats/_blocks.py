@@ -1,13 +1,13 @@
 """Bets for a test that may stop after every block: fixed for each block by the blocks before it.
 
-The best bet against H0: mean loss >= margin is near E[gain] / E[gain^2] (Waudby-Smith & Ramdas, arXiv 2010.09686,
-section 4.2 and appendix B: growth-rate adaptive bets). What a branch without loss would gain on a cluster is known, the
+The best bet against H0: mean loss >= margin is near E[gain] / E[gain^2] (Waudby-Smith & Ramdas, arXiv 2010.09686, whose
+approximate growth-rate adaptive bets estimate both). What a branch without loss would gain on a cluster is known, the
 margin; how often its answers change either way is not, and decides how many items are needed: about
-2 log(1/alpha) * flip rate / margin^2. So that rate is learnt from the blocks before, which costs nothing, while a mixture
-over constant bets pays for not knowing it (benchmarks/README.md has both).
+2 log(1/alpha) * flip rate / margin^2. So that rate is learnt from the blocks before, which costs nothing, while a
+mixture over constant bets pays for not knowing it (benchmarks/README.md has both).
 
 Bets within a block are equal, so the order inside it is of no matter; and where strata lose unequally, the product over
-a block with each stratum's share still has expectation at most 1 by the inequality of the arithmetic and geometric mean.
+a block with each stratum's share has expectation at most 1, by the inequality of the arithmetic and geometric mean.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ PRIOR_CLUSTERS = 150.0
 """How many clusters that assumption weighs."""
 
 PRIOR_EDGE_CLUSTERS = 20.0
-"""How many clusters the assumption weighs that the reference has every item right, which sets the gain of a recovery."""
+"""How many clusters the assumption weighs that the reference has all items right, which sets the gain of a recovery."""
 
 PASS_MULTIPLES = np.array([0.8, 1.0])
 """Of the best bet for a branch without loss; the smaller for one that lost a little."""
@@ -74,6 +74,6 @@ def block_bets(columns: Columns, edge: Edge, multiples: Array) -> Array | None:
     sizes = columns.weights * (columns.units + columns.errored)
     changes = columns.weights * (columns.branch - columns.reference)
     rows = (np.ones_like(sizes), sizes, sizes**2, changes**2, columns.weights * edge.rows)
-    totals = BlockTotals(*(np.bincount(block, weights=columns.counts * row) for row in rows))
+    totals = BlockTotals(*(np.bincount(block, weights=columns.counts * row).astype(np.float64) for row in rows))
     best = totals.best_bets(edge.per_unit, columns.bounds[1] - columns.bounds[0])
     return np.outer(multiples, best[block])

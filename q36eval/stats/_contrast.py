@@ -17,8 +17,8 @@ SIZE_CAP_QUANTILE = 0.9
 def planned_largest(sizes: Sequence[int]) -> int:
     """The size that no more than one cluster in ten exceeds, from the units of every cluster planned.
 
-    A bet is limited by the largest loss that one cluster could bring, so a single oversized cluster (one fact asked nine
-    times among facts asked once) would leave no test any power: clusters larger than this weigh as much as this.
+    A bet is limited by the largest loss that one cluster could bring, so a single oversized cluster (one fact asked
+    nine times among facts asked once) would leave no test any power: clusters larger than this weigh as much as this.
     """
     return int(np.quantile(sizes, SIZE_CAP_QUANTILE, method="higher"))
 
