@@ -1,7 +1,7 @@
 """Intervals and margin tests on clustered, paired evidence. Pure; numpy only."""
 
 from q36eval.stats._contrast import planned_largest
-from q36eval.stats._gates import Kinds, margin_looks
+from q36eval.stats._gates import Kinds, Looker, margin_looks
 from q36eval.stats._holm import holm
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._margin import (
@@ -25,6 +25,7 @@ __all__ = [
     "ESTIMATORS_OF_KIND",
     "MAX_ERRORED_SHARE",
     "Kinds",
+    "Looker",
     "MarginKind",
     "MarginLike",
     "MarginTest",

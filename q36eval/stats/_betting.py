@@ -6,7 +6,7 @@ By Ville's inequality the chance that it ever reaches 1 / alpha is at most alpha
 it is placed on, one may look after every block and stop.
 
 Constant bets are mixed, so their wealth does not depend on the order of the items. Where the clusters say in which
-block each was asked, part of the stake follows bets fixed block by block (`_blocks`). A mean of test martingales is one.
+block each was asked, most of the stake follows bets fixed block by block (`_blocks`): a mean of martingales is one.
 """
 
 import numpy as np

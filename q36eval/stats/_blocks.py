@@ -16,7 +16,7 @@ import numpy as np
 
 from q36eval.stats._contrast import Array, Columns
 
-PRIOR_CHANGE = 0.04
+PRIOR_CHANGE = 0.05
 """Changed answers per item that are assumed before any was seen: rather too many, for too large a bet is lost."""
 
 PRIOR_CLUSTERS = 150.0
@@ -25,7 +25,7 @@ PRIOR_CLUSTERS = 150.0
 PRIOR_EDGE_CLUSTERS = 20.0
 """How many clusters the assumption weighs that the reference has all items right, which sets the gain of a recovery."""
 
-PASS_MULTIPLES = np.array([0.8, 1.0])
+PASS_MULTIPLES = np.array([0.9, 1.0])
 """Of the best bet for a branch without loss; the smaller for one that lost a little."""
 
 FAIL_MULTIPLES = np.array([0.5, 1.0, 2.0])
