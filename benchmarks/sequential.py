@@ -1,8 +1,8 @@
 """How a gate that looks after every block errs, and how many items it asks, by simulation.
 
 `python -m benchmarks.sequential` prints a Markdown table. The suite is as large as MMLU: its 57 subjects with the sizes
-of their test sets, 14,042 items, asked in blocks with each subject's share; "with passages", three items at a time of the
-three history subjects are one cluster and flip together. Each simulated branch flips at rates of its own in every
+of their test sets, 14,042 items, asked in blocks with each subject's share; "with passages", three items at a time of
+the three history subjects are one cluster and flip together. Each simulated branch flips at rates of its own in every
 subject, gamma distributed with shape 2 about the scenario's and scaled so that the mean over the suite is the
 scenario's exactly. Beside the gate's rule: the same with constant bets alone, the margin test taken once over
 everything, and a z-test repeated after every block.
