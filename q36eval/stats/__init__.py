@@ -14,7 +14,7 @@ from q36eval.stats._margin import (
     margin_test,
     why_not_measured,
 )
-from q36eval.stats._power import Power, as_expected, can_show, power
+from q36eval.stats._power import Power, as_expected, can_show, power, tightest_limit
 from q36eval.stats._quantile import QuantileInference, quantile_clusters
 from q36eval.stats._sequential import Settled, mcnemar, settled
 from q36eval.stats._stratified import StratifiedMean
@@ -46,5 +46,6 @@ __all__ = [
     "quantile_clusters",
     "settled",
     "summarize",
+    "tightest_limit",
     "why_not_measured",
 ]

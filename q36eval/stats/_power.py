@@ -13,18 +13,22 @@ from numpy.typing import NDArray
 from q36eval.records import Clusters, Direction, Schedule
 from q36eval.stats._contrast import Array, Columns, columns_of, size_cap
 from q36eval.stats._gates import Kinds, Looker, margin_looks
-from q36eval.stats._margin import MarginLike, loss_limit, margin_test
+from q36eval.stats._margin import MarginKind, MarginLike, loss_limit, margin_test
 
 SIMULATIONS = 400
 """A share of 95 % is then known to 1.1 points (one standard error)."""
 
 SEED = 20_261_121
-LOOKS = 40
+LOOKS = 24
 """More blocks are simulated as this many: looks fewer than there will be detect a little less, never more."""
 
-STEPS = 10
+BISECTION_STEPS = 5
 USUAL_FLIPS = 0.02
 """Share of answers that a branch without loss is taken to change, half of them each way, where nothing is said."""
+
+
+LEAST_LIMIT, GREATEST_LIMIT = 1e-5, 0.1
+"""Between which the tightest limit is looked for."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,30 @@ def can_show(identical: Clusters, margin: MarginLike, *, confidence: float, dire
     return test.p_pass <= 1.0 - confidence
 
 
+def tightest_limit(
+    identical: Clusters, kind: MarginKind, *, confidence: float, direction: Direction = Direction.HIGHER_IS_BETTER
+) -> float | None:
+    """The least loss (`loss_limit`) that these items can show at all, to 2 %; None where not even a tenth."""
+
+    def shown(limit: float) -> bool:
+        margin = _Limit(kind, 1.0 - limit if kind == "min_recovery" else limit)
+        return can_show(identical, margin, confidence=confidence, direction=direction)
+
+    low, high = LEAST_LIMIT, GREATEST_LIMIT
+    if not shown(high):
+        return None
+    while high / low > 1.02:
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if shown(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True)
+class _Limit:
+    kind: MarginKind
+    value: float
+
+
 def power(
     identical: Clusters,
     margin: MarginLike,
@@ -80,12 +108,15 @@ def power(
     answers wrong that were right, and f/2 right that were wrong, as far as there are such.
 
     Raises:
-        ValueError: a margin that is no `min_recovery` or `max_increase` in (0, 1), or clusters without a reference.
+        ValueError: a margin that is no `min_recovery` or `max_increase` in (0, 1), clusters without a reference or with
+            errored items, a recovery where nothing is right.
     """
     limit = loss_limit(margin)
     if margin.kind not in ("min_recovery", "max_increase") or not 0.0 < limit < 1.0:
         raise ValueError("power is known for a min_recovery or a max_increase between 0 and 1")
     branches = _Branches(_right_answers(columns_of(identical), direction), margin)
+    if branches.score == 0.0:
+        raise ValueError("what the reference never gets right, no branch can lose")
     unit = branches.score if margin.kind == "min_recovery" else 1.0
     thresholds = (1.0 - confidence, alpha / criteria)
     shown = can_show(identical, margin, confidence=confidence, direction=direction)
@@ -97,17 +128,23 @@ def power(
         return branches.verdicts(rate, 0.0, thresholds)[0]
 
     worst = branches.score / unit
-    detected = {p: _least(lambda loss, p=p: fails(loss) >= p, limit, worst) for p in probabilities}  # type: ignore[misc]
+    detected = {share: _least(lambda loss: fails(loss) >= share, limit, worst, limit / 2) for share in probabilities}  # noqa: B023
     most = 2.0 * min(branches.score, 1.0 - branches.score)
-    too_many = _least(lambda rate: passes(rate) < 0.95, 0.0, most) if shown else 0.0
+    too_many = _least(lambda rate: passes(rate) < 0.95, 0.0, most, USUAL_FLIPS / 2) if shown else 0.0
     return Power(shown, flips, passes(flips), detected, most if too_many is None else too_many)
 
 
-def _least(holds: Callable[[float], bool], low: float, high: float) -> float | None:
-    """Where `holds`, false below and true above, turns true between `low` and `high`; None where it does not."""
-    if not holds(high):
+def _least(holds: Callable[[float], bool], low: float, high: float, step: float) -> float | None:
+    """Where `holds`, false below and true above, turns true between `low` and `high`; None where it does not.
+
+    In steps from `low`, each twice as long as the one before, then by bisection of the last.
+    """
+    while low + step < high and not holds(low + step):
+        low, step = low + step, 2 * step
+    if low + step >= high and not holds(high):
         return None
-    for _ in range(STEPS):
+    high = min(low + step, high)
+    for _ in range(BISECTION_STEPS):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binom
 
 from q36eval.records import Clusters, Direction, Schedule
-from q36eval.stats import as_expected, can_show, margin_test, power
+from q36eval.stats import as_expected, can_show, margin_test, power, tightest_limit
 
 HIGHER = Direction.HIGHER_IS_BETTER
 
@@ -18,8 +18,8 @@ class Limit:
 
 
 def test_power_is_the_sum_over_all_outcomes_of_the_margin_test() -> None:
-    n, right, flips = 120, 60, 0.05
-    limit = Limit("max_increase", 0.15)
+    n, right, flips = 80, 40, 0.05
+    limit = Limit("max_increase", 0.2)
     found = power(as_expected([1] * n, 0.5), limit, confidence=0.95, alpha=0.05, criteria=2, flips=flips)
 
     def exact(lost_rate: float, gained_rate: float) -> tuple[float, float]:
@@ -55,6 +55,10 @@ def test_a_margin_tighter_than_the_items_can_show_is_known_before_they_are_asked
     assert sum(items.branch) == pytest.approx(0.9 * 525, abs=1)
     assert can_show(items, Limit("min_recovery", 0.95), confidence=0.975, direction=HIGHER)
     assert not can_show(items, Limit("min_recovery", 0.99), confidence=0.975, direction=HIGHER)
+    tightest = tightest_limit(items, "min_recovery", confidence=0.975)
+    assert tightest is not None
+    assert can_show(items, Limit("min_recovery", 1.0 - tightest), confidence=0.975, direction=HIGHER)
+    assert not can_show(items, Limit("min_recovery", 1.0 - tightest / 1.03), confidence=0.975, direction=HIGHER)
     found = power(items, Limit("min_recovery", 0.99), confidence=0.975, alpha=0.025, criteria=8)
     assert (found.can_show, found.most_flips) == (False, 0.0)
     easy = power(items, Limit("min_recovery", 0.95), confidence=0.975, alpha=0.025, criteria=8)
