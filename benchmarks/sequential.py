@@ -3,8 +3,8 @@
 `python -m benchmarks.sequential` prints a Markdown table. The suite is as large as MMLU: its 57 subjects with the sizes
 of their test sets, 14,042 items, asked in blocks with each subject's share; "with passages", three items at a time of
 the three history subjects are one cluster and flip together. Each simulated branch flips at rates of its own in every
-subject, gamma distributed with shape 2 about the scenario's and scaled so that the mean over the suite is the
-scenario's exactly. Beside the gate's rule: the same with constant bets alone, the margin test taken once over
+subject, gamma distributed (shape 2, or 0.3 where it says "very uneven") and scaled so that the mean over the suite is
+the scenario's exactly. Beside the gate's rule: the same with constant bets alone, the margin test taken once over
 everything, and a z-test repeated after every block.
 """
 
@@ -37,7 +37,6 @@ BLOCK_ITEMS = 70
 SCORE = 0.85
 MARGIN = 0.0085
 ALPHA = 0.025
-CONCENTRATION = 2.0
 CHUNK = 100
 
 
@@ -59,6 +58,7 @@ class Scenario:
     flips: float
     loss: float
     margin: Margin = POINTS
+    concentration: float = 2.0
 
     @property
     def lost(self) -> float:
@@ -117,11 +117,9 @@ def kinds(suite: Suite, *, by_block: bool = True) -> Kinds:
 def draw(suite: Suite, scenario: Scenario, gates: int, rng: np.random.Generator) -> Array:
     """Counts [gates, blocks, kinds] of branches of one scenario."""
     weights = suite.clusters * suite.items / (suite.clusters @ suite.items)
-    uneven = rng.gamma(CONCENTRATION, size=(2, gates, len(weights)))
-    uneven /= (uneven @ weights)[..., None]
-    lost, gained = scenario.lost * uneven[0], scenario.gained * uneven[1]
-    rates = np.stack([lost, gained, np.maximum(SCORE - lost, 0.0), np.maximum(1.0 - SCORE - gained, 0.0)], axis=-1)
-    rates /= rates.sum(axis=-1, keepdims=True)
+    lost = _uneven(scenario.lost, SCORE, scenario.concentration, weights, gates, rng)
+    gained = _uneven(scenario.gained, 1.0 - SCORE, scenario.concentration, weights, gates, rng)
+    rates = np.stack([lost, gained, SCORE - lost, 1.0 - SCORE - gained], axis=-1)
     sizes, size = np.unique(suite.items, return_inverse=True)
     counts = np.zeros((gates, len(suite.blocks), 4 * len(sizes)))
     for stratum, clusters in enumerate(suite.blocks.T):
@@ -129,6 +127,17 @@ def draw(suite: Suite, scenario: Scenario, gates: int, rng: np.random.Generator)
         drawn = rng.multinomial(clusters[held], rates[:, None, stratum])
         counts[:, held, 4 * size[stratum] : 4 * size[stratum] + 4] += drawn
     return counts
+
+
+def _uneven(
+    mean: float, most: float, concentration: float, weights: Array, gates: int, rng: np.random.Generator
+) -> Array:
+    """Rates [gates, strata] of the given mean over the suite, drawn again where one lies above `most`."""
+    rates = np.full((gates, len(weights)), np.inf)
+    while (beyond := (rates > most).any(axis=1)).any():
+        drawn = rng.gamma(concentration, size=(int(beyond.sum()), len(weights)))
+        rates[beyond] = mean * drawn / (drawn @ weights)[:, None]
+    return rates
 
 
 def z_test(suite: Suite, margin: float = MARGIN) -> Looker:
@@ -224,6 +233,8 @@ def scenarios() -> Iterator[tuple[str, Scenario, Suite]]:
         yield f"recovery of 99 %, loss {loss:.2%}, {flips:.0%} flips", Scenario(flips, loss, RECOVERY), MMLU
     for flips, loss in ((0.02, 0.0), (0.06, 0.0), (0.02, MARGIN), (0.06, MARGIN), (0.06, 3 * MARGIN)):
         yield f"with passages, loss {loss:.2%}, {flips:.0%} flips", Scenario(flips, loss), WITH_PASSAGES
+    for flips in (0.0, 0.04):
+        yield f"very uneven, exactly the margin, {flips:.0%} flips", Scenario(flips, MARGIN, concentration=0.3), MMLU
 
 
 def _share(count_share: float, gates: int) -> str:
@@ -238,11 +249,13 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gates", type=int, default=4_000)
+    parser.add_argument("--only", default="", help="the branches whose name holds this")
     parser.add_argument("--criteria", type=int, default=1, help="how many criteria share the alpha of FAIL")
     asked = parser.parse_args()
     print(f"{int(MMLU.clusters @ MMLU.items):,} items, {len(MMLU.blocks)} looks, {asked.gates:,} gates, %\n")
     print("| branch | rule | PASS | FAIL | items asked |\n|---|---|---|---|---|")
-    for number, (name, scenario, suite) in enumerate(scenarios()):
+    chosen = [row for row in enumerate(scenarios()) if asked.only in row[1][0]]
+    for number, (name, scenario, suite) in chosen:
         for rule, found in simulate(scenario, asked.gates, number, suite=suite, criteria=asked.criteria).items():
             shares = " | ".join(_share(share, found.gates) for share in (found.passed, found.failed))
             items = f"{100 * found.asked:.1f} ± {100 * found.asked_error:.1f}"
