@@ -89,6 +89,18 @@ class Tail(Record):
         return self
 
 
+class Schedule(Record):
+    """How evidence was laid out before any answer was seen, where a test may stop after every block.
+
+    `blocks` numbers the block that each cluster was asked in, ascending in the order of asking; a cluster lies within
+    one block. `largest` are the units of the largest cluster that bets allow for (`stats.planned_largest` of the sizes
+    of all clusters planned, asked or not): larger ones weigh as much as it.
+    """
+
+    largest: int = Field(ge=1)
+    blocks: tuple[int, ...]
+
+
 class Clusters(Record):
     """Sums per independent cluster (document, passage, template draw), the evidence a criterion is tested on.
 
@@ -97,7 +109,8 @@ class Clusters(Record):
     None where the value is itself a comparison, as a divergence is); `errored` counts units that gave no value.
     `bounds` are the least and greatest possible per-unit values, or None when unbounded. `strata` name each cluster's
     stratum where strata are weighted equally, and `tail` is there where a quantile is judged: then `branch` counts the
-    units above its estimate.
+    units above its estimate. `schedule` is there where asking may stop early: what decides must then be known
+    beforehand. Without it everything was asked, and one look is taken.
     """
 
     units: tuple[int, ...]
@@ -107,6 +120,7 @@ class Clusters(Record):
     bounds: tuple[float, float] | None = None
     strata: tuple[str, ...] | None = None
     tail: Tail | None = None
+    schedule: Schedule | None = None
 
     @model_validator(mode="after")
     def _same_length(self) -> "Clusters":
@@ -117,6 +131,8 @@ class Clusters(Record):
             lengths.add(len(self.strata))
         if self.tail is not None:
             lengths.update(map(len, self.tail.above))
+        if self.schedule is not None:
+            lengths.add(len(self.schedule.blocks))
         if len(lengths) != 1:
             raise ValueError("cluster columns differ in length")
         return self

@@ -1,5 +1,7 @@
 """Intervals and margin tests on clustered, paired evidence. Pure; numpy only."""
 
+from q36eval.stats._contrast import planned_largest
+from q36eval.stats._gates import Kinds, Looker, margin_looks
 from q36eval.stats._holm import holm
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._margin import (
@@ -12,7 +14,9 @@ from q36eval.stats._margin import (
     margin_test,
     why_not_measured,
 )
+from q36eval.stats._power import Power, as_expected, can_show, power, tightest_limit
 from q36eval.stats._quantile import QuantileInference, quantile_clusters
+from q36eval.stats._sequential import Settled, mcnemar, settled
 from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
@@ -20,16 +24,28 @@ __all__ = [
     "DEFAULT_LEVEL",
     "ESTIMATORS_OF_KIND",
     "MAX_ERRORED_SHARE",
+    "Kinds",
+    "Looker",
     "MarginKind",
     "MarginLike",
     "MarginTest",
     "MeanInference",
+    "Power",
     "QuantileInference",
+    "Settled",
     "StratifiedMean",
+    "as_expected",
+    "can_show",
     "holm",
     "loss_limit",
+    "margin_looks",
     "margin_test",
+    "mcnemar",
+    "planned_largest",
+    "power",
     "quantile_clusters",
+    "settled",
     "summarize",
+    "tightest_limit",
     "why_not_measured",
 ]

@@ -1,6 +1,8 @@
 """A contrast: what a criterion is tested on, one sum of per-unit values per independent cluster."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +14,32 @@ Array = NDArray[np.float64]
 SIZE_CAP_QUANTILE = 0.9
 
 
+def planned_largest(sizes: Sequence[int]) -> int:
+    """The size that no more than one cluster in ten exceeds, from the units of every cluster planned.
+
+    A bet is limited by the largest loss that one cluster could bring, so a single oversized cluster (one fact asked
+    nine times among facts asked once) would leave no test any power: clusters larger than this weigh as much as this.
+    """
+    return int(np.quantile(sizes, SIZE_CAP_QUANTILE, method="higher"))
+
+
 @dataclass(frozen=True)
 class Contrast:
     """Per-unit values z in [low, high], summed over each cluster.
 
-    `sums` [C] over scored units, `units` [C] scored units, `errored` [C] units that gave no value; `low` and `high`
-    may be infinite. Clusters are sorted, so nothing computed from a contrast depends on the order of the items.
+    One row per cluster, or per kind of cluster: `sums` [R] over scored units, `units` [R] scored units, `errored` [R]
+    units that gave no value, `counts` [R] how many clusters the row stands for; `low` and `high` may be infinite. Rows
+    are in canonical order, so nothing computed from a contrast depends on the order of the items. `largest` is the size
+    of the largest cluster where that was fixed beforehand, else None: the largest seen.
     """
 
     sums: Array
     units: Array
     errored: Array
+    counts: Array
     low: float
     high: float
+    largest: float | None = None
 
     @property
     def finite(self) -> bool:
@@ -36,56 +51,135 @@ class Contrast:
         """Whether both ends of the range of z are finite."""
         return bool(np.isfinite(self.low) and np.isfinite(self.high))
 
+    def total(self, column: Array) -> float:
+        """The sum of a column over all clusters."""
+        return float((self.counts * column).sum())
+
     @property
     def mean(self) -> float:
         """Ratio mean over scored units; NaN when nothing was scored."""
-        total_units = float(self.units.sum())
-        return float(self.sums.sum()) / total_units if total_units > 0 else float("nan")
+        total_units = self.total(self.units)
+        return self.total(self.sums) / total_units if total_units > 0 else float("nan")
 
     def negated(self) -> "Contrast":
-        """The contrast of -z."""
-        return sorted_contrast(-self.sums, self.units, self.errored, -self.high, -self.low)
+        """The contrast of -z, its rows where they were."""
+        return Contrast(-self.sums, self.units, self.errored, self.counts, -self.high, -self.low, self.largest)
 
     def with_capped_sizes(self) -> "Contrast":
-        """Clusters larger than nine in ten others weigh as much as those, no more.
+        """Clusters larger than nine in ten others weigh as much as those, no more (`planned_largest`).
 
-        A bet is limited by the largest loss that one cluster could bring, so a single oversized cluster (one fact asked
-        nine times among facts asked once) would leave no test any power. Sizes are known before any answer is, so
-        weights made from sizes alone are fair; what is then tested is the mean under these weights.
+        Sizes are known before any answer is, so weights made from sizes alone are fair; what is then tested is the mean
+        under these weights. Where asking may stop early the limit was fixed before it began.
         """
         totals = self.units + self.errored
         if totals.size == 0:
             return self
-        cap = np.quantile(totals, SIZE_CAP_QUANTILE, method="higher")
+        cap = self.largest or size_cap(totals, self.counts)
         weights = np.minimum(1.0, cap / totals)
-        return Contrast(self.sums * weights, self.units * weights, self.errored * weights, self.low, self.high)
+        columns = (self.sums * weights, self.units * weights, self.errored * weights)
+        return Contrast(*columns, self.counts, self.low, self.high, self.largest)
+
+
+def size_cap(totals: Array, counts: Array) -> float:
+    """`planned_largest` of the clusters seen."""
+    return float(np.quantile(np.repeat(totals, counts.astype(np.int64)), SIZE_CAP_QUANTILE, method="higher"))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of clusters as arrays [R], without empty clusters, in canonical order.
+
+    Bounded values of items are few, so equal clusters of one block are one row that counts many: a test then costs the
+    same for a hundred items as for fourteen thousand. Unbounded ones keep a row each.
+    """
+
+    branch: Array
+    reference: Array | None
+    units: Array
+    errored: Array
+    blocks: Array
+    counts: Array
+    bounds: tuple[float, float] | None
+    largest: float | None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether both ends of the range of a value are finite."""
+        return finite_bounds(self.bounds)
+
+    @cached_property
+    def weights(self) -> Array:
+        """What each unit of a row weighs where sizes are capped at `largest`."""
+        totals = self.units + self.errored
+        return np.ones_like(totals) if self.largest is None else np.minimum(1.0, self.largest / totals)
+
+    def contrast(self, branch_weight: float, reference_weight: float = 0.0) -> Contrast:
+        """z = branch_weight * branch + reference_weight * reference, with the range that follows from `bounds`.
+
+        Raises:
+            ValueError: when a reference is needed and the clusters have none.
+        """
+        sums = branch_weight * self.branch
+        if reference_weight != 0.0:
+            if self.reference is None:
+                raise ValueError("these clusters hold no reference to compare with")
+            sums = sums + reference_weight * self.reference
+        low, high = self.bounds if self.bounds is not None else (-np.inf, np.inf)
+        low_z, high_z = 0.0, 0.0
+        for weight in (branch_weight, reference_weight):
+            if weight != 0.0:
+                ends = sorted((weight * low, weight * high))
+                low_z, high_z = low_z + ends[0], high_z + ends[1]
+        if not self.bounded:
+            # a seeded bootstrap draws by position, so what the same sums give must not depend on other columns
+            return sorted_contrast(sums, self.units, self.errored, low_z, high_z)
+        return Contrast(sums, self.units, self.errored, self.counts, low_z, high_z, self.largest)
 
 
 def sorted_contrast(sums: Array, units: Array, errored: Array, low: float, high: float) -> Contrast:
-    """A contrast without empty clusters, in canonical order."""
-    kept = (units + errored) > 0
-    sums, units, errored = sums[kept], units[kept], errored[kept]
+    """A contrast of one row per cluster, ordered by their sums."""
     order = np.lexsort((errored, units, sums))
-    return Contrast(sums[order], units[order], errored[order], low, high)
+    return Contrast(sums[order], units[order], errored[order], np.ones_like(sums), low, high)
+
+
+def finite_bounds(bounds: tuple[float, float] | None) -> bool:
+    """Whether both ends are there and finite."""
+    return bounds is not None and bool(np.isfinite(bounds).all())
+
+
+def columns_of(clusters: Clusters) -> Columns:
+    """The columns of `clusters`; without a schedule all lie in one block."""
+    schedule = clusters.schedule
+    size = len(clusters.units)
+    table = np.stack(
+        [
+            np.zeros(size) if schedule is None else np.asarray(schedule.blocks, dtype=np.float64),
+            np.asarray(clusters.branch, dtype=np.float64),
+            np.zeros(size) if clusters.reference is None else np.asarray(clusters.reference, dtype=np.float64),
+            np.asarray(clusters.units, dtype=np.float64),
+            np.asarray(clusters.errored, dtype=np.float64),
+        ]
+    )
+    table = table[:, (table[3] + table[4]) > 0]
+    table = table[:, np.lexsort(table[::-1])]
+    counts = np.ones(table.shape[1])
+    if finite_bounds(clusters.bounds) and counts.size:
+        first = np.flatnonzero(np.concatenate([[True], (table[:, 1:] != table[:, :-1]).any(axis=0)]))
+        counts = np.diff(np.append(first, counts.size)).astype(np.float64)
+        table = table[:, first]
+    blocks, branch, reference, units, errored = table
+    return Columns(
+        branch=branch,
+        reference=None if clusters.reference is None else reference,
+        units=units,
+        errored=errored,
+        blocks=blocks,
+        counts=counts,
+        bounds=clusters.bounds,
+        largest=None if schedule is None else float(schedule.largest),
+    )
 
 
 def linear_contrast(clusters: Clusters, branch_weight: float, reference_weight: float = 0.0) -> Contrast:
-    """z = branch_weight * branch + reference_weight * reference, with the range that follows from `clusters.bounds`.
-
-    Raises:
-        ValueError: when a reference is needed and the clusters have none.
-    """
-    sums = branch_weight * np.asarray(clusters.branch, dtype=np.float64)
-    if reference_weight != 0.0:
-        if clusters.reference is None:
-            raise ValueError("these clusters hold no reference to compare with")
-        sums = sums + reference_weight * np.asarray(clusters.reference, dtype=np.float64)
-    low, high = clusters.bounds if clusters.bounds is not None else (-np.inf, np.inf)
-    low_z, high_z = 0.0, 0.0
-    for weight in (branch_weight, reference_weight):
-        if weight != 0.0:
-            ends = sorted((weight * low, weight * high))
-            low_z, high_z = low_z + ends[0], high_z + ends[1]
-    units = np.asarray(clusters.units, dtype=np.float64)
-    errored = np.asarray(clusters.errored, dtype=np.float64)
-    return sorted_contrast(sums, units, errored, low_z, high_z)
+    """`Columns.contrast` of `clusters`."""
+    return columns_of(clusters).contrast(branch_weight, reference_weight)

@@ -10,7 +10,7 @@ from functools import cached_property
 from q36eval.records import Interval
 from q36eval.stats import _betting
 from q36eval.stats._bootstrap import Studentised, studentise
-from q36eval.stats._contrast import Contrast
+from q36eval.stats._contrast import Array, Contrast
 
 SEED = 20_260_417
 """Fixed, so that the same evidence always gives the same verdict."""
@@ -20,12 +20,15 @@ SEED = 20_260_417
 class MeanInference:
     """Tests and bounds on the mean of one contrast.
 
-    `above_shape` is the prior over bets in the tests that the mean lies above something (`_betting.bets`).
+    `above_shape` is the prior over bets in the tests that the mean lies above something (`_betting.bets`). The planned
+    bets [K, R], where there are any, are those that the mean lies below something and above it (`_blocks.block_bets`).
     """
 
     contrast: Contrast
     above_shape: float = _betting.EAGER
     seed: int = SEED
+    planned_below: Array | None = None
+    planned_above: Array | None = None
 
     @cached_property
     def _studentised(self) -> Studentised | None:
@@ -45,9 +48,9 @@ class MeanInference:
         return self._imputed_mean(self.contrast.low)
 
     def _imputed_mean(self, value: float) -> float:
-        errored = float(self.contrast.errored.sum())
-        total = float(self.contrast.units.sum()) + errored
-        return (float(self.contrast.sums.sum()) + errored * value) / total if total else float("nan")
+        errored = self.contrast.total(self.contrast.errored)
+        total = self.contrast.total(self.contrast.units) + errored
+        return (self.contrast.total(self.contrast.sums) + errored * value) / total if total else float("nan")
 
     @property
     def _any_errored(self) -> bool:
@@ -60,7 +63,7 @@ class MeanInference:
         if self.contrast.bounded:
             if self._worst_mean >= margin:
                 return 1.0
-            return _betting.p_mean_at_least(self._capped, margin)
+            return _betting.p_mean_at_least(self._capped, margin, planned=self.planned_below)
         if self._studentised is None or self._any_errored:
             return 1.0
         return self._studentised.p_at_least(margin)
@@ -72,10 +75,16 @@ class MeanInference:
         if self.contrast.bounded:
             if self._best_mean <= margin:
                 return 1.0
-            return _betting.p_mean_at_most(self._capped, margin, self.above_shape)
+            return _betting.p_mean_at_most(self._capped, margin, self.above_shape, self.planned_above)
         if self._studentised is None or self._any_errored:
             return 1.0
         return self._studentised.p_at_most(margin)
+
+    def _lower_bound(self, alpha: float) -> float:
+        return _betting.lower_bound(self._capped, alpha, self.above_shape, self.planned_above)
+
+    def _upper_bound(self, alpha: float) -> float:
+        return _betting.upper_bound(self._capped, alpha, planned=self.planned_below)
 
     def interval(self, level: float) -> Interval:
         """Bounds that each hold one-sided at (1 + level) / 2."""
@@ -83,8 +92,8 @@ class MeanInference:
         if not self.contrast.finite or self.contrast.units.sum() == 0:
             return Interval(lower=float("nan"), upper=float("nan"), level=level, method="none: no finite evidence")
         if self.contrast.bounded:
-            lower = min(self._best_mean, _betting.lower_bound(self._capped, alpha, self.above_shape))
-            upper = max(self._worst_mean, _betting.upper_bound(self._capped, alpha))
+            lower = min(self._best_mean, self._lower_bound(alpha))
+            upper = max(self._worst_mean, self._upper_bound(alpha))
             return Interval(lower=lower, upper=upper, level=level, method="betting")
         if self._studentised is None or self._any_errored:
             why = "errored units of unbounded value" if self._any_errored else "too few clusters"

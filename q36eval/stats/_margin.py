@@ -6,7 +6,8 @@ from typing import Literal, Protocol
 
 from q36eval.records import Clusters, Direction, Estimator, Interval
 from q36eval.stats._betting import EVEN
-from q36eval.stats._contrast import linear_contrast
+from q36eval.stats._blocks import FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
+from q36eval.stats._contrast import Array, Columns, columns_of, linear_contrast
 from q36eval.stats._inference import SEED, MeanInference
 from q36eval.stats._quantile import QuantileInference
 from q36eval.stats._stratified import StratifiedMean
@@ -171,8 +172,12 @@ def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
 def _mean_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:
     weights = {"max_value": (1.0, 0.0), "min_retention": (1.0, -1.0), "max_increase": (1.0, -1.0)}[margin.kind]
     sign = -1.0 if margin.kind == "max_increase" and direction is Direction.HIGHER_IS_BETTER else 1.0
-    inference = MeanInference(linear_contrast(clusters, sign * weights[0], sign * weights[1]), EVEN)
     limit = loss_limit(margin)
+    columns = columns_of(clusters)
+    edge = Edge(limit * (columns.units + columns.errored), limit)
+    below, above = _planned(columns, edge) if margin.kind == "max_increase" else (None, None)
+    contrast = columns.contrast(sign * weights[0], sign * weights[1])
+    inference = MeanInference(contrast, EVEN, planned_below=below, planned_above=above)
     return MarginTest(
         inference.p_at_least(limit),
         inference.p_at_most(limit),
@@ -180,6 +185,11 @@ def _mean_test(clusters: Clusters, margin: MarginLike, direction: Direction, lev
         inference.interval(level),
         limit,
     )
+
+
+def _planned(columns: Columns, edge: Edge) -> tuple[Array | None, Array | None]:
+    """Bets block by block that the loss lies below the margin, and above it."""
+    return block_bets(columns, edge, PASS_MULTIPLES), block_bets(columns, edge, FAIL_MULTIPLES)
 
 
 def _recovery_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginTest:
@@ -191,28 +201,44 @@ def _recovery_test(clusters: Clusters, margin: MarginLike, level: float) -> Marg
     if reference_total <= 0:
         nothing = Interval(lower=math.nan, upper=math.nan, level=level, method="none")
         return MarginTest(1.0, 1.0, math.nan, nothing, limit, "the reference scores zero, so recovery is undefined")
-    shortfall = MeanInference(linear_contrast(clusters, -1.0, margin.value), EVEN)
+    shortfall = _Shortfall(columns_of(clusters), margin.value)
+    at_margin = shortfall.at(margin.value)
     alpha = (1.0 - level) / 2.0
     interval = Interval(
-        lower=1.0 - _recovery_bound(clusters, alpha, upper=True),
-        upper=1.0 - _recovery_bound(clusters, alpha, upper=False),
+        lower=1.0 - shortfall.recovery_bound(alpha, upper=True),
+        upper=1.0 - shortfall.recovery_bound(alpha, upper=False),
         level=level,
         method="betting",
     )
     loss = 1.0 - sum(clusters.branch) / reference_total
-    return MarginTest(shortfall.p_at_least(0.0), shortfall.p_at_most(0.0), loss, interval, limit)
+    return MarginTest(at_margin.p_at_least(0.0), at_margin.p_at_most(0.0), loss, interval, limit)
 
 
-def _recovery_bound(clusters: Clusters, alpha: float, *, upper: bool) -> float:
-    """One-sided confidence bound on branch/reference at 1 - alpha, by bisection over rho."""
-    low, high = 0.0, LARGEST_RECOVERY
-    for _ in range(RECOVERY_BISECTION_STEPS):
-        rho = 0.5 * (low + high)
-        shortfall = MeanInference(linear_contrast(clusters, -1.0, rho), EVEN)
+class _Shortfall:
+    """Tests on the mean of rho * reference - branch. The bets are planned at the policy's rho and kept for every other,
+    so that a bound agrees with the verdict."""
+
+    def __init__(self, columns: Columns, rho: float) -> None:
+        self._columns = columns
+        assert columns.reference is not None
+        assert columns.bounds is not None
+        edge = Edge((1.0 - rho) * columns.reference, (1.0 - rho) * columns.bounds[1])
+        self._below, self._above = _planned(columns, edge)
+
+    def at(self, rho: float) -> MeanInference:
+        """The inference at a recovery of `rho`."""
+        contrast = self._columns.contrast(-1.0, rho)
+        return MeanInference(contrast, EVEN, planned_below=self._below, planned_above=self._above)
+
+    def recovery_bound(self, alpha: float, *, upper: bool) -> float:
+        """One-sided confidence bound on branch/reference at 1 - alpha, by bisection over rho."""
+        low, high = 0.0, LARGEST_RECOVERY
+        for _ in range(RECOVERY_BISECTION_STEPS):
+            rho = 0.5 * (low + high)
+            if upper:
+                low, high = (low, rho) if self.at(rho).p_at_most(0.0) <= alpha else (rho, high)
+            else:
+                low, high = (rho, high) if self.at(rho).p_at_least(0.0) <= alpha else (low, rho)
         if upper:
-            low, high = (low, rho) if shortfall.p_at_most(0.0) <= alpha else (rho, high)
-        else:
-            low, high = (rho, high) if shortfall.p_at_least(0.0) <= alpha else (low, rho)
-    if upper:
-        return high if high < LARGEST_RECOVERY else math.inf
-    return low
+            return high if high < LARGEST_RECOVERY else math.inf
+        return low
