@@ -14,25 +14,30 @@ if TYPE_CHECKING:
 class ScoreRequest:
     """Teacher-force `token_ids` and return what predicts `token_ids[first:]` (so `first >= 1`).
 
-    Requests of different `group`s never share a batch: what else is asked in the same run changes no number.
+    Requests of different `group`s never share a batch: what else is asked in the same run changes no number. The first
+    `shared` tokens are those of other requests of the group too, so that an engine may compute them once; that it does
+    changes no more than another batch would.
     """
 
     key: str
     token_ids: tuple[int, ...]
     first: int = 1
     group: str = ""
+    shared: int = 0
 
 
 @dataclass(frozen=True)
 class Scored:
     """Row t of `hidden_states` [len(token_ids) - first, H], after the final norm, predicts `token_ids[first + t]`.
 
-    `error` is set instead when the engine could not score the request.
+    `error` is set instead when the engine could not score the request. `seconds` is its part of the time its batch took
+    to compute; 0 where the engine does not know.
     """
 
     request: ScoreRequest
     hidden_states: "torch.Tensor | None"
     error: str | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Generated:
     """The continuation: `text` is decoded without end-of-turn tokens, cut before a stop string.
 
     `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token that
-    came after `token_ids`, where one did and the engine tells.
+    came after `token_ids`, where one did and the engine tells. `seconds` as in `Scored`.
     """
 
     request: GenerationRequest
@@ -67,6 +72,7 @@ class Generated:
     finish_reason: str
     error: str | None = None
     end_id: int | None = None
+    seconds: float = 0.0
 
 
 class Engine(Protocol):
