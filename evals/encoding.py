@@ -3,8 +3,9 @@
 A `Reading` remembers how the engine's results become the response that lm-eval's own scoring expects.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
@@ -119,6 +120,45 @@ class Encoder:
         budget = int(settings.get("max_gen_toks", 256))
         ids = tuple(self._ids(context)[-(self._max_length - budget) :])
         return GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, stop=until), until
+
+
+SHORTEST_PREFIX = 64
+"""Tokens that a shared prefix has at least: no engine gains from less."""
+
+
+def with_shared_prefixes(encoded: Sequence[Encoded]) -> list[Encoded]:
+    """The documents of one task, their score requests told how many leading tokens they share with one another.
+
+    That is the solved examples of a few-shot task (where all documents have the same), or the context that choices of
+    several tokens have in common. What is only continued is never counted: a prefix ends before the token `first`.
+    """
+    requests = sorted((request for each in encoded for request in each.scores), key=lambda request: request.token_ids)
+    shared: dict[str, int] = {}
+    for run in _runs(requests):
+        length = min([_common(one, other) for one, other in pairwise(run)], default=0)
+        shared |= {request.key: length for request in run}
+    return [
+        replace(each, scores=tuple(replace(request, shared=shared[request.key]) for request in each.scores))
+        for each in encoded
+    ]
+
+
+def _runs(requests: Sequence[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+    """Sorted requests, parted wherever two neighbours share less than is worth it."""
+    run: list[ScoreRequest] = []
+    for request in requests:
+        if run and _common(run[-1], request) < SHORTEST_PREFIX:
+            yield run
+            run = []
+        run.append(request)
+    if run:
+        yield run
+
+
+def _common(one: ScoreRequest, other: ScoreRequest) -> int:
+    """Length of the common prefix of two contexts."""
+    pairs = zip(one.token_ids[: one.first], other.token_ids[: other.first], strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 Response = tuple[float, bool] | float | str

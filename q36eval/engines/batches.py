@@ -13,6 +13,10 @@ SCORE_BATCH_TOKENS = 4096
 GENERATE_BATCH_TOKENS = 16384
 GENERATE_BATCH_ROWS = 192
 
+CHUNK_TOKENS = 64
+"""Gated DeltaNet works in chunks of so many tokens. A prefix that ends with one leaves those of the rest where they were,
+and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves all of them."""
+
 WORTH_SHARING = 1024
 """A prefix is computed apart where that spares so many tokens: less is eaten up by the extra passes over the weights."""
 
@@ -21,11 +25,12 @@ ATTENDED_TOKENS = 16
 
 
 def prefix_of(request: ScoreRequest) -> tuple[int, ...]:
-    """The leading tokens a request shares, as far as an engine may compute them apart.
+    """The leading tokens a request shares, as far as they are computed apart: whole chunks.
 
     The position that predicts token `first` is among those asked for, so it always belongs to the rest.
     """
-    return request.token_ids[: max(0, min(request.shared, request.first - 1))]
+    usable = max(0, min(request.shared, request.first - 1))
+    return request.token_ids[: usable - usable % CHUNK_TOKENS]
 
 
 def scoring_batches(
