@@ -54,7 +54,9 @@ def suite_of_choices(folder: Path) -> Path:
     records = {}
     for path in sorted((FROZEN / "mmlu").glob("*.jsonl")):
         asked = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        solved = [json.loads(line) for line in (FROZEN / "mmlu_dev" / path.name).read_text(encoding="utf-8").splitlines()]
+        solved = [
+            json.loads(line) for line in (FROZEN / "mmlu_dev" / path.name).read_text(encoding="utf-8").splitlines()
+        ]
         missing = SHOTS - len(solved)
         records[f"mmlu_dev/{path.name}"] = solved + asked[:missing]
         records[f"mmlu/{path.name}"] = asked[missing:]
@@ -202,7 +204,9 @@ def measure(engine: Any, suite: Path, batch_size: int | str, rounds: int) -> Non
         pair = (done[1], done[0]) if number % 2 else (done[0], done[1])
         pairs.append(pair)
         print(f"  stock {pair[0].total:.1f} s, ours {pair[1].total:.1f} s; {compared(pair[1], pair[0])}", flush=True)
-    print(f"  lm-eval with batch_size={batch_size} / ours: {spread([theirs.total / own.total for theirs, own in pairs])}")
+    print(
+        f"  lm-eval with batch_size={batch_size} / ours: {spread([theirs.total / own.total for theirs, own in pairs])}"
+    )
     for name, passes in (("lm-eval", [theirs for theirs, _ in pairs]), ("ours", [own for _, own in pairs])):
         kinds = passes[0].seconds
         print(f"  {name}: " + ", ".join(f"{k} {spread([p.seconds[k] for p in passes])} s" for k in kinds))

@@ -23,7 +23,7 @@ from q36eval.engines.heads import float32_logits
 from q36eval.engines.identity import check_kernels, identity_of
 from q36eval.engines.sampling import Sampler
 from q36eval.engines.timing import ResultT, Stopwatch, shared_out, timed
-from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.records import DeploymentIdentity
 
 if TYPE_CHECKING:
