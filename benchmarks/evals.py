@@ -1,15 +1,17 @@
 """Throughput against lm-eval's own `hf` model: `python benchmarks/evals.py [--part choices|suite] [--batch N|auto]`.
 
-Both ask the same items of the same model object on two threads, from building the tasks to the metrics of each document,
-alternately in one run; ratios of wall-clock times as median (smallest to largest) of several rounds. In float32 every
-log-likelihood, choice, text and metric is compared too. `choices` is MMLU's form with five solved examples, made from the
-sandbox's frozen questions; `suite` is the sandbox's whole suite.
+Both ask the same items of the same model object on two cores, from building the tasks to the metrics of each document,
+alternately in one run; ratios as median (smallest to largest) of several rounds. In float32 every log-likelihood, choice,
+text and metric is compared too. `choices` is MMLU's form with five solved examples, made from the sandbox's frozen
+questions; `suite` is the sandbox's whole suite. Ratios of CPU time are given beside those of wall-clock time: where other
+work holds a core, torch's threads wait for one another, and wall-clock ratios flatter whoever has none.
 """
 
 import argparse
 import contextlib
 import io
 import json
+import resource
 import statistics
 import sys
 import tempfile
@@ -32,6 +34,7 @@ class Pass:
     responses: dict[str, list[Any]] = field(default_factory=dict)
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
 
     @property
     def total(self) -> float:
@@ -46,7 +49,7 @@ def clocked(found: Pass, name: str) -> Iterator[None]:
 
 
 def suite_of_choices(folder: Path) -> Path:
-    """The sandbox's MMLU group with five solved examples: the frozen one and the first four questions of each subject."""
+    """The sandbox's MMLU group with five solved examples: the frozen one and each subject's first four questions."""
     import yaml
 
     from evals.frozen import write_frozen
@@ -181,7 +184,7 @@ def where_time_goes(engine: Any, suite: Path) -> str:
         computed += len(batch) * (max(len(request.token_ids) for request in batch) - len(prefix))
         prefixes |= {prefix} if prefix else set()
     once = sum(map(len, prefixes))
-    text = f"scored: {asked} tokens, of which {computed + once} are computed, {once} of them once for {len(prefixes)} prefixes"
+    text = f"scored: {asked} tokens, {computed + once} computed, {once} of them for {len(prefixes)} shared prefixes"
     generations = [replace(r, max_new_tokens=1) for item in items for r in item.generations]
     if generations:
         started = time.perf_counter()
@@ -189,6 +192,19 @@ def where_time_goes(engine: Any, suite: Path) -> str:
         prompts = sum(len(request.token_ids) for request in generations)
         text += f"; generated: the prompts ({prompts} tokens) take {time.perf_counter() - started:.1f} s"
     return text
+
+
+def _with_cpu_time(call: Callable[[], Pass]) -> Pass:
+    """Also of the processes that it forked and ended."""
+
+    def spent() -> float:
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(each.ru_utime + each.ru_stime for each in used)
+
+    before = spent()
+    found = call()
+    found.cpu_seconds = spent() - before
+    return found
 
 
 def spread(values: list[float]) -> str:
@@ -200,13 +216,13 @@ def measure(engine: Any, suite: Path, batch_size: int | str, rounds: int) -> Non
     pairs = []
     for number in range(rounds):
         calls = [lambda: stock(engine, suite, batch_size), lambda: ours(engine, suite)]
-        done = [call() for call in (calls[::-1] if number % 2 else calls)]
+        done = [_with_cpu_time(call) for call in (calls[::-1] if number % 2 else calls)]
         pair = (done[1], done[0]) if number % 2 else (done[0], done[1])
         pairs.append(pair)
         print(f"  stock {pair[0].total:.1f} s, ours {pair[1].total:.1f} s; {compared(pair[1], pair[0])}", flush=True)
-    print(
-        f"  lm-eval with batch_size={batch_size} / ours: {spread([theirs.total / own.total for theirs, own in pairs])}"
-    )
+    wall = spread([theirs.total / own.total for theirs, own in pairs])
+    cpu = spread([theirs.cpu_seconds / own.cpu_seconds for theirs, own in pairs])
+    print(f"  lm-eval with batch_size={batch_size} / ours: {wall}, in CPU time {cpu}")
     for name, passes in (("lm-eval", [theirs for theirs, _ in pairs]), ("ours", [own for _, own in pairs])):
         kinds = passes[0].seconds
         print(f"  {name}: " + ", ".join(f"{k} {spread([p.seconds[k] for p in passes])} s" for k in kinds))
@@ -224,9 +240,10 @@ def main() -> None:
     parser.add_argument("--branch", default="bf16")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--batch", action="append", help="lm-eval's batch size: auto or a number")
+    parser.add_argument("--threads", type=int, default=2, help="torch threads of lm-eval's, processes of ours")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(options.threads)
     engine = InProcessEngine.load(ROOT / "data/sandbox" / options.branch)
     engine.model.to(getattr(torch, options.dtype))
     with tempfile.TemporaryDirectory() as folder:

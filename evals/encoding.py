@@ -216,7 +216,7 @@ def _log_likelihoods(
 def _read(
     logits: "torch.Tensor", normaliser: "torch.Tensor", token_ids: tuple[int, ...], wants_greedy: bool
 ) -> tuple[float, bool]:
-    """Of `token_ids`, each predicted by one of the last rows of `logits` [T, V]: nats, and whether all are likeliest."""
+    """Of `token_ids`, predicted by the last rows of `logits` [T, V]: their nats, and whether each is the likeliest."""
     import torch
 
     rows = logits[len(logits) - len(token_ids) :]

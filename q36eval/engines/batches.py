@@ -14,11 +14,11 @@ GENERATE_BATCH_TOKENS = 16384
 GENERATE_BATCH_ROWS = 192
 
 CHUNK_TOKENS = 64
-"""Gated DeltaNet works in chunks of so many tokens. A prefix that ends with one leaves those of the rest where they were,
-and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves all of them."""
+"""Gated DeltaNet works in chunks of so many tokens. A prefix that ends with one leaves those of the rest where they
+were, and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves them all."""
 
-WORTH_SHARING = 1024
-"""A prefix is computed apart where that spares so many tokens: less is eaten up by the extra passes over the weights."""
+WORTH_SHARING = 768
+"""A prefix is computed apart where that spares so many tokens: what is less is eaten up by the additional passes."""
 
 ATTENDED_TOKENS = 16
 """Rows of a batch and the prefix before each may come to so many times the tokens of a batch: what attention holds."""

@@ -17,7 +17,7 @@ class Stopwatch:
     """Runs from its making to `stop`; on a GPU it measures the device's own time, which is known only later."""
 
     def __init__(self, device: torch.device) -> None:
-        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if device.type == "cuda" else []
+        self._events = [_event(), _event()] if device.type == "cuda" else []
         self._started = time.perf_counter()
         self._seconds = 0.0
         if self._events:
@@ -35,6 +35,10 @@ class Stopwatch:
             return self._seconds
         self._events[1].synchronize()
         return float(self._events[0].elapsed_time(self._events[1])) / 1000
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def timed(call: Callable[[list[RequestT]], list[ResultT]], batch: list[RequestT]) -> list[ResultT]:
