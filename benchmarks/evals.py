@@ -1,10 +1,10 @@
 """Throughput against lm-eval's own `hf` model: `python benchmarks/evals.py [--part choices|suite] [--batch N|auto]`.
 
 Both ask the same items of the same model object on two cores, from building the tasks to the metrics of each document,
-alternately in one run; ratios as median (smallest to largest) of several rounds. In float32 every log-likelihood, choice,
-text and metric is compared too. `choices` is MMLU's form with five solved examples, made from the sandbox's frozen
-questions; `suite` is the sandbox's whole suite. Ratios of CPU time are given beside those of wall-clock time: where other
-work holds a core, torch's threads wait for one another, and wall-clock ratios flatter whoever has none.
+alternately in one run; ratios as median (smallest to largest) of several rounds. In float32 every log-likelihood,
+choice, text and metric is compared too. `choices` is MMLU's form with five solved examples, made from the sandbox's
+frozen questions; `suite` is the sandbox's whole suite. Ratios of CPU time are given beside those of wall-clock time:
+where other work holds a core, torch's threads wait for one another, and wall-clock ratios flatter whoever has none.
 """
 
 import argparse

@@ -15,7 +15,7 @@ GENERATE_BATCH_ROWS = 192
 
 CHUNK_TOKENS = 64
 """Gated DeltaNet works in chunks of so many tokens. A prefix that ends with one leaves those of the rest where they
-were, and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves them all."""
+were, and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves all."""
 
 WORTH_SHARING = 768
 """A prefix is computed apart where that spares so many tokens: what is less is eaten up by the additional passes."""
