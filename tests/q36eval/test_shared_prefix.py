@@ -1,9 +1,10 @@
-"""A prefix computed once changes no score: the states come out as without sharing, for fewer tokens, in fixed batches."""
+"""A prefix computed once changes no score: states come out as without sharing, for fewer tokens, in fixed batches."""
 
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -124,7 +125,7 @@ def test_batches_depend_on_what_is_asked_alone_and_keep_to_one_prefix_and_group(
     sharing = [batch for batch in alone if common_prefix(batch)]
     assert len({request.key.split("/")[-2] for batch in sharing for request in batch}) == 2, "three rows share nothing"
     order = [prefix_of(batch[0]) for batch in sharing]
-    assert sum(one != other for one, other in zip(order, order[1:], strict=False)) == 1, "a prefix is computed twice"
+    assert sum(one != other for one, other in pairwise(order)) == 1, "a prefix is computed twice"
     assert all(len(batch) * (max(len(r.token_ids) for r in batch) - LENT) <= 600 for batch in sharing)
     known = {request.key for batch in alone[:2] for request in batch} | {alone[2][0].key}
     assert list(with_news(scoring_batches(mine, 600), known)) == alone[2:]
