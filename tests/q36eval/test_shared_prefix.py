@@ -120,7 +120,8 @@ def test_batches_depend_on_what_is_asked_alone_and_keep_to_one_prefix_and_group(
     mine = [*requests(70), *requests(40, seed=2), *requests(3, seed=3), *unshared(requests(9, seed=4))]
     others = requests(50, group="evals/0")
     alone = list(scoring_batches(mine, 600))
-    assert [batch for batch in scoring_batches(mine[::-1] + others, 600) if batch[0].group == "evals/1"] == alone
+    mixed = random.Random(5).sample(mine + others, len(mine) + len(others))
+    assert [batch for batch in scoring_batches(mixed, 600) if batch[0].group == "evals/1"] == alone
     assert sorted(r.key for batch in alone for r in batch) == sorted(r.key for r in mine)
     sharing = [batch for batch in alone if common_prefix(batch)]
     assert len({request.key.split("/")[-2] for batch in sharing for request in batch}) == 2, "three rows share nothing"
