@@ -40,6 +40,10 @@ class Pass:
     def total(self) -> float:
         return sum(self.seconds.values())
 
+    def spent(self) -> str:
+        kinds = ", ".join(f"{kind} {seconds:.1f}" for kind, seconds in self.seconds.items())
+        return f"{self.total:.1f} s ({kinds}), CPU {self.cpu_seconds:.1f} s"
+
 
 @contextlib.contextmanager
 def clocked(found: Pass, name: str) -> Iterator[None]:
@@ -219,7 +223,8 @@ def measure(engine: Any, suite: Path, batch_size: int | str, rounds: int) -> Non
         done = [_with_cpu_time(call) for call in (calls[::-1] if number % 2 else calls)]
         pair = (done[1], done[0]) if number % 2 else (done[0], done[1])
         pairs.append(pair)
-        print(f"  stock {pair[0].total:.1f} s, ours {pair[1].total:.1f} s; {compared(pair[1], pair[0])}", flush=True)
+        print(f"  lm-eval {pair[0].spent()}; ours {pair[1].spent()}", flush=True)
+        print(f"  {compared(pair[1], pair[0])}", flush=True)
     wall = spread([theirs.total / own.total for theirs, own in pairs])
     cpu = spread([theirs.cpu_seconds / own.cpu_seconds for theirs, own in pairs])
     print(f"  lm-eval with batch_size={batch_size} / ours: {wall}, in CPU time {cpu}")
