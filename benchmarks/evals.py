@@ -1,4 +1,4 @@
-"""Throughput against lm-eval's own `hf` model: `python benchmarks/evals.py [--part choices|suite] [--batch N|auto]`.
+"""Throughput against lm-eval's own `hf` model: `python benchmarks/evals.py [--part choices|suite|noise] [--batch N]`.
 
 Both ask the same items of the same model object on two cores, from building the tasks to the metrics of each document,
 alternately in one run; ratios as median (smallest to largest) of several rounds. In float32 every log-likelihood,
@@ -234,6 +234,39 @@ def measure(engine: Any, suite: Path, batch_size: int | str, rounds: int) -> Non
     print(f"  {where_time_goes(engine, suite)}", flush=True)
 
 
+def noise(engine: Any, suite: Path) -> None:
+    """How far log-likelihoods of the choices move with sharing, and with nothing but other batches."""
+    import torch
+
+    from evals.probe import EvalsProbe
+    from q36eval.engines import batches
+    from q36eval.engines.perturbed import LeftPadded, OneByOne
+
+    items = EvalsProbe(suite).plan(engine.tokenizer)
+    asked = [request for item in items for request in item.scores]
+    apart = [replace(request, shared=0) for request in asked]
+    letters = torch.tensor([engine.tokenizer.encode(f" {letter}")[-1] for letter in "ABCD"])
+
+    def log_likelihoods(engine: Any, asked: list[Any]) -> torch.Tensor:
+        found = {s.request.key: engine.logits(s.hidden_states)[-1].log_softmax(-1) for s in engine.score(asked)}
+        return torch.stack([found[request.key][letters] for request in asked])
+
+    whole = log_likelihoods(engine, apart)
+    found = {"sharing": log_likelihoods(engine, asked)}
+    chunk, batches.CHUNK_TOKENS = batches.CHUNK_TOKENS, 1
+    found["sharing all tokens, not whole chunks"] = log_likelihoods(engine, asked)
+    batches.CHUNK_TOKENS = chunk
+    for name, kind in (("each alone", OneByOne), ("left padding", LeftPadded)):
+        found[name] = log_likelihoods(kind(engine.model, engine.tokenizer, engine.identity), apart)
+    for name, values in found.items():
+        gap, same = (values - whole).abs(), values.argmax(-1) == whole.argmax(-1)
+        print(
+            f"  {name}: {float((gap == 0).double().mean()):.1%} bit for bit alike, {float(gap.mean()):.1e} nats apart "
+            f"on average, {float(gap.max()):.1e} at most, {int((~same).sum())} of {len(asked)} choices changed",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Load a branch of the sandbox and measure."""
     import torch
@@ -241,7 +274,7 @@ def main() -> None:
     from q36eval.engines.in_process import InProcessEngine
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=["choices", "suite"], action="append")
+    parser.add_argument("--part", choices=["choices", "suite", "noise"], action="append")
     parser.add_argument("--branch", default="bf16")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--batch", action="append", help="lm-eval's batch size: auto or a number")
@@ -254,6 +287,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         suites = {"choices": suite_of_choices(Path(folder)), "suite": ROOT / "evals/suites/sandbox.yaml"}
         for part in options.part or ["choices", "suite"]:
+            if part == "noise":
+                print(f"five shots, {options.branch} in {options.dtype}, against no sharing:")
+                noise(engine, suites["choices"])
+                continue
             for batch in options.batch or ["auto"]:
                 print(f"{part}, {options.branch} in {options.dtype}, {options.rounds} rounds", flush=True)
                 measure(engine, suites[part], int(batch) if batch.isdigit() else batch, options.rounds)
