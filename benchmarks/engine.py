@@ -52,13 +52,14 @@ def main() -> None:
     import torch
 
     from q36eval.engines import in_process
+    from q36eval.engines.batches import batches_by_length
     from q36eval.engines.decoding import decode
 
     branch = sys.argv[1] if len(sys.argv) > 1 else "fp8-head"
     folder = Path(__file__).resolve().parents[1] / "data/sandbox" / branch
     engine = in_process.InProcessEngine.load(folder)
     asked = requests(engine.tokenizer)
-    batches = list(in_process.batches_by_length(asked, 16384, 64))
+    batches = list(batches_by_length(asked, 16384, 64))
     stops = [engine.tokenizer.eos_token_id, engine.tokenizer.pad_token_id]
 
     def ours() -> None:

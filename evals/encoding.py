@@ -3,8 +3,10 @@
 A `Reading` remembers how the engine's results become the response that lm-eval's own scoring expects.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
@@ -121,47 +123,106 @@ class Encoder:
         return GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, stop=until), until
 
 
+SHORTEST_PREFIX = 64
+"""Tokens that a shared prefix has at least: no engine gains from less."""
+
+
+def with_shared_prefixes(encoded: Sequence[Encoded]) -> list[Encoded]:
+    """The documents of one task, their score requests told how many leading tokens they share with one another.
+
+    That is the solved examples of a few-shot task (where all documents have the same), or the context that choices of
+    several tokens have in common. What is only continued is never counted: a prefix ends before the token `first`.
+    """
+    requests = sorted((request for each in encoded for request in each.scores), key=lambda request: request.token_ids)
+    shared: dict[str, int] = {}
+    for run in _runs(requests):
+        length = min([_common(one, other) for one, other in pairwise(run)], default=0)
+        shared |= {request.key: length for request in run}
+    return [
+        replace(each, scores=tuple(replace(request, shared=shared[request.key]) for request in each.scores))
+        for each in encoded
+    ]
+
+
+def _runs(requests: Sequence[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+    """Sorted requests, parted wherever two neighbours share less than is worth it."""
+    run: list[ScoreRequest] = []
+    for request in requests:
+        if run and _common(run[-1], request) < SHORTEST_PREFIX:
+            yield run
+            run = []
+        run.append(request)
+    if run:
+        yield run
+
+
+def _common(one: ScoreRequest, other: ScoreRequest) -> int:
+    """Length of the common prefix of two contexts."""
+    pairs = zip(one.token_ids[: one.first], other.token_ids[: other.first], strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 Response = tuple[float, bool] | float | str
 
 
 def responses(encoded: Encoded, engine: Engine, results: ItemResults) -> list[Response]:
     """What lm-eval's `loglikelihood`, `loglikelihood_rolling` and `generate_until` would have returned.
 
-    Log-likelihoods are in nats, from a float32 log-softmax over the deployment's own logits.
+    Log-likelihoods are in nats, normalised in float32 over the deployment's own logits.
     """
-    log_probs = _log_probs(encoded, engine, results)
+    pieces = {piece: not reading.rolling for reading in encoded.readings for piece in reading.pieces}
+    found = _log_likelihoods(pieces, engine, results)
     answers: list[Response] = []
     for reading in encoded.readings:
         if reading.generation_key is not None:
             answers.append(_text(engine, results.generated[reading.generation_key], reading.until))
             continue
-        pieces = [_log_likelihood(log_probs[piece.request_key], piece.token_ids) for piece in reading.pieces]
-        total = sum(log_likelihood for log_likelihood, _ in pieces)
-        answers.append(total if reading.rolling else (total, all(greedy for _, greedy in pieces)))
+        total = sum(found[piece][0] for piece in reading.pieces)
+        answers.append(total if reading.rolling else (total, all(found[piece][1] for piece in reading.pieces)))
     return answers
 
 
-def _log_probs(encoded: Encoded, engine: Engine, results: ItemResults) -> "dict[str, torch.Tensor]":
-    """Log-probabilities [T, V] of every score request, each computed once."""
-    import torch
+ROWS_AT_A_TIME = 512
+"""Rows of logits made at once: half a gigabyte at a vocabulary of 248,320."""
 
-    found = {}
-    for request in encoded.scores:
-        states = results.scored[request.key].hidden_states
+
+def _log_likelihoods(
+    pieces: Mapping[Continuation, bool], engine: Engine, results: ItemResults
+) -> dict[Continuation, tuple[float, bool]]:
+    """The summed log-probability in nats of every piece and, where that is asked, whether its tokens are the likeliest.
+
+    Logits of a request are computed once, whatever is read from them.
+    """
+    found: dict[Continuation, list[tuple[float, bool]]] = {piece: [] for piece in pieces}
+    for key, of_request in groupby(sorted(pieces, key=lambda p: p.request_key), key=lambda p: p.request_key):
+        states = results.scored[key].hidden_states
         if states is None:
-            raise ValueError(f"request {request.key} has no hidden states and no error")
-        found[request.key] = torch.log_softmax(engine.logits(states).float(), dim=-1)
-    return found
+            raise ValueError(f"request {key} has no hidden states and no error")
+        asked = list(of_request)
+        for start in range(0, len(states), ROWS_AT_A_TIME):
+            logits = engine.logits(states[start : start + ROWS_AT_A_TIME])
+            normaliser = logits.logsumexp(dim=-1)
+            for piece in asked:
+                # a piece is read from the last rows of its request, one for each of its tokens
+                at = start - (len(states) - len(piece.token_ids))
+                ids = piece.token_ids[max(0, at) : max(0, at + len(logits))]
+                found[piece].append(_read(logits, normaliser, ids, pieces[piece]))
+    return {
+        piece: (math.fsum(nats for nats, _ in parts), all(greedy for _, greedy in parts))
+        for piece, parts in found.items()
+    }
 
 
-def _log_likelihood(log_probs: "torch.Tensor", token_ids: tuple[int, ...]) -> tuple[float, bool]:
-    """Sum of the tokens' log-probabilities in nats, and whether each is the most probable one."""
+def _read(
+    logits: "torch.Tensor", normaliser: "torch.Tensor", token_ids: tuple[int, ...], wants_greedy: bool
+) -> tuple[float, bool]:
+    """Of `token_ids`, predicted by the last rows of `logits` [T, V]: their nats, and whether each is the likeliest."""
     import torch
 
-    ids = torch.tensor(token_ids, device=log_probs.device)
-    rows = log_probs[-len(token_ids) :]
-    picked = rows.gather(1, ids[:, None]).sum()
-    return float(picked), bool((rows.argmax(dim=-1) == ids).all())
+    rows = logits[len(logits) - len(token_ids) :]
+    labels = torch.tensor(token_ids, dtype=torch.long, device=logits.device)
+    picked = rows.gather(1, labels[:, None]).squeeze(1) - normaliser[len(logits) - len(token_ids) :]
+    return float(picked.sum()), not wants_greedy or bool((rows.argmax(dim=-1) == labels).all())
 
 
 def _text(engine: Engine, generated: Generated, until: tuple[str, ...]) -> str:

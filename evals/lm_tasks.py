@@ -6,6 +6,7 @@ Nothing here touches the network: the hub is switched off before lm-eval is impo
 import contextlib
 import copy
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -29,7 +30,7 @@ class Document:
     doc: dict[str, Any]
     instances: tuple[Any, ...]
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """Content hash of what is asked and how it is scored."""
         asked = [self.group.name, self.task.config.task, self.group.metric, self.task.config.output_type]
@@ -37,7 +38,7 @@ class Document:
         body = json.dumps([asked, arguments, self.target], sort_keys=True, default=str)
         return hashlib.sha256(f"evals\0{body}".encode()).hexdigest()
 
-    @property
+    @functools.cached_property
     def target(self) -> Any:
         """lm-eval's target: an index among the choices, a list of strings, or the text itself."""
         return self.task.doc_to_target(self.doc)
@@ -78,7 +79,8 @@ def load_documents(loaded: LoadedSuite, cache_dir: Path) -> list[Document]:
     """
     documents: dict[str, Document] = {}
     for group, task in load_tasks(loaded, cache_dir):
-        with contextlib.redirect_stderr(io.StringIO()):  # lm-eval draws a progress bar per task
+        # lm-eval draws a progress bar per task
+        with contextlib.redirect_stderr(io.StringIO()), _templates_compiled_once():
             task.build_all_requests(rank=0, world_size=1)
         by_doc: dict[int, list[Any]] = {}
         for instance in task.instances:
@@ -90,6 +92,18 @@ def load_documents(loaded: LoadedSuite, cache_dir: Path) -> list[Document]:
                 raise UsageError(f"The task {task.config.task} of suite {loaded.suite.name} asks one thing twice.")
             documents[document.key] = document
     return list(documents.values())
+
+
+@contextlib.contextmanager
+def _templates_compiled_once() -> Iterator[None]:
+    """lm-eval compiles a template anew for every document: most of what building its requests takes."""
+    from lm_eval.utils import env
+
+    env.from_string = functools.cache(env.from_string)
+    try:
+        yield
+    finally:
+        del env.from_string  # the method of its class again
 
 
 def task_configs(loaded: LoadedSuite, group: TaskGroup, cache_dir: Path) -> Iterator[dict[str, Any]]:

@@ -4,12 +4,12 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.blocks import in_blocks
-from evals.encoding import Encoded, Encoder, responses
+from evals.encoding import Encoded, Encoder, responses, with_shared_prefixes
 from evals.suite import LoadedSuite, TaskGroup
 from evals.summaries import suite_measurements
 from q36eval.engines.base import Engine
@@ -51,10 +51,11 @@ class EvalsProbe:
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         with tempfile.TemporaryDirectory() as temporary:
             documents = load_documents(self._loaded, self._cache_dir or Path(temporary))
-        self._asked = {
-            document.key: (document, encoder.encode(f"evals/{document.key}", document.instances))
-            for document in documents
-        }
+        self._asked = {}
+        for _, of_task in groupby(documents, key=lambda document: id(document.task)):
+            asked = list(of_task)
+            encoded = [encoder.encode(f"evals/{document.key}", document.instances) for document in asked]
+            self._asked |= {d.key: (d, e) for d, e in zip(asked, with_shared_prefixes(encoded), strict=True)}
         return [
             WorkItem(key=key, scores=encoded.scores, generations=encoded.generations, task=group.name, block=number)
             for group in self._loaded.suite.groups

@@ -19,8 +19,8 @@ from q36eval.runner import Progress
 OpenCaptures = Mapping[ProbeName, Capture]
 
 
-_NOT_ASKED = ("key", "group")
-"""Fields of a request that are names, and no part of what is asked."""
+_NOT_ASKED = ("key", "group", "shared")
+"""Fields of a request that are names or say what it has in common with others, and no part of what is asked."""
 
 
 def kind_of(probe: Probe) -> tuple[Kind, int | None]:

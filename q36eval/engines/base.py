@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 class ScoreRequest:
     """Teacher-force `token_ids` and return what predicts `token_ids[first:]` (so `first >= 1`).
 
-    Requests of different `group`s never share a batch: what else is asked in the same run changes no number.
+    Requests of different `group`s never share a batch: what else is asked in the same run changes no number. The first
+    `shared` tokens are those of other requests of the group too, so that an engine may compute them once; that it does
+    changes no more than another batch would.
     """
 
     key: str
     token_ids: tuple[int, ...]
     first: int = 1
     group: str = ""
+    shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Scored:
     """Row t of `hidden_states` [len(token_ids) - first, H], after the final norm, predicts `token_ids[first + t]`.
 
     `error` is set instead when the engine could not score the request, `permanent` where asking again would not help.
-    `seconds` is this request's share of what its batch took.
+    `seconds` is its part of the time its batch took to compute; 0 where the engine does not know.
     """
 
     request: ScoreRequest

@@ -1,34 +1,35 @@
 """The in-process engine: a transformers model with our exact loader, resident on one device."""
 
-import hashlib
-import platform
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
-from functools import cache
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.batches import (
+    GENERATE_BATCH_ROWS,
+    GENERATE_BATCH_TOKENS,
+    RequestT,
+    batches_by_length,
+    scoring_batches,
+    with_news,
+)
 from q36eval.engines.decoding import decode
 from q36eval.engines.forks import in_forks, usable_workers
 from q36eval.engines.heads import float32_logits
+from q36eval.engines.identity import check_kernels, identity_of
 from q36eval.engines.sampling import Sampler
-from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
+from q36eval.engines.timing import ResultT, Stopwatch, shared_out, timed
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.records import DeploymentIdentity
 
 if TYPE_CHECKING:
     from q36eval.engines.perturbed import Perturbation
+    from q36eval.engines.shared_prefix import LastPrefix
 
-RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
-ResultT = TypeVar("ResultT")
-
-SCORE_BATCH_TOKENS = 4096
-GENERATE_BATCH_TOKENS = 16384
-GENERATE_BATCH_ROWS = 192
 FORKED_WEIGHT_BYTES = 2**30
 """A CPU model of up to this size is run by one process per core; a larger one by torch's threads."""
 
@@ -48,6 +49,7 @@ class InProcessEngine:
         self._context_length = int(model.config.max_position_embeddings)
         self._weight_bytes: int = sum(parameter.nbytes for parameter in model.parameters())
         self._stop_ids = _stop_ids(model, tokenizer)
+        self._last_prefix: LastPrefix | None = None
         self.ignores_activation_quantization = False
 
     @classmethod
@@ -74,7 +76,7 @@ class InProcessEngine:
 
         from q36eval.checkpoints import load_model
 
-        _check_kernels(device)
+        check_kernels(device)
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
 
         try:
@@ -108,30 +110,8 @@ class InProcessEngine:
         Raises:
             UsageError: a KV cache that is not emulated.
         """
-        import transformers
-
-        from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, open_checkpoint, tokenizer_sha256
-        from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
-
-        if kv_cache_dtype is None:
-            kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
-        check_kv_cache_dtype(kv_cache_dtype)
-
-        return DeploymentIdentity(
-            checkpoint_sha256=checkpoint_sha256(folder),
-            tokenizer_sha256=tokenizer_sha256(folder),
-            chat_template_sha256=chat_template_sha256(folder),
-            engine="in-process",
-            engine_version=f"transformers {transformers.__version__}, torch {torch.__version__}",
-            settings={
-                "device": device if device == "cpu" else torch.cuda.get_device_name(device),
-                "machine": platform.machine(),
-                "dtype": "bfloat16",
-                "activation_emulation": "on" if emulate_activations else "off",
-                **({} if device == "cpu" else {"kernels": _kernel_packages()}),
-                "code": _code_sha256()[:16],
-            },
-            kv_cache_dtype=kv_cache_dtype,
+        return identity_of(
+            folder, device=device, emulate_activations=emulate_activations, kv_cache_dtype=kv_cache_dtype
         )
 
     @property
@@ -185,6 +165,10 @@ class InProcessEngine:
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         """Final hidden states of every request, in batches of similar length, right-padded."""
+        from q36eval.engines.shared_prefix import LastPrefix
+
+        # anew for every call: between two of them, another model may lend this one its parts
+        self._last_prefix = LastPrefix(self._model)
         usable: list[ScoreRequest] = []
         for request in requests:
             problem = self._unusable(len(request.token_ids))
@@ -225,18 +209,22 @@ class InProcessEngine:
         """
         workers = usable_workers() if self._device.type == "cpu" and self._weight_bytes <= FORKED_WEIGHT_BYTES else 1
         if workers > 1:
-            yield from in_forks(call, list(batches), workers)
+            yield from in_forks(partial(timed, call), list(batches), workers)
             return
         ahead = 1 if self._device.type == "cuda" else 0
-        under_way: deque[tuple[list[RequestT], list[ResultT] | Exception]] = deque()
+        under_way: deque[tuple[list[RequestT], list[ResultT] | Exception, Stopwatch]] = deque()
         for batch in batches:
+            watch = Stopwatch(self._device)
             try:
-                under_way.append((batch, call(batch)))
+                results: list[ResultT] | Exception = call(batch)
             except Exception as error:  # as in a worker: it costs this batch, and is told
-                under_way.append((batch, error))
+                results = error
+            watch.stop()
+            under_way.append((batch, results, watch))
             while len(under_way) > ahead:
-                yield under_way.popleft()
-        yield from under_way
+                yield _told(*under_way.popleft())
+        for waiting in under_way:
+            yield _told(*waiting)
 
     def _unusable(self, length: int) -> str | None:
         if length > self._context_length:
@@ -244,10 +232,15 @@ class InProcessEngine:
         return None
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        return batches_by_length(requests, SCORE_BATCH_TOKENS)
+        return scoring_batches(requests)
 
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
+        from q36eval.engines.shared_prefix import common_prefix, score_after
+
+        prefix = common_prefix(batch)
+        if prefix and self._last_prefix is not None:
+            return score_after(self._model, prefix, batch, self._last_prefix)
         width = max(len(request.token_ids) for request in batch)
         ids = torch.zeros(len(batch), width, dtype=torch.long)
         for row, request in enumerate(batch):
@@ -276,37 +269,10 @@ class InProcessEngine:
         return Generated(request, tuple(kept), text, reason, end_id=None if end is None else tokens[end])
 
 
-KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")
-"""Where they are installed, transformers computes Gated DeltaNet with them, and other numbers come out."""
-
-
-def _kernel_packages() -> str:
-    """The optional kernels that transformers finds here, with their versions."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = []
-    for name in KERNEL_PACKAGES:
-        with suppress(PackageNotFoundError):
-            found.append(f"{name} {version(name)}")
-    return ", ".join(found) or "none"
-
-
-def _check_kernels(device: str) -> None:
-    """Refuse a CPU where transformers would use kernels that only run on a GPU.
-
-    Raises:
-        UsageError: flash-linear-attention can be imported, which transformers then prefers on every device.
-    """
-    if device != "cpu" or find_spec("fla") is None:
-        return
-    try:
-        import fla  # type: ignore[import-not-found]  # noqa: F401
-    except Exception:  # without its own needs (Triton, a driver) it is as good as absent, to transformers too
-        return
-    raise UsageError(
-        "flash-linear-attention is installed here and its kernels do not run on a CPU: name a GPU with --device, or "
-        "use an environment without that package."
-    )
+def _told(
+    batch: list[RequestT], results: list[ResultT] | Exception, watch: Stopwatch
+) -> tuple[list[RequestT], list[ResultT] | Exception]:
+    return batch, results if isinstance(results, Exception) else shared_out(results, watch.seconds())
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -325,39 +291,6 @@ def load_tokenizer(folder: Path) -> Any:
 
 def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(".")
-
-
-@cache
-def _code_sha256() -> str:
-    """Hash of the code whose change could change an answer: engines, loader, decoders, emulation."""
-    package = Path(__file__).parents[1]
-    files = sorted([*(package / "engines").rglob("*.py"), *(package / "checkpoints").rglob("*.py")])
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def batches_by_length(
-    requests: Iterable[RequestT], max_tokens: int, max_rows: int | None = None
-) -> Iterator[list[RequestT]]:
-    """Batches of one group and similar length, longest first, each padded to at most `max_tokens`.
-
-    Order depends on content alone.
-    """
-    ordered = sorted(requests, key=lambda r: (r.group, -len(r.token_ids), r.token_ids, r.key))
-    batch: list[RequestT] = []
-    for request in ordered:
-        width = len(batch[0].token_ids) if batch else len(request.token_ids)
-        full = batch and ((len(batch) + 1) * width > max_tokens or len(batch) == max_rows)
-        if full or (batch and batch[0].group != request.group):
-            yield batch
-            batch = []
-        batch.append(request)
-    if batch:
-        yield batch
-
-
-def with_news(batches: Iterable[list[RequestT]], known: Collection[str]) -> Iterator[list[RequestT]]:
-    """The batches that hold a request whose key is not `known`: each is computed whole, or not at all."""
-    return (batch for batch in batches if any(request.key not in known for request in batch))
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> list[int]:

@@ -13,13 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from q36eval.engines.base import Engine, Scored, ScoreRequest
+from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length
 from q36eval.engines.forks import in_forks
-from q36eval.engines.in_process import (
-    FORKED_WEIGHT_BYTES,
-    SCORE_BATCH_TOKENS,
-    InProcessEngine,
-    batches_by_length,
-)
+from q36eval.engines.in_process import FORKED_WEIGHT_BYTES, InProcessEngine
 
 SHIFT = 33
 """Tokens of padding before the longest row: half a chunk of the DeltaNet kernels (64) and odd, so chunks shift too."""

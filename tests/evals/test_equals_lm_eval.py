@@ -10,13 +10,16 @@ import yaml
 from evals.frozen import write_frozen
 from evals.probe import EvalsProbe
 from evals.suite import LoadedSuite
+from q36eval.engines.base import ScoreRequest
+from q36eval.engines.batches import scoring_batches
 from q36eval.engines.in_process import InProcessEngine
-from q36eval.probes import ItemResults
+from q36eval.engines.shared_prefix import common_prefix
+from q36eval.runner import Work, finished_items
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
 FILES = {
-    "mmlu/chemical_symbols.jsonl": 3,
+    "mmlu/chemical_symbols.jsonl": 15,  # enough that sharing their prefix pays
     "mmlu/czech_rivers.jsonl": 2,
     "mmlu_dev/chemical_symbols.jsonl": 1,
     "mmlu_dev/czech_rivers.jsonl": 1,
@@ -52,34 +55,29 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def stock(suite: Path, tiny_model: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """lm-eval's logged samples by task and prompt."""
+def asked_of_lm_eval(suite: Path, model: Any, tokenizer: Any, cache: Path) -> dict[str, Any]:
+    """lm-eval's logged samples by prompt, one at a time and without padding."""
     from evals.lm_tasks import task_configs
 
-    loaded, cache = LoadedSuite(suite), tmp_path_factory.mktemp("cache")
+    loaded = LoadedSuite(suite)
     configs = [config for group in loaded.suite.groups for config in task_configs(loaded, group, cache)]
     import lm_eval
     from lm_eval.models.huggingface import HFLM
 
-    model = HFLM(pretrained=tiny_model, tokenizer=tokenizer, batch_size=1, max_length=MAX_LENGTH)
-    results = lm_eval.simple_evaluate(model=model, tasks=configs, bootstrap_iters=0, log_samples=True)
+    wrapped = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=1, max_length=MAX_LENGTH)
+    results = lm_eval.simple_evaluate(model=wrapped, tasks=configs, bootstrap_iters=0, log_samples=True)
     assert results is not None
     return {sample["arguments"][0][0]: sample for samples in results["samples"].values() for sample in samples}
 
 
-def test_log_likelihoods_texts_and_metrics_are_lm_evals(
-    suite: Path, stock: dict[str, Any], engine: InProcessEngine, tokenizer: Any
-) -> None:
+def assert_equal(suite: Path, stock: dict[str, Any], engine: InProcessEngine) -> None:
+    """Ask everything as a gate does, in batches and with shared prefixes, and compare item by item."""
     probe = EvalsProbe(suite)
-    items = probe.plan(tokenizer)
-    assert len(items) == len(stock) == 15
-    kinds = set()
-    for item in items:
-        results = ItemResults(
-            {scored.request.key: scored for scored in engine.score(item.scores)},
-            {generated.request.key: generated for generated in engine.generate(item.generations)},
-        )
+    items = probe.plan(engine.tokenizer)
+    assert len(items) == len(stock) == sum(FILES[name] for name in FILES if "_dev/" not in name)
+    kinds, largest_gap = set(), 0.0
+    for _, item, results in finished_items(engine, [Work(probe, items)]):
+        assert results.error is None
         digest = probe.digest(engine, item, results)
         (outcome,) = probe.compare(engine, item, results, digest)
         assert outcome.prompt is not None
@@ -91,19 +89,49 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
             assert [one[0] for one in ours] == pytest.approx([one[0] for one in theirs], abs=1e-4)
             assert [one[1] for one in ours] == [one[1] for one in theirs]
             assert outcome.branch.score == expected["acc"]
+            largest_gap = max(largest_gap, *(abs(one[0] - other[0]) for one, other in zip(ours, theirs, strict=True)))
         elif outcome.group in ("ruler", "short_answers"):
             assert ours == theirs
             metric = "string_match_all" if outcome.group == "ruler" else "exact_match"
             assert outcome.branch.score == expected[metric]
         else:
-            assert ours[0] == pytest.approx(theirs[0], abs=1e-3)  # a sum over more than two hundred tokens
+            # 1e-4 nats in all, where each of a few hundred tokens adds its rounding
+            assert ours[0] == pytest.approx(theirs[0], abs=1e-4)
             assert outcome.branch.detail["words"] == expected["word_perplexity"][1]
     assert kinds == {"mmlu", "short_answers", "ruler", "perplexity"}
+    assert largest_gap > 0, "bit for bit alike: nothing was batched or shared, so this shows nothing"
     assert any(len(item.scores) > 1 for item in items), (
         "a document must need two windows for this test to mean anything"
     )
+    batches = scoring_batches([request for item in items for request in item.scores])
+    assert any(common_prefix(batch) for batch in batches), "no prefix was shared"
+
+
+def test_log_likelihoods_texts_and_metrics_are_lm_evals(
+    suite: Path, tiny_model: Any, engine: InProcessEngine, tokenizer: Any, tmp_path: Path
+) -> None:
+    assert_equal(suite, asked_of_lm_eval(suite, tiny_model, tokenizer, tmp_path), engine)
+
+
+@pytest.mark.slow
+def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path: Path) -> None:
+    engine = InProcessEngine.load(ROOT / "data/sandbox/bf16")
+    engine.model.float()
+    assert_equal(suite, asked_of_lm_eval(suite, engine.model, tokenizer, tmp_path), engine)
+
+
+def test_documents_of_one_task_know_the_prefix_they_share(suite: Path, tokenizer: Any) -> None:
+    items = EvalsProbe(suite).plan(tokenizer)
+    shared: dict[int, list[ScoreRequest]] = {}
+    for request in (request for item in items for request in item.scores if request.shared):
+        shared.setdefault(request.shared, []).append(request)
+    assert sum(map(len, shared.values())) >= 15
+    for length, requests in shared.items():
+        assert all(request.first > 1 for request in requests), "text without context has nothing to share"
+        assert len({request.token_ids[:length] for request in requests}) == 1
+        assert len({request.token_ids[: length + 1] for request in requests}) > 1, "as long as it can be"
 
 
 def test_choices_of_one_question_share_one_request(suite: Path, tokenizer: Any) -> None:
     items = [item for item in EvalsProbe(suite).plan(tokenizer) if len(item.scores) == 1]
-    assert len(items) >= 5, "five MMLU questions have four one-token choices each, read from one request"
+    assert len(items) >= 17, "each MMLU question has four one-token choices, read from one request"

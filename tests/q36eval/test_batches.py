@@ -3,7 +3,7 @@
 import random
 
 from q36eval.engines.base import GenerationRequest
-from q36eval.engines.in_process import batches_by_length, with_news
+from q36eval.engines.batches import batches_by_length, with_news
 
 
 def requests(group: str, count: int) -> list[GenerationRequest]:

@@ -1,0 +1,84 @@
+"""Who answers: the identity of an in-process deployment, from its files, its settings and our own code."""
+
+import hashlib
+import platform
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from q36eval.errors import UsageError
+from q36eval.records import DeploymentIdentity
+
+KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")
+"""Where they are installed, transformers computes Gated DeltaNet with them, and other numbers come out."""
+
+
+def _kernel_packages() -> str:
+    """The optional kernels that transformers finds here, with their versions."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in KERNEL_PACKAGES:
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return ", ".join(found) or "none"
+
+
+def check_kernels(device: str) -> None:
+    """Refuse a CPU where transformers would use kernels that only run on a GPU.
+
+    Raises:
+        UsageError: flash-linear-attention can be imported, which transformers then prefers on every device.
+    """
+    if device != "cpu" or find_spec("fla") is None:
+        return
+    try:
+        import fla  # type: ignore[import-not-found]  # noqa: F401
+    except Exception:  # without its own needs (Triton, a driver) it is as good as absent, to transformers too
+        return
+    raise UsageError(
+        "flash-linear-attention is installed here and its kernels do not run on a CPU: name a GPU with --device, or "
+        "use an environment without that package."
+    )
+
+
+def identity_of(
+    folder: Path, *, device: str, emulate_activations: bool, kv_cache_dtype: str | None
+) -> DeploymentIdentity:
+    """What `InProcessEngine.identity_of` tells."""
+    import transformers
+
+    from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, open_checkpoint, tokenizer_sha256
+    from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
+
+    if kv_cache_dtype is None:
+        kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
+    check_kv_cache_dtype(kv_cache_dtype)
+
+    return DeploymentIdentity(
+        checkpoint_sha256=checkpoint_sha256(folder),
+        tokenizer_sha256=tokenizer_sha256(folder),
+        chat_template_sha256=chat_template_sha256(folder),
+        engine="in-process",
+        engine_version=f"transformers {transformers.__version__}, torch {torch.__version__}",
+        settings={
+            "device": device if device == "cpu" else torch.cuda.get_device_name(device),
+            "machine": platform.machine(),
+            "dtype": "bfloat16",
+            "activation_emulation": "on" if emulate_activations else "off",
+            **({} if device == "cpu" else {"kernels": _kernel_packages()}),
+            "code": _code_sha256()[:16],
+        },
+        kv_cache_dtype=kv_cache_dtype,
+    )
+
+
+@cache
+def _code_sha256() -> str:
+    """Hash of the code whose change could change an answer: engines, loader, decoders, emulation."""
+    package = Path(__file__).parents[1]
+    files = sorted([*(package / "engines").rglob("*.py"), *(package / "checkpoints").rglob("*.py")])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

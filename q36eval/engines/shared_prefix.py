@@ -1,0 +1,98 @@
+"""A prefix that many rows share, computed once: what its layers remember, lent to every row of a batch.
+
+Attention layers remember keys and values (as a KV cache holds them: quantized where the deployment's is), Gated
+DeltaNet layers a recurrent state and the last inputs of their convolution. Rows read these and never change them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
+
+from q36eval.engines.base import Scored, ScoreRequest
+from q36eval.engines.batches import prefix_of
+
+
+class LastPrefix:
+    """What a model remembers of the prefix that was asked for last.
+
+    Batches that share a prefix follow one another, so a process computes each prefix once. A model whose modules are
+    exchanged needs another one of these.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._tokens: tuple[int, ...] = ()
+        self._layers: list[Any] = []
+
+    def cache(self, tokens: tuple[int, ...], rows: int) -> Cache:
+        """A cache for the tokens that follow `tokens` in each of `rows` rows."""
+        if tokens != self._tokens:
+            cache = DynamicCache(config=self._model.config)
+            ids = torch.tensor([tokens], device=next(self._model.parameters()).device)
+            self._model.model(input_ids=ids, past_key_values=cache, use_cache=True)
+            self._tokens, self._layers = tokens, cache.layers
+        return Cache(layers=[_lent(layer, rows) for layer in self._layers])
+
+
+def common_prefix(batch: Sequence[ScoreRequest]) -> tuple[int, ...]:
+    """The prefix that all requests of a batch say they share; empty where they share none or not the same one."""
+    first = prefix_of(batch[0])
+    return first if len(batch) > 1 and all(prefix_of(request) == first for request in batch[1:]) else ()
+
+
+def score_after(model: Any, prefix: tuple[int, ...], batch: Sequence[ScoreRequest], last: LastPrefix) -> list[Scored]:
+    """`Engine.score` of a batch whose requests all begin with `prefix`: only what follows it is computed.
+
+    Rows are right-padded. The last token of a request predicts nothing that is asked for and is left out.
+    """
+    device = next(model.parameters()).device
+    rest = [request.token_ids[len(prefix) : -1] for request in batch]
+    # transformers takes one new token for a step of decoding, with other kernels, and writes to the lent states
+    width = max(2, *(len(tokens) for tokens in rest))
+    ids = torch.zeros(len(batch), width, dtype=torch.long)
+    for row, tokens in enumerate(rest):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+    cache = last.cache(prefix, len(batch))
+    hidden = model.model(input_ids=ids.to(device), past_key_values=cache, use_cache=True).last_hidden_state
+    return [
+        Scored(request, hidden[row, request.first - 1 - len(prefix) : len(tokens)].clone())
+        for row, (request, tokens) in enumerate(zip(batch, rest, strict=True))
+    ]
+
+
+def _lent(layer: Any, rows: int) -> Any:
+    """A layer's memory of one row as that of `rows` rows, without copying it."""
+    return _LentStates(layer, rows) if isinstance(layer, LinearAttentionLayer) else _LentKeys(layer, rows)
+
+
+class _LentKeys(DynamicLayer):  # type: ignore[misc]  # transformers has no types
+    """Keys and values [rows, heads, T, D] of a prefix, to which a pass adds its own for itself."""
+
+    def __init__(self, layer: Any, rows: int) -> None:
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = layer.dtype, layer.device, True
+        self.keys = layer.keys.expand(rows, -1, -1, -1)
+        self.values = layer.values.expand(rows, -1, -1, -1)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        return torch.cat([self.keys, key_states], dim=-2), torch.cat([self.values, value_states], dim=-2)
+
+
+class _LentStates(LinearAttentionLayer):  # type: ignore[misc]
+    """Recurrent and convolution states of a prefix, as the start of every row."""
+
+    def __init__(self, layer: Any, rows: int) -> None:
+        super().__init__(number_of_states=layer.number_of_states)
+        self.has_previous_state = layer.has_previous_state
+        self.conv_states = {at: state.expand(rows, -1, -1) for at, state in layer.conv_states.items()}
+        self.recurrent_states = {at: s.expand(rows, *s.shape[1:]) for at, s in layer.recurrent_states.items()}
+
+    def update_conv_state(self, conv_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
+        return torch.cat([self.conv_states[state_idx], conv_states], dim=-1)
+
+    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
+        return recurrent_states

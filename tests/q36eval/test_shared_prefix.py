@@ -1,0 +1,138 @@
+"""A prefix computed once changes no score: states come out as without sharing, for fewer tokens, in fixed batches."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from q36eval.checkpoints import kv_cache
+from q36eval.engines import in_process
+from q36eval.engines.base import ScoreRequest
+from q36eval.engines.batches import CHUNK_TOKENS, prefix_of, scoring_batches, with_news
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines.shared_prefix import common_prefix
+from q36eval.records import DeploymentIdentity
+
+PREFIX = 150
+LENT = PREFIX - PREFIX % CHUNK_TOKENS
+
+
+def requests(count: int, seed: int = 1, group: str = "evals/1", prefix: int = PREFIX) -> list[ScoreRequest]:
+    """Rows of 2 to 80 tokens after a common prefix, the last one to six of them asked for."""
+    rng = random.Random(seed)
+    common = tuple(rng.choices(range(2, 900), k=prefix))
+    found = []
+    for number in range(count):
+        own = tuple(rng.choices(range(2, 900), k=rng.randint(2, 80)))
+        first = prefix + len(own) - rng.randint(1, min(6, len(own)))
+        found.append(ScoreRequest(f"{group}/{seed}/{number}", common + own, first, group, shared=prefix))
+    return found
+
+
+def unshared(asked: list[ScoreRequest]) -> list[ScoreRequest]:
+    return [replace(request, shared=0) for request in asked]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> InProcessEngine:
+    """Of a random float32 model of all kinds of layers, run in this process, where its passes can be counted."""
+    from transformers import Qwen3_5MoeForCausalLM
+
+    from app.sandbox.architecture import text_config
+
+    monkeypatch.setattr(in_process, "usable_workers", lambda: 1)
+    torch.manual_seed(7)
+    config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
+    identity = DeploymentIdentity(
+        checkpoint_sha256="0", tokenizer_sha256="0", chat_template_sha256="0", engine="test", engine_version="0"
+    )
+    tokenizer = type("Tokenizer", (), {"eos_token_id": 0, "pad_token_id": 1})
+    return InProcessEngine(Qwen3_5MoeForCausalLM(config).float(), tokenizer, identity)
+
+
+def log_probs(engine: InProcessEngine, asked: list[ScoreRequest]) -> torch.Tensor:
+    """What every request asked for, in nats, one after the other."""
+    found = {scored.request.key: scored for scored in engine.score(asked)}
+    assert [scored.error for scored in found.values()] == [None] * len(asked)
+    rows = []
+    for request in asked:
+        states = found[request.key].hidden_states
+        assert states is not None
+        labels = torch.tensor(request.token_ids[request.first :])
+        rows.append(torch.log_softmax(engine.logits(states), -1).gather(1, labels[:, None])[:, 0])
+    return torch.cat(rows)
+
+
+@contextmanager
+def passes(engine: InProcessEngine) -> Iterator[list[tuple[int, int]]]:
+    """The shapes of what goes through the model meanwhile."""
+    seen: list[tuple[int, int]] = []
+
+    def note(module: Any, arguments: tuple[torch.Tensor, ...]) -> None:
+        seen.append((arguments[0].shape[0], arguments[0].shape[1]))
+
+    handle = engine.model.model.embed_tokens.register_forward_pre_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def test_scores_are_those_without_sharing_and_each_prefix_is_computed_once(engine: InProcessEngine) -> None:
+    # one token after the prefix, everything after it asked for, and a prefix said to reach into what is asked for
+    edges = [replace(r, key=f"edge {n}", token_ids=r.token_ids[: PREFIX + n]) for n, r in enumerate(requests(4)) if n]
+    edges = [replace(request, first=PREFIX) for request in edges]
+    edges.append(replace(edges[0], key="into", first=PREFIX - 40))
+    asked = [*requests(60), *edges, *requests(30, seed=2)]
+    with passes(engine) as seen:
+        found = log_probs(engine, asked)
+    # sums of float32 in another order
+    assert torch.allclose(found, log_probs(engine, unshared(asked)), rtol=0, atol=1e-4)
+    assert seen.count((1, LENT)) == 2
+    assert sum(rows * width for rows, width in seen) < 0.6 * sum(len(request.token_ids) for request in asked)
+
+
+def test_a_quantized_kv_cache_holds_the_prefix_quantized(engine: InProcessEngine) -> None:
+    asked = requests(30)
+    exact = log_probs(engine, asked)
+    scale = torch.tensor([0.05])
+    attention = next(name for name, _ in engine.model.named_modules() if name.endswith(".self_attn"))
+    assert kv_cache.install(engine.model, "fp8_e4m3", {attention: {"k": scale, "v": scale}}) == 1
+    whole, shared = log_probs(engine, unshared(asked)), log_probs(engine, asked)
+    # a key in ten thousand lies on the edge between two FP8 values, and the last digit of float32 decides
+    assert float((shared - whole).abs().mean()) < 0.02 * float((whole - exact).abs().mean())
+
+
+def test_one_token_after_the_prefix_is_no_step_of_decoding(engine: InProcessEngine) -> None:
+    asked = [replace(r, token_ids=r.token_ids[: LENT + 2], first=LENT + 1) for r in requests(20)]
+    with passes(engine) as seen:
+        found = log_probs(engine, asked)
+    assert seen == [(1, LENT), (20, 2)]
+    assert torch.allclose(found, log_probs(engine, unshared(asked)), rtol=0, atol=1e-4)
+
+
+def test_batches_depend_on_what_is_asked_alone_and_keep_to_one_prefix_and_group() -> None:
+    mine = [*requests(70), *requests(40, seed=2), *requests(3, seed=3), *unshared(requests(9, seed=4))]
+    others = requests(50, group="evals/0")
+    alone = list(scoring_batches(mine, 600))
+    mixed = random.Random(5).sample(mine + others, len(mine) + len(others))
+    assert [batch for batch in scoring_batches(mixed, 600) if batch[0].group == "evals/1"] == alone
+    assert sorted(r.key for batch in alone for r in batch) == sorted(r.key for r in mine)
+    sharing = [batch for batch in alone if common_prefix(batch)]
+    assert len({request.key.split("/")[-2] for batch in sharing for request in batch}) == 2, "three rows share nothing"
+    order = [prefix_of(batch[0]) for batch in sharing]
+    assert sum(one != other for one, other in pairwise(order)) == 1, "a prefix is computed twice"
+    assert all(len(batch) * (max(len(r.token_ids) for r in batch) - LENT) <= 600 for batch in sharing)
+    known = {request.key for batch in alone[:2] for request in batch} | {alone[2][0].key}
+    assert list(with_news(scoring_batches(mine, 600), known)) == alone[2:]
+
+
+def test_a_request_knows_its_part_of_the_time(engine: InProcessEngine) -> None:
+    found = list(engine.score(requests(20)))
+    assert min(scored.seconds for scored in found) > 0
+    assert max(scored.seconds for scored in found) < sum(scored.seconds for scored in found) / 4
