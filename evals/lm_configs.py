@@ -41,13 +41,7 @@ def named_config(task: FrozenTask, group: TaskGroup, data: Path, cache: str) -> 
     """
     from datasets import Features
 
-    config = with_settings(read_config(NamedTask(task.name, task.config)), group)
-    if config.get("unsafe_code") and not group.executes_code:
-        raise UsageError(f"The task {task.name} runs programs; say executes_code: true in its group {group.name}.")
-    if group.executes_code:
-        from evals.code_metric import run_sandboxed
-
-        run_sandboxed(config)
+    config = with_settings(configured(NamedTask(task.name, task.config), group), group)
     kept = {}
     for name in ("training_split", "validation_split", "test_split", "fewshot_split"):
         if config.get(name) not in task.data:
@@ -58,6 +52,18 @@ def named_config(task: FrozenTask, group: TaskGroup, data: Path, cache: str) -> 
     config["dataset_kwargs"] = {"data_files": kept, "cache_dir": cache}
     if task.features:
         config["dataset_kwargs"]["features"] = Features.from_dict(copy.deepcopy(task.features))
+    return config
+
+
+def configured(task: NamedTask, group: TaskGroup) -> dict[str, Any]:
+    """The configuration of a task; programs are run by our own runner."""
+    if not group.executes_code:
+        return read_config(task)
+    from evals.code_metric import no_download, run_sandboxed
+
+    with no_download():
+        config = read_config(task)
+    run_sandboxed(config)
     return config
 
 

@@ -72,6 +72,13 @@ def read_config(task: NamedTask) -> dict[str, Any]:
     return config | {"task": task.name}
 
 
+def runs_programs(task: NamedTask) -> bool:
+    """Whether lm-eval says that scoring this task runs what the model wrote."""
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    return bool(load_yaml(task_root() / task.config, resolve_func=False).get("unsafe_code"))
+
+
 def generates_data(task: NamedTask) -> bool:
     """Whether lm-eval makes the documents of this task when it loads it."""
     from lm_eval.tasks._yaml_loader import load_yaml
@@ -80,7 +87,9 @@ def generates_data(task: NamedTask) -> bool:
 
 
 def one_line(error: Exception) -> str:
-    """An exception as part of a sentence."""
+    """An exception as part of a sentence; the one behind it, where `datasets` only says that there is one."""
+    if type(error).__name__ == "DatasetGenerationError" and isinstance(error.__cause__, Exception):
+        error = error.__cause__
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(".")
 
 

@@ -25,18 +25,28 @@ class EvalsProbe:
 
     name = ProbeName.EVALS
 
-    def __init__(self, suite: Path, *, data: Path | None = None, cache_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        suite: Path,
+        *,
+        data: Path | None = None,
+        cache_dir: Path | None = None,
+        allow_code_execution: bool = False,
+    ) -> None:
         """Read the suite file and verify its frozen data; `data` replaces the folder the suite names.
+
+        Groups that run what the model wrote are left out unless `allow_code_execution`; `skipped` says so.
 
         lm-eval keeps converted data in `cache_dir`, by default in a folder that is removed after planning.
 
         Raises:
             UsageError: the suite is malformed or its data is not what its manifest says.
         """
-        self._loaded = LoadedSuite(suite, data)
+        self._loaded = LoadedSuite(suite, data, allow_code_execution=allow_code_execution)
         self._cache_dir = cache_dir
         self._asked: dict[str, tuple[Document, Encoded]] = {}
         self.suite_sha256 = self._loaded.sha256
+        self.skipped = self._loaded.skipped
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """Every document of every task, encoded as lm-eval's `HFLM` would encode it."""
@@ -44,7 +54,7 @@ class EvalsProbe:
 
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         with tempfile.TemporaryDirectory() as temporary:
-            documents = load_documents(self._loaded, self._cache_dir or Path(temporary))
+            documents = load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer)
         self._asked = {
             document.key: (document, encoder.encode(f"evals/{document.key}", document.instances))
             for document in documents
@@ -66,14 +76,13 @@ class EvalsProbe:
         """The branch's answer to one document beside the reference's."""
         document, encoded = self._asked[item.key]
         own = Digest(error=results.error) if results.error else self.digest(engine, item, results)
-        fields = [str(document.doc[name]) for name in document.group.slice_fields]
         return [
             ItemOutcome(
                 probe=self.name,
                 group=document.group.name,
                 item_key=item.key,
-                cluster=str(document.doc.get("cluster", item.key)),
-                stratum="/".join(fields) or "all",
+                cluster=document.cluster,
+                stratum=document.stratum,
                 prompt=str(document.instances[0].args[0]),
                 expected=_expected(document),
                 branch=_answer(document, encoded, own),
@@ -83,7 +92,7 @@ class EvalsProbe:
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """Accuracy of each group and its slices; perplexity over all documents and by slice."""
-        for group in self._loaded.suite.groups:
+        for group in self._loaded.groups:
             yield from measurements(group, [outcome for outcome in outcomes if outcome.group == group.name])
 
 

@@ -20,7 +20,6 @@ TASK_FIELD = "$task"
 """Among `slice_fields`: the name of the lm-eval task, for tasks whose documents do not say where they are from."""
 
 
-
 class HubSource(BaseModel):
     """A dataset of the hub that tasks of the suite read.
 

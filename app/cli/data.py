@@ -34,7 +34,9 @@ def freeze(
     target = out if out is not None else default
     manifest = freeze_suite(path, tokenizer, target, notify=lambda line: print(line, file=sys.stderr, flush=True))
     if as_json:
-        print_json({"folder": str(target), **manifest.model_dump(mode="json", include={"name", "made_from", "sources"})})
+        print_json(
+            {"folder": str(target), **manifest.model_dump(mode="json", include={"name", "made_from", "sources"})}
+        )
         return
     lines = sum(entry.lines for name, entry in manifest.files.items() if name.endswith(".jsonl"))
     print(f"Froze {lines:,} rows of {manifest.name} in {len(manifest.files)} files below {target}.")
@@ -45,7 +47,9 @@ def freeze(
 
 @app.command("verify")
 def verify(
-    suite: Annotated[str, typer.Argument(metavar="SUITE|DIR", help="A shipped suite, a suite file or a frozen folder.")],
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE|DIR", help="A shipped suite, a suite file or a frozen folder.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Hash every frozen file anew; exit 2 names what is missing, changed or extra."""

@@ -36,7 +36,9 @@ class Hub:
         """Every split that was read, in the order of their names."""
         return tuple(self._read[key].source for key in sorted(self._read, key=lambda key: tuple(map(str, key))))
 
-    def read(self, repository: str, config: str | None, split: str, arguments: Mapping[str, Any] | None = None) -> Split:
+    def read(
+        self, repository: str, config: str | None, split: str, arguments: Mapping[str, Any] | None = None
+    ) -> Split:
         """One split; `arguments` are the task's own for `datasets`.
 
         Raises:

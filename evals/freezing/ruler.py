@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,19 +23,23 @@ from q36eval.errors import UsageError
 ESSAYS = ("baber/paul_graham_essays", None, "train")
 SQUAD = ("rajpurkar/squad_v2", "squad_v2", "validation")
 HOTPOT = ("hotpotqa/hotpot_qa", "distractor", "validation")
-WITH_ESSAYS = frozenset(
-    {"niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery"}
-)
+WITH_ESSAYS = frozenset({"niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery"})
 STARTING_S = 120.0
 TOKENS_PER_S = 20_000.0
 """Far below what a tokenizer and its retries need; a generation slower than this is one that does not end."""
 
 
-@dataclass(frozen=True)
-class Generation:
-    """The documents of one group: where they were written, by task and length, relative to the folder."""
+def features(task: str) -> dict[str, Any]:
+    """The schema of RULER's documents, which lm-eval leaves to be guessed, and of the cluster that we add."""
+    from datasets import Features, List, Value
 
-    files: dict[str, tuple[str, ...]]
+    text, number = Value("string"), Value("int64")
+    schema = Features(
+        index=number, input=text, outputs=List(text), length=number, max_length=number, gen_prefix=text, cluster=text
+    )
+    if task == "ruler_cwe":
+        schema["input_example"] = text
+    return dict(schema.to_dict())
 
 
 def generate(
@@ -49,8 +52,8 @@ def generate(
     *,
     notify: Callable[[str], None],
     patience_s: float = STARTING_S,
-) -> Generation:
-    """Generate the documents of RULER tasks below `folder`, a file per task and length.
+) -> dict[str, tuple[str, ...]]:
+    """Generate the documents of RULER tasks below `folder`; returns every task's files, one per length.
 
     `patience_s`: seconds each task and length may take besides what its tokens take.
 
@@ -75,10 +78,9 @@ def generate(
     finally:
         for path in (folder / ".sources").glob("*.json"):
             path.unlink()
-    files = {
+    return {
         task.name: tuple(f"{group.name}/{task.name}-{length}.jsonl" for length in settings.lengths) for task in tasks
     }
-    return Generation(files)
 
 
 def _sources(tasks: Sequence[NamedTask], hub: Hub, folder: Path) -> dict[str, Path]:
@@ -123,9 +125,7 @@ def hotpot_json(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         {
             "question": row["question"],
             "answer": row["answer"],
-            "context": [
-                list(pair) for pair in zip(row["context"]["title"], row["context"]["sentences"], strict=True)
-            ],
+            "context": [list(pair) for pair in zip(row["context"]["title"], row["context"]["sentences"], strict=True)],
         }
         for row in rows
     ]

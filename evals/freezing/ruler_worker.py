@@ -32,7 +32,9 @@ def main() -> None:
                 path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
                 say(f"done {len(rows)}")
         except ImportError as error:
-            say(f"error RULER needs the package {error.name}, which is not installed; run: pip install 'q36eval[suites]'.")
+            say(
+                f"error RULER needs the package {error.name}, which is not installed; run: pip install 'q36eval[suites]'."
+            )
         except Exception as error:  # lm-eval raises ValueError for a length that holds nothing
             where = f"RULER's {name} at {length:,} tokens" if "name" in locals() else "RULER"
             say(f"error {where} cannot be generated: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
@@ -56,6 +58,8 @@ def _rows(job: dict[str, Any], tokenizer: Any, name: str, config: str, length: i
         custom = _prepared(job, tokenizer, name, config)
         documents = custom(max_seq_lengths=[length], tokenizer=job["tokenizer"])["test"]
     rows = [dict(row) for row in documents]
+    if not all(row["outputs"] for row in rows):
+        raise ValueError("a sample without an answer was made: the length is too short for this task")
     too_long = [row["length"] for row in rows if row["length"] > length]
     if name != "ruler_fwe" and too_long:  # lm-eval lets frequent words fill the length and generates beyond it
         raise ValueError(f"a sample of {too_long[0]} tokens was made")

@@ -12,10 +12,10 @@ from typing import Any
 
 from evals.freezing.hub import Hub, Row, Split, json_lines
 from evals.freezing.resources import freeze_punkt, needs_punkt
-from evals.freezing.ruler import STARTING_S, generate
+from evals.freezing.ruler import STARTING_S, features, generate
 from evals.frozen import MANIFEST, FrozenTask, Manifest, frozen_files, verify, write_manifest
-from evals.lm_configs import use_frozen_nltk, with_settings
-from evals.lm_names import NamedTask, expand, generates_data, read_config
+from evals.lm_configs import configured, use_frozen_nltk, with_settings
+from evals.lm_names import NamedTask, expand, generates_data, runs_programs
 from evals.suite import EvalSuite, TaskGroup, read_suite
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
@@ -36,35 +36,39 @@ class _Freezing:
         self.hub = Hub(self.suite.sources)
 
     def group(self, group: TaskGroup, tasks: list[NamedTask]) -> tuple[FrozenTask, ...]:
+        if not group.executes_code and (programs := [task.name for task in tasks if runs_programs(task)]):
+            raise UsageError(
+                f"The task {programs[0]} runs programs; say executes_code: true in its group {group.name}."
+            )
         generated = [task for task in tasks if generates_data(task)]
         if any(not task.config.startswith("ruler/") for task in generated):
             raise UsageError(f"The group {group.name} has tasks that generate their data, and only RULER's are known.")
         files: Mapping[str, tuple[str, ...]] = {}
         if generated:
             options: dict[str, Any] = {"notify": self.notify, "patience_s": self.patience_s}
-            files = generate(
-                generated, group, self.hub, self.tokenizer, self.folder, self.suite.seed, **options
-            ).files
+            files = generate(generated, group, self.hub, self.tokenizer, self.folder, self.suite.seed, **options)
         return tuple(
-            FrozenTask(name=task.name, config=task.config, data={"test": files[task.name]})
+            FrozenTask(
+                name=task.name, config=task.config, data={"test": files[task.name]}, features=features(task.name)
+            )
             if task.name in files
             else self.from_hub(group, task)
             for task in tasks
         )
 
     def from_hub(self, group: TaskGroup, task: NamedTask) -> FrozenTask:
-        config = with_settings(_without_code(task), group)
+        config = with_settings(configured(task, group), group)
         repository, name = config["dataset_path"], config.get("dataset_name")
         arguments = {key: value for key, value in (config.get("dataset_kwargs") or {}).items() if value is not None}
-        data, features = {}, {}
+        data, schema = {}, {}
         asked = config.get("test_split") or config.get("validation_split")
         for split in dict.fromkeys([asked, *_shown(config)]):
             found = self.hub.read(repository, name, split, arguments)
             place = f"{group.name}/{repository.replace('/', '__')}/{name or 'default'}/{split}.jsonl"
             self._write(place, self._chosen(found, group) if split == asked else list(found.rows))
-            data[split], features = (place,), found.source.features
+            data[split], schema = (place,), found.source.features
         self.notify(f"{task.name}: {repository}{f' ({name})' if name else ''}")
-        return FrozenTask(name=task.name, config=task.config, data=data, features=features)
+        return FrozenTask(name=task.name, config=task.config, data=data, features=schema)
 
     def _chosen(self, split: Split, group: TaskGroup) -> list[Row]:
         """The rows that are asked: all, or a sample that no other dataset has a part in."""
@@ -99,7 +103,9 @@ def freeze_suite(
     suite = read_suite(path)
     target = (out if out is not None else path.parent / suite.data).resolve()
     if not suite.frozen_by_name or len(suite.frozen_by_name) != len(suite.groups):
-        raise UsageError(f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze.")
+        raise UsageError(
+            f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze."
+        )
     made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": tokenizer_sha256(tokenizer)}
     made_from |= {name: found for name in PACKAGES if (found := _version(name)) is not None}
     if target.exists() and not (target / MANIFEST).exists() and any(target.iterdir()):
@@ -135,16 +141,6 @@ def _staging(target: Path) -> Iterator[Path]:
         if target.exists():
             target.rename(Path(temporary) / "old")
         folder.rename(target)
-
-
-def _without_code(task: NamedTask) -> dict[str, Any]:
-    """The configuration of a task; of one that runs programs only what is data."""
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    from evals.lm_names import task_root
-
-    raw = dict(load_yaml(task_root() / task.config, resolve_func=False))
-    return raw if raw.get("unsafe_code") else read_config(task)
 
 
 def _shown(config: dict[str, Any]) -> list[str]:

@@ -56,9 +56,7 @@ def write_mirror(home: Path) -> None:
     _write_punkt(home / "nltk_data/tokenizers/punkt_tab/english")
 
 
-def cache(
-    root: Path, name: str, config: str, splits: Mapping[str, Sequence[Mapping[str, Any]]], features: Any
-) -> None:
+def cache(root: Path, name: str, config: str, splits: Mapping[str, Sequence[Mapping[str, Any]]], features: Any) -> None:
     """Write splits of `namespace/dataset` below the cache folder `root`, as `tests/kl/hub_cache.py` does for texts."""
     from datasets import Dataset, DatasetInfo, SplitDict, SplitInfo, Version
     from datasets.arrow_writer import ArrowWriter
@@ -135,7 +133,10 @@ def _hotpot() -> list[dict[str, Any]]:
             "answer": f"Lhota {number}",
             "context": {
                 "title": [f"Mill {number}", f"Village {number}"],
-                "sentences": [[f"Mill {number} stands in Lhota {number}.", " It is old."], [f"Lhota {number} is small."]],
+                "sentences": [
+                    [f"Mill {number} stands in Lhota {number}.", " It is old."],
+                    [f"Lhota {number} is small."],
+                ],
             },
         }
         for number in range(8)
