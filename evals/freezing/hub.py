@@ -114,8 +114,8 @@ def _dataset(
 def _missing(repository: str, called: str, revision: str | None) -> str:
     at = f" at {revision}" if revision else ""
     return (
-        f"The dataset {called} is not in the local cache of `datasets` and cannot be downloaded now; freeze where there "
-        f"is a network, or point HF_HOME or HF_DATASETS_CACHE to a cache that holds {repository}{at}."
+        f"The dataset {called} is not in the local cache of `datasets` and cannot be downloaded now; freeze where "
+        f"there is a network, or point HF_HOME or HF_DATASETS_CACHE to a cache that holds {repository}{at}."
     )
 
 

@@ -1,16 +1,16 @@
 """The process in which lm-eval's RULER generators run; see `evals.freezing.ruler`. Reads one job from stdin."""
 
 import contextlib
-import importlib
 import json
 import os
 import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
+from evals.lm_names import task_root
 from evals.lm_tasks import seeded
 
 GENERATORS = ("generate_samples", "sys_vartrack_w_noise_random", "sys_word_pair_random", "sys_kwext")
@@ -32,9 +32,7 @@ def main() -> None:
                 path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
                 say(f"done {len(rows)}")
         except ImportError as error:
-            say(
-                f"error RULER needs the package {error.name}, which is not installed; run: pip install 'q36eval[suites]'."
-            )
+            say(f"error RULER needs {error.name}, which is not installed; run: pip install 'q36eval[suites]'.")
         except Exception as error:  # lm-eval raises ValueError for a length that holds nothing
             where = f"RULER's {name} at {length:,} tokens" if "name" in locals() else "RULER"
             say(f"error {where} cannot be generated: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
@@ -54,64 +52,60 @@ def _only_lines_of_ours() -> Iterator[Callable[[str], None]]:
 
 
 def _rows(job: dict[str, Any], tokenizer: Any, name: str, config: str, length: int) -> list[dict[str, Any]]:
+    names = _prepared(job, tokenizer, config)
+    # what is imported on the way is not to draw from these generators, so they are seeded after it
     with seeded(job["seed"], f"{name}/{length}"):
-        custom = _prepared(job, tokenizer, name, config)
-        documents = custom(max_seq_lengths=[length], tokenizer=job["tokenizer"])["test"]
+        if "RNG" in names:  # of common words, drawn from by every sample before
+            names["RNG"].seed(random.getrandbits(32))
+        documents = names["custom_dataset"](max_seq_lengths=[length], tokenizer=job["tokenizer"])["test"]
     rows = [dict(row) for row in documents]
     if not all(row["outputs"] for row in rows):
         raise ValueError("a sample without an answer was made: the length is too short for this task")
     too_long = [row["length"] for row in rows if row["length"] > length]
     if name != "ruler_fwe" and too_long:  # lm-eval lets frequent words fill the length and generates beyond it
         raise ValueError(f"a sample of {too_long[0]} tokens was made")
-    return [row | {"cluster": _cluster(name, length, row["index"])} for row in rows]
+    return [row | {"cluster": _cluster(names, name, length, row["index"])} for row in rows]
 
 
-def _cluster(name: str, length: int, index: int) -> str:
+def _cluster(names: dict[str, Any], name: str, length: int, index: int) -> str:
     """A question asked at several lengths is one draw, as are all questions about one paragraph of SQuAD."""
     if name == "ruler_qa_squad":
-        from lm_eval.tasks.ruler import qa_utils
-
-        return f"{name}/{qa_utils.read_squad()[0][index]['context'][0]}"
+        return f"{name}/{names['read_squad']()[0][index]['context'][0]}"
     return f"{name}/{index}" if name == "ruler_qa_hotpot" else f"{name}/{length}/{index}"
 
 
-def _prepared(job: dict[str, Any], tokenizer: Any, name: str, config: str) -> Callable[..., Any]:
-    """lm-eval's generator of that task, with our tokenizer, sources, number of samples and seeds."""
+def _prepared(job: dict[str, Any], tokenizer: Any, config: str) -> dict[str, Any]:
+    """The names of the module of lm-eval's generator, with our tokenizer, sources and number of samples in them."""
+    from lm_eval.tasks._yaml_loader import load_yaml
+
     if Path(job["nltk_data"]).is_dir():
         import nltk.data
 
         nltk.data.path.insert(0, job["nltk_data"])
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    path = Path(importlib.import_module("lm_eval.tasks").__file__ or "").parent / config
-    generator: Callable[..., Any] = load_yaml(path)["custom_dataset"]
-    module = sys.modules[generator.__module__]
-    module.get_tokenizer = lambda name: tokenizer  # type: ignore[attr-defined]
+    generator = load_yaml(task_root() / config)["custom_dataset"]
+    names: dict[str, Any] = generator.__globals__
+    names["get_tokenizer"] = lambda _: tokenizer
     for called in GENERATORS:
-        _sample(module, called, job["samples"])
-    if hasattr(module, "RNG"):  # drawn from at import and by every sample before
-        module.RNG.seed(random.getrandbits(32))
-    if hasattr(module, "download_json"):
-        module.download_json = lambda url: _source(job, "squad" if "SQuAD" in url else "hotpot")
-    if hasattr(module, "get_haystack"):
-        haystack = sys.modules[module.get_haystack.__module__]
-        haystack.datasets = SimpleNamespace(load_dataset=lambda *_, **__: {"text": _source(job, "essays")})  # type: ignore[attr-defined]
-    return generator
+        if called in names and not hasattr(names[called], "sampled"):
+            names[called] = _sampled(names[called], job["samples"])
+    if "download_json" in names:
+        names["download_json"] = lambda url: _source(job, "squad" if "SQuAD" in url else "hotpot")
+    if "get_haystack" in names:
+        hub = SimpleNamespace(load_dataset=lambda *_, **__: {"text": _source(job, "essays")})
+        names["get_haystack"].__wrapped__.__globals__["datasets"] = hub
+    return names | {"custom_dataset": generator}
 
 
-def _sample(module: ModuleType, called: str, samples: int) -> None:
+def _sampled(generator: Callable[..., Any], samples: int) -> Callable[..., Any]:
     """lm-eval states 500 samples in its code; a worked example of one sample stays one."""
-    generator = getattr(module, called, None)
-    if generator is None or hasattr(generator, "sampled"):
-        return
 
     def sampled(*arguments: Any, **named: Any) -> Any:
         if named.get("num_samples", LM_EVALS_SAMPLES) == LM_EVALS_SAMPLES:
             named["num_samples"] = samples
         return generator(*arguments, **named)
 
-    sampled.sampled = True  # type: ignore[attr-defined]
-    setattr(module, called, sampled)
+    setattr(sampled, "sampled", True)  # noqa: B010 - a function has no such attribute for a type checker
+    return sampled
 
 
 def _source(job: dict[str, Any], name: str) -> Any:

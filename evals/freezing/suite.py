@@ -60,8 +60,9 @@ class _Freezing:
         config = with_settings(configured(task, group), group)
         repository, name = config["dataset_path"], config.get("dataset_name")
         arguments = {key: value for key, value in (config.get("dataset_kwargs") or {}).items() if value is not None}
-        data, schema = {}, {}
-        asked = config.get("test_split") or config.get("validation_split")
+        data: dict[str, tuple[str, ...]] = {}
+        schema: dict[str, Any] = {}
+        asked = str(config.get("test_split") or config.get("validation_split"))
         for split in dict.fromkeys([asked, *_shown(config)]):
             found = self.hub.read(repository, name, split, arguments)
             place = f"{group.name}/{repository.replace('/', '__')}/{name or 'default'}/{split}.jsonl"

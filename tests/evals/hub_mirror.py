@@ -1,4 +1,4 @@
-"""A local mirror laid out as `datasets` and NLTK keep what they fetched, with a few rows of ours in the real schemas."""
+"""A local mirror laid out as `datasets` and NLTK keep what they fetched, with a few rows of ours in real schemas."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -97,7 +97,8 @@ def _questions(subject: str, count: int, before: str = "") -> list[dict[str, Any
 
 
 def _page(split: str, number: int) -> str:
-    return f" = Heading {number} = \n\n A page of the {split} split , number {number} . \n\n = = Part = = \n\n Its end . \n"
+    text = f"A page of the {split} split , number {number} ."
+    return f" = Heading {number} = \n\n {text} \n\n = = Part = = \n\n Its end . \n"
 
 
 def _prose(seed: int, words: int) -> str:
