@@ -119,7 +119,9 @@ def _entry(name: str, index: dict[str, Any]) -> Any:
     from lm_eval.tasks._index import TaskIndex
 
     mention = re.compile(rb"(?<![\w-])" + re.escape(name.encode()) + rb"(?![\w-])")
-    for folder in sorted(path for path in task_root().iterdir() if path.is_dir()):
+    folders = [path for path in task_root().iterdir() if path.is_dir()]
+    # most names begin with that of their folder
+    for folder in sorted(folders, key=lambda path: (not name.startswith(path.name), path.name)):
         if any(mention.search(file.read_bytes()) for file in folder.rglob("*.yaml")):
             with quiet():
                 index |= TaskIndex.build([folder])

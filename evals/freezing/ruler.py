@@ -70,7 +70,7 @@ def generate(
         "samples": settings.samples,
         "sources": {name: str(path) for name, path in _sources(tasks, hub, folder).items()},
         "nltk_data": str(folder / "nltk_data"),
-        "work": [[task.name, task.config, length] for task in tasks for length in settings.lengths],
+        "work": [[task.name, task.config, length] for length in settings.lengths for task in tasks],
     }
     (folder / group.name).mkdir(parents=True, exist_ok=True)
     try:

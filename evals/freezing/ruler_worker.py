@@ -27,7 +27,7 @@ def main() -> None:
             tokenizer = AutoTokenizer.from_pretrained(job["tokenizer"], local_files_only=True)
             say("ready lm-eval")
             for name, config, length in job["work"]:
-                rows = _rows(job, tokenizer, name, config, length)
+                rows = document_rows(job, tokenizer, name, config, length)
                 path = Path(job["folder"]) / f"{name}-{length}.jsonl"
                 path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
                 say(f"done {len(rows)}")
@@ -51,7 +51,12 @@ def _only_lines_of_ours() -> Iterator[Callable[[str], None]]:
         yield say
 
 
-def _rows(job: dict[str, Any], tokenizer: Any, name: str, config: str, length: int) -> list[dict[str, Any]]:
+def document_rows(job: dict[str, Any], tokenizer: Any, name: str, config: str, length: int) -> list[dict[str, Any]]:
+    """The documents of one task at one length, as lm-eval makes them and with their cluster.
+
+    Raises:
+        ValueError: the length does not hold a sample with an answer.
+    """
     names = _prepared(job, tokenizer, config)
     # what is imported on the way is not to draw from these generators, so they are seeded after it
     with seeded(job["seed"], f"{name}/{length}"):
@@ -76,13 +81,14 @@ def _cluster(names: dict[str, Any], name: str, length: int, index: int) -> str:
 
 def _prepared(job: dict[str, Any], tokenizer: Any, config: str) -> dict[str, Any]:
     """The names of the module of lm-eval's generator, with our tokenizer, sources and number of samples in them."""
-    from lm_eval.tasks._yaml_loader import load_yaml
+    from lm_eval.tasks._yaml_loader import _import_fun_from_str, load_yaml
 
     if Path(job["nltk_data"]).is_dir():
         import nltk.data
 
         nltk.data.path.insert(0, job["nltk_data"])
-    generator = load_yaml(task_root() / config)["custom_dataset"]
+    # every task file includes that of the needles, whose module takes ten seconds and NLTK: only its own is imported
+    generator = _import_fun_from_str(load_yaml(task_root() / config, resolve_func=False)["custom_dataset"])
     names: dict[str, Any] = generator.__globals__
     names["get_tokenizer"] = lambda _: tokenizer
     for called in GENERATORS:

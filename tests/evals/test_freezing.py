@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 import yaml
 
 from evals.freezing import freeze_suite
-from evals.freezing.ruler import hotpot_json, squad_json
+from evals.freezing.hub import Hub
+from evals.freezing.resources import freeze_punkt
+from evals.freezing.ruler import ESSAYS, hotpot_json, squad_json
+from evals.freezing.ruler_worker import document_rows
 from evals.frozen import verify
 from evals.lm_names import expand, read_config
 from evals.lm_tasks import Document, load_documents, seeded
@@ -19,7 +23,7 @@ from q36eval.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
-RULER = ["niah_single_2", "niah_multikey_3", "ruler_vt", "ruler_cwe", "ruler_fwe", "ruler_qa_squad", "ruler_qa_hotpot"]
+RULER = ["ruler_vt", "ruler_cwe", "ruler_fwe", "ruler_qa_squad", "ruler_qa_hotpot"]
 PASSAGES = r"(?s)\AThis question refers to the following information\..*\n"
 SUBJECTS = ["mmlu_anatomy", "mmlu_high_school_european_history"]
 ACCURACY = {"measure": "accuracy"}
@@ -139,31 +143,69 @@ def test_the_manifest_says_where_every_row_is_from(suite: Path) -> None:
     assert list(json.loads(rows[0])) == ["question", "subject", "choices", "answer"], "the dataset's own schema"
 
 
-def test_ruler_is_the_same_whatever_else_is_frozen_and_freezing_again_gives_the_same_bytes(
-    suite: Path, filled_cache: Path, tmp_path: Path
+def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) -> None:
+    """Alone, in another order and in another process: common words have a generator of random numbers of their own."""
+    job = {"tokenizer": str(TOKENIZER), "samples": 2, "seed": 1234, "nltk_data": "none"}
+    for name, config in (("ruler_cwe", "ruler/cwe.yaml"), ("ruler_vt", "ruler/vt.yaml")):
+        frozen = (suite.parent / f"frozen/ruler/{name}-2560.jsonl").read_text(encoding="utf-8").splitlines()
+        made = document_rows(job, tokenizer, name, config, 2560)
+        assert made == [json.loads(line) for line in frozen]
+        assert document_rows(job | {"seed": 1}, tokenizer, name, config, 2560) != made
+
+
+def test_a_generator_that_does_not_end_is_stopped(filled_cache: Path, tmp_path: Path) -> None:
+    """lm-eval's variable tracking tries for ever when its shortest sample is longer than asked."""
+    endless = GROUPS["ruler"] | {"tasks": ["ruler_vt"], "ruler": {"lengths": [150], "samples": 1}}
+    with pytest.raises(UsageError, match="ruler_vt at 150 tokens does not end"):
+        freeze_suite(written(tmp_path, {"ruler": endless}), TOKENIZER, patience_s=1.0)
+    assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}, "nothing half-written remains"
+
+
+def test_needles_lie_in_the_frozen_essays(
+    filled_cache: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_network: None
 ) -> None:
-    some = GROUPS["ruler"] | {"tasks": ["ruler_cwe", "ruler_vt"], "ruler": {"lengths": [2560], "samples": 2}}
-    path = written(tmp_path, {"ruler": some, "mmlu": GROUPS["mmlu"]})
-    freeze_suite(path, TOKENIZER)
-    for name in ("ruler/ruler_cwe-2560.jsonl", "ruler/ruler_vt-2560.jsonl", "mmlu/cais__mmlu/anatomy/test.jsonl"):
-        assert (tmp_path / "frozen" / name).read_bytes() == (suite.parent / "frozen" / name).read_bytes()
+    """In this process, and with fewer words than the six million pairs that lm-eval sorts for ten seconds."""
+    import wonderwords
+
+    class FewWords(wonderwords.RandomWord):
+        def __init__(self) -> None:
+            super().__init__()
+            self._categories = {kind: sorted(words)[:40] for kind, words in self._categories.items()}
+
+    monkeypatch.setattr(wonderwords, "RandomWord", FewWords)
+    for module in ("prepare_niah", "niah_utils"):
+        monkeypatch.delitem(sys.modules, f"lm_eval.tasks.ruler.{module}", raising=False)
+    freeze_punkt(tmp_path)
+    essays = [row["text"] for row in Hub({}).read(*ESSAYS).rows]
+    (tmp_path / "essays.json").write_text(json.dumps(essays), encoding="utf-8")
+    job = {"tokenizer": str(TOKENIZER), "samples": 2, "seed": 1234, "nltk_data": str(tmp_path / "nltk_data")}
+    job["sources"] = {"essays": str(tmp_path / "essays.json")}
+    made = {}
+    for name in ("niah_single_2", "niah_multikey_3", "niah_single_2"):  # the other draws between
+        rows = document_rows(job, tokenizer, name, f"ruler/{name}.yaml", 2048)
+        assert made.setdefault(name, rows) == rows
+        assert len(rows) == 2
+        for row in rows:
+            assert row["outputs"][0] in row["input"]
+            assert len(tokenizer.encode(row["input"])) + 128 == row["length"] <= 2048
+    assert " ".join(essays[0].split()[:40]) in made["niah_single_2"][0]["input"]
+    for module in ("prepare_niah", "niah_utils"):
+        del sys.modules[f"lm_eval.tasks.ruler.{module}"]
+
+
+def test_freezing_again_gives_the_same_bytes_and_a_sample_is_of_what_is_asked(
+    filled_cache: Path, tmp_path: Path
+) -> None:
+    freeze_suite(written(tmp_path, {"gsm8k": GROUPS["gsm8k"]}), TOKENIZER)
     path = written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"sample": 4}})
     freeze_suite(path, TOKENIZER)
     first = {file: file.read_bytes() for file in (tmp_path / "frozen").rglob("*") if file.is_file()}
     freeze_suite(path, TOKENIZER)
     assert {file: file.read_bytes() for file in (tmp_path / "frozen").rglob("*") if file.is_file()} == first
-    assert not any("ruler" in file.as_posix() for file in first), "what the suite no longer reads is gone"
+    assert not (tmp_path / "frozen/gsm8k").exists(), "what the suite no longer reads is gone"
     sampled = documents_of(path, tmp_path / "cache")
     assert [d.stratum for d in sampled].count("anatomy") == 4
     assert sampled[0].instances[0].args[0].count("Solved:") == 5, "solved examples are not sampled"
-
-
-def test_a_generator_that_does_not_end_is_stopped(filled_cache: Path, tmp_path: Path) -> None:
-    """lm-eval's variable tracking tries for ever when its shortest sample is longer than asked."""
-    endless = GROUPS["ruler"] | {"tasks": ["ruler_vt"], "ruler": {"lengths": [300], "samples": 1}}
-    with pytest.raises(UsageError, match="ruler_vt at 300 tokens does not end"):
-        freeze_suite(written(tmp_path, {"ruler": endless}), TOKENIZER, patience_s=1.0)
-    assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}, "nothing half-written remains"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +226,7 @@ def test_what_is_missing_is_one_sentence(
         freeze_suite(path, TOKENIZER)
     assert "\n" not in str(caught.value)
     assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}
-    with pytest.raises(UsageError, match="has no frozen data .* data freeze tiny"):
+    with pytest.raises(UsageError, match=r"has no frozen data .* data freeze tiny"):
         LoadedSuite(path)
 
 
@@ -204,7 +246,7 @@ def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tm
         LoadedSuite(path)
     rows.write_bytes(body)
     written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"num_fewshot": 4}})
-    with pytest.raises(UsageError, match="was not frozen from .* as it is now"):
+    with pytest.raises(UsageError, match=r"was not frozen from .* as it is now"):
         LoadedSuite(path)
     written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"slice_fields": ["topic"]}})
     with pytest.raises(UsageError, match="no field 'topic'"):
@@ -217,16 +259,17 @@ def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tm
 
 
 def test_shipped_suites_name_tasks_that_lm_eval_has() -> None:
-    counts = {}
-    for name in ("quick", "release", "extended"):
-        suite = read_suite(ROOT / f"evals/suites/{name}.yaml")
-        counts[name] = {group.name: len(expand(group.tasks)) for group in suite.groups}
+    suites = {name: read_suite(ROOT / f"evals/suites/{name}.yaml") for name in ("quick", "release", "extended")}
+    counts = {group.name: len(expand(group.tasks)) for group in suites["extended"].groups}
+    assert {name: counts[name] for name in ("mmlu", "ruler", "mmlu_pro", "mmlu_czech")} == {
+        **{"mmlu": 57, "ruler": 13, "mmlu_pro": 14, "mmlu_czech": 57}
+    }
+    assert suites["extended"].groups[:3] == suites["release"].groups
+    for name in ("quick", "release"):
+        assert [group.tasks for group in suites[name].groups] == [("mmlu",), ("wikitext",), ("ruler",)]
+    for suite in suites.values():
         ruler = next(group.ruler for group in suite.groups if group.ruler is not None)
         assert max(ruler.lengths) + 128 <= suite.max_length
-    assert counts["quick"] == counts["release"] == {"mmlu": 57, "wikitext": 1, "ruler": 13}
-    assert counts["extended"].items() >= counts["release"].items()
-    assert counts["extended"]["mmlu_czech"] == 57
-    assert counts["extended"]["mmlu_pro"] == 14
 
 
 def test_sources_become_what_lm_eval_would_have_fetched() -> None:
