@@ -55,6 +55,8 @@ class Request:
     """A pack captured before, perhaps elsewhere; otherwise the reference is captured here when need be."""
     top_k: int | None = None
     """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
+    allow_code_execution: bool = False
+    """Whether task groups that run programs which the model wrote are measured."""
 
 
 class RunSink:
@@ -128,7 +130,9 @@ def _probes(
     names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
 ) -> list[Probe]:
     asked_on = partial(material, scored, reference, paths, progress)
-    return reference.fitted(build_probes(names, request.suite, paths, asked_on), request.top_k)
+    return reference.fitted(
+        build_probes(names, request.suite, paths, asked_on, request.allow_code_execution), request.top_k
+    )
 
 
 def _measure_run(

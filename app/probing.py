@@ -28,9 +28,15 @@ class Scored:
 
 
 def build_probes(
-    names: Sequence[ProbeName], suite: str, paths: Paths, material: "Callable[[], Material]"
+    names: Sequence[ProbeName],
+    suite: str,
+    paths: Paths,
+    material: "Callable[[], Material]",
+    allow_code_execution: bool = False,
 ) -> list[Probe]:
     """The probes that ask something, for that suite; `material` says what the KL probe scores.
+
+    What the eval suite leaves out because it would run programs is told.
 
     Raises:
         UsageError: an unknown suite, or data that is not what its manifest says.
@@ -53,7 +59,11 @@ def build_probes(
         from evals.probe import EvalsProbe
 
         suites = Path(evals.__file__).parent / "suites"
-        found.append(EvalsProbe(suites / f"{suite}.yaml", data=paths.data / "tasks" / suite))
+        data = paths.data / "tasks" / suite
+        probe = EvalsProbe(suites / f"{suite}.yaml", data=data, allow_code_execution=allow_code_execution)
+        for sentence in probe.skipped:
+            _tell(sentence)
+        found.append(probe)
     return found
 
 

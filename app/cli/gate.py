@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.options import (
+    AllowCodeExecution,
     BranchOption,
     ContextOption,
     CorpusOption,
@@ -53,6 +54,7 @@ def gate(
     kv_cache_dtype: KVCacheDtype = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
+    allow_code_execution: AllowCodeExecution = False,
     exhaustive: Annotated[bool, typer.Option(help="Run everything; so far every run does.")] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -91,6 +93,7 @@ def gate(
             resume=resume,
             corpus=corpus,
             context=context,
+            allow_code_execution=allow_code_execution,
             reference_pack=reference_pack,
         )
         with ConsoleProgress() as progress:

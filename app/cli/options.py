@@ -41,6 +41,10 @@ ContextOption = Annotated[
     int | None,
     typer.Option("--context", help="Tokens fed at a time for the KL, at most; the family's by default.", min=2),
 ]
+AllowCodeExecution = Annotated[
+    bool,
+    typer.Option("--allow-code-execution", help="Measure groups that run programs the model writes (HumanEval)."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.options import (
+    AllowCodeExecution,
     ContextOption,
     CorpusOption,
     DeviceOption,
@@ -76,12 +77,14 @@ def evals(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    allow_code_execution: AllowCodeExecution = False,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
     asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    return _measure(_request(*asked, paths=paths), paths, as_json=as_json)
+    request = replace(_request(*asked, paths=paths), allow_code_execution=allow_code_execution)
+    return _measure(request, paths, as_json=as_json)
 
 
 def canaries(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -95,6 +96,9 @@ def _dataset(
     asked = {name: value for name, value in arguments.items() if name != "trust_remote_code"}
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity_error()
+    hub = logging.getLogger("huggingface_hub")  # it tells every attempt to connect
+    hub_level = hub.level
+    hub.setLevel(logging.ERROR)
     try:
         with quiet():
             # by its address, so that no folder of that name in the working directory is taken for it
@@ -109,6 +113,7 @@ def _dataset(
         raise UsageError(f"The split {split!r} of the dataset {called} cannot be read: {reason}.") from error
     finally:
         datasets.logging.set_verbosity(verbosity)
+        hub.setLevel(hub_level)
 
 
 def _missing(repository: str, called: str, revision: str | None) -> str:
