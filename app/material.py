@@ -31,13 +31,18 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
         config = load_corpus_config(corpus)
         return config, load_configured_corpus(corpus, config)
     folder = paths.data / "corpus" / suite
+    if not folder.is_dir():
+        raise UsageError(f"The suite {suite} brings no texts to measure the KL on; name a corpus file with --corpus.")
     verify(folder)
     return CorpusConfig(name=suite), load_corpus(folder)
 
 
 def check_suite(suite: str, paths: Paths) -> None:
     """Refuse a suite that is not shipped, with those that are."""
-    known = sorted(folder.name for folder in (paths.data / "corpus").iterdir() if folder.is_dir())
+    import evals
+
+    del paths
+    known = sorted(path.stem for path in (Path(evals.__file__).parent / "suites").glob("*.yaml"))
     if suite not in known:
         raise UsageError(f"There is no suite {suite!r}; known suites: {', '.join(known)}.")
 

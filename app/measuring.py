@@ -61,6 +61,8 @@ class Request:
     """Of each eval task at most so many items, in whole blocks."""
     top_k: int | None = None
     """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
+    allow_code_execution: bool = False
+    """Whether task groups that run programs which the model wrote are measured."""
 
 
 class RunSink:
@@ -134,8 +136,8 @@ def _probes(
     names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
 ) -> list[Probe]:
     asked_on = partial(material, scored, reference, paths, progress)
-    probes = build_probes(names, request.suite, paths, asked_on, request.max_items)
-    return reference.fitted(probes, request.top_k)
+    limits = (request.max_items, request.allow_code_execution)
+    return reference.fitted(build_probes(names, request.suite, paths, asked_on, *limits), request.top_k)
 
 
 def _measure_run(

@@ -37,6 +37,7 @@ class Asked:
     out: Path | None = None
     keep_head: bool = True
     top_k: int | None = None
+    allow_code_execution: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ def capture(asked: Asked, paths: Paths, progress: Progress, announce: Callable[[
         reference = replace(reference, root=asked.out)
         _check_same_reference(asked.out, reference)
     asked_on = partial(material, asked.scored, reference, paths, progress)
-    probes = reference.fitted(build_probes(asked.probes, asked.scored.suite, paths, asked_on), asked.top_k)
+    built = build_probes(asked.probes, asked.scored.suite, paths, asked_on, asked.allow_code_execution)
+    probes = reference.fitted(built, asked.top_k)
     assert reference.tokenizer is not None, "a local reference has one"
     works = plan_probes(probes, reference.tokenizer(), _Strict())
     estimate = _estimate(works, reference, asked)

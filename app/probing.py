@@ -33,10 +33,12 @@ def build_probes(
     paths: Paths,
     material: "Callable[[], Material]",
     max_items: int | None = None,
+    allow_code_execution: bool = False,
 ) -> list[Probe]:
     """The probes that ask something, for that suite; `material` says what the KL probe scores.
 
-    Of each eval task at most `max_items` are asked.
+    Of each eval task at most `max_items` are asked; what the eval suite leaves out because it would run programs is
+    told.
 
     Raises:
         UsageError: an unknown suite, or data that is not what its manifest says.
@@ -59,7 +61,13 @@ def build_probes(
         from evals.probe import EvalsProbe
 
         suites = Path(evals.__file__).parent / "suites"
-        found.append(EvalsProbe(suites / f"{suite}.yaml", data=paths.data / "tasks" / suite, max_items=max_items))
+        data = paths.data / "tasks" / suite
+        probe = EvalsProbe(
+            suites / f"{suite}.yaml", data=data, max_items=max_items, allow_code_execution=allow_code_execution
+        )
+        for sentence in probe.skipped:
+            _tell(sentence)
+        found.append(probe)
     return found
 
 

@@ -15,7 +15,7 @@ def in_blocks(strata: Mapping[K, str], clusters: Mapping[K, str], block_items: i
     population as its expectation. The order depends on the seed and the names alone, never on the order of the keys.
 
     Raises:
-        ValueError: a cluster lies in two strata, or `block_items` is not positive.
+        ValueError: `block_items` is not positive.
     """
     if block_items < 1:
         raise ValueError(f"a block holds at least one item, not {block_items}")
@@ -35,13 +35,11 @@ def in_blocks(strata: Mapping[K, str], clusters: Mapping[K, str], block_items: i
 
 
 def _by_stratum(members: Mapping[str, Sequence[K]], strata: Mapping[K, str]) -> dict[str, list[str]]:
-    """Stratum -> its clusters."""
+    """Stratum -> its clusters; those that lie in the same several strata are a stratum of their own."""
     found: dict[str, list[str]] = {}
     for cluster, keys in members.items():
-        names = {strata[key] for key in keys}
-        if len(names) > 1:
-            raise ValueError(f"cluster {cluster!r} lies in the strata {', '.join(sorted(names))}")
-        found.setdefault(names.pop(), []).append(cluster)
+        names = sorted({strata[key] for key in keys})
+        found.setdefault("+".join(names), []).append(cluster)
     return found
 
 

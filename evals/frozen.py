@@ -22,6 +22,33 @@ class FrozenFile(BaseModel):
     lines: int = Field(ge=0)
 
 
+class Source(BaseModel):
+    """Where frozen rows come from: a split of a dataset at one commit. `features` is its schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    repository: str
+    config: str | None = None
+    split: str
+    revision: str = Field(pattern=r"^[0-9a-f]{40}$")
+    licence: str
+    rows: int = Field(ge=0)
+    rows_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Of all its rows as JSON Lines, also where only some are kept or others are made of them."""
+    features: dict[str, Any] = Field(default_factory=dict)
+
+
+class FrozenTask(BaseModel):
+    """A task of lm-eval: its file below lm-eval's `tasks`, and the frozen files of each split it reads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    config: str
+    data: dict[str, tuple[str, ...]]
+    features: dict[str, Any] = Field(default_factory=dict)
+
+
 class Manifest(BaseModel):
     """What a frozen folder holds and what it was made from; `files` maps relative POSIX paths."""
 
@@ -30,6 +57,9 @@ class Manifest(BaseModel):
     name: str
     seed: int
     made_from: dict[str, str] = Field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    tasks: dict[str, tuple[FrozenTask, ...]] = Field(default_factory=dict)
+    """Group of a suite -> its tasks by lm-eval's names."""
     files: dict[str, FrozenFile]
 
     @property
@@ -59,9 +89,34 @@ def write_frozen(
         body = "".join(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n" for record in records).encode()
         path.write_bytes(body)
         entries[relative] = FrozenFile(sha256=hashlib.sha256(body).hexdigest(), lines=len(records))
-    manifest = Manifest(name=name, seed=seed, made_from=dict(made_from), files=entries)
-    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return write_manifest(folder, Manifest(name=name, seed=seed, made_from=dict(made_from), files=entries))
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
+    """Write the manifest of `folder`, with only what it states."""
+    text = manifest.model_dump_json(indent=2, exclude_unset=True)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
     return manifest
+
+
+def frozen_files(folder: Path) -> dict[str, FrozenFile]:
+    """Every file below `folder` but the manifest, with its hash, by relative path in order."""
+    found = sorted(path.relative_to(folder).as_posix() for path in _present(folder))
+    return {relative: _entry(folder / relative) for relative in found}
+
+
+def _entry(path: Path) -> FrozenFile:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+    return FrozenFile(sha256=digest, lines=lines)
+
+
+def _present(folder: Path) -> list[Path]:
+    """The files of a frozen folder; what a system or an editor hides there is not looked at."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
 
 
 def _listed_files(folder: Path) -> list[Path]:
@@ -101,9 +156,10 @@ def verify(folder: Path) -> Manifest:
         path = folder / relative
         if not path.is_file():
             raise UsageError(f"{path} is missing though {MANIFEST} lists it; restore it or freeze the data anew.")
-        if hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
-            raise UsageError(f"{path} is not what {MANIFEST} says it was; restore it or freeze the data anew.")
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*.jsonl")}
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
+                raise UsageError(f"{path} is not what {MANIFEST} says it was; restore it or freeze the data anew.")
+    found = {path.relative_to(folder).as_posix() for path in _present(folder)}
     if extra := sorted(found - set(manifest.files)):
         raise UsageError(f"{folder / extra[0]} is not listed in {MANIFEST}; remove it or freeze the data anew.")
     return manifest

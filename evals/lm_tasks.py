@@ -4,41 +4,81 @@ Nothing here touches the network: the hub is switched off before lm-eval is impo
 """
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evals.suite import LoadedSuite, TaskGroup
-from q36eval.errors import UsageError
+from evals.lm_configs import task_configs as task_configs
+from evals.lm_names import one_line
+from evals.quiet import quiet
+from evals.suite import TASK_FIELD, LoadedSuite, TaskGroup
+from q36eval.errors import Q36Error, UsageError
+
+THINK_END = "</think>"
 
 
 @dataclass(frozen=True)
 class Document:
-    """One document of one lm-eval task, with the instances lm-eval built for it."""
+    """One document of one lm-eval task, with the instances lm-eval built for it.
+
+    `copy` counts the documents before it that ask the same: published sets hold a few questions twice.
+    """
 
     group: TaskGroup
     task: Any
     doc: dict[str, Any]
     instances: tuple[Any, ...]
+    copy: int = 0
 
-    @functools.cached_property
+    @cached_property
     def key(self) -> str:
         """Content hash of what is asked and how it is scored."""
         asked = [self.group.name, self.task.config.task, self.group.metric, self.task.config.output_type]
         arguments = [instance.args for instance in self.instances]
         body = json.dumps([asked, arguments, self.target], sort_keys=True, default=str)
-        return hashlib.sha256(f"evals\0{body}".encode()).hexdigest()
+        copy = f"\0{self.copy}" if self.copy else ""
+        return hashlib.sha256(f"evals\0{body}{copy}".encode()).hexdigest()
 
-    @functools.cached_property
+    @property
+    def cluster(self) -> str:
+        """What documents that share a text have in common; else what is asked, which only copies share."""
+        group = self.group
+        if not group.cluster_fields:
+            return str(self.doc["cluster"]) if "cluster" in self.doc else self._alone
+        text = "\0".join(str(self.doc[field]) for field in group.cluster_fields)
+        if group.cluster_pattern is not None:
+            shared = re.search(group.cluster_pattern, text)
+            if shared is None:
+                return self._alone
+            text = shared[0]
+        elif len(text) <= 80:
+            return text
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def _alone(self) -> str:
+        return dataclasses.replace(self, copy=0).key if self.copy else self.key
+
+    @property
+    def stratum(self) -> str:
+        """The values of the group's slice fields, joined by slashes; "all" where it has none."""
+        fields = [
+            str(self.task.config.task if name == TASK_FIELD else self.doc[name]).replace("/", "-")
+            for name in self.group.slice_fields
+        ]
+        return "/".join(fields) or "all"
+
+    @cached_property
     def target(self) -> Any:
         """lm-eval's target: an index among the choices, a list of strings, or the text itself."""
         return self.task.doc_to_target(self.doc)
@@ -49,47 +89,74 @@ class Document:
         return list(self.task.doc_to_choice(self.doc)) if self.task.config.doc_to_choice is not None else []
 
     def metrics(self, responses: Sequence[Any]) -> dict[str, Any]:
-        """The metrics of this document by lm-eval's own filters and `process_results`."""
+        """The metrics of this document by lm-eval's own filters and `process_results`.
+
+        The group's metric is there under the name the group has for it.
+        """
         answered = [
-            dataclasses.replace(instance, resps=[response], filtered_resps={})
+            dataclasses.replace(instance, resps=[self._without_thinking(response)], filtered_resps={})
             for instance, response in zip(self.instances, responses, strict=True)
         ]
         filters = self.task._filters  # the public `apply_filters` works on all documents at once
         for ensemble in filters:
             ensemble.apply(answered)
-        name = filters[0].name
-        return dict(self.task.process_results(self.doc, [instance.filtered_resps[name] for instance in answered]))
+        name = self.group.filter or filters[0].name
+        found = dict(self.task.process_results(self.doc, [instance.filtered_resps[name] for instance in answered]))
+        if "{" in self.group.metric:
+            # RULER names its metric after the length, and states -1 for another one
+            return {self.group.metric: found[self.group.metric.format(**self.doc)]}
+        return found
+
+    def _without_thinking(self, response: Any) -> Any:
+        """As lm-eval cuts a generated text: what follows the thinking, up to the first stop."""
+        if not self.group.thinking or not isinstance(response, str):
+            return response
+        answer = response.split(THINK_END)[-1].lstrip()
+        stops = (self.task.config.metadata or {}).get("until") or []
+        for stop in [stops] if isinstance(stops, str) else stops:
+            answer = answer.split(stop)[0] if stop else answer
+        return answer
 
 
 def load_tasks(loaded: LoadedSuite, cache_dir: Path) -> Iterator[tuple[TaskGroup, Any]]:
-    """The lm-eval task objects of a suite, each with its group; converted data is kept in `cache_dir`."""
+    """The lm-eval task objects of a suite, each with its group; converted data is kept in `cache_dir`.
+
+    Raises:
+        UsageError: a task cannot be loaded; it is named.
+    """
     _go_offline()
     from lm_eval.api.task import ConfigurableTask
 
-    for group in loaded.suite.groups:
+    for group in loaded.groups:
         for config in task_configs(loaded, group, cache_dir):
-            yield group, ConfigurableTask(config=config)
+            try:
+                with seeded(loaded.suite.seed, config["task"]):
+                    task = ConfigurableTask(config=config)
+            except Q36Error:
+                raise
+            except Exception as error:  # lm-eval and `datasets` raise whatever the data makes them
+                raise _not_loaded(loaded, config["task"], error) from error
+            task.set_fewshot_seed(loaded.suite.seed)
+            names = [ensemble.name for ensemble in task._filters]
+            if group.filter is not None and group.filter not in names:
+                raise UsageError(f"The task {config['task']} has no filter {group.filter!r}, but {', '.join(names)}.")
+            yield group, task
 
 
-def load_documents(loaded: LoadedSuite, cache_dir: Path) -> list[Document]:
-    """Every document of the suite with its instances, in order.
+def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) -> list[Document]:
+    """Every document of the suite with its instances, in order; a group with the chat template needs the tokenizer.
 
     Raises:
-        UsageError: two documents ask the same.
+        UsageError: a task cannot be loaded, or two documents of a task of ours ask the same.
     """
     documents: dict[str, Document] = {}
     for group, task in load_tasks(loaded, cache_dir):
-        # lm-eval draws a progress bar per task
-        with contextlib.redirect_stderr(io.StringIO()), _templates_compiled_once():
-            task.build_all_requests(rank=0, world_size=1)
-        by_doc: dict[int, list[Any]] = {}
-        for instance in task.instances:
-            by_doc.setdefault(instance.doc_id, []).append(instance)
-        for instances in by_doc.values():
-            ordered = tuple(sorted(instances, key=lambda instance: instance.idx))
-            document = Document(group, task, ordered[0].doc, ordered)
-            if document.key in documents:
-                raise UsageError(f"The task {task.config.task} of suite {loaded.suite.name} asks one thing twice.")
+        for instances in _built(loaded, group, task, tokenizer):
+            document = Document(group, task, instances[0].doc, instances)
+            while document.key in documents:
+                if group.task is not None:
+                    raise UsageError(f"The task {task.config.task} of suite {loaded.suite.name} asks one thing twice.")
+                document = dataclasses.replace(document, copy=document.copy + 1)
             documents[document.key] = document
     return list(documents.values())
 
@@ -106,40 +173,75 @@ def _templates_compiled_once() -> Iterator[None]:
         del env.from_string  # the method of its class again
 
 
-def task_configs(loaded: LoadedSuite, group: TaskGroup, cache_dir: Path) -> Iterator[dict[str, Any]]:
-    """The lm-eval configuration of every subset of `group`, with absolute paths."""
-    from lm_eval.tasks._yaml_loader import load_yaml
+def _built(loaded: LoadedSuite, group: TaskGroup, task: Any, tokenizer: Any) -> list[tuple[Any, ...]]:
+    """The instances lm-eval builds, by document."""
+    template: dict[str, Any] = {}
+    if group.chat_template:
+        template = {"apply_chat_template": True, "chat_template": _chat_template(group, tokenizer)}
+        template["fewshot_as_multiturn"] = True  # lm-eval's default
+    try:
+        with quiet(), seeded(loaded.suite.seed, task.config.task), _templates_compiled_once():
+            task.build_all_requests(rank=0, world_size=1, **template)
+        for field in (*group.slice_fields, *group.cluster_fields):
+            if field != TASK_FIELD and field not in task.instances[0].doc:
+                raise UsageError(f"The documents of {task.config.task} have no field {field!r}; correct {group.name}.")
+    except Q36Error:
+        raise
+    except Exception as error:
+        raise _not_loaded(loaded, task.config.task, error) from error
+    by_doc: dict[int, list[Any]] = {}
+    for instance in task.instances:
+        by_doc.setdefault(instance.doc_id, []).append(instance)
+    return [tuple(sorted(instances, key=lambda instance: instance.idx)) for instances in by_doc.values()]
 
-    template = load_yaml(loaded.task_files[group.name])
-    for subset, changes in group.subsets.items():
-        config = _merge(_fill(template, {"$DATA": str(loaded.data), "$SUBSET": subset}), changes)
-        # Keyed by content: a cache of other data can never answer for this one.
-        config.setdefault("dataset_kwargs", {})["cache_dir"] = str(cache_dir / loaded.sha256[:16])
-        yield config
+
+def _chat_template(group: TaskGroup, tokenizer: Any) -> Callable[..., str]:
+    """As `HFLM.apply_chat_template`."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise UsageError(f"The group {group.name} asks with the chat template, and the tokenizer has none.")
+
+    def render(history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        settings = {"tokenize": False, "enable_thinking": group.thinking}
+        text: str = tokenizer.apply_chat_template(
+            history,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+            **settings,
+        )
+        return text
+
+    return render
 
 
-def _fill(value: Any, names: dict[str, str]) -> Any:
-    if isinstance(value, str):
-        for name, text in names.items():
-            value = value.replace(name, text)
-        return value
-    if isinstance(value, dict):
-        return {key: _fill(entry, names) for key, entry in value.items()}
-    return [_fill(entry, names) for entry in value] if isinstance(value, list) else value
+@contextlib.contextmanager
+def seeded(seed: int, name: str) -> Iterator[None]:
+    """What a task draws from Python's and numpy's shared generators depends on `seed` and its name alone."""
+    import numpy as np
+
+    before, numpy_before = random.getstate(), np.random.get_state()
+    drawn = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4])
+    random.seed(drawn)
+    np.random.seed(drawn)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(numpy_before)
 
 
-def _merge(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = copy.deepcopy(config)
-    for key, change in changes.items():
-        nested = isinstance(change, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], change) if nested else change
-    return merged
+def _not_loaded(loaded: LoadedSuite, task: str, error: Exception) -> UsageError:
+    return UsageError(
+        f"The task {task} of suite {loaded.suite.name} cannot be loaded from {loaded.data}: {one_line(error)}; "
+        f"check the data with: q36eval data verify {loaded.suite.name}."
+    )
 
 
 def _go_offline() -> None:
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
         os.environ[name] = "1"
     import datasets
+    import huggingface_hub.constants as hub
 
+    datasets.config.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE = True  # for a process that imported them before
     datasets.disable_progress_bars()
     logging.getLogger("lm_eval").setLevel(logging.ERROR)

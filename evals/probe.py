@@ -29,20 +29,28 @@ class EvalsProbe:
     name = ProbeName.EVALS
 
     def __init__(
-        self, suite: Path, *, data: Path | None = None, cache_dir: Path | None = None, max_items: int | None = None
+        self,
+        suite: Path,
+        *,
+        data: Path | None = None,
+        cache_dir: Path | None = None,
+        max_items: int | None = None,
+        allow_code_execution: bool = False,
     ) -> None:
         """Read the suite file and verify its frozen data; `data` replaces the folder the suite names.
 
         lm-eval keeps converted data in `cache_dir`, by default in a folder that is removed after planning. Of each
-        group at most `max_items` are asked, in whole blocks, but one block at the least.
+        group at most `max_items` are asked, in whole blocks, but one block at the least. Groups that run what the model
+        wrote are left out unless `allow_code_execution`; `skipped` says so.
 
         Raises:
             UsageError: the suite is malformed or its data is not what its manifest says.
         """
-        self._loaded = LoadedSuite(suite, data)
+        self._loaded = LoadedSuite(suite, data, allow_code_execution=allow_code_execution)
         self._cache_dir, self._max_items = cache_dir, max_items
         self._asked: dict[str, tuple[Document, Encoded]] = {}
         self.suite_sha256 = self._loaded.sha256
+        self.skipped = self._loaded.skipped
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """Every document of every task, encoded as lm-eval's `HFLM` would encode it."""
@@ -50,7 +58,7 @@ class EvalsProbe:
 
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         with tempfile.TemporaryDirectory() as temporary:
-            documents = load_documents(self._loaded, self._cache_dir or Path(temporary))
+            documents = load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer)
         self._asked = {}
         for _, of_task in groupby(documents, key=lambda document: id(document.task)):
             asked = list(of_task)
@@ -58,7 +66,7 @@ class EvalsProbe:
             self._asked |= {d.key: (d, e) for d, e in zip(asked, with_shared_prefixes(encoded), strict=True)}
         return [
             WorkItem(key=key, scores=encoded.scores, generations=encoded.generations, task=group.name, block=number)
-            for group in self._loaded.suite.groups
+            for group in self._loaded.groups
             for number, block in enumerate(self._blocks(group))
             for key in block
             for encoded in [self._asked[key][1]]
@@ -73,8 +81,8 @@ class EvalsProbe:
         if group.measure == "perplexity":
             return [list(own)]
         blocks = in_blocks(
-            {key: _stratum(document) for key, document in own.items()},
-            {key: _cluster(document) for key, document in own.items()},
+            {key: document.stratum for key, document in own.items()},
+            {key: document.cluster for key, document in own.items()},
             self._loaded.suite.block_items,
             f"{self._loaded.suite.name}/{group.name}",
         )
@@ -107,8 +115,8 @@ class EvalsProbe:
             probe=self.name,
             group=document.group.name,
             item_key=item.key,
-            cluster=_cluster(document),
-            stratum=_stratum(document),
+            cluster=document.cluster,
+            stratum=document.stratum,
             prompt=str(document.instances[0].args[0]),
             expected=_expected(document),
             branch=_answer(document, encoded, branch),
@@ -123,22 +131,14 @@ class EvalsProbe:
         """The groups whose items that measurement is taken from: of its kind, the one its slice is of, else all."""
         metric, _, part = key.removeprefix(f"{self.name}.").removesuffix("]").partition("[")
         kind = "perplexity" if "perplexity" in metric else "accuracy"
-        groups = [group for group in self._loaded.suite.groups if group.measure == kind]
+        groups = [group for group in self._loaded.groups if group.measure == kind]
         named = {group.name for group in groups if part == group.slice or part.startswith(f"{group.slice}/")}
         return frozenset(named or {group.name for group in groups})
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """What `evals.summaries` makes of each group, its slices, and the suite as a whole."""
         planned = Counter(document.group.name for document, _ in self._asked.values())
-        yield from suite_measurements(self._loaded.suite.groups, outcomes, planned or None)
-
-
-def _cluster(document: "Document") -> str:
-    return str(document.doc.get("cluster", document.key))
-
-
-def _stratum(document: "Document") -> str:
-    return "/".join(str(document.doc[name]) for name in document.group.slice_fields) or "all"
+        yield from suite_measurements(self._loaded.groups, outcomes, planned or None)
 
 
 def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:

@@ -2,33 +2,99 @@
 
 import hashlib
 import json
+import re
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from evals.frozen import verify
+from evals.frozen import MANIFEST, verify
 from q36eval.errors import UsageError
 
 READING_VERSION = 1
 """Raised whenever answers are read or scored in another way, so that older reference answers are not reused."""
 
+TASK_FIELD = "$task"
+"""Among `slice_fields`: the name of the lm-eval task, for tasks whose documents do not say where they are from."""
 
-class TaskGroup(BaseModel):
-    """One lm-eval task file, run once for every subset, and measured as one group."""
+
+class HubSource(BaseModel):
+    """A dataset of the hub that tasks of the suite read.
+
+    Without a revision, freezing takes the one it finds, and the manifest records it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    task: str
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    licence: str | None = None
+
+
+class RulerSettings(BaseModel):
+    """What is generated for a group of RULER tasks: so many samples of each task at each length, in tokens."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lengths: tuple[int, ...] = Field(min_length=1)
+    samples: int = Field(ge=1, le=500)  # lm-eval's own number is 500
+
+
+class TaskGroup(BaseModel):
+    """Tasks measured as one group: a task file of ours, once per subset, or tasks by the names lm-eval has for them.
+
+    Prompts, few-shot draws, filters and metrics are the task's own; the settings here are what lm-eval takes as
+    options of a run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    task: str | None = None
+    subsets: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Subset name -> changes to the configuration of `task` (mappings are merged)."""
+    tasks: tuple[str, ...] = ()
+    """Names of tasks, groups or tags of lm-eval."""
     measure: Literal["accuracy", "perplexity"]
     metric: str
+    """The metric of one document; `{field}` in it stands for that field of the document."""
+    filter: str | None = None
+    """Which of the task's filters is read; its first by default."""
     slice: str
     slice_fields: tuple[str, ...] = ()
-    subsets: dict[str, dict[str, Any]] = Field(min_length=1)
-    """Subset name -> changes to the task's configuration (mappings are merged)."""
+    """The fields of a document that make its stratum, or `$task`."""
+    cluster_fields: tuple[str, ...] = ()
+    """The fields whose text a document shares with others of its cluster; by default its own `cluster`, if any."""
+    cluster_pattern: str | None = None
+    """What of those fields is shared, as a regular expression; a document it does not match stands alone."""
+    num_fewshot: int | None = Field(default=None, ge=0)
+    chat_template: bool = False
+    thinking: bool = False
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    sample: int | None = Field(default=None, ge=1)
+    """At most so many rows of every split that is asked, drawn with the suite's seed when it is frozen."""
+    ruler: RulerSettings | None = None
+    executes_code: bool = False
+
+    @field_validator("cluster_pattern")
+    @classmethod
+    def _is_a_pattern(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from error
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind_of_task(self) -> Self:
+        if (self.task is None) == (not self.tasks) or (self.task is None) != (not self.subsets):
+            raise ValueError("a group has either `task` and `subsets`, or `tasks`")
+        if self.cluster_pattern is not None and not self.cluster_fields:
+            raise ValueError("cluster_pattern needs cluster_fields")
+        if self.thinking and not self.chat_template:
+            raise ValueError("thinking needs the chat template")
+        return self
 
 
 class EvalSuite(BaseModel):
@@ -41,7 +107,27 @@ class EvalSuite(BaseModel):
     max_length: int = Field(ge=16)
     block_items: int = Field(default=300, ge=1)
     """About so many items of a group are asked between two looks at whether its criteria are settled."""
+    seed: int = 1234
+    """Of few-shot draws, choices that tasks shuffle, subsets and RULER; the default is lm-eval's for few-shot draws."""
+    sources: dict[str, HubSource] = Field(default_factory=dict)
+    """Repository on the hub -> what is known of it."""
     groups: tuple[TaskGroup, ...] = Field(min_length=1)
+
+    @property
+    def frozen_by_name(self) -> tuple[TaskGroup, ...]:
+        """The groups whose data `q36eval data freeze` writes."""
+        return tuple(group for group in self.groups if group.tasks)
+
+    @property
+    def freezing_sha256(self) -> str:
+        """Hash of what the frozen data depends on."""
+        parts = {"name", "tasks", "num_fewshot", "sample", "ruler"}
+        content = {
+            "seed": self.seed,
+            "sources": {name: source.revision for name, source in self.sources.items()},
+            "groups": [group.model_dump(mode="json", include=parts) for group in self.frozen_by_name],
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class LoadedSuite:
@@ -49,33 +135,66 @@ class LoadedSuite:
 
     Attributes:
         suite: the suite as written.
+        groups: the groups that are asked: those that run programs only if that is allowed.
+        skipped: a sentence for every group that is not.
         data: the frozen folder.
-        sha256: content hash of the suite, its task files, its data, and lm-eval's version.
+        manifest: of that folder.
+        sha256: content hash of what is asked: the suite, its task files, its data, and lm-eval's version.
     """
 
-    def __init__(self, path: Path, data: Path | None = None) -> None:
+    def __init__(self, path: Path, data: Path | None = None, *, allow_code_execution: bool = False) -> None:
         """Read the suite file at `path`; `data` replaces the folder it names.
 
         Raises:
             UsageError: the file is malformed, a task file is missing, or the data is not what its manifest says.
         """
-        self.suite = _read(path)
+        self.suite = read_suite(path)
         self.data = data if data is not None else (path.parent / self.suite.data).resolve()
-        self.task_files = {group.name: (path.parent / group.task).resolve() for group in self.suite.groups}
-        if len(self.task_files) != len(self.suite.groups):
-            raise UsageError(f"{path} names two groups alike; give each a name of its own.")
+        self.groups = tuple(group for group in self.suite.groups if allow_code_execution or not group.executes_code)
+        self.skipped = tuple(
+            f"The group {group.name} of suite {self.suite.name} is not measured: it runs programs that the model "
+            f"writes; allow that with --allow-code-execution."
+            for group in self.suite.groups
+            if group not in self.groups
+        )
+        self.task_files = {
+            group.name: (path.parent / group.task).resolve() for group in self.suite.groups if group.task is not None
+        }
         for task in self.task_files.values():
             if not task.is_file():
                 raise UsageError(f"{path} names the task file {task}, which does not exist.")
-        self.sha256 = self._content_sha256(verify(self.data).sha256)
+        self.manifest = self._verified(path)
+        self.sha256 = self._content_sha256(self.manifest.sha256)
+
+    def _verified(self, path: Path) -> Any:
+        named = self.suite.frozen_by_name
+        freeze = f"q36eval data freeze {self.suite.name} --tokenizer FOLDER"
+        if named and not (self.data / MANIFEST).exists():
+            raise UsageError(
+                f"The suite {self.suite.name} has no frozen data in {self.data}; where there is a network or a filled "
+                f"cache run: {freeze}."
+            )
+        manifest = verify(self.data)
+        if not named:
+            return manifest
+        if manifest.made_from.get("suite_sha256") != self.suite.freezing_sha256:
+            raise UsageError(f"{self.data} was not frozen from {path} as it is now; run: {freeze}.")
+        if (frozen_with := manifest.made_from.get("lm-eval")) != version("lm-eval"):
+            here = version("lm-eval")
+            raise UsageError(
+                f"{self.data} was frozen with lm-eval {frozen_with}, and {here} is installed; run: {freeze}."
+            )
+        return manifest
 
     def _content_sha256(self, data_sha256: str) -> str:
         # Scoring functions live beside the task files and are part of what is asked.
         folders = {task.parent for task in self.task_files.values()}
         sources = sorted(path for folder in folders for path in folder.glob("*.py"))
         files = [*sorted(self.task_files.values()), *sources]
+        asked = self.suite.model_copy(update={"groups": self.groups})
         content = {
-            "suite": self.suite.model_dump(mode="json", exclude={"data"}),
+            # where data lies and what its licence is changes no answer; settings left out are told by their absence
+            "suite": asked.model_dump(mode="json", exclude={"data", "sources"}, exclude_defaults=True),
             "files": [(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files],
             "data": data_sha256,
             "lm_eval": version("lm-eval"),
@@ -84,9 +203,14 @@ class LoadedSuite:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path) -> EvalSuite:
+def read_suite(path: Path) -> EvalSuite:
+    """The suite as written.
+
+    Raises:
+        UsageError: there is no such file, or it is malformed; says where.
+    """
     try:
-        return EvalSuite.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        suite = EvalSuite.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         known = ", ".join(sorted(found.stem for found in path.parent.glob("*.yaml"))) or "none"
         raise UsageError(f"There is no eval suite {path}; suites there: {known}.") from error
@@ -96,3 +220,6 @@ def _read(path: Path) -> EvalSuite:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise UsageError(f"{path}: {where}: {first['msg']}.") from error
+    if len({group.name for group in suite.groups}) != len(suite.groups):
+        raise UsageError(f"{path} names two groups alike; give each a name of its own.")
+    return suite

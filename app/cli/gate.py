@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.options import (
+    AllowCodeExecution,
     BranchOption,
     ContextOption,
     CorpusOption,
@@ -58,6 +59,7 @@ def gate(
     kv_cache_dtype: KVCacheDtype = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
+    allow_code_execution: AllowCodeExecution = False,
     exhaustive: Annotated[
         bool, typer.Option(help="Ask every item, also where what the policy asks of a task is settled.")
     ] = False,
@@ -98,6 +100,7 @@ def gate(
             resume=resume,
             corpus=corpus,
             context=context,
+            allow_code_execution=allow_code_execution,
             reference_pack=reference_pack,
             exhaustive=exhaustive,
             max_items=max_items,

@@ -10,6 +10,7 @@ from app.cli import (
     attribute,
     branches,
     checkpoint,
+    data,
     drift,
     gate,
     history,
@@ -43,6 +44,7 @@ app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")
 app.command("drift")(drift.drift)
 app.command("report")(report.report)
+app.add_typer(data.app, name="data")
 app.add_typer(sandbox.app, name="sandbox")
 app.command("ui")(ui.ui)
 

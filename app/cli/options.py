@@ -45,6 +45,10 @@ MaxItems = Annotated[
     int | None,
     typer.Option("--max-items", help="Of each eval task at most so many items, in whole blocks.", min=1),
 ]
+AllowCodeExecution = Annotated[
+    bool,
+    typer.Option("--allow-code-execution", help="Measure groups that run programs the model writes (HumanEval)."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.options import (
+    AllowCodeExecution,
     ContextOption,
     CorpusOption,
     DeviceOption,
@@ -89,6 +90,7 @@ def evals(
     effective_recovery: Annotated[
         float, typer.Option(help="What a length must recover to count as effective.", min=0.0, max=1.0)
     ] = EFFECTIVE_RECOVERY,
+    allow_code_execution: AllowCodeExecution = False,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
@@ -96,7 +98,8 @@ def evals(
 
     asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    run, history = _measured(replace(_request(*asked, paths=paths), max_items=max_items), paths)
+    request = replace(_request(*asked, paths=paths), max_items=max_items, allow_code_execution=allow_code_execution)
+    run, history = _measured(request, paths)
     if as_json:
         print_json(_body(run, history) | evals_body(run, history, flips=flips, recovery_at_least=effective_recovery))
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.options import (
+    AllowCodeExecution,
     ContextOption,
     CorpusOption,
     DeviceOption,
@@ -47,6 +48,7 @@ def capture(
     top_k: Annotated[
         int | None, typer.Option(help="Keep K log-probabilities a position for KL: bounds it from below.", min=1)
     ] = None,
+    allow_code_execution: AllowCodeExecution = False,
     as_json: JsonOption = False,
 ) -> int:
     """Capture the reference for all probes, or go on with a capture that was interrupted; prints the size first."""
@@ -72,6 +74,7 @@ def capture(
         out=out,
         keep_head=not no_head,
         top_k=top_k,
+        allow_code_execution=allow_code_execution,
     )
     announced: list[Estimate] = []
 

@@ -38,6 +38,8 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
             ["gate", "--branch", "main", "--family", "qwen3.6-35b-a3b"],
             ["inferRouter/Qwen3.6-35B-A3B-NVFP4@main", "GiB"],
         ),
+        (["data", "freeze", "nope", "--tokenizer", "x"], ["nope", "sandbox", "release"]),
+        (["data", "verify", "release"], ["no frozen data", "q36eval data freeze release --tokenizer"]),
         (["gate"], ["--branch"]),
         (["branches", "show", "nope"], ["nope", "gptq-int4"]),
         (["history", "show", "nope"], ["no run", "q36eval gate"]),

@@ -1,5 +1,6 @@
 """A random model of the sandbox's architecture with the sandbox's tokenizer, in float32."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.records import DeploymentIdentity
+
+sys.path.insert(0, str(Path(__file__).parent))  # the mirror beside the tests
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
@@ -65,3 +68,37 @@ def engine(tiny_model: Any, tokenizer: Any) -> InProcessEngine:
         engine_version="test",
     )
     return InProcessEngine(tiny_model, tokenizer, identity)
+
+
+@pytest.fixture(scope="session")
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of the hub with a few rows of ours."""
+    from hub_mirror import write_mirror
+
+    home = tmp_path_factory.mktemp("mirror")
+    write_mirror(home)
+    return home
+
+
+@pytest.fixture
+def filled_cache(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This process finds the mirror where it looks for the cache, and no network."""
+    return _use_cache(mirror, monkeypatch)
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Neither a cache nor a network."""
+    return _use_cache(tmp_path / "nothing", monkeypatch)
+
+
+def _use_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    import datasets
+    import huggingface_hub.constants as hub
+    import nltk.data
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "datasets")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(nltk.data, "path", [str(home / "nltk_data")])
+    return home

@@ -1,0 +1,94 @@
+"""Runs programs that a model wrote: in a process of their own, with limits, and only when a person allows it.
+
+What holds a program in: limits of the operating system on time, memory, processes and files; namespaces without
+network and without other processes where `unshare` may make them; an empty environment and an empty folder; and an
+audit hook, which no Python program can remove, that refuses processes, threads, sockets and writes elsewhere. Success
+is a secret written when the program has run to its end, never an exit code or a print. This stops accidents and plain
+hostility. A program made against this very runner may still find a way: measure as a user who owns nothing.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+HARNESS = Path(__file__).with_name("_code_harness.py")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one program may use. `cpu_s` is lm-eval's own time limit for a program."""
+
+    cpu_s: int = 3
+    wall_s: float = 12.0
+    memory_bytes: int = 1 << 30
+    file_bytes: int = 16 << 20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether a program ran to its end, and what happened when not."""
+
+    passed: bool
+    reason: str
+
+
+def run_program(program: str, limits: Limits | None = None) -> Outcome:
+    """Run `program` to its end, or until it raises, exits or reaches a limit; every process it leaves is killed."""
+    chosen = limits or Limits()
+    secret = secrets.token_hex(16)
+    reading, writing = os.pipe()
+    with tempfile.TemporaryDirectory(prefix="q36eval-code-") as folder, os.fdopen(reading, "rb") as told:
+        process = subprocess.Popen(
+            [*isolation(), sys.executable, "-I", "-S", "-B", "-c", HARNESS.read_text(encoding="utf-8")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env={"PATH": os.defpath, "HOME": folder, "PYTHONHASHSEED": "0"},
+            pass_fds=(writing,),
+            start_new_session=True,
+        )
+        os.close(writing)
+        job = {"program": program, "secret": secret, "told": writing, "folder": os.path.realpath(folder)}
+        try:
+            process.communicate(json.dumps(job | asdict(chosen)).encode(), timeout=chosen.wall_s)
+        except subprocess.TimeoutExpired:
+            return Outcome(False, f"it did not end within {chosen.wall_s:g} s")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return _outcome(told.read(4096).decode("utf-8", "replace"), secret, process.returncode)
+
+
+def _outcome(told: str, secret: str, code: int) -> Outcome:
+    first, _, rest = told.partition(" ")
+    if first == secret:
+        return Outcome(not rest, rest or "it ran to its end")
+    return Outcome(False, f"it was stopped at a limit, or left before its end (exit code {code})")
+
+
+@cache
+def isolation() -> tuple[str, ...]:
+    """How a command is given namespaces without network and other processes; nothing where the system refuses."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return ()
+    for options in (("--pid", "--fork", "--kill-child", "--net"), ("--net",)):
+        command = (unshare, "--user", "--map-root-user", *options)
+        try:
+            done = subprocess.run([*command, "true"], capture_output=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0:
+            return command
+    return ()

@@ -1,0 +1,174 @@
+"""RULER's documents from lm-eval's own generators: per task and length, whatever else is frozen, and with an end.
+
+lm-eval draws from shared generators of random numbers, fetches its sources when it runs, and two of its generators
+(variable tracking, common words) shrink a sample that is too long for ever when the shortest one is. Here every task
+and length is generated from a seed of its own in a process of its own, on sources that are there, until a deadline.
+"""
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from evals.freezing.hub import Hub
+from evals.lm_names import NamedTask
+from evals.suite import RulerSettings, TaskGroup
+from q36eval.errors import UsageError
+
+ESSAYS = ("baber/paul_graham_essays", None, "train")
+SQUAD = ("rajpurkar/squad_v2", "squad_v2", "validation")
+HOTPOT = ("hotpotqa/hotpot_qa", "distractor", "validation")
+WITH_ESSAYS = frozenset({"niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery"})
+STARTING_S = 120.0
+TOKENS_PER_S = 20_000.0
+"""Far below what a tokenizer and its retries need; a generation slower than this is one that does not end."""
+
+
+def features(task: str) -> dict[str, Any]:
+    """The schema of RULER's documents, which lm-eval leaves to be guessed, and of the cluster that we add."""
+    from datasets import Features, List, Value
+
+    text, number = Value("string"), Value("int64")
+    schema = Features(
+        index=number, input=text, outputs=List(text), length=number, max_length=number, gen_prefix=text, cluster=text
+    )
+    if task == "ruler_cwe":
+        schema["input_example"] = text
+    return dict(schema.to_dict())
+
+
+def generate(
+    tasks: Sequence[NamedTask],
+    group: TaskGroup,
+    hub: Hub,
+    tokenizer: Path,
+    folder: Path,
+    seed: int,
+    *,
+    notify: Callable[[str], None],
+    patience_s: float = STARTING_S,
+) -> dict[str, tuple[str, ...]]:
+    """Generate the documents of RULER tasks below `folder`; returns every task's files, one per length.
+
+    `patience_s`: seconds each task and length may take besides what its tokens take.
+
+    Raises:
+        UsageError: a source is missing, a length holds no sample, or a generator does not end.
+    """
+    settings = group.ruler
+    if settings is None:
+        raise UsageError(f"The group {group.name} has RULER tasks; give it `ruler` with lengths and samples.")
+    job = {
+        "tokenizer": str(tokenizer),
+        "folder": str(folder / group.name),
+        "seed": seed,
+        "samples": settings.samples,
+        "sources": {name: str(path) for name, path in _sources(tasks, hub, folder).items()},
+        "nltk_data": str(folder / "nltk_data"),
+        "work": [[task.name, task.config, length] for length in settings.lengths for task in tasks],
+    }
+    (folder / group.name).mkdir(parents=True, exist_ok=True)
+    try:
+        _run(job, settings, notify, patience_s)
+    finally:
+        for path in (folder / ".sources").glob("*.json"):
+            path.unlink()
+    return {
+        task.name: tuple(f"{group.name}/{task.name}-{length}.jsonl" for length in settings.lengths) for task in tasks
+    }
+
+
+def _sources(tasks: Sequence[NamedTask], hub: Hub, folder: Path) -> dict[str, Path]:
+    """Only what these tasks read, in the form in which lm-eval would have fetched it."""
+    names = {task.name for task in tasks}
+    found: dict[str, Any] = {}
+    if names & WITH_ESSAYS:
+        found["essays"] = [row["text"] for row in hub.read(*ESSAYS).rows]
+    if "ruler_qa_squad" in names:
+        found["squad"] = squad_json(hub.read(*SQUAD).rows)
+    if "ruler_qa_hotpot" in names:
+        found["hotpot"] = hotpot_json(hub.read(*HOTPOT).rows)
+    where = folder / ".sources"
+    where.mkdir(exist_ok=True)
+    for name, content in found.items():
+        (where / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return {name: where / f"{name}.json" for name in found}
+
+
+def squad_json(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """SQuAD 2.0's own file from its rows on the hub: articles of paragraphs of questions, in their order."""
+    articles: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row in rows:
+        texts = row["answers"]["text"]
+        question = {
+            "question": row["question"],
+            "answers": [{"text": text} for text in texts],
+            "is_impossible": not texts,
+        }
+        articles.setdefault(row["title"], {}).setdefault(row["context"], []).append(question)
+    return {
+        "data": [
+            {"paragraphs": [{"context": context, "qas": questions} for context, questions in paragraphs.items()]}
+            for paragraphs in articles.values()
+        ]
+    }
+
+
+def hotpot_json(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """HotpotQA's own file from its rows on the hub."""
+    return [
+        {
+            "question": row["question"],
+            "answer": row["answer"],
+            "context": [list(pair) for pair in zip(row["context"]["title"], row["context"]["sentences"], strict=True)],
+        }
+        for row in rows
+    ]
+
+
+def _run(job: dict[str, Any], settings: RulerSettings, notify: Callable[[str], None], patience_s: float) -> None:
+    """One process generates everything and says a line after each task and length; it is killed past a deadline."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"}
+    environment |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evals.freezing.ruler_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the generating process has no pipes")
+    with process:
+        try:
+            process.stdin.write(json.dumps(job))
+            process.stdin.close()
+            _expect(process.stdout, STARTING_S, "RULER's generators do not start")
+            for name, _, length in job["work"]:
+                limit = patience_s + settings.samples * length / TOKENS_PER_S
+                answer = _expect(process.stdout, limit, f"The generator of {name} at {length:,} tokens does not end")
+                notify(f"{name} at {length:,} tokens: {answer} samples")
+        finally:
+            process.kill()
+
+
+def _expect(stdout: IO[str], limit_s: float, trouble: str) -> str:
+    """The next line, which says that something is done."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stdout, selectors.EVENT_READ)
+        deadline = time.monotonic() + limit_s
+        while not selector.select(max(0.0, deadline - time.monotonic())):
+            if time.monotonic() >= deadline:
+                raise UsageError(f"{trouble} (it was stopped after {limit_s:.0f} s); choose longer lengths.")
+    line = stdout.readline()
+    if not line:
+        raise UsageError(f"{trouble}: the generating process died; see what it wrote above.")
+    kind, _, text = line.rstrip("\n").partition(" ")
+    if kind == "error":
+        raise UsageError(text)
+    return text

@@ -1,0 +1,122 @@
+"""The process in which lm-eval's RULER generators run; see `evals.freezing.ruler`. Reads one job from stdin."""
+
+import contextlib
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from evals.lm_names import task_root
+from evals.lm_tasks import seeded
+
+GENERATORS = ("generate_samples", "sys_vartrack_w_noise_random", "sys_word_pair_random", "sys_kwext")
+LM_EVALS_SAMPLES = 500
+
+
+def main() -> None:
+    """Generate what the job asks, with a line on stdout after each task and length."""
+    job = json.load(sys.stdin)
+    with _only_lines_of_ours() as say:
+        try:
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(job["tokenizer"], local_files_only=True)
+            say("ready lm-eval")
+            for name, config, length in job["work"]:
+                rows = document_rows(job, tokenizer, name, config, length)
+                path = Path(job["folder"]) / f"{name}-{length}.jsonl"
+                path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+                say(f"done {len(rows)}")
+        except ImportError as error:
+            say(f"error RULER needs {error.name}, which is not installed; run: pip install 'q36eval[suites]'.")
+        except Exception as error:  # lm-eval raises ValueError for a length that holds nothing
+            where = f"RULER's {name} at {length:,} tokens" if "name" in locals() else "RULER"
+            say(f"error {where} cannot be generated: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+@contextlib.contextmanager
+def _only_lines_of_ours() -> Iterator[Callable[[str], None]]:
+    """What libraries print goes to nowhere; ours to the real stdout."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+
+    def say(line: str) -> None:
+        out.write(line + "\n")
+        out.flush()
+
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+        yield say
+
+
+def document_rows(job: dict[str, Any], tokenizer: Any, name: str, config: str, length: int) -> list[dict[str, Any]]:
+    """The documents of one task at one length, as lm-eval makes them and with their cluster.
+
+    Raises:
+        ValueError: the length does not hold a sample with an answer.
+    """
+    names = _prepared(job, tokenizer, config)
+    # what is imported on the way is not to draw from these generators, so they are seeded after it
+    with seeded(job["seed"], f"{name}/{length}"):
+        if "RNG" in names:  # of common words, drawn from by every sample before
+            names["RNG"].seed(random.getrandbits(32))
+        documents = names["custom_dataset"](max_seq_lengths=[length], tokenizer=job["tokenizer"])["test"]
+    rows = [dict(row) for row in documents]
+    if not all(row["outputs"] for row in rows):
+        raise ValueError("a sample without an answer was made: the length is too short for this task")
+    too_long = [row["length"] for row in rows if row["length"] > length]
+    if name != "ruler_fwe" and too_long:  # lm-eval lets frequent words fill the length and generates beyond it
+        raise ValueError(f"a sample of {too_long[0]} tokens was made")
+    return [row | {"cluster": _cluster(names, name, length, row["index"])} for row in rows]
+
+
+def _cluster(names: dict[str, Any], name: str, length: int, index: int) -> str:
+    """A question asked at several lengths is one draw, as are all questions about one paragraph of SQuAD."""
+    if name == "ruler_qa_squad":
+        return f"{name}/{names['read_squad']()[0][index]['context'][0]}"
+    return f"{name}/{index}" if name == "ruler_qa_hotpot" else f"{name}/{length}/{index}"
+
+
+def _prepared(job: dict[str, Any], tokenizer: Any, config: str) -> dict[str, Any]:
+    """The names of the module of lm-eval's generator, with our tokenizer, sources and number of samples in them."""
+    from lm_eval.tasks._yaml_loader import _import_fun_from_str, load_yaml
+
+    if Path(job["nltk_data"]).is_dir():
+        import nltk.data
+
+        nltk.data.path.insert(0, job["nltk_data"])
+    # every task file includes that of the needles, whose module takes ten seconds and NLTK: only its own is imported
+    generator = _import_fun_from_str(load_yaml(task_root() / config, resolve_func=False)["custom_dataset"])
+    names: dict[str, Any] = generator.__globals__
+    names["get_tokenizer"] = lambda _: tokenizer
+    for called in GENERATORS:
+        if called in names and not hasattr(names[called], "sampled"):
+            names[called] = _sampled(names[called], job["samples"])
+    if "download_json" in names:
+        names["download_json"] = lambda url: _source(job, "squad" if "SQuAD" in url else "hotpot")
+    if "get_haystack" in names:
+        hub = SimpleNamespace(load_dataset=lambda *_, **__: {"text": _source(job, "essays")})
+        names["get_haystack"].__wrapped__.__globals__["datasets"] = hub
+    return names | {"custom_dataset": generator}
+
+
+def _sampled(generator: Callable[..., Any], samples: int) -> Callable[..., Any]:
+    """lm-eval states 500 samples in its code; a worked example of one sample stays one."""
+
+    def sampled(*arguments: Any, **named: Any) -> Any:
+        if named.get("num_samples", LM_EVALS_SAMPLES) == LM_EVALS_SAMPLES:
+            named["num_samples"] = samples
+        return generator(*arguments, **named)
+
+    setattr(sampled, "sampled", True)  # noqa: B010 - a function has no such attribute for a type checker
+    return sampled
+
+
+def _source(job: dict[str, Any], name: str) -> Any:
+    return json.loads(Path(job["sources"][name]).read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Freezes a suite into a folder: everything its tasks read, with a manifest that says where each row comes from."""
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from evals.freezing.hub import Hub, Row, Split, json_lines
+from evals.freezing.resources import freeze_punkt, needs_punkt
+from evals.freezing.ruler import STARTING_S, features, generate
+from evals.frozen import MANIFEST, FrozenTask, Manifest, frozen_files, verify, write_manifest
+from evals.lm_configs import configured, use_frozen_nltk, with_settings
+from evals.lm_names import NamedTask, expand, generates_data, runs_programs
+from evals.suite import EvalSuite, TaskGroup, read_suite
+from q36eval.checkpoints import tokenizer_sha256
+from q36eval.errors import UsageError
+
+PACKAGES = ("lm-eval", "datasets", "nltk", "wonderwords")
+
+
+@dataclass
+class _Freezing:
+    suite: EvalSuite
+    folder: Path
+    tokenizer: Path
+    notify: Callable[[str], None]
+    patience_s: float
+    hub: Hub = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.hub = Hub(self.suite.sources)
+
+    def group(self, group: TaskGroup, tasks: list[NamedTask]) -> tuple[FrozenTask, ...]:
+        if not group.executes_code and (programs := [task.name for task in tasks if runs_programs(task)]):
+            raise UsageError(
+                f"The task {programs[0]} runs programs; say executes_code: true in its group {group.name}."
+            )
+        generated = [task for task in tasks if generates_data(task)]
+        if any(not task.config.startswith("ruler/") for task in generated):
+            raise UsageError(f"The group {group.name} has tasks that generate their data, and only RULER's are known.")
+        files: Mapping[str, tuple[str, ...]] = {}
+        if generated:
+            options: dict[str, Any] = {"notify": self.notify, "patience_s": self.patience_s}
+            files = generate(generated, group, self.hub, self.tokenizer, self.folder, self.suite.seed, **options)
+        return tuple(
+            FrozenTask(
+                name=task.name, config=task.config, data={"test": files[task.name]}, features=features(task.name)
+            )
+            if task.name in files
+            else self.from_hub(group, task)
+            for task in tasks
+        )
+
+    def from_hub(self, group: TaskGroup, task: NamedTask) -> FrozenTask:
+        config = with_settings(configured(task, group), group)
+        repository, name = config["dataset_path"], config.get("dataset_name")
+        arguments = {key: value for key, value in (config.get("dataset_kwargs") or {}).items() if value is not None}
+        data: dict[str, tuple[str, ...]] = {}
+        schema: dict[str, Any] = {}
+        asked = str(config.get("test_split") or config.get("validation_split"))
+        for split in dict.fromkeys([asked, *_shown(config)]):
+            found = self.hub.read(repository, name, split, arguments)
+            place = f"{group.name}/{repository.replace('/', '__')}/{name or 'default'}/{split}.jsonl"
+            self._write(place, self._chosen(found, group) if split == asked else list(found.rows))
+            data[split], schema = (place,), found.source.features
+        self.notify(f"{task.name}: {repository}{f' ({name})' if name else ''}")
+        return FrozenTask(name=task.name, config=task.config, data=data, features=schema)
+
+    def _chosen(self, split: Split, group: TaskGroup) -> list[Row]:
+        """The rows that are asked: all, or a sample that no other dataset has a part in."""
+        rows, source = list(split.rows), split.source
+        if group.sample is None or group.sample >= len(rows):
+            return rows
+        rng = random.Random(f"{self.suite.seed}/{source.repository}/{source.config}/{source.split}")
+        return [rows[index] for index in sorted(rng.sample(range(len(rows)), group.sample))]
+
+    def _write(self, place: str, rows: list[Row]) -> None:
+        path = self.folder / place
+        if not path.exists():  # several tasks may read one split
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json_lines(rows, place), encoding="utf-8")
+
+
+def freeze_suite(
+    path: Path,
+    tokenizer: Path,
+    out: Path | None = None,
+    *,
+    notify: Callable[[str], None] = lambda _: None,
+    patience_s: float = STARTING_S,
+) -> Manifest:
+    """Write everything the suite at `path` reads into `out`, by default the folder that it names.
+
+    The same suite, sources, tokenizer and packages give the same bytes. Nothing is left of a freezing that fails.
+
+    Raises:
+        UsageError: a dataset is not to be had, a task is unknown, or `out` holds something else.
+    """
+    suite = read_suite(path)
+    target = (out if out is not None else path.parent / suite.data).resolve()
+    if not suite.frozen_by_name or len(suite.frozen_by_name) != len(suite.groups):
+        raise UsageError(
+            f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze."
+        )
+    made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": tokenizer_sha256(tokenizer)}
+    made_from |= {name: found for name in PACKAGES if (found := _version(name)) is not None}
+    if target.exists() and not (target / MANIFEST).exists() and any(target.iterdir()):
+        raise UsageError(f"{target} holds something that is not frozen data; name another folder with --out.")
+    plan = [(group, expand(group.tasks)) for group in suite.groups]
+    with _staging(target) as folder:
+        freezing = _Freezing(suite, folder, tokenizer.resolve(), notify, patience_s)
+        if needs_punkt(task for _, tasks in plan for task in tasks):
+            freeze_punkt(folder)
+            use_frozen_nltk(folder)
+        tasks = {group.name: freezing.group(group, found) for group, found in plan}
+        shutil.rmtree(folder / ".sources", ignore_errors=True)
+        manifest = Manifest(
+            name=f"{suite.name} tasks",
+            seed=suite.seed,
+            made_from=made_from,
+            sources=freezing.hub.sources,
+            tasks=tasks,
+            files=frozen_files(folder),
+        )
+        write_manifest(folder, manifest)
+    return verify(target)
+
+
+@contextmanager
+def _staging(target: Path) -> Iterator[Path]:
+    """A folder beside `target` that takes its place when all went well, and goes when not."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
+        folder = Path(temporary) / "new"
+        folder.mkdir()
+        yield folder
+        if target.exists():
+            target.rename(Path(temporary) / "old")
+        folder.rename(target)
+
+
+def _shown(config: dict[str, Any]) -> list[str]:
+    """The split that solved examples are drawn from, as lm-eval looks for it; none where none are shown."""
+    if not config.get("num_fewshot"):
+        return []
+    settings = config.get("fewshot_config") or {}
+    if split := settings.get("split") or config.get("fewshot_split"):
+        return [split]
+    if settings.get("samples") is not None:
+        return []
+    split = config.get("training_split") or config.get("validation_split") or config.get("test_split")
+    return [split] if split else []
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,284 @@
+"""A suite of lm-eval's own tasks, frozen from a mirror of the hub: the same prompts offline, the same bytes again."""
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evals.freezing import freeze_suite
+from evals.freezing.hub import Hub
+from evals.freezing.resources import freeze_punkt
+from evals.freezing.ruler import ESSAYS, hotpot_json, squad_json
+from evals.freezing.ruler_worker import document_rows
+from evals.frozen import verify
+from evals.lm_names import expand, read_config
+from evals.lm_tasks import Document, load_documents, seeded
+from evals.suite import LoadedSuite, read_suite
+from q36eval.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKENIZER = ROOT / "data/sandbox/bf16"
+RULER = ["ruler_vt", "ruler_cwe", "ruler_fwe", "ruler_qa_squad", "ruler_qa_hotpot"]
+PASSAGES = r"(?s)\AThis question refers to the following information\..*\n"
+SUBJECTS = ["mmlu_anatomy", "mmlu_high_school_european_history"]
+ACCURACY = {"measure": "accuracy"}
+GROUPS: dict[str, dict[str, Any]] = {
+    "mmlu": {"tasks": SUBJECTS, "num_fewshot": 5, "metric": "acc", "slice_fields": ["subject"]}
+    | {"cluster_fields": ["question"], "cluster_pattern": PASSAGES},
+    "wikitext": {"tasks": ["wikitext"], "measure": "perplexity", "metric": "word_perplexity"},
+    "gpqa": {"tasks": ["gpqa_diamond_cot_zeroshot"], "metric": "exact_match", "filter": "flexible-extract"},
+    "gsm8k": {"tasks": ["gsm8k"], "num_fewshot": 5, "metric": "exact_match", "filter": "strict-match"},
+    "humaneval": {"tasks": ["humaneval"], "metric": "pass@1", "executes_code": True},
+    "ruler": {"tasks": RULER, "metric": "{max_length}", "slice_fields": ["$task", "max_length"]}
+    | {"cluster_fields": ["cluster"], "ruler": {"lengths": [2048, 2560], "samples": 2}},
+}
+
+
+def written(folder: Path, groups: dict[str, dict[str, Any]], **more: Any) -> Path:
+    """A suite file whose data lies beside it."""
+    listed = [{"name": name, "slice": name} | ACCURACY | group for name, group in groups.items()]
+    path = folder / "suite.yaml"
+    body = {"name": "tiny", "data": "frozen", "max_length": 4096, "groups": listed} | more
+    path.write_text(yaml.safe_dump(body), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def suite(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The suite of all groups, frozen from the mirror."""
+    from conftest import _use_cache
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _use_cache(mirror, monkeypatch)
+        sources = {"cais/mmlu": {"revision": "c30699e8356da336a370243923dbaf21066bb9fe", "licence": "MIT"}}
+        path = written(tmp_path_factory.mktemp("suite"), GROUPS, sources=sources)
+        freeze_suite(path, TOKENIZER)
+        yield path
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a frozen suite reached for the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def documents_of(path: Path, cache: Path, **allowed: bool) -> list[Document]:
+    return load_documents(LoadedSuite(path, **allowed), cache)
+
+
+def test_prompts_and_targets_are_stock_lm_evals(
+    suite: Path, filled_cache: Path, tmp_path: Path, no_network: None
+) -> None:
+    """As lm-eval's own task objects build them from the hub's cache, document by document."""
+    from lm_eval.api.task import ConfigurableTask
+
+    found = documents_of(suite, tmp_path, allow_code_execution=True)
+    for name in ("mmlu", "wikitext", "gpqa", "gsm8k"):
+        ours = [([one.args for one in d.instances], d.target, d.choices) for d in found if d.group.name == name]
+        theirs = []
+        for task in expand(GROUPS[name]["tasks"]):
+            with seeded(1234, task.name):  # GPQA's choices are shuffled when it is loaded
+                stock = ConfigurableTask(config=read_config(task))
+                stock.set_config("num_fewshot", GROUPS[name].get("num_fewshot", 0))
+            stock.set_fewshot_seed(1234)
+            stock.build_all_requests(rank=0, world_size=1)
+            for doc_id in dict.fromkeys(instance.doc_id for instance in stock.instances):
+                instances = [instance for instance in stock.instances if instance.doc_id == doc_id]
+                doc = instances[0].doc
+                choices = stock.doc_to_choice(doc) if stock.config.doc_to_choice is not None else []
+                theirs.append(([one.args for one in instances], stock.doc_to_target(doc), choices))
+        assert ours == theirs
+        assert len(ours) >= 3
+    mmlu = next(d for d in found if d.group.name == "mmlu")
+    assert mmlu.instances[0].args[0].count("Answer:") == 6
+    assert len({instance.args[0] for d in found for instance in d.instances if d.group.name == "gsm8k"}) == 4
+
+
+def test_strata_clusters_and_scores(suite: Path, tmp_path: Path, no_network: None) -> None:
+    found = documents_of(suite, tmp_path, allow_code_execution=True)
+    assert len({document.key for document in found}) == len(found)
+    history = [d for d in found if d.stratum == "high_school_european_history"]
+    assert len({d.cluster for d in history[:3]}) == 1, "questions about one passage are one cluster"
+    assert len({d.cluster for d in history}) == 6
+    ruler = [d for d in found if d.group.name == "ruler"]
+    assert {d.stratum for d in ruler} == {f"{task}/{length}" for task in RULER for length in (2048, 2560)}
+    assert {d.cluster for d in ruler if "squad" in d.stratum} == {"ruler_qa_squad/0"}
+    assert len({d.cluster for d in ruler if "hotpot" in d.stratum}) == 2, "a question at two lengths is one draw"
+    for document in ruler:
+        assert document.metrics([f"It is {' and '.join(document.target)}."]) == {"{max_length}": 1.0}
+        assert document.metrics(["nothing"]) == {"{max_length}": 0.0}
+        assert document.doc["length"] <= document.doc["max_length"] or "fwe" in document.stratum
+    sums = next(d for d in found if d.group.name == "gsm8k")
+    assert sums.metrics([sums.target])["exact_match"] == 1
+    (program,) = (d for d in found if d.group.name == "humaneval")
+    assert program.metrics(["    return x + x\n"])["pass@1"] == 1.0
+    assert program.metrics(["    import sys; sys.exit(0)\n"])["pass@1"] == 0.0
+
+
+def test_programs_run_only_when_allowed(suite: Path, tmp_path: Path) -> None:
+    loaded, allowed = LoadedSuite(suite), LoadedSuite(suite, allow_code_execution=True)
+    assert "humaneval" not in {d.group.name for d in load_documents(loaded, tmp_path)}
+    (sentence,) = loaded.skipped
+    assert "--allow-code-execution" in sentence
+    assert not allowed.skipped
+    assert loaded.sha256 != allowed.sha256
+
+
+def test_the_manifest_says_where_every_row_is_from(suite: Path) -> None:
+    manifest = verify(suite.parent / "frozen")
+    sources = {(source.repository, source.config, source.split): source for source in manifest.sources}
+    mmlu = sources["cais/mmlu", "anatomy", "test"]
+    assert (mmlu.revision[:7], mmlu.licence, mmlu.rows) == ("c30699e", "MIT", 8)
+    assert ("rajpurkar/squad_v2", "squad_v2", "validation") in sources
+    assert ("EleutherAI/wikitext_document_level", "wikitext-2-raw-v1", "train") not in sources, "nothing reads it"
+    assert {"lm-eval", "datasets", "tokenizer_sha256", "suite_sha256"} <= set(manifest.made_from)
+    rows = (suite.parent / "frozen/mmlu/cais__mmlu/anatomy/test.jsonl").read_text(encoding="utf-8").splitlines()
+    assert list(json.loads(rows[0])) == ["question", "subject", "choices", "answer"], "the dataset's own schema"
+
+
+def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) -> None:
+    """Alone, in another order and in another process: common words have a generator of random numbers of their own."""
+    job = {"tokenizer": str(TOKENIZER), "samples": 2, "seed": 1234, "nltk_data": "none"}
+    for name, config in (("ruler_cwe", "ruler/cwe.yaml"), ("ruler_vt", "ruler/vt.yaml")):
+        frozen = (suite.parent / f"frozen/ruler/{name}-2560.jsonl").read_text(encoding="utf-8").splitlines()
+        made = document_rows(job, tokenizer, name, config, 2560)
+        assert made == [json.loads(line) for line in frozen]
+        assert document_rows(job | {"seed": 1}, tokenizer, name, config, 2560) != made
+
+
+def test_a_generator_that_does_not_end_is_stopped(filled_cache: Path, tmp_path: Path) -> None:
+    """lm-eval's variable tracking tries for ever when its shortest sample is longer than asked."""
+    endless = GROUPS["ruler"] | {"tasks": ["ruler_vt"], "ruler": {"lengths": [150], "samples": 1}}
+    with pytest.raises(UsageError, match="ruler_vt at 150 tokens does not end"):
+        freeze_suite(written(tmp_path, {"ruler": endless}), TOKENIZER, patience_s=1.0)
+    assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}, "nothing half-written remains"
+
+
+def test_needles_lie_in_the_frozen_essays(
+    filled_cache: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_network: None
+) -> None:
+    """In this process, and with fewer words than the six million pairs that lm-eval sorts for ten seconds."""
+    import wonderwords
+
+    class FewWords(wonderwords.RandomWord):
+        def __init__(self) -> None:
+            super().__init__()
+            self._categories = {kind: sorted(words)[:40] for kind, words in self._categories.items()}
+
+    monkeypatch.setattr(wonderwords, "RandomWord", FewWords)
+    for module in ("prepare_niah", "niah_utils"):
+        monkeypatch.delitem(sys.modules, f"lm_eval.tasks.ruler.{module}", raising=False)
+    freeze_punkt(tmp_path)
+    essays = [row["text"] for row in Hub({}).read(*ESSAYS).rows]
+    (tmp_path / "essays.json").write_text(json.dumps(essays), encoding="utf-8")
+    job = {"tokenizer": str(TOKENIZER), "samples": 2, "seed": 1234, "nltk_data": str(tmp_path / "nltk_data")}
+    job["sources"] = {"essays": str(tmp_path / "essays.json")}
+    made = {}
+    for name in ("niah_single_2", "niah_multikey_3", "niah_single_2"):  # the other draws between
+        rows = document_rows(job, tokenizer, name, f"ruler/{name}.yaml", 2048)
+        assert made.setdefault(name, rows) == rows
+        assert len(rows) == 2
+        for row in rows:
+            assert row["outputs"][0] in row["input"]
+            assert len(tokenizer.encode(row["input"])) + 128 == row["length"] <= 2048
+    assert " ".join(essays[0].split()[:40]) in made["niah_single_2"][0]["input"]
+    for module in ("prepare_niah", "niah_utils"):
+        del sys.modules[f"lm_eval.tasks.ruler.{module}"]
+
+
+def test_freezing_again_gives_the_same_bytes_and_a_sample_is_of_what_is_asked(
+    filled_cache: Path, tmp_path: Path
+) -> None:
+    freeze_suite(written(tmp_path, {"gsm8k": GROUPS["gsm8k"]}), TOKENIZER)
+    path = written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"sample": 4}})
+    freeze_suite(path, TOKENIZER)
+    first = {file: file.read_bytes() for file in (tmp_path / "frozen").rglob("*") if file.is_file()}
+    freeze_suite(path, TOKENIZER)
+    assert {file: file.read_bytes() for file in (tmp_path / "frozen").rglob("*") if file.is_file()} == first
+    assert not (tmp_path / "frozen/gsm8k").exists(), "what the suite no longer reads is gone"
+    sampled = documents_of(path, tmp_path / "cache")
+    assert [d.stratum for d in sampled].count("anatomy") == 4
+    assert sampled[0].instances[0].args[0].count("Solved:") == 5, "solved examples are not sampled"
+
+
+@pytest.mark.parametrize(
+    ("group", "sentence"),
+    [
+        ({"tasks": ["mmlu_anatomy"], "metric": "acc"}, r"cais/mmlu \(anatomy\) is not in the local cache .* HF_HOME"),
+        ({"tasks": ["niah_single_1"], "metric": "x", "ruler": {"lengths": [2048], "samples": 1}}, "NLTK_DATA"),
+        ({"tasks": ["mmlu_astrology"], "metric": "acc"}, "has no task, group or tag 'mmlu_astrology'"),
+        ({"tasks": ["humaneval"], "metric": "pass@1"}, "executes_code: true"),
+        ({"tasks": ["ruler_vt"], "metric": "x"}, "give it `ruler`"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(
+    empty_cache: Path, tmp_path: Path, group: dict[str, Any], sentence: str
+) -> None:
+    path = written(tmp_path, {"one": group})
+    with pytest.raises(UsageError, match=sentence) as caught:
+        freeze_suite(path, TOKENIZER)
+    assert "\n" not in str(caught.value)
+    assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}
+    with pytest.raises(UsageError, match=r"has no frozen data .* data freeze tiny"):
+        LoadedSuite(path)
+
+
+def test_another_commit_than_the_pinned_one_is_refused(filled_cache: Path, tmp_path: Path) -> None:
+    path = written(tmp_path, {"mmlu": GROUPS["mmlu"]}, sources={"cais/mmlu": {"revision": "0" * 40}})
+    with pytest.raises(UsageError, match=f"cached at c30699e.*, not at {'0' * 40}"):
+        freeze_suite(path, TOKENIZER)
+
+
+def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tmp_path: Path) -> None:
+    path = written(tmp_path, {"mmlu": GROUPS["mmlu"]})
+    freeze_suite(path, TOKENIZER)
+    rows = tmp_path / "frozen/mmlu/cais__mmlu/anatomy/test.jsonl"
+    body = rows.read_bytes()
+    rows.write_bytes(body.replace(b"Bone 1", b"Bone 9"))
+    with pytest.raises(UsageError, match=r"anatomy/test\.jsonl is not what"):
+        LoadedSuite(path)
+    rows.write_bytes(body)
+    written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"num_fewshot": 4}})
+    with pytest.raises(UsageError, match=r"was not frozen from .* as it is now"):
+        LoadedSuite(path)
+    written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"slice_fields": ["topic"]}})
+    with pytest.raises(UsageError, match="no field 'topic'"):
+        documents_of(path, tmp_path / "cache")
+    written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"filter": "strict"}})
+    with pytest.raises(UsageError, match="has no filter 'strict'"):
+        documents_of(path, tmp_path / "cache")
+    with pytest.raises(UsageError, match="holds something that is not frozen data"):
+        freeze_suite(path, TOKENIZER, tmp_path)
+
+
+def test_shipped_suites_name_tasks_that_lm_eval_has() -> None:
+    suites = {name: read_suite(ROOT / f"evals/suites/{name}.yaml") for name in ("quick", "release", "extended")}
+    counts = {group.name: len(expand(group.tasks)) for group in suites["extended"].groups}
+    assert {name: counts[name] for name in ("mmlu", "ruler", "mmlu_pro", "mmlu_czech")} == {
+        **{"mmlu": 57, "ruler": 13, "mmlu_pro": 14, "mmlu_czech": 57}
+    }
+    assert suites["extended"].groups[:3] == suites["release"].groups
+    for name in ("quick", "release"):
+        assert [group.tasks for group in suites[name].groups] == [("mmlu",), ("wikitext",), ("ruler",)]
+    for suite in suites.values():
+        ruler = next(group.ruler for group in suite.groups if group.ruler is not None)
+        assert max(ruler.lengths) + 128 <= suite.max_length
+
+
+def test_sources_become_what_lm_eval_would_have_fetched() -> None:
+    rows = [
+        {"title": "A", "context": "c", "question": "q", "answers": {"text": ["x", "y"]}},
+        {"title": "A", "context": "c", "question": "r", "answers": {"text": []}},
+    ]
+    (paragraph,) = squad_json(rows)["data"][0]["paragraphs"]
+    assert [(q["question"], q["is_impossible"]) for q in paragraph["qas"]] == [("q", False), ("r", True)]
+    assert [a["text"] for a in paragraph["qas"][0]["answers"]] == ["x", "y"]
+    row = {"question": "q", "answer": "a", "context": {"title": ["T"], "sentences": [["s", "t"]]}}
+    assert hotpot_json([row])[0]["context"] == [["T", ["s", "t"]]]
