@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from evals.paired_clusters import (
+    PlannedItem,
     counts_of,
     details,
     flip_counts,
     is_scored,
     macro_clusters,
     paired_clusters,
+    scheduled,
     scores,
 )
-from q36eval.paired import mcnemar, recovery
+from q36eval.paired import recovery
 from q36eval.records import (
     Answer,
     Clusters,
@@ -28,14 +30,14 @@ from q36eval.records import (
     Measurement,
     ProbeName,
 )
-from q36eval.stats import summarize
+from q36eval.stats import mcnemar, summarize
 
 Stratum = Callable[[ItemOutcome], str]
 
 
-def accuracy(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """Mean score over items, branch minus reference, and its recovery."""
-    clusters = paired_clusters(outcomes, scores, bounds=(0.0, 1.0))
+def accuracy(name: str, outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem] = ()) -> Iterator[Measurement]:
+    """Mean score over items, branch minus reference, and its recovery; `planned` are all items that it is to be of."""
+    clusters = scheduled(paired_clusters(outcomes, scores, bounds=(0.0, 1.0)), outcomes, planned)
     lost, gained = flip_counts(outcomes)
     note = (
         f"{lost} items lost and {gained} gained (full marks under one of the two only), {_mcnemar_words(lost, gained)}"

@@ -2,12 +2,44 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from q36eval.records import Clusters, Counts, ItemOutcome
+from q36eval.records import Clusters, Counts, ItemOutcome, Schedule
+from q36eval.stats import planned_largest
 
 Pair = tuple[float, float]
 Values = Callable[[ItemOutcome], Pair | None]
 """The branch's value of one item and the reference's; None where either gave none."""
+
+
+@dataclass(frozen=True)
+class PlannedItem:
+    """An item of the plan, asked or not: `block` is the one of its group that it belongs to."""
+
+    key: str
+    group: str
+    cluster: str
+    stratum: str
+    block: int
+
+
+def scheduled(clusters: Clusters, outcomes: Iterable[ItemOutcome], planned: Sequence[PlannedItem]) -> Clusters:
+    """The same clusters with the block each was asked in and the sizes that were planned, known before any answer.
+
+    `clusters` are those of `outcomes`, in the order of their first ones. As they are where the plan is not known, or a
+    cluster lies in several blocks: then only one look may be taken.
+    """
+    blocks: dict[str, set[int]] = {}
+    for item in planned:
+        blocks.setdefault(item.cluster, set()).add(item.block)
+    names = list(dict.fromkeys(outcome.cluster for outcome in outcomes))
+    if not names or any(len(blocks.get(name, ())) != 1 for name in names):
+        return clusters
+    sizes = Counter(item.cluster for item in planned)
+    schedule = Schedule(
+        largest=planned_largest(list(sizes.values())), blocks=tuple(min(blocks[name]) for name in names)
+    )
+    return clusters.model_copy(update={"schedule": schedule})
 
 
 def is_scored(outcome: ItemOutcome) -> bool:

@@ -2,7 +2,6 @@
 
 import math
 import tempfile
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.blocks import in_blocks
 from evals.encoding import Encoded, Encoder, responses, with_shared_prefixes
+from evals.paired_clusters import PlannedItem
 from evals.suite import LoadedSuite, TaskGroup
 from evals.summaries import suite_measurements
 from q36eval.engines.base import Engine
@@ -49,6 +49,7 @@ class EvalsProbe:
         self._loaded = LoadedSuite(suite, data, allow_code_execution=allow_code_execution)
         self._cache_dir, self._max_items = cache_dir, max_items
         self._asked: dict[str, tuple[Document, Encoded]] = {}
+        self._planned: list[PlannedItem] = []
         self.suite_sha256 = self._loaded.sha256
         self.skipped = self._loaded.skipped
 
@@ -64,13 +65,17 @@ class EvalsProbe:
             asked = list(of_task)
             encoded = [encoder.encode(f"evals/{document.key}", document.instances) for document in asked]
             self._asked |= {d.key: (d, e) for d, e in zip(asked, with_shared_prefixes(encoded), strict=True)}
-        return [
-            WorkItem(key=key, scores=encoded.scores, generations=encoded.generations, task=group.name, block=number)
+        self._planned = [
+            PlannedItem(key, group.name, self._asked[key][0].cluster, self._asked[key][0].stratum, number)
             for group in self._loaded.groups
             for number, block in enumerate(self._blocks(group))
             for key in block
-            for encoded in [self._asked[key][1]]
         ]
+        return [self._work(item) for item in self._planned]
+
+    def _work(self, item: PlannedItem) -> WorkItem:
+        encoded = self._asked[item.key][1]
+        return WorkItem(item.key, encoded.scores, encoded.generations, task=item.group, block=item.block)
 
     def _blocks(self, group: TaskGroup) -> list[list[str]]:
         """The keys of a group's documents in the blocks in which they are asked.
@@ -137,8 +142,7 @@ class EvalsProbe:
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """What `evals.summaries` makes of each group, its slices, and the suite as a whole."""
-        planned = Counter(document.group.name for document, _ in self._asked.values())
-        yield from suite_measurements(self._loaded.groups, outcomes, planned or None)
+        yield from suite_measurements(self._loaded.groups, outcomes, self._planned)
 
 
 def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from evals.accuracy import accuracy, choice_margin, hidden_changes, items_planned, macro_accuracy
-from evals.paired_clusters import is_scored
+from evals.paired_clusters import PlannedItem, is_scored
 from evals.perplexity import perplexities
 from evals.suite import TaskGroup
 from q36eval.paired import RecoveryAt, effective_length
@@ -25,21 +25,22 @@ EFFECTIVE_RECOVERY = 0.97
 def suite_measurements(
     groups: Sequence[TaskGroup],
     outcomes: Sequence[ItemOutcome],
-    planned: Mapping[str, int] | None = None,
+    planned: Sequence[PlannedItem] = (),
     effective_recovery: float = EFFECTIVE_RECOVERY,
 ) -> Iterator[Measurement]:
     """Every group, then all right-or-wrong items together where several groups have some.
 
-    `planned` is the number of items by group, where it is known.
+    `planned` are all items that the outcomes are some of, where that is known.
     """
     by_group: dict[str, list[ItemOutcome]] = {group.name: [] for group in groups}
     for outcome in outcomes:
         by_group.setdefault(outcome.group, []).append(outcome)
     for group in groups:
         found = by_group[group.name]
-        yield from measurements(group, found, effective_recovery)
-        if found and group.measure == "accuracy" and planned and group.name in planned:
-            yield items_planned(group.slice, planned[group.name], found)
+        own = [item for item in planned if item.group == group.name]
+        yield from measurements(group, found, own, effective_recovery)
+        if found and group.measure == "accuracy" and own:
+            yield items_planned(group.slice, len(own), found)
     judged = [group.name for group in groups if group.measure == "accuracy" and by_group[group.name]]
     if len(judged) > 1:
         together = [outcome for name in judged for outcome in by_group[name]]
@@ -49,7 +50,10 @@ def suite_measurements(
 
 
 def measurements(
-    group: TaskGroup, outcomes: Sequence[ItemOutcome], effective_recovery: float = EFFECTIVE_RECOVERY
+    group: TaskGroup,
+    outcomes: Sequence[ItemOutcome],
+    planned: Sequence[PlannedItem] = (),
+    effective_recovery: float = EFFECTIVE_RECOVERY,
 ) -> Iterator[Measurement]:
     """The group as a whole, then each value of each of its slice fields; slices without an item give nothing."""
     lengths: dict[int, RecoveryAt] = {}
@@ -57,7 +61,7 @@ def measurements(
         if group.measure == "perplexity":
             yield from perplexities(part.name, part.outcomes)
             continue
-        found = list(accuracy(part.name, part.outcomes))
+        found = list(accuracy(part.name, part.outcomes, part.of(planned)))
         if group.slice_fields:
             found += macro_accuracy(part.name, part.outcomes, _task, "tasks")
         yield from found
@@ -79,12 +83,19 @@ def _task(outcome: ItemOutcome) -> str:
 
 @dataclass(frozen=True)
 class _Slice:
-    """The whole group where `field` is None, else its items with one value of that field."""
+    """The whole group where `field` is None, else its items with one value of that field, at that `position`."""
 
     name: str
     field: str | None
     value: str
     outcomes: Sequence[ItemOutcome]
+    position: int = 0
+
+    def of(self, planned: Sequence[PlannedItem]) -> Sequence[PlannedItem]:
+        """Those of the group's planned items that are in this slice."""
+        if self.field is None:
+            return planned
+        return [item for item in planned if item.stratum.split("/")[self.position] == self.value]
 
 
 def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[_Slice]:
@@ -97,7 +108,7 @@ def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[_Slic
         for outcome in outcomes:
             by_value.setdefault(outcome.stratum.split("/")[position], []).append(outcome)
         for value, chosen in sorted(by_value.items(), key=lambda entry: _natural(entry[0])):
-            yield _Slice(prefix + value, field, value, chosen)
+            yield _Slice(prefix + value, field, value, chosen, position)
 
 
 def _natural(value: str) -> tuple[int, str]:

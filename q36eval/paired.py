@@ -1,4 +1,4 @@
-"""Figures shown beside the judged mean of a paired comparison: recovery, McNemar's test, the effective length."""
+"""Figures shown beside the judged mean of a paired comparison: recovery and the effective length."""
 
 import math
 from collections.abc import Mapping
@@ -33,23 +33,6 @@ def recovery(clusters: Clusters, level: float = DEFAULT_LEVEL) -> tuple[float, I
         return value, Interval(lower=math.nan, upper=math.nan, level=level, method=f"none: {test.not_measured}")
     loss = test.loss_interval
     return value, Interval(lower=1.0 - loss.upper, upper=1.0 - loss.lower, level=level, method=loss.method)
-
-
-def mcnemar(lost: int, gained: int) -> float:
-    """Two-sided exact p-value of H0: an item that flips is as likely lost as gained; 1.0 where none flips.
-
-    The binomial form (McNemar, Psychometrika 12 (1947), 153-157, made exact). It takes items as independent and is a
-    diagnostic: large, it shows nothing to be equal.
-
-    Raises:
-        ValueError: a negative count.
-    """
-    if lost < 0 or gained < 0:
-        raise ValueError("counts of flips are not negative")
-    flips = lost + gained
-    tail = sum(math.comb(flips, k) for k in range(min(lost, gained) + 1))
-    p_value: float = 2 * tail / 2**flips  # whole numbers up to the division, so exact however many flip
-    return min(1.0, p_value)
 
 
 @dataclass(frozen=True)

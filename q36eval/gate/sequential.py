@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 from q36eval.gate.judge import judge
 from q36eval.gate.policy import Criterion, Policy
-from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.gate.report import CriterionVerdict
 from q36eval.records import Measurement, ProbeName
+from q36eval.stats import settled
 
 
 @dataclass(frozen=True)
 class PolicyRule:
     """Says which measurements a policy's criteria need no more items for.
 
-    A criterion is settled when `decide` would call it PASS or FAIL on this very evidence, whatever the others show: the
-    test of its margin passes at its confidence, or fails at alpha divided by the number of criteria that share it,
-    which is never laxer than Holm's step. Betting tests may be looked at as often as one likes; others may not, so
-    only bounded figures are ever settled early.
+    A criterion is settled when `decide` would call it PASS or FAIL on this very evidence, whatever the others show
+    (`q36eval.stats.settled`). Only evidence with a schedule may be looked at as often as one likes, so nothing else is
+    ever settled early.
     """
 
     policy: Policy
@@ -33,16 +33,12 @@ class PolicyRule:
         return frozenset(criterion.key for criterion in judged) - still_open
 
     def _is_settled(self, criterion: Criterion, measurement: Measurement) -> bool:
-        if measurement.clusters is None or measurement.clusters.bounds is None:
+        if measurement.clusters is None or measurement.clusters.schedule is None:
             return False
         result = judge(criterion, [measurement], [])
-        return result.verdict is not CriterionVerdict.NOT_MEASURED and self._would_stand(criterion, result)
-
-    def _would_stand(self, criterion: Criterion, result: CriterionResult) -> bool:
-        """Whether it passes without a doubt, or fails whatever Holm's correction makes of the others."""
-        if result.p_pass <= 1.0 - criterion.confidence:
-            return result.p_fail > self.policy.alpha
+        if result.verdict is CriterionVerdict.NOT_MEASURED:
+            return False
         sharing = [
             other for other in self.policy.criteria if other.tier == criterion.tier and other.margin.kind != "max_count"
         ]
-        return result.p_fail <= self.policy.alpha / max(1, len(sharing))
+        return settled(result, criterion.confidence, self.policy.alpha, max(1, len(sharing))) != "open"

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from q36eval.gate.report import GateReport
-from q36eval.paired import EffectiveLength, RecoveryAt, effective_length, mcnemar
+from q36eval.paired import EffectiveLength, RecoveryAt, effective_length
 from q36eval.records import Interval, Measurement, ProbeName
 from q36eval.reports._text import number
+from q36eval.stats import mcnemar
 
 SUITE = "suite"
 DEFAULT_RECOVERY = 0.97

@@ -119,7 +119,8 @@ class Columns:
         Raises:
             ValueError: when a reference is needed and the clusters have none.
         """
-        sums = branch_weight * self.branch
+        # a weight of zero leaves the column out: infinity times zero is no number
+        sums = branch_weight * self.branch if branch_weight else np.zeros_like(self.units)
         if reference_weight != 0.0:
             if self.reference is None:
                 raise ValueError("these clusters hold no reference to compare with")

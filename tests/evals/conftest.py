@@ -83,22 +83,14 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def filled_cache(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This process finds the mirror where it looks for the cache, and no network."""
-    return _use_cache(mirror, monkeypatch)
+    from hub_mirror import use_cache
+
+    return use_cache(mirror, monkeypatch)
 
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Neither a cache nor a network."""
-    return _use_cache(tmp_path / "nothing", monkeypatch)
+    from hub_mirror import use_cache
 
-
-def _use_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    import datasets
-    import huggingface_hub.constants as hub
-    import nltk.data
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "datasets")
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(nltk.data, "path", [str(home / "nltk_data")])
-    return home
+    return use_cache(tmp_path / "nothing", monkeypatch)

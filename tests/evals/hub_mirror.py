@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 COMMITS = {
     "cais/mmlu": "c30699e8356da336a370243923dbaf21066bb9fe",
     "EleutherAI/wikitext_document_level": "647234772b9554e208af6c826f23b99e3cac88c8",
@@ -151,3 +153,16 @@ def _write_punkt(folder: Path) -> None:
     (folder / "sent_starters.txt").write_text("nobody\n")
     (folder / "collocations.tab").write_text("st\tjohn\n")
     (folder / "ortho_context.tab").write_text("the\t46\n")
+
+
+def use_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This process finds the cache at `home`, and no network."""
+    import datasets
+    import huggingface_hub.constants as hub
+    import nltk.data
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "datasets")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(nltk.data, "path", [str(home / "nltk_data")])
+    return home

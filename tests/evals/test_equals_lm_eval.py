@@ -1,6 +1,7 @@
 """What the probe asks and reads must be what lm-eval's own model class asks and reads, to rounding."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 from evals.frozen import write_frozen
 from evals.probe import EvalsProbe
 from evals.suite import LoadedSuite
+from q36eval.capturing import asked_sha256
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.in_process import InProcessEngine
@@ -130,6 +132,9 @@ def test_documents_of_one_task_know_the_prefix_they_share(suite: Path, tokenizer
         assert all(request.first > 1 for request in requests), "text without context has nothing to share"
         assert len({request.token_ids[:length] for request in requests}) == 1
         assert len({request.token_ids[: length + 1] for request in requests}) > 1, "as long as it can be"
+    item = next(item for item in items if item.scores and item.scores[0].shared)
+    apart = replace(item, scores=tuple(replace(request, shared=0) for request in item.scores))
+    assert asked_sha256(item) == asked_sha256(apart), "a capture answers the same question however it was computed"
 
 
 def test_choices_of_one_question_share_one_request(suite: Path, tokenizer: Any) -> None:

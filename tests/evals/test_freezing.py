@@ -51,10 +51,10 @@ def written(folder: Path, groups: dict[str, dict[str, Any]], **more: Any) -> Pat
 @pytest.fixture(scope="module")
 def suite(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The suite of all groups, frozen from the mirror."""
-    from conftest import _use_cache
+    from hub_mirror import use_cache
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        _use_cache(mirror, monkeypatch)
+        use_cache(mirror, monkeypatch)
         sources = {"cais/mmlu": {"revision": "c30699e8356da336a370243923dbaf21066bb9fe", "licence": "MIT"}}
         path = written(tmp_path_factory.mktemp("suite"), GROUPS, sources=sources)
         freeze_suite(path, TOKENIZER)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evals.paired_clusters import macro_clusters
+from evals.paired_clusters import PlannedItem, macro_clusters
 from evals.suite import TaskGroup
 from evals.summaries import measurements, suite_measurements
-from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import summarize
 
 MMLU = TaskGroup(
@@ -226,15 +226,19 @@ def test_degenerate_groups_are_measured_without_a_claim(
     assert effective.value == pytest.approx(256.0 if value == 1.0 else math.nan, nan_ok=True)
 
 
+def planned(group: str, items: int) -> list[PlannedItem]:
+    return [PlannedItem(f"{group}{i}", group, f"{group}{i}", "law/256", 0) for i in range(items)]
+
+
 def test_no_item_gives_no_figure() -> None:
-    assert list(suite_measurements([MMLU, RULER, PERPLEXITY], [], {"mmlu": 5})) == []
+    assert list(suite_measurements([MMLU, RULER, PERPLEXITY], [], planned("mmlu", 5))) == []
 
 
 def test_the_suite_joins_questions_about_one_fact_across_groups_and_says_how_many_were_planned() -> None:
     outcomes = [outcome(i, float(i > 1), 1.0) for i in range(6)]
     outcomes += [outcome(10 + i, 1.0, 1.0, group="ruler", cluster=f"fact {i}", stratum="qa/256") for i in range(2)]
     outcomes.append(document(20, 10, (20, 10)))
-    found = by_key(suite_measurements([MMLU, RULER, PERPLEXITY], outcomes, {"mmlu": 9, "ruler": 2}))
+    found = by_key(suite_measurements([MMLU, RULER, PERPLEXITY], outcomes, [*planned("mmlu", 9), *planned("ruler", 2)]))
     suite = found["accuracy[suite]"]
     assert (suite.value, suite.counts.scored) == (pytest.approx(6 / 8), 8)
     assert suite.clusters is not None
@@ -244,3 +248,24 @@ def test_the_suite_joins_questions_about_one_fact_across_groups_and_says_how_man
     alone = by_key(suite_measurements([MMLU, PERPLEXITY], [o for o in outcomes if o.group != "ruler"]))
     assert "accuracy[suite]" not in alone, "one group is the suite"
     assert "items_planned[mmlu]" not in alone
+
+
+def test_blocks_and_planned_sizes_are_laid_out_beside_the_clusters_in_their_order() -> None:
+    outcomes = [outcome(i, 1.0, 1.0, cluster=f"c{i}", stratum=("law", "music")[i % 2]) for i in (4, 0, 3, 1)]
+    plan = [PlannedItem(str(i), "mmlu", f"c{i}", ("law", "music")[i % 2], i // 2) for i in range(20)]
+    plan.append(PlannedItem("20", "mmlu", "c19", "music", 9))
+    found = by_key(measurements(MMLU, outcomes, plan))
+    schedule = clusters_of(found["accuracy[mmlu]"]).schedule
+    assert schedule is not None
+    assert schedule.blocks == (2, 0, 1, 0)
+    assert schedule.largest == 1, "of twenty planned clusters one in twenty has two items"
+    law = clusters_of(found["accuracy[mmlu/law]"]).schedule
+    assert law is not None
+    assert law.blocks == (2, 0)
+    astray = [*plan, PlannedItem("x", "mmlu", "c4", "law", 7)]
+    assert clusters_of(by_key(measurements(MMLU, outcomes, astray))["accuracy[mmlu]"]).schedule is None
+
+
+def clusters_of(measured: Measurement) -> Clusters:
+    assert measured.clusters is not None
+    return measured.clusters

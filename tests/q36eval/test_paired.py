@@ -4,23 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
-from q36eval.paired import EffectiveLength, RecoveryAt, effective_length, mcnemar, recovery
+from q36eval.paired import EffectiveLength, RecoveryAt, effective_length, recovery
 from q36eval.records import Clusters, Direction
 from q36eval.stats import margin_test
-
-
-@pytest.mark.parametrize(("lost", "gained"), [(0, 1), (1, 0), (3, 3), (2, 9), (27, 10), (148, 18), (700, 640)])
-def test_mcnemar_is_the_exact_binomial_test(lost: int, gained: int) -> None:
-    expected = binomtest(lost, lost + gained, 0.5).pvalue
-    assert mcnemar(lost, gained) == pytest.approx(expected, rel=1e-9)
-
-
-def test_mcnemar_without_flips_shows_nothing_and_refuses_negative_counts() -> None:
-    assert mcnemar(0, 0) == 1.0
-    with pytest.raises(ValueError, match="negative"):
-        mcnemar(-1, 3)
 
 
 def clusters(branch: np.ndarray, reference: np.ndarray) -> Clusters:
