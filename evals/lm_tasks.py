@@ -81,7 +81,10 @@ class Document:
     @cached_property
     def target(self) -> Any:
         """lm-eval's target: an index among the choices, a list of strings, or the text itself."""
-        return self.task.doc_to_target(self.doc)
+        target = self.task.doc_to_target(self.doc)
+        if self.task.config.output_type == "multiple_choice" and isinstance(target, str) and target in self.choices:
+            return self.choices.index(target)  # as lm-eval reads the letter of a right choice
+        return target
 
     @property
     def choices(self) -> list[str]:
