@@ -13,6 +13,7 @@ from app.cli.evals_report import evals_body, print_summary
 from app.dashboard.charts import recovery_figure
 from app.dashboard.evals_model import length_points, select, task_points
 from app.evals_model import MOST_PROMPT, Flip, flips_of, largest, shortened
+from evals.paired_clusters import PlannedItem
 from evals.suite import TaskGroup
 from evals.summaries import suite_measurements
 from q36eval.gate import Criterion, Margin, Policy, decide
@@ -58,6 +59,13 @@ def item(number: int, group: str, stratum: str, branch: Answer, reference: Answe
     )
 
 
+PLANNED = [
+    PlannedItem(f"{group}{i}", group, f"{group}{i}", "planned/0", 0)
+    for group, items in (("mmlu", 500), ("ruler", 12))
+    for i in range(items)
+]
+
+
 def outcomes() -> list[ItemOutcome]:
     """40 questions (3 lost, 1 gained, 1 errored), 4 needles at each of three lengths (1 lost half), one document."""
     found = [choice(i, (1.0, 2.0), "law" if i % 2 else "music") for i in range(35)]
@@ -85,7 +93,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunRecord]:
     history = History.open(path)
     begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
     history.add_items(begun.id, outcomes())
-    for measurement in suite_measurements([MMLU, RULER, TEXT], outcomes(), {"mmlu": 500, "ruler": 12}):
+    for measurement in suite_measurements([MMLU, RULER, TEXT], outcomes(), PLANNED):
         history.add_measurement(begun.id, measurement)
     finished = history.finish_run(begun.id)
     history.close()
