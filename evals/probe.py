@@ -1,5 +1,6 @@
 """The evals probe: lm-eval's tasks and scoring, with our engine in the place of lm-eval's model."""
 
+import hashlib
 import math
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -11,7 +12,7 @@ from evals.blocks import in_blocks
 from evals.encoding import Encoded, Encoder, responses, with_shared_prefixes
 from evals.paired_clusters import PlannedItem
 from evals.suite import LoadedSuite, TaskGroup
-from evals.summaries import suite_measurements
+from evals.summaries import accuracies, suite_measurements
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
@@ -122,15 +123,22 @@ class EvalsProbe:
             item_key=item.key,
             cluster=document.cluster,
             stratum=document.stratum,
-            prompt=str(document.instances[0].args[0]),
+            prompt=_shortened(str(document.instances[0].args[0])),
             expected=_expected(document),
             branch=_answer(document, encoded, branch),
             reference=_answer(document, encoded, reference),
         )
 
     def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> list[Measurement]:
-        """The measurements of those keys from the outcomes so far."""
-        return [measurement for measurement in self.summarize(outcomes) if measurement.key in keys]
+        """The accuracies of those keys from the outcomes so far: what else is measured may not be looked at early."""
+        slices = {key.partition("[")[2].removesuffix("]") for key in keys}
+        found = []
+        for group in self._loaded.groups:
+            if group.measure == "accuracy":
+                own = [outcome for outcome in outcomes if outcome.group == group.name]
+                planned = [item for item in self._planned if item.group == group.name]
+                found += [each for each in accuracies(group, own, planned, slices) if each.key in keys]
+        return found
 
     def tasks_of(self, key: str) -> frozenset[str]:
         """The groups whose items that measurement is taken from: of its kind, the one its slice is of, else all."""
@@ -143,6 +151,20 @@ class EvalsProbe:
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """What `evals.summaries` makes of each group, its slices, and the suite as a whole."""
         yield from suite_measurements(self._loaded.groups, outcomes, self._planned)
+
+
+PROMPT_CHARACTERS = 8_000
+"""Of a longer prompt the beginning and the end are kept: a history of 128k-token prompts would be gigabytes."""
+
+
+def _shortened(prompt: str) -> str:
+    """The prompt; of a long one both halves of `PROMPT_CHARACTERS`, what is left out, and the hash of it all."""
+    left_out = len(prompt) - PROMPT_CHARACTERS
+    if left_out <= 0:
+        return prompt
+    half = PROMPT_CHARACTERS // 2
+    digest = hashlib.sha256(prompt.encode()).hexdigest()
+    return f"{prompt[:half]}\n[… {left_out} characters left out, SHA-256 of the prompt {digest} …]\n{prompt[-half:]}"
 
 
 def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:

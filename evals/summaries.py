@@ -1,7 +1,7 @@
 """From item outcomes to measurements: each group, its slices, RULER's lengths, and the suite as a whole."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from evals.accuracy import accuracy, choice_margin, hidden_changes, items_planned, macro_accuracy
@@ -74,6 +74,15 @@ def measurements(
             lengths[int(part.value)] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
     if lengths:
         yield _effective_length(group.slice, lengths, effective_recovery, outcomes)
+
+
+def accuracies(
+    group: TaskGroup, outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem], slices: Collection[str]
+) -> Iterator[Measurement]:
+    """Of those slices of a group what may be looked at early: its accuracies."""
+    for part in _slices(group, outcomes):
+        if part.name in slices:
+            yield from accuracy(part.name, part.outcomes, part.of(planned))
 
 
 def _task(outcome: ItemOutcome) -> str:
