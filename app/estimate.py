@@ -47,13 +47,22 @@ class Estimate:
 
     def remaining_seconds(self, task: str) -> float | None:
         """Seconds until that task would be done were it worked on alone; None where nothing of it is done yet."""
-        own, elapsed = self._tasks[task], self._clock() - self._begun
+        own = self._tasks[task]
+        pace = self._seconds_per_token(own)
+        return 0.0 if own.left == 0 else None if pace is None else pace * own.left
+
+    def whole_seconds(self, task: str) -> float | None:
+        """Seconds for all tokens of that task, those that are done among them."""
+        own = self._tasks[task]
+        pace = self._seconds_per_token(own)
+        return None if pace is None else pace * own.tokens
+
+    def _seconds_per_token(self, task: _Task) -> float | None:
+        elapsed = self._clock() - self._begun
         busy = sum(each.busy_seconds for each in self._tasks.values())
-        if own.left == 0:
-            return 0.0
-        if own.done == 0 or busy <= 0 or elapsed <= 0:
+        if task.done == 0 or busy <= 0 or elapsed <= 0:
             return None
-        return own.busy_seconds / own.done * own.left * elapsed / busy
+        return task.busy_seconds / task.done * elapsed / busy
 
     def sentence(self) -> str:
         """What is left, as a person reads it."""

@@ -94,7 +94,7 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         UsageError: the request cannot be met; the run to resume is finished, asked other things, or is being measured
             by another process.
     """
-    reference = _reference(request, paths)
+    reference = reference_of(request, paths)
     scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
     failures = []
     try:
@@ -114,7 +114,7 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         return _measure_run(request, reference, probes, paths, history, run, progress)
 
 
-def _reference(request: Request, paths: Paths) -> Reference:
+def reference_of(request: Request, paths: Paths) -> Reference:
     """What the branch is compared with.
 
     Raises:
@@ -244,7 +244,7 @@ def _run(
         return
     progress.stage("reading the checkpoint", 1)
     try:
-        branch = _load_branch(request)
+        branch = load_branch(request)
     except CorruptCheckpointError as error:
         found = [integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)])
         for measurement in found:
@@ -351,7 +351,7 @@ def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> l
     ]
 
 
-def _load_branch(request: Request) -> "InProcessEngine":
+def load_branch(request: Request) -> "InProcessEngine":
     from q36eval.engines.in_process import InProcessEngine
 
     return InProcessEngine.load(

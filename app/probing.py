@@ -14,6 +14,7 @@ from q36eval.records import ProbeName
 from q36eval.runner import Progress
 
 if TYPE_CHECKING:
+    from evals.probe import EvalsProbe
     from kl.planning import Material
 
 
@@ -57,18 +58,22 @@ def build_probes(
         scored = material()
         found.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_tell))
     if ProbeName.EVALS in names:
-        import evals
-        from evals.probe import EvalsProbe
-
-        suites = Path(evals.__file__).parent / "suites"
-        data = paths.data / "tasks" / suite
-        probe = EvalsProbe(
-            suites / f"{suite}.yaml", data=data, max_items=max_items, allow_code_execution=allow_code_execution
-        )
-        for sentence in probe.skipped:
-            _tell(sentence)
-        found.append(probe)
+        found.append(build_evals(suite, paths, max_items, allow_code_execution))
     return found
+
+
+def build_evals(suite: str, paths: Paths, max_items: int | None, allow_code_execution: bool) -> "EvalsProbe":
+    """The eval probe of that suite; see `build_probes`."""
+    import evals
+    from evals.probe import EvalsProbe
+
+    check_suite(suite, paths)
+    file = Path(evals.__file__).parent / "suites" / f"{suite}.yaml"
+    data = paths.data / "tasks" / suite
+    probe = EvalsProbe(file, data=data, max_items=max_items, allow_code_execution=allow_code_execution)
+    for sentence in probe.skipped:
+        _tell(sentence)
+    return probe
 
 
 def _tell(sentence: str) -> None:

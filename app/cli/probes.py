@@ -27,7 +27,7 @@ from app.cli.options import (
     resolve_reference,
 )
 from q36eval.config.paths import Paths
-from q36eval.errors import ExitCode
+from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Measurement, ProbeName
 
 if TYPE_CHECKING:
@@ -83,6 +83,12 @@ def evals(
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
     max_items: MaxItems = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say what the suite can show, and how long it takes.")
+    ] = False,
+    policy: Annotated[
+        str | None, typer.Option(help="Policy that --plan holds the suite against.", metavar="NAME|FILE")
+    ] = None,
     flips: Annotated[
         int | None, typer.Option(help="How many flips to show each way; 5 when printed, all in --json.", min=0)
     ] = None,
@@ -99,6 +105,10 @@ def evals(
     asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
     request = replace(_request(*asked, paths=paths), max_items=max_items, allow_code_execution=allow_code_execution)
+    if plan:
+        return _plan(request, policy, paths, as_json=as_json)
+    if policy is not None:
+        raise UsageError("--policy goes with --plan: without it evals are measured and nothing is judged.")
     run, history = _measured(request, paths)
     if as_json:
         print_json(_body(run, history) | evals_body(run, history, flips=flips, recovery_at_least=effective_recovery))
@@ -123,6 +133,19 @@ def canaries(
     asked = (ProbeName.CANARIES, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
     return _measure(_request(*asked, paths=paths), paths, as_json=as_json)
+
+
+def _plan(request: "Request", policy: str | None, paths: Paths, *, as_json: bool) -> int:
+    from app.cli.eval_plan_report import print_plan
+    from app.cli.gate import load_policy
+    from app.eval_plan import plan_of
+
+    found = plan_of(request, load_policy(policy, request.family, paths), paths)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        print_plan(found)
+    return int(ExitCode.PASS)
 
 
 def _measure(request: "Request", paths: Paths, *, as_json: bool) -> int:

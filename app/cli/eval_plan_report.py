@@ -1,0 +1,51 @@
+"""What `q36eval evals --plan` prints."""
+
+from app.cli.tables import plain_table
+from app.estimate import duration
+from app.eval_plan import ASSUMED_SCORE, FLIPS, CriterionPlan, EvalPlan
+
+COLUMNS = ("criterion", "asks", "items", "can show", "flips", "no loss passes", "found 80 %", "found 95 %")
+
+
+def print_plan(plan: EvalPlan) -> None:
+    """What each criterion can show, and how long the tasks take."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    rows = [row for criterion in plan.criteria for row in _rows(criterion)]
+    console.print(plain_table(COLUMNS, rows, right=range(2, len(COLUMNS)), whole=(0,)))
+    console.print(Text(_legend(plan)))
+    tasks = [(task, str(items), duration(plan.seconds.get(task, 0.0))) for task, items in plan.items.items()]
+    console.print(plain_table(("task", "items", "one deployment"), tasks, right=(1, 2)))
+    whole = duration(sum(plan.seconds.values()))
+    reference = "captured already" if plan.captured else "to be asked as much once, which takes about as long"
+    sentence = (
+        f"All items of the branch: {whole}, and less where criteria are settled early; the reference: {reference}."
+    )
+    console.print(Text(sentence))
+    for note in plan.notes:
+        console.print(Text(note))
+
+
+def _rows(criterion: CriterionPlan) -> list[tuple[str, ...]]:
+    """A row for each share of flips, the first with the criterion's name."""
+    rows = []
+    for place, (flips, found) in enumerate(criterion.powers.items()):
+        tightest = "nothing" if criterion.tightest is None else f"{criterion.tightest:.2%}"
+        shown = f"{'yes' if criterion.can_show else 'NO'} (a loss of {tightest})"
+        named = (criterion.id, criterion.margin, str(criterion.items), shown) if place == 0 else ("",) * 4
+        drops = tuple("never" if loss is None else f"{loss:.2%}" for loss in found.detected.values())
+        rows.append((*named, f"{flips:.0%}", f"{found.passes:.0%}", *drops))
+    return rows
+
+
+def _legend(plan: EvalPlan) -> str:
+    assumed = sorted(criterion.id for criterion in plan.criteria if criterion.assumed)
+    guess = f" {', '.join(assumed)}: taking the reference to get {ASSUMED_SCORE:.0%} right." if assumed else ""
+    flips = ", ".join(f"{share:.0%}" for share in FLIPS)
+    return (
+        "can show: whether a branch that answers all as the reference does passes, and the least loss that these items "
+        f"can exclude. flips: share of answers a branch changes ({flips}), half each way. found: the smallest loss, "
+        f"of the margin's own kind, that FAILs with that probability.{guess}"
+    )

@@ -1,0 +1,168 @@
+"""What an eval suite can show under a policy and how long it takes, before a branch is measured."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from app.estimate import Estimate
+from app.measuring import Request, load_branch, reference_of
+from app.probing import build_evals
+from q36eval.asking import Work, finished_items
+from q36eval.config import Paths
+from q36eval.engines.base import Engine
+from q36eval.errors import EngineError
+from q36eval.gate import Criterion, Policy
+from q36eval.probes import Digest, InRounds, WorkItem
+from q36eval.records import Clusters, Direction, Measurement
+from q36eval.references import Capture
+from q36eval.runner import MutedSink, plan_probes
+from q36eval.stats import Power, as_expected, power, tightest_limit
+
+SAMPLE_ITEMS = 6
+"""Items of each task that are asked to learn what one costs."""
+
+ASSUMED_SCORE = 0.8
+"""Share that the reference is taken to get right where nothing of it was captured yet."""
+
+FLIPS = (0.02, 0.04, 0.06)
+"""Shares of changed answers, half each way, of branches without loss: near-lossless ones change 2 to 6 % of MMLU's."""
+
+
+@dataclass(frozen=True)
+class CriterionPlan:
+    """What one criterion can show.
+
+    `reference_score` is the reference's mean score over the items, `assumed` where it is not known yet. `tightest` is
+    the least loss that these items can show at all, in the unit of the margin's loss; `powers` by share of flips.
+    """
+
+    id: str
+    key: str
+    margin: str
+    limit: float
+    items: int
+    clusters: int
+    reference_score: float
+    assumed: bool
+    tightest: float | None
+    powers: Mapping[float, Power]
+
+    @property
+    def can_show(self) -> bool:
+        """Whether a branch that answers all as the reference does would pass."""
+        return all(found.can_show for found in self.powers.values())
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """All criteria over the suite's accuracies, and the seconds that each task takes one deployment.
+
+    `captured` says that the reference's answers are at hand; else it is to be asked as much once.
+    """
+
+    criteria: tuple[CriterionPlan, ...]
+    items: Mapping[str, int]
+    seconds: Mapping[str, float]
+    captured: bool
+    notes: tuple[str, ...] = field(default=())
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, the powers as a list."""
+        criteria = [
+            {**asdict(each), "can_show": each.can_show, "powers": [asdict(found) for found in each.powers.values()]}
+            for each in self.criteria
+        ]
+        return {
+            "criteria": criteria,
+            "tasks": [{"task": task, "items": n, "seconds": self.seconds.get(task)} for task, n in self.items.items()],
+            "seconds": sum(self.seconds.values()),
+            "reference_captured": self.captured,
+            "notes": list(self.notes),
+        }
+
+
+def plan_of(request: Request, policy: Policy, paths: Paths) -> EvalPlan:
+    """The plan of a request's eval suite; a few items are timed on its branch.
+
+    Raises:
+        UsageError: the suite, its data, the branch or the reference cannot be used.
+        EngineError: the branch does not fit, or answers nothing.
+    """
+    reference = reference_of(request, paths)
+    probe = build_evals(request.suite, paths, request.max_items, request.allow_code_execution)
+    branch = load_branch(request)
+    tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
+    (work,) = plan_probes([probe], tokenizer, MutedSink())
+    if work.failed is not None:
+        raise EngineError(f"The suite {request.suite} could not be planned: {work.failed}.")
+    return plan_evals(policy, work, reference.open(probe), branch)
+
+
+def plan_evals(policy: Policy, work: Work, capture: Capture, engine: Engine) -> EvalPlan:
+    """The plan of one eval probe's `work` under a policy; a few items are timed on that engine."""
+    digests = {item.key: capture[item.key] for item in work.items if item.key in capture}
+    captured = len(digests) == len(work.items)
+    measured = {each.key: each for each in _identical(work, digests, policy)}
+    sharing = Counter(each.tier for each in policy.criteria if each.margin.kind != "max_count")
+    criteria, notes = [], []
+    for criterion in policy.criteria:
+        if criterion.probe != work.probe.name:
+            continue
+        found = measured.get(criterion.key)
+        if found is None or found.clusters is None:
+            notes.append(f"{criterion.id}: {criterion.key} takes one look at all items, and its power is not computed")
+        else:
+            criteria.append(_planned(criterion, policy, found.clusters, captured, sharing[criterion.tier]))
+    items = Counter(item.task for item in work.items)
+    return EvalPlan(tuple(criteria), items, _timed(engine, work), captured, tuple(notes))
+
+
+def _identical(work: Work, digests: Mapping[str, Digest], policy: Policy) -> Sequence[Measurement]:
+    """The accuracies of a branch that is the reference; where an answer of it is missing, it counts as right."""
+    probe = work.probe
+    if not isinstance(probe, InRounds):
+        return []
+    keys = [criterion.key for criterion in policy.criteria if criterion.probe == probe.name]
+    return probe.look([probe.lossless(item, digests.get(item.key, Digest(error="-"))) for item in work.items], keys)
+
+
+def _planned(criterion: Criterion, policy: Policy, clusters: Clusters, captured: bool, sharing: int) -> CriterionPlan:
+    sizes = [units + errored for units, errored in zip(clusters.units, clusters.errored, strict=True)]
+    known = captured and not sum(clusters.errored)
+    identical = clusters if known else as_expected(sizes, ASSUMED_SCORE, clusters.schedule)
+    direction, confidence = Direction.HIGHER_IS_BETTER, criterion.confidence
+    settings = {"confidence": confidence, "alpha": policy.alpha, "criteria": max(1, sharing), "direction": direction}
+    powers = {flips: power(identical, criterion.margin, flips=flips, **settings) for flips in FLIPS}  # type: ignore[arg-type]
+    return CriterionPlan(
+        id=criterion.id,
+        key=criterion.key,
+        margin=f"{criterion.margin.kind} {criterion.margin.value:g}",
+        limit=1.0 - criterion.margin.value if criterion.margin.kind == "min_recovery" else criterion.margin.value,
+        items=sum(sizes),
+        clusters=len(sizes),
+        reference_score=sum(identical.reference or ()) / sum(identical.units),
+        assumed=not known,
+        tightest=tightest_limit(identical, criterion.margin.kind, confidence=confidence, direction=direction),
+        powers=powers,
+    )
+
+
+def _timed(engine: Engine, work: Work) -> dict[str, float]:
+    """Seconds that each task takes, from a few of its items: of all lengths, evenly spread."""
+    estimate = Estimate()
+    by_task: dict[str, list[WorkItem]] = {}
+    for item in work.items:
+        estimate.expect(item.task, item.tokens)
+        by_task.setdefault(item.task, []).append(item)
+    sample = [item for items in by_task.values() for item in _spread(items)]
+    for _, item, results in finished_items(engine, [Work(work.probe, sample)]):
+        estimate.worked(item.task, item.tokens, results.seconds)
+    return {task: estimate.whole_seconds(task) or 0.0 for task in by_task}
+
+
+def _spread(items: Sequence[WorkItem]) -> list[WorkItem]:
+    """A few items at evenly spaced ranks of length."""
+    ordered = sorted(items, key=lambda item: (item.tokens, item.key))
+    count = min(SAMPLE_ITEMS, len(ordered))
+    return [ordered[(2 * i + 1) * len(ordered) // (2 * count)] for i in range(count)]

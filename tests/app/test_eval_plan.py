@@ -1,0 +1,81 @@
+"""What a suite can show, said before it is run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.eval_plan import EvalPlan, plan_evals
+from evals.probe import EvalsProbe
+from q36eval.asking import Work
+from q36eval.capturing import captured
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.gate import Criterion, Margin, Policy
+from q36eval.records import Lane, ProbeName
+from q36eval.references import Capture
+from tests.evals.small_suite import ROOT, write_small_suite
+
+COUNTS = {f"mmlu{kind}/{name}.jsonl": 15 for kind in ("", "_dev") for name in ("geology", "law", "botany", "music")}
+
+
+class Silent:
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+def policy(*recoveries: float) -> Policy:
+    criteria = tuple(
+        Criterion(
+            id=f"mmlu-{recovery:g}",
+            probe=ProbeName.EVALS,
+            metric="accuracy",
+            slice="mmlu",
+            margin=Margin(kind="min_recovery", value=recovery, source="for this test"),
+            lanes=(Lane.FREEFORM,),
+        )
+        for recovery in recoveries
+    )
+    return Policy(name="test", criteria=criteria)
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> tuple[EvalPlan, EvalPlan]:
+    """Of 60 questions, before and after the reference answered them; one margin is wide and one is narrow."""
+    folder = tmp_path_factory.mktemp("plan")
+    engine = InProcessEngine.load(ROOT / "data" / "sandbox" / "bf16")
+    probe = EvalsProbe(write_small_suite(folder, COUNTS, block_items=20))
+    work = Work(probe, probe.plan(engine.tokenizer))
+
+    def opened(_: Any = None) -> Capture:
+        return Capture(folder / "captures", engine.identity, probe.name, probe.suite_sha256)
+
+    asked = policy(0.6, 0.97)
+    before = plan_evals(asked, work, opened(), engine)
+    captured([work], opened, lambda: engine, Silent())
+    return before, plan_evals(asked, work, opened(), engine)
+
+
+def test_sixty_items_can_show_a_wide_margin_and_not_a_narrow_one(plans: tuple[EvalPlan, EvalPlan]) -> None:
+    for plan in plans:
+        wide, narrow = plan.criteria
+        assert (wide.can_show, narrow.can_show) == (True, False)
+        assert wide.tightest is None or 0.03 < wide.tightest <= 0.4
+        found = wide.powers[0.02]
+        assert found.passes > 0.9
+        assert found.detected[0.95] is None or found.detected[0.95] > wide.limit
+        assert narrow.powers[0.02].passes == 0.0
+
+
+def test_what_the_reference_answered_replaces_what_was_assumed(plans: tuple[EvalPlan, EvalPlan]) -> None:
+    before, after = plans
+    assert [plan.criteria[0].assumed for plan in plans] == [True, False]
+    assert (before.captured, after.captured) == (False, True)
+    assert after.criteria[0].reference_score != before.criteria[0].reference_score == pytest.approx(0.8, abs=0.01)
+
+
+def test_every_task_is_timed_by_some_of_its_items(plans: tuple[EvalPlan, EvalPlan], tmp_path: Path) -> None:
+    plan = plans[1]
+    assert dict(plan.items) == {"mmlu": 60}
+    assert 0.0 < plan.seconds["mmlu"] < 600.0
+    assert plan.as_json()["criteria"][0]["powers"][0]["flips"] == 0.02
