@@ -4,7 +4,7 @@ from app.cli.tables import plain_table
 from app.estimate import duration
 from app.eval_plan import ASSUMED_SCORE, FLIPS, CriterionPlan, EvalPlan
 
-COLUMNS = ("criterion", "asks", "items", "can show", "flips", "no loss passes", "found 80 %", "found 95 %")
+COLUMNS = ("criterion", "asks", "items", "excludes", "flips", "passes", "finds, 80 %", "finds, 95 %")
 
 
 def print_plan(plan: EvalPlan) -> None:
@@ -32,12 +32,20 @@ def _rows(criterion: CriterionPlan) -> list[tuple[str, ...]]:
     """A row for each share of flips, the first with the criterion's name."""
     rows = []
     for place, (flips, found) in enumerate(criterion.powers.items()):
-        tightest = "nothing" if criterion.tightest is None else f"{criterion.tightest:.2%}"
-        shown = f"{'yes' if criterion.can_show else 'NO'} (a loss of {tightest})"
-        named = (criterion.id, criterion.margin, str(criterion.items), shown) if place == 0 else ("",) * 4
-        drops = tuple("never" if loss is None else f"{loss:.2%}" for loss in found.detected.values())
+        named = (
+            (criterion.id, _asked(criterion), str(criterion.items), _excluded(criterion)) if place == 0 else ("",) * 4
+        )
+        drops = tuple("never" if loss is None else f"{loss:.1%}" for loss in found.detected.values())
         rows.append((*named, f"{flips:.0%}", f"{found.passes:.0%}", *drops))
     return rows
+
+
+def _asked(criterion: CriterionPlan) -> str:
+    return f"loss < {criterion.limit:.1%}" if criterion.can_show else f"loss < {criterion.limit:.1%}: CANNOT BE SHOWN"
+
+
+def _excluded(criterion: CriterionPlan) -> str:
+    return "nothing" if criterion.tightest is None else f"{criterion.tightest:.1%}"
 
 
 def _legend(plan: EvalPlan) -> str:
@@ -45,7 +53,7 @@ def _legend(plan: EvalPlan) -> str:
     guess = f" {', '.join(assumed)}: taking the reference to get {ASSUMED_SCORE:.0%} right." if assumed else ""
     flips = ", ".join(f"{share:.0%}" for share in FLIPS)
     return (
-        "can show: whether a branch that answers all as the reference does passes, and the least loss that these items "
-        f"can exclude. flips: share of answers a branch changes ({flips}), half each way. found: the smallest loss, "
-        f"of the margin's own kind, that FAILs with that probability.{guess}"
+        "excludes: the least loss that these items can exclude, of a branch that answers all as the reference does. For "
+        f"branches that change so many answers ({flips}), half each way: passes: how often one without loss does; finds: "
+        f"the smallest loss, of the margin's own kind, that FAILs with that probability.{guess}"
     )

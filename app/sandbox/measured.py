@@ -1,4 +1,4 @@
-"""Measure the sandbox's branches and the damage ladder, and print the table of data/sandbox/README.md.
+"""Measure the sandbox's branches and the damage ladder, and print the tables of data/sandbox/README.md.
 
     python -m app.sandbox.measured
 
@@ -13,12 +13,14 @@ from typing import Any
 from app.cli.gate import load_policy
 from app.cli.options import open_history
 from app.console import ConsoleProgress
+from app.evals_model import GROUP_COLUMNS, group_rows, seconds_by_group
 from app.measuring import Request, measure
 from app.sandbox.ladder import GROUP, LADDER_BITS, round_to_integers
 from app.targets import Target, load_family, resolve
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord
-from q36eval.records import Measurement
+from q36eval.records import Measurement, ProbeName
+from q36eval.reports.evals_figures import EvalsFigures
 
 COLUMNS = (
     ("KL, nats/token", "kl.kl_divergence[all]"),
@@ -70,6 +72,13 @@ def _cell(measurement: Measurement | None) -> str:
     return f"{measurement.value:.1%} ({measurement.effect:+.3f} {bounds})"
 
 
+def evals_of(run: RunRecord, history: History) -> list[str]:
+    """A branch's eval groups and its suite as rows of a second table."""
+    figures = EvalsFigures(history.measurements(run.id))
+    seconds = seconds_by_group(history.items(run.id, ProbeName.EVALS), figures)
+    return [f"| `{run.branch}` | " + " | ".join(cells) + " |" for cells in group_rows(figures, seconds)]
+
+
 def main() -> None:
     """Gate every branch and rung against the reference and print the table."""
     paths = Paths.default()
@@ -84,10 +93,16 @@ def main() -> None:
     ]
     print("| branch | " + " | ".join(title for title, _ in COLUMNS) + " | verdict |", flush=True)
     print("|---" * (len(COLUMNS) + 2) + "|", flush=True)
+    eval_rows = []
     for target in targets:
         request = Request(family=family, branch=target, reference=reference, suite=family.suite, policy=policy)
         with ConsoleProgress() as progress:
-            print(row(measure(request, paths, history, progress), history), flush=True)
+            run = measure(request, paths, history, progress)
+        print(row(run, history), flush=True)
+        eval_rows += evals_of(run, history)
+    print("\n| branch | " + " | ".join(GROUP_COLUMNS) + " |")
+    print("|---" * (len(GROUP_COLUMNS) + 1) + "|")
+    print("\n".join(eval_rows), flush=True)
 
 
 if __name__ == "__main__":
