@@ -14,7 +14,7 @@ def print_plan(plan: EvalPlan) -> None:
 
     console = Console()
     rows = [row for criterion in plan.criteria for row in _rows(criterion)]
-    console.print(plain_table(COLUMNS, rows, right=range(2, len(COLUMNS)), whole=(0,)))
+    console.print(plain_table(COLUMNS, rows, right=range(2, len(COLUMNS)), whole=(0, 1)))
     console.print(Text(_legend(plan)))
     tasks = [(task, str(items), duration(plan.seconds.get(task, 0.0))) for task, items in plan.items.items()]
     console.print(plain_table(("task", "items", "one deployment"), tasks, right=(1, 2)))
@@ -53,7 +53,7 @@ def _legend(plan: EvalPlan) -> str:
     guess = f" {', '.join(assumed)}: taking the reference to get {ASSUMED_SCORE:.0%} right." if assumed else ""
     flips = ", ".join(f"{share:.0%}" for share in FLIPS)
     return (
-        "excludes: the least loss that these items can exclude, of a branch that answers all as the reference does. For "
-        f"branches that change so many answers ({flips}), half each way: passes: how often one without loss does; finds: "
-        f"the smallest loss, of the margin's own kind, that FAILs with that probability.{guess}"
+        "excludes: the least loss that these items can exclude, of a branch that answers all as the reference does. "
+        f"For branches that change so many answers ({flips}), half each way: passes: how often one without loss does; "
+        f"finds: the smallest loss, of the margin's own kind, that FAILs with that probability.{guess}"
     )
