@@ -58,7 +58,8 @@ class CriterionPlan:
 class EvalPlan:
     """All criteria over the suite's accuracies, and the seconds that each task takes one deployment.
 
-    `captured` says that the reference's answers are at hand; else it is to be asked as much once.
+    `captured` says that the reference's answers are at hand; else it is to be asked as much once. A task of which no
+    item was answered has no seconds.
     """
 
     criteria: tuple[CriterionPlan, ...]
@@ -66,6 +67,11 @@ class EvalPlan:
     seconds: Mapping[str, float]
     captured: bool
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def whole_seconds(self) -> float | None:
+        """Of all tasks; None where that of one is not known."""
+        return sum(self.seconds.values()) if set(self.seconds) >= set(self.items) else None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, the powers as a list."""
@@ -76,7 +82,7 @@ class EvalPlan:
         return {
             "criteria": criteria,
             "tasks": [{"task": task, "items": n, "seconds": self.seconds.get(task)} for task, n in self.items.items()],
-            "seconds": sum(self.seconds.values()),
+            "seconds": self.whole_seconds,
             "reference_captured": self.captured,
             "notes": list(self.notes),
         }
@@ -111,9 +117,14 @@ def plan_evals(policy: Policy, work: Work, capture: Capture, engine: Engine) -> 
             continue
         found = measured.get(criterion.key)
         if found is None or found.clusters is None:
-            notes.append(f"{criterion.id}: {criterion.key} takes one look at all items, and its power is not computed")
-        else:
+            why = "no accuracy of this suite's groups and slices"
+            notes.append(f"{criterion.id}: {criterion.key} is {why}, so its power is not computed")
+            continue
+        try:
             criteria.append(_planned(criterion, policy, found.clusters, captured, sharing[criterion.tier]))
+        except ValueError as error:
+            asks = f"{criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
+            notes.append(f"{criterion.id}: the power of {asks} is not computed: {error}")
     items = Counter(item.task for item in work.items)
     return EvalPlan(tuple(criteria), items, _timed(engine, work), captured, tuple(notes))
 
@@ -149,16 +160,29 @@ def _planned(criterion: Criterion, policy: Policy, clusters: Clusters, captured:
 
 
 def _timed(engine: Engine, work: Work) -> dict[str, float]:
-    """Seconds that each task takes, from a few of its items: of all lengths, evenly spread."""
+    """Seconds that each task takes, from a few of its items: of all lengths, evenly spread.
+
+    What errored took no time, and says nothing of what an answer takes.
+
+    Raises:
+        EngineError: no item was answered.
+    """
     estimate = Estimate()
     by_task: dict[str, list[WorkItem]] = {}
     for item in work.items:
         estimate.expect(item.task, item.tokens)
         by_task.setdefault(item.task, []).append(item)
     sample = [item for items in by_task.values() for item in _spread(items)]
+    errors = []
     for _, item, results in finished_items(engine, [Work(work.probe, sample)]):
-        estimate.worked(item.task, item.tokens, results.seconds)
-    return {task: estimate.whole_seconds(task) or 0.0 for task in by_task}
+        if results.error is None:
+            estimate.worked(item.task, item.tokens, results.seconds)
+        else:
+            errors.append(results.error)
+    found = {task: seconds for task in by_task if (seconds := estimate.whole_seconds(task)) is not None}
+    if errors and not found:
+        raise EngineError(f"None of {len(sample)} items could be answered: {errors[0]}.")
+    return found
 
 
 def _spread(items: Sequence[WorkItem]) -> list[WorkItem]:

@@ -100,17 +100,20 @@ def macro_clusters(outcomes: Sequence[ItemOutcome], stratum: Callable[[ItemOutco
 
     Every item weighs N / (S * n_s): N items are scored, in S strata, n_s of them in its own. The values stay bounded,
     so that the mean is judged as any other: a bootstrap would call a sample without flips certain. Strata without a
-    scored item are left out.
+    scored item are left out of the mean, and the bounds hold what all their items could weigh: few errored items may be
+    a whole stratum, and at their worst they are to cost what a stratum counts.
     """
     scored = Counter(stratum(outcome) for outcome in outcomes if is_scored(outcome))
     weights = {name: scored.total() / (len(scored) * count) for name, count in scored.items()}
+    lost = Counter(stratum(outcome) for outcome in outcomes if stratum(outcome) not in scored)
+    weightiest = [len(outcomes) / (max(1, len(scored)) * count) for count in lost.values()]
 
     def weighted(outcome: ItemOutcome) -> Pair | None:
         pair = scores(outcome)
         weight = weights.get(stratum(outcome), 0.0)
         return None if pair is None else (weight * pair[0], weight * pair[1])
 
-    return paired_clusters(outcomes, weighted, bounds=(0.0, max(weights.values(), default=1.0)))
+    return paired_clusters(outcomes, weighted, bounds=(0.0, max([*weights.values(), *weightiest], default=1.0)))
 
 
 def counts_of(clusters: Clusters) -> Counts:

@@ -17,9 +17,10 @@ class _NothingLost:
 def recovery(clusters: Clusters, level: float = DEFAULT_LEVEL) -> tuple[float, Interval]:
     """Branch's mean over the reference's (1 = nothing lost), and its interval.
 
-    The interval is the gate's own (a betting test of the mean of branch - rho * reference, inverted over rho), so a
-    report never shows another than was judged. NaN where the reference scores zero or nothing was scored; both bounds
-    are NaN, and the interval's method says why, where the gate would not judge.
+    The interval is that of the gate's test (betting on the mean of branch - rho * reference, inverted over rho). A
+    criterion over evidence with a schedule bets most on its own margin, which is not known here: the interval that it
+    was judged by stands beside it, and may be somewhat shorter or longer than this. NaN where the reference scores zero
+    or nothing was scored; both bounds are NaN, and the interval's method says why, where the gate would not judge.
 
     Raises:
         ValueError: clusters without a reference, or values that are unbounded or may be negative.

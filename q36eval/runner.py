@@ -122,25 +122,37 @@ def measure_branch(
 
 
 def _settle(work: Work, number: int, outcomes: Sequence[ItemOutcome], rule: StoppingRule, progress: Progress) -> None:
-    """Mark the tasks of a probe of which all that is judged is settled after that round; a task not judged goes on."""
+    """Mark the tasks of a probe of which all that is judged is settled after that round; a task not judged goes on.
+
+    A task that a resumed run knows later items of was open at this look: it is looked at after the last of their
+    rounds, never when some of a block are answered and others not. The longest are asked first, and they are no sample.
+    """
     probe = work.probe
     if work.failed is not None or not isinstance(probe, InRounds):
         return
+    own = {outcome.item_key: outcome for outcome in _own(work, outcomes)}  # a retry replaces
+    later = [item for item in work.items if item.block > number]
+    went_on = {item.task for item in later if item.key in own}
     judged = {key: probe.tasks_of(key) for key in rule.judged(probe.name)}
     looked_at = frozenset(task for tasks in judged.values() for task in tasks)
-    ahead = {item.task for item in work.items if item.block > number and item.task in looked_at} - work.settled
+    ahead = {item.task for item in later if item.task in looked_at} - work.settled - went_on
     keys = [key for key, tasks in judged.items() if tasks & ahead]
     if not keys:
         return
-    own = {outcome.item_key: outcome for outcome in outcomes if outcome.probe == probe.name}  # a retry replaces
     clear = rule.settled(probe.look(list(own.values()), keys))
     settled = ahead - {task for key in keys if key not in clear for task in judged[key]}
-    left_out = [item for item in work.todo if item.task in settled and item.block > number]
+    left_out = [item for item in later if item.task in settled and item.key not in work.done]
     progress.advance(len(left_out))
     if isinstance(progress, TimesTasks):
         for item in left_out:
             progress.dropped(_name(work, item), item.tokens)
     work.settled |= settled
+
+
+def _own(work: Work, outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
+    """The outcomes of what a probe asks: a run resumed with fewer items holds parts of blocks it asks no more."""
+    keys = {item.key for item in work.items}
+    return [outcome for outcome in outcomes if outcome.probe == work.probe.name and outcome.item_key in keys]
 
 
 def _name(work: Work, item: WorkItem) -> str:
@@ -155,9 +167,7 @@ def summarize_probes(works: Sequence[Work], sink: Sink) -> None:
         if work.failed is not None:
             continue
         try:
-            measurements = list(
-                work.probe.summarize([outcome for outcome in outcomes if outcome.probe == work.probe.name])
-            )
+            measurements = list(work.probe.summarize(_own(work, outcomes)))
             _check_distinct(measurements)
         except Q36Error:
             raise

@@ -3,6 +3,7 @@
 from app.cli.tables import plain_table
 from app.estimate import duration
 from app.eval_plan import ASSUMED_SCORE, FLIPS, CriterionPlan, EvalPlan
+from q36eval.stats import GREATEST_LIMIT
 
 COLUMNS = ("criterion", "asks", "items", "excludes", "flips", "passes", "finds, 80 %", "finds, 95 %")
 
@@ -14,11 +15,14 @@ def print_plan(plan: EvalPlan) -> None:
 
     console = Console()
     rows = [row for criterion in plan.criteria for row in _rows(criterion)]
-    console.print(plain_table(COLUMNS, rows, right=range(2, len(COLUMNS)), whole=(0, 1)))
-    console.print(Text(_legend(plan)))
-    tasks = [(task, str(items), duration(plan.seconds.get(task, 0.0))) for task, items in plan.items.items()]
+    if rows:
+        console.print(plain_table(COLUMNS, rows, right=range(2, len(COLUMNS)), whole=(0, 1)))
+        console.print(Text(_legend(plan)))
+    else:
+        console.print(Text("Of no criterion of the policy the power is known here."))
+    tasks = [(task, str(items), _time(plan.seconds.get(task))) for task, items in plan.items.items()]
     console.print(plain_table(("task", "items", "one deployment"), tasks, right=(1, 2)))
-    whole = duration(sum(plan.seconds.values()))
+    whole = _time(plan.whole_seconds)
     reference = "captured already" if plan.captured else "to be asked as much once, which takes about as long"
     sentence = (
         f"All items of the branch: {whole}, and less where criteria are settled early; the reference: {reference}."
@@ -26,6 +30,10 @@ def print_plan(plan: EvalPlan) -> None:
     console.print(Text(sentence))
     for note in plan.notes:
         console.print(Text(note))
+
+
+def _time(seconds: float | None) -> str:
+    return "not known" if seconds is None else duration(seconds)
 
 
 def _rows(criterion: CriterionPlan) -> list[tuple[str, ...]]:
@@ -45,7 +53,7 @@ def _asked(criterion: CriterionPlan) -> str:
 
 
 def _excluded(criterion: CriterionPlan) -> str:
-    return "nothing" if criterion.tightest is None else f"{criterion.tightest:.1%}"
+    return f"over {GREATEST_LIMIT:.0%}" if criterion.tightest is None else f"{criterion.tightest:.1%}"
 
 
 def _legend(plan: EvalPlan) -> str:

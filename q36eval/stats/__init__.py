@@ -14,7 +14,7 @@ from q36eval.stats._margin import (
     margin_test,
     why_not_measured,
 )
-from q36eval.stats._power import Power, as_expected, can_show, power, tightest_limit
+from q36eval.stats._power import GREATEST_LIMIT, Power, as_expected, can_show, power, tightest_limit
 from q36eval.stats._quantile import QuantileInference, quantile_clusters
 from q36eval.stats._sequential import Settled, mcnemar, settled
 from q36eval.stats._stratified import StratifiedMean
@@ -23,6 +23,7 @@ from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 __all__ = [
     "DEFAULT_LEVEL",
     "ESTIMATORS_OF_KIND",
+    "GREATEST_LIMIT",
     "MAX_ERRORED_SHARE",
     "Kinds",
     "Looker",

@@ -67,8 +67,13 @@ class BlockTotals:
 
 
 def block_bets(columns: Columns, edge: Edge, multiples: Array) -> Array | None:
-    """Bets [K, R] per unit of gain for K multiples; None without a schedule or a reference to differ from."""
+    """Bets [K, R] per unit of gain for K multiples; None without a schedule or a reference to differ from.
+
+    None too where a branch without loss gains nothing: the best bet is then none, and would only idle.
+    """
     if columns.largest is None or columns.reference is None or columns.counts.size == 0 or columns.bounds is None:
+        return None
+    if edge.per_unit <= 0.0:
         return None
     block = np.unique(columns.blocks, return_inverse=True)[1]
     sizes = columns.weights * (columns.units + columns.errored)

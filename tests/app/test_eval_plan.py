@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from app.cli.eval_plan_report import print_plan
 from app.eval_plan import EvalPlan, plan_evals
 from evals.probe import EvalsProbe
 from q36eval.asking import Work
 from q36eval.capturing import captured
+from q36eval.engines.base import Scored
 from q36eval.engines.in_process import InProcessEngine
+from q36eval.errors import EngineError
 from q36eval.gate import Criterion, Margin, Policy
 from q36eval.records import Lane, ProbeName
 from q36eval.references import Capture
@@ -37,6 +40,32 @@ def policy(*recoveries: float) -> Policy:
         for recovery in recoveries
     )
     return Policy(name="test", criteria=criteria)
+
+
+def odd_policy() -> Policy:
+    """What a person may write: margins of nothing, of all and of another kind, and slices that are not asked."""
+    asked = [
+        ("accuracy", "mmlu", "min_recovery", 1.0),
+        ("accuracy", "mmlu", "max_increase", 0.0),
+        ("accuracy", "mmlu", "max_increase", 1.0),
+        ("accuracy", "mmlu", "max_value", 0.1),
+        ("accuracy", "mmlu/none", "min_recovery", 0.9),
+        ("macro_accuracy", "mmlu", "min_recovery", 0.9),
+        ("perplexity", "all", "min_retention", 0.97),
+    ]
+    (like,) = policy(0.9).criteria
+    criteria = [
+        like.model_copy(
+            update={
+                "id": f"c{number}",
+                "metric": metric,
+                "slice": part,
+                "margin": Margin(kind=kind, value=value, source="for this test"),
+            }
+        )
+        for number, (metric, part, kind, value) in enumerate(asked)
+    ]
+    return Policy(name="odd", criteria=tuple(criteria))
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +101,36 @@ def test_what_the_reference_answered_replaces_what_was_assumed(plans: tuple[Eval
     assert [plan.criteria[0].assumed for plan in plans] == [True, False]
     assert (before.captured, after.captured) == (False, True)
     assert after.criteria[0].reference_score != before.criteria[0].reference_score == pytest.approx(0.8, abs=0.01)
+
+
+class OutOfMemory:
+    """An engine that answers nothing."""
+
+    tokenizer = None
+
+    def score(self, requests: Any, known: Any = ()) -> Any:
+        for request in requests:
+            yield Scored(request, None, error="out of memory", permanent=True)
+
+    def generate(self, requests: Any, known: Any = ()) -> Any:
+        yield from ()
+
+
+def test_odd_criteria_are_said_to_have_no_power_and_stop_no_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = InProcessEngine.load(ROOT / "data" / "sandbox" / "bf16")
+    probe = EvalsProbe(write_small_suite(tmp_path, COUNTS, block_items=20), max_items=20)
+    work = Work(probe, probe.plan(engine.tokenizer))
+    nothing = Capture(tmp_path / "captures", engine.identity, probe.name, probe.suite_sha256)
+    plan = plan_evals(odd_policy(), work, nothing, engine)
+    assert plan.criteria == ()
+    assert [note.partition(":")[0] for note in plan.notes] == [f"c{number}" for number in range(7)]
+    assert "[mmlu/none] is no accuracy of this suite's groups and slices" in plan.notes[4]
+    print_plan(plan)
+    assert "the power is known" in capsys.readouterr().out
+    with pytest.raises(EngineError, match="out of memory"):
+        plan_evals(odd_policy(), work, nothing, OutOfMemory())  # type: ignore[arg-type]
 
 
 def test_every_task_is_timed_by_some_of_its_items(plans: tuple[EvalPlan, EvalPlan], tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from evals.paired_clusters import PlannedItem, macro_clusters
 from evals.suite import TaskGroup
 from evals.summaries import measurements, suite_measurements
-from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName
+from q36eval.gate import Criterion, Margin, Policy, decide
+from q36eval.records import Answer, Clusters, ItemOutcome, Lane, Measurement, ProbeName, Verdict
 from q36eval.stats import summarize
 
 MMLU = TaskGroup(
@@ -133,6 +134,24 @@ def test_the_macro_mean_weighs_every_task_alike_and_the_plain_one_every_item() -
     partial = by_key(measurements(MMLU, lost))["macro_accuracy[mmlu]"]
     assert partial.value == pytest.approx(np.mean(means[0]))
     assert "3 tasks of 4" in partial.note
+
+
+def test_a_task_that_errored_as_a_whole_costs_a_macro_mean_what_a_task_counts() -> None:
+    """Five errored items of 5,005 are few, but half of this mean: without them nothing shows that it was kept."""
+    outcomes = [outcome(i, 1.0, 1.0) for i in range(5000)]
+    outcomes += [outcome(5000 + i, None, 1.0, stratum="music") for i in range(5)]
+    macro = by_key(measurements(MMLU, outcomes))["macro_accuracy[mmlu]"]
+    assert macro.effect_interval.lower <= -0.5
+    criterion = Criterion(
+        id="macro",
+        probe=ProbeName.EVALS,
+        metric="macro_accuracy",
+        slice="mmlu",
+        margin=Margin(kind="min_recovery", value=0.6, source="for this test"),
+        lanes=(Lane.FREEFORM,),
+    )
+    report = decide(Policy(name="macro", criteria=(criterion,)), [macro])
+    assert report.verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_bounds_of_a_macro_mean_miss_no_more_than_they_promise() -> None:

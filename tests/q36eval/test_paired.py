@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from q36eval.paired import EffectiveLength, RecoveryAt, effective_length, recovery
-from q36eval.records import Clusters, Direction
+from q36eval.records import Clusters, Direction, Schedule
 from q36eval.stats import margin_test
 
 
@@ -35,6 +35,16 @@ def test_recovery_and_its_bounds_are_those_the_gate_judges_by() -> None:
         inner = margin_test(evidence, "paired_mean", Asks(bound - inside), direction=Direction.HIGHER_IS_BETTER)  # type: ignore[arg-type]
         p_outer, p_inner = (outer.p_pass, inner.p_pass) if inside < 0 else (outer.p_fail, inner.p_fail)
         assert p_outer <= 0.025 <= p_inner
+
+
+def test_a_recovery_is_as_sharp_with_a_schedule_as_without() -> None:
+    """No margin is known to plan bets for, so none of the stake may wait for planned ones."""
+    rng = np.random.default_rng(4)
+    reference = rng.random(400) < 0.8
+    evidence = clusters(reference & (rng.random(400) > 0.04), reference)
+    blocks = Schedule(largest=1, blocks=tuple(i // 50 for i in range(400)))
+    bounds, scheduled = (recovery(each)[1] for each in (evidence, evidence.model_copy(update={"schedule": blocks})))
+    assert (scheduled.lower, scheduled.upper) == pytest.approx((bounds.lower, bounds.upper), abs=1e-9)
 
 
 def test_recovery_of_what_cannot_be_judged_has_no_bounds() -> None:

@@ -377,6 +377,52 @@ def test_a_settled_task_is_asked_no_further_and_one_that_nobody_judges_is_asked_
     assert sorted(again.asked) == ["a1", "b2"], "a resumed run asks what is missing and stops where it would have"
 
 
+class Summarized(LengthProbe):
+    """Remembers what it was to summarise."""
+
+    seen: Sequence[ItemOutcome] = ()
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        self.seen = outcomes
+        return iter(())
+
+
+def test_a_run_resumed_with_fewer_items_is_judged_on_those_alone(tmp_path: Path) -> None:
+    sink, fewer = MemorySink(), Summarized(2)
+    run(tmp_path, LengthProbe(3), CountingEngine(), CountingEngine(), sink)
+    run(tmp_path, fewer, CountingEngine(), CountingEngine(), sink)
+    assert [outcome.item_key for outcome in fewer.seen] == ["item0", "item1"]
+
+
+class ThreePerBlock(TwoTasks):
+    """One task of three blocks, three items each."""
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        return [WorkItem(f"a{i}", scores=(ScoreRequest(f"a{i}", (1,)),), task="a", block=i // 3) for i in range(9)]
+
+
+class SettlesAtFour(SettlesAtTwo):
+    def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
+        return frozenset(each.key for each in measurements if each.value >= 4)
+
+
+def test_a_run_killed_within_a_block_asks_the_whole_block_before_it_looks_again(tmp_path: Path) -> None:
+    """Half a block is no sample of it, and a look that was taken before is not taken again with more items."""
+
+    def open_capture(asking: Probe) -> Capture:
+        return Capture(tmp_path, IDENTITY, asking.name, asking.suite_sha256)
+
+    def captures_of(works: Any) -> Any:
+        return captured(works, open_capture, lambda: CountingEngine(), Silent())
+
+    whole, sink = MemorySink(), MemorySink()
+    run_probes(CountingEngine(), None, captures_of, [ThreePerBlock()], whole, Silent(), SettlesAtFour())
+    assert [item.item_key for item in whole.items] == [f"a{i}" for i in range(6)]
+    sink.items = whole.items[:4]
+    run_probes(CountingEngine(), None, captures_of, [ThreePerBlock()], sink, Silent(), SettlesAtFour())
+    assert sink.items == whole.items
+
+
 def test_what_no_second_asking_would_change_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
