@@ -2,9 +2,10 @@
 
 What holds a program in: limits of the operating system on time, memory, processes and files; namespaces without
 network and without other processes where `unshare` may make them; an empty environment and an empty folder; and an
-audit hook, which no Python program can remove, that refuses processes, threads, sockets and writes elsewhere. Success
-is a secret written when the program has run to its end, never an exit code or a print. This stops accidents and plain
-hostility. A program made against this very runner may still find a way: measure as a user who owns nothing.
+audit hook that ends it when it asks for processes, threads, sockets, native code or writes elsewhere. Success is a
+secret written when the program has run to its end, never an exit code or a print. This stops accidents and the usual
+hostility; files that this user may read can be read. It is no wall against a program made to break this very runner:
+Python cannot hold Python in. Measure as a user who owns nothing.
 """
 
 import contextlib
@@ -21,6 +22,8 @@ from functools import cache
 from pathlib import Path
 
 HARNESS = Path(__file__).with_name("_code_harness.py")
+REFUSED_CODE = 77
+"""The harness's exit code when the program did what it may not."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,12 @@ def run_program(program: str, limits: Limits | None = None) -> Outcome:
     reading, writing = os.pipe()
     with tempfile.TemporaryDirectory(prefix="q36eval-code-") as folder, os.fdopen(reading, "rb") as told:
         process = subprocess.Popen(
-            [*isolation(), sys.executable, "-I", "-S", "-B", "-c", HARNESS.read_text(encoding="utf-8")],
+            [*isolation(), sys.executable, "-I", "-S", "-B", "-c", _launcher()],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=folder,
-            env={"PATH": os.defpath, "HOME": folder, "PYTHONHASHSEED": "0"},
+            env={"PATH": os.defpath, "HOME": folder, "TMPDIR": folder, "PYTHONHASHSEED": "0"},
             pass_fds=(writing,),
             start_new_session=True,
         )
@@ -70,10 +73,19 @@ def run_program(program: str, limits: Limits | None = None) -> Outcome:
         return _outcome(told.read(4096).decode("utf-8", "replace"), secret, process.returncode)
 
 
+def _launcher() -> str:
+    """The harness in a namespace and with builtins that no program finds by a name."""
+    text = HARNESS.read_text(encoding="utf-8")
+    return f"exec({text!r}, {{'__builtins__': dict(vars(__builtins__)), '__name__': '__main__'}})"
+
+
 def _outcome(told: str, secret: str, code: int) -> Outcome:
-    first, _, rest = told.partition(" ")
-    if first == secret:
-        return Outcome(not rest, rest or "it ran to its end")
+    if told == secret:
+        return Outcome(True, "it ran to its end")
+    if code == REFUSED_CODE:
+        return Outcome(False, "it did what a measured program may not")
+    if told and code == 0:
+        return Outcome(False, "".join(filter(str.isprintable, told))[:200])
     return Outcome(False, f"it was stopped at a limit, or left before its end (exit code {code})")
 
 

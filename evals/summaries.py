@@ -15,8 +15,8 @@ from q36eval.stats import DEFAULT_LEVEL
 SUITE = "suite"
 """The slice that holds every item of the suite that is scored right or wrong."""
 
-LENGTH_FIELD = "length"
-"""The slice field that holds a number of tokens, as RULER's documents have it."""
+LENGTH_FIELDS = ("length", "max_length")
+"""Slice fields that hold a number of tokens: of the sandbox's RULER documents, and of those that lm-eval makes."""
 
 EFFECTIVE_RECOVERY = 0.97
 """What must be kept at a length for it to be effective: the cards' RULER recovery."""
@@ -68,7 +68,7 @@ def measurements(
         if part.field is None:
             yield from hidden_changes(part.name, part.outcomes)
             yield from choice_margin(part.name, part.outcomes)
-        elif part.field == LENGTH_FIELD and part.value.isdigit():
+        elif part.field in LENGTH_FIELDS and part.value.isdigit():
             # the mean over tasks is RULER's own figure; with one task there is none beside the plain mean
             recovery = [measurement for measurement in found if measurement.estimator == "derived"][-1]
             lengths[int(part.value)] = RecoveryAt(recovery.value, recovery.effect_interval.lower)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from evals.code_execution import Limits, run_program
 from evals.code_metric import CodeEval
 
-LIMITS = Limits(cpu_s=1, wall_s=2.5, memory_bytes=512 << 20, file_bytes=1 << 20)
+LIMITS = Limits(cpu_s=1, wall_s=4, memory_bytes=512 << 20, file_bytes=1 << 20)
 RIGHT = """
+import bisect, copy, datetime, decimal, enum, fractions, hashlib, os, statistics, tempfile, textwrap
 import collections, dataclasses, functools, heapq, itertools, json, math, random, re, string
 from typing import List
 Pair = collections.namedtuple("Pair", "a b")
@@ -19,6 +21,10 @@ Pair = collections.namedtuple("Pair", "a b")
 class Held:
     items: List[int]
 
+assert Held.__annotations__ == {"items": List[int]}, "as without any future import"
+with tempfile.NamedTemporaryFile("w") as file:
+    file.write("x")
+os.mkdir("folder")
 open("own.txt", "w").write("x")
 assert open("own.txt").read() == "x" and Pair(1, 2).a == 1 and Held([1]).items == [1] and math.gcd(4, 6) == 2
 """
@@ -42,6 +48,34 @@ HOSTILE = {
     "hard exit 0": "import os\nos._exit(0)",
     "false success": "import os\nprint('passed')\nfor fd in range(3, 64):\n  try: os.write(fd, b'0' * 32)\n"
     "  except OSError: pass\nos._exit(0)",
+    "the secret in a frame": "import os, sys\nframe = sys._getframe()\nwhile frame:\n"
+    "  job = frame.f_locals.get('job')\n"
+    "  if job: os.write(job['told'], job['secret'].encode()); os._exit(0)\n  frame = frame.f_back\nassert False",
+    "success written over failure": "import os\nwrite = os.write\n"
+    "os.write = lambda fd, told: write(fd, told.split(b' ')[0])\nassert False",
+    "a name that tells": "class Meta(type):\n  @property\n  def __name__(cls):\n    import os, sys\n"
+    "    frame = sys._getframe()\n    while frame:\n      for held in list(frame.f_locals.values()):\n"
+    "        for fd in range(3, 64) if isinstance(held, bytes) else ():\n          try: os.write(fd, held)\n"
+    "          except OSError: pass\n      frame = frame.f_back\n    return ''\n"
+    "class Told(Exception, metaclass=Meta): pass\nraise Told",
+    "memory read": "import os\nopen('/proc/self/mem', 'rb')",
+    "a guard without rules": "import __main__\n__main__.REFUSED = ('-',)\n"
+    "__main__.REFUSED_NAMES = __main__.WRITES = frozenset()\n__main__.ALLOWED_WRITES = __main__.WRITING = 0\n"
+    "open(OUTSIDE, 'w')",
+    "a guard that resolves wrongly": "import os\ninside = os.getcwd() + '/x'\n"
+    "os.path.realpath = lambda path: inside\nopen(OUTSIDE, 'w')",
+    "a guard with other builtins": "import builtins\nbuiltins.bool = lambda *_: False\n"
+    "builtins.isinstance = lambda *_: True\nopen(OUTSIDE, 'w')",
+    "a guard seen from its error": "try: open(OUTSIDE, 'w')\nexcept PermissionError as error:\n"
+    "  last = error.__traceback__\n  while last.tb_next: last = last.tb_next\n"
+    "  last.tb_frame.f_locals['within'].__closure__[0].cell_contents = '/'\nopen(OUTSIDE, 'w')",
+    "write below another folder": "import os\nfolder = os.open(os.path.dirname(OUTSIDE), os.O_RDONLY)\n"
+    "os.close(os.open('outside', os.O_CREAT | os.O_WRONLY, dir_fd=folder))",
+    "make below another folder": "import os\nfolder = os.open(os.path.dirname(OUTSIDE), os.O_RDONLY)\n"
+    "os.mkdir('outside', dir_fd=folder)",
+    "a pipe outside": "import os\nos.mkfifo(OUTSIDE)",
+    "a database outside": "import sqlite3\nsqlite3.connect(OUTSIDE).execute('create table a(b)')",
+    "shared memory": "import _posixshmem",
     "wrong": "assert 1 == 2",
     "no program": "def f(:",
     "environment": "import os\nassert os.environ.get('A_SECRET') is None\nassert False, 'only when it is gone'",
@@ -65,13 +99,29 @@ def test_hostile_programs_neither_pass_nor_get_out(
     programs = (
         HOSTILE if not without_namespaces else {name: HOSTILE[name] for name in ("fork bomb", "sleep", "network")}
     )
-    for name, program in programs.items():
+
+    def run(name: str) -> None:
         begun = time.monotonic()
-        outcome = run_program(f"OUTSIDE = {str(outside)!r}\nKEPT = {str(kept)!r}\n{program}", LIMITS)
+        outcome = run_program(f"OUTSIDE = {str(outside)!r}\nKEPT = {str(kept)!r}\n{programs[name]}", LIMITS)
         assert not outcome.passed, name
         assert time.monotonic() - begun < 30, f"{name} outlived its limits"
         assert not outside.exists(), name
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, programs))
     assert {path.name for path in tmp_path.iterdir()} == {"kept"}
+
+
+def test_what_went_wrong_is_told_and_a_quick_program_is_never_missed() -> None:
+    reasons = {
+        "1 / 0": "it raised ZeroDivisionError",
+        "exit()": "it raised NameError",
+        "def f(:": "it raised SyntaxError",
+    }
+    reasons |= {"raise SystemExit": "it left before its end", "import gc": "it did what a measured program may not"}
+    for program, reason in reasons.items():
+        assert run_program(program).reason == reason
+    assert all(run_program("x = 1").passed for _ in range(10))
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
