@@ -19,7 +19,7 @@ from q36eval.references import Capture
 from q36eval.runner import MutedSink, plan_probes
 from q36eval.stats import Power, as_expected, power, tightest_limit
 
-SAMPLE_ITEMS = 12
+SAMPLE_ITEMS = 32
 """Items of each task that are asked to learn what one costs."""
 
 ASSUMED_SCORE = 0.8

@@ -2,7 +2,7 @@
 
 from app.cli.tables import plain_table
 from app.estimate import duration
-from app.eval_plan import ASSUMED_SCORE, FLIPS, CriterionPlan, EvalPlan
+from app.eval_plan import ASSUMED_SCORE, FLIPS, SAMPLE_ITEMS, CriterionPlan, EvalPlan
 from q36eval.stats import GREATEST_LIMIT
 
 COLUMNS = ("criterion", "asks", "items", "excludes", "flips", "passes", "finds, 80 %", "finds, 95 %")
@@ -25,7 +25,8 @@ def print_plan(plan: EvalPlan) -> None:
     whole = _time(plan.whole_seconds)
     reference = "captured already" if plan.captured else "to be asked as much once, which takes about as long"
     sentence = (
-        f"All items of the branch: {whole}, and less where criteria are settled early; the reference: {reference}."
+        f"All items of the branch: {whole} at most, timed on {SAMPLE_ITEMS} of each task: full batches take less, and "
+        f"so do criteria that are settled early. The reference: {reference}."
     )
     console.print(Text(sentence))
     for note in plan.notes:
