@@ -37,7 +37,7 @@ def _lossless(work: Work, captures: Captures, keys: Sequence[str]) -> Iterator[M
     found = list(probe.look(outcomes, keys))
     yield from found
     rest = set(keys) - {measurement.key for measurement in found}
-    if any("accuracy" in key for key in rest):  # a mean of means, say; a perplexity without loss always passes
+    if rest:  # a mean of means, a perplexity of too few documents
         yield from (measurement for measurement in work.probe.summarize(outcomes) if measurement.key in rest)
 
 
@@ -46,16 +46,18 @@ def _check(policy: Policy, criterion: Criterion, measurement: Measurement) -> No
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
         return  # that the reference could not be measured is what the verdict must say
     result = judge(criterion, [measurement], [])
+    asked = f"{criterion.id} for {criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
     if result.verdict is CriterionVerdict.NOT_MEASURED:
-        why = result.reason
-    elif result.p_pass > 1.0 - criterion.confidence:
-        why = f"a branch that answers each as the reference does could only be held to {_best(result)}"
-    else:
-        return
-    raise UsageError(
-        f"The policy {policy.name} asks {criterion.id} for {criterion.margin.kind} {criterion.margin.value:g} on "
-        f"{criterion.key}, which {counts.scored} items cannot show: {why}; ask more items or widen the margin."
-    )
+        raise UsageError(
+            f"The policy {policy.name} asks {asked}, which {counts.scored} scored units of these items cannot show, "
+            f"not even of the reference itself: {result.reason}."
+        )
+    if result.p_pass > 1.0 - criterion.confidence:
+        raise UsageError(
+            f"The policy {policy.name} asks {asked}, which {counts.scored} scored units of these items cannot show: a "
+            f"branch that answers each as the reference does could only be held to {_best(result)}; ask more items or "
+            f"widen the margin."
+        )
 
 
 def _best(result: CriterionResult) -> str:

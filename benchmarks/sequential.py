@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from q36eval.stats import Kinds, Looker, margin_looks
+from q36eval.stats import Kinds, Looker, margin_looks, planned_largest
 
 Array = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def kinds(suite: Suite, *, by_block: bool = True) -> Kinds:
     """Per cluster size: lost, gained, right on both, wrong on both."""
     sizes = np.unique(suite.items).astype(np.float64)
     branch, reference = np.array([0.0, 1.0, 1.0, 0.0]), np.array([1.0, 0.0, 1.0, 0.0])
-    largest = float(np.quantile(np.repeat(suite.items, suite.clusters), 0.9, method="higher"))
+    largest = float(planned_largest(np.repeat(suite.items, suite.clusters).tolist()))
     columns = (np.outer(sizes, column).ravel() for column in (branch, reference, np.ones(4)))
     return Kinds(*columns, largest, by_block)
 

@@ -55,6 +55,26 @@ def test_continuous_looking_errs_no_more_than_promised(flips: float) -> None:
     assert (peeking == 1).mean() > 0.2
 
 
+def test_a_branch_that_got_worse_only_where_items_share_a_text_passes_no_more_often() -> None:
+    """At the margin, all that is lost lies in the tenth of the items that come three or six at a time."""
+    rng = np.random.default_rng(8)
+    sizes = rng.permutation([1] * 2700 + [3] * 50 + [6] * 25)
+    cluster = np.repeat(np.arange(len(sizes)), sizes)
+    blocks = np.cumsum(sizes) * 10 // (sizes.sum() + 1)
+    largest, rho = planned_largest(sizes.tolist()), 0.97
+    lost = np.where(sizes > 1, (1 - rho) * sizes.sum() / sizes[sizes > 1].sum(), 0.0)[cluster]
+    passed = 0
+    for _ in range(60):
+        right = rng.random(len(cluster)) < 0.9
+        kept = right & (rng.random(len(cluster)) >= lost)
+        branch, reference = (np.bincount(cluster, found) for found in (kept, right))
+        looks = [blocks <= look for look in range(10)]
+        evidence = (paired(branch[m], reference[m], sizes[m], blocks[m], largest) for m in looks)
+        margin = Margin("min_recovery", rho)
+        passed += any(margin_test(e, "paired_mean", margin, direction=HIGHER).p_pass <= 0.025 for e in evidence)
+    assert passed <= 6, "2.5 % of 60 are promised; every other one passed where larger clusters weighed as one item"
+
+
 def test_a_cluster_not_yet_asked_is_a_fair_bet_whatever_its_size() -> None:
     """Under H0 the wealth expected after one more block is what it was: caps and bets know nothing of its answers."""
     margin = Margin("max_increase", 0.1)
