@@ -235,7 +235,7 @@ def seeded(seed: int, name: str) -> Iterator[None]:
 def _not_loaded(loaded: LoadedSuite, task: str, error: Exception) -> UsageError:
     return UsageError(
         f"The task {task} of suite {loaded.suite.name} cannot be loaded from {loaded.data}: {one_line(error)}; "
-        f"check the data with: q36eval data verify {loaded.suite.name}."
+        f"check the data with: q36eval data verify {loaded.asked_as}."
     )
 
 

@@ -14,6 +14,7 @@ from evals.paired_clusters import PlannedItem
 from evals.suite import LoadedSuite, TaskGroup
 from evals.summaries import accuracies, suite_measurements
 from q36eval.engines.base import Engine
+from q36eval.errors import UsageError
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
@@ -53,6 +54,20 @@ class EvalsProbe:
         self._planned: list[PlannedItem] = []
         self.suite_sha256 = self._loaded.sha256
         self.skipped = self._loaded.skipped
+
+    def check_tokenizer(self, tokenizer_sha256: str) -> None:
+        """Refuse to ask documents that were cut to length for another tokenizer.
+
+        Raises:
+            UsageError: they were.
+        """
+        cut_for = self._loaded.cut_for
+        if cut_for is not None and cut_for != tokenizer_sha256:
+            raise UsageError(
+                f"RULER's documents in {self._loaded.data} were cut to length with another tokenizer "
+                f"({cut_for[:12] or 'unknown'}) than this model's ({tokenizer_sha256[:12]}); freeze them for this one: "
+                f"{self._loaded.freeze_command}."
+            )
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """Every document of every task, encoded as lm-eval's `HFLM` would encode it."""

@@ -18,7 +18,9 @@ from evals.freezing.ruler_worker import document_rows
 from evals.frozen import verify
 from evals.lm_names import expand, read_config
 from evals.lm_tasks import Document, load_documents, seeded
+from evals.probe import EvalsProbe
 from evals.suite import LoadedSuite, read_suite
+from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,8 +228,18 @@ def test_what_is_missing_is_one_sentence(
         freeze_suite(path, TOKENIZER)
     assert "\n" not in str(caught.value)
     assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}
-    with pytest.raises(UsageError, match=r"has no frozen data .* data freeze tiny"):
+    with pytest.raises(UsageError, match=rf"has no frozen data .* data freeze {path} --tok"):
         LoadedSuite(path)
+    (tmp_path / "own").mkdir()
+    with pytest.raises(UsageError, match=rf"data freeze {path} --tokenizer FOLDER --out {tmp_path / 'own'}"):
+        LoadedSuite(path, tmp_path / "own")
+
+
+def test_documents_cut_for_another_tokenizer_are_not_asked(suite: Path) -> None:
+    probe = EvalsProbe(suite)
+    probe.check_tokenizer(tokenizer_sha256(TOKENIZER))
+    with pytest.raises(UsageError, match=r"cut to length with another tokenizer .* data freeze .*suite\.yaml"):
+        probe.check_tokenizer("0" * 64)
 
 
 def test_another_commit_than_the_pinned_one_is_refused(filled_cache: Path, tmp_path: Path) -> None:
