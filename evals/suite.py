@@ -64,7 +64,8 @@ class TaskGroup(BaseModel):
     """The metric of one document; `{field}` in it stands for that field of the document."""
     filter: str | None = None
     """Which of the task's filters is read; its first by default."""
-    slice: str
+    slice: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    """What its figures are called; `suite` is all groups together, and under `all` strata stand by themselves."""
     slice_fields: tuple[str, ...] = ()
     """The fields of a document that make its stratum, or `$task`."""
     cluster_fields: tuple[str, ...] = ()
@@ -93,6 +94,8 @@ class TaskGroup(BaseModel):
     def _one_kind_of_task(self) -> Self:
         if (self.task is None) == (not self.tasks) or (self.task is None) != (not self.subsets):
             raise ValueError("a group has either `task` and `subsets`, or `tasks`")
+        if self.slice == "suite":
+            raise ValueError("the slice `suite` is all groups together; give the group another")
         if self.cluster_pattern is not None and not self.cluster_fields:
             raise ValueError("cluster_pattern needs cluster_fields")
         if self.thinking and not self.chat_template:
@@ -228,6 +231,10 @@ def read_suite(path: Path) -> EvalSuite:
     except FileNotFoundError as error:
         known = ", ".join(sorted(found.stem for found in path.parent.glob("*.yaml"))) or "none"
         raise UsageError(f"There is no eval suite {path}; suites there: {known}.") from error
+    except OSError as error:
+        raise UsageError(f"The eval suite {path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The eval suite {path} is not a text file in UTF-8.") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path} is not YAML: {str(error).splitlines()[0]}.") from error
     except ValidationError as error:
@@ -236,4 +243,6 @@ def read_suite(path: Path) -> EvalSuite:
         raise UsageError(f"{path}: {where}: {first['msg']}.") from error
     if len({group.name for group in suite.groups}) != len(suite.groups):
         raise UsageError(f"{path} names two groups alike; give each a name of its own.")
+    if len({group.slice for group in suite.groups}) != len(suite.groups):
+        raise UsageError(f"{path} gives two groups one slice, whose figures nobody could tell apart.")
     return suite
