@@ -1,5 +1,6 @@
 """What freezing refuses: places that are not its own, and files that are no suite and no tokenizer."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from test_freezing import GROUPS, TOKENIZER, written
 from evals.freezing import freeze_suite
 from evals.freezing.staging import staging
 from evals.frozen import verify
-from evals.suite import read_suite
+from evals.lm_tasks import load_documents
+from evals.suite import LoadedSuite, read_suite
 from q36eval.errors import UsageError
 
 
@@ -80,3 +82,30 @@ def test_what_is_no_suite_file_is_one_sentence(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=why):
             read_suite(tmp_path / f"{name}.yaml")
+
+
+def test_a_manifest_that_leads_elsewhere_is_refused(filled_cache: Path, tmp_path: Path) -> None:
+    """A task file holds code: a folder from a stranger must not choose one, nor rows that no hash covers."""
+    path = written(tmp_path, {"gsm8k": GROUPS["gsm8k"]})
+    freeze_suite(path, TOKENIZER)
+    manifest = tmp_path / "frozen/manifest.json"
+    body, honest = json.loads(manifest.read_text()), LoadedSuite(path).sha256
+
+    def changed(**changes: Any) -> LoadedSuite:
+        tasks = {"gsm8k": [body["tasks"]["gsm8k"][0] | changes]}
+        manifest.write_text(json.dumps(body | {"tasks": tasks}))
+        return LoadedSuite(path)
+
+    for config in ("../../../evil.yaml", str(tmp_path / "evil.yaml")):
+        with pytest.raises(UsageError, match="outside its folder"):
+            changed(config=config)
+    with pytest.raises(UsageError, match="does not list"):
+        changed(data={"test": ["/etc/passwd"]})
+    with pytest.raises(UsageError, match="runs programs"):
+        load_documents(changed(config="humaneval/humaneval.yaml"), tmp_path / "cache")
+    with pytest.raises(UsageError, match="no task file"):
+        load_documents(changed(config="gsm8k/gone.yaml"), tmp_path / "cache")
+    swapped = changed(
+        data=dict(zip(("test", "train"), reversed(body["tasks"]["gsm8k"][0]["data"].values()), strict=True))
+    )
+    assert swapped.sha256 != honest
