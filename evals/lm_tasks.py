@@ -154,7 +154,9 @@ def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) 
     """
     documents: dict[str, Document] = {}
     for group, task in load_tasks(loaded, cache_dir):
-        for instances in _built(loaded, group, task, tokenizer):
+        built = _built(loaded, group, task, tokenizer)
+        _check_metric(Document(group, task, built[0][0].doc, built[0]))
+        for instances in built:
             document = Document(group, task, instances[0].doc, instances)
             while document.key in documents:
                 if group.task is not None:
@@ -162,6 +164,29 @@ def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) 
                 document = dataclasses.replace(document, copy=document.copy + 1)
             documents[document.key] = document
     return list(documents.values())
+
+
+def _check_metric(document: Document) -> None:
+    """Refuse a metric that is no figure of one document, before anything is asked.
+
+    Raises:
+        UsageError: names those that the task has.
+    """
+    group, kind = document.group, document.task.config.output_type
+    answer: Any = {"generate_until": "", "loglikelihood_rolling": -1.0}.get(kind, (-1.0, False))
+    try:
+        found = document.metrics([answer] * len(document.instances))
+    except KeyError:  # of a metric that is named after a field
+        found = {}
+    except Exception:  # an answer that the task's own scoring cannot read is told when it is given
+        return
+    wanted = {"word_perplexity", "byte_perplexity"} if group.measure == "perplexity" else {group.metric}
+    figures = {name for name, value in found.items() if isinstance(value, tuple) == (group.measure == "perplexity")}
+    if missing := sorted(wanted - {name for name in figures if not isinstance(found[name], list)}):
+        raise UsageError(
+            f"The task {document.task.config.task} gives no {group.measure} {missing[0]!r} of a document, but "
+            f"{', '.join(sorted(found)) or 'nothing by that name'}; correct the group {group.name}."
+        )
 
 
 @contextlib.contextmanager

@@ -266,6 +266,10 @@ def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tm
     written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"filter": "strict"}})
     with pytest.raises(UsageError, match="has no filter 'strict'"):
         documents_of(path, tmp_path / "cache")
+    for wrong in ({"metric": "acc_nrom"}, {"measure": "perplexity", "metric": "word_perplexity"}):
+        written(tmp_path, {"mmlu": GROUPS["mmlu"] | wrong})
+        with pytest.raises(UsageError, match=r"gives no .*acc.* correct the group mmlu"):
+            documents_of(path, tmp_path / "cache")
     with pytest.raises(UsageError, match="holds something that is not frozen data"):
         freeze_suite(path, TOKENIZER, tmp_path)
 
