@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.blocks import in_blocks
 from evals.encoding import Encoded, Encoder, responses, with_shared_prefixes
+from evals.lm_names import one_line
 from evals.paired_clusters import PlannedItem
 from evals.suite import LoadedSuite, TaskGroup
 from evals.summaries import accuracies, suite_measurements
@@ -117,7 +118,11 @@ class EvalsProbe:
         found = responses(encoded, engine, results)
         if _not_finite(found):
             return Digest(error="the log-likelihoods are not numbers")
-        return Digest(values={"responses": found, "metrics": _plain(document.metrics(found))})
+        try:
+            metrics = document.metrics(found)
+        except Exception as error:  # a task's scoring is code of its own, and meets what no one wrote it for
+            return Digest(error=f"lm-eval's scoring of the answer failed: {one_line(error)}")
+        return Digest(values={"responses": found, "metrics": _plain(metrics)})
 
     def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
         """The outcome of an item to which the branch answers just what the reference answered."""

@@ -57,6 +57,25 @@ def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: A
     assert outcome.flip is None
 
 
+def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_nothing(
+    engine: Any, planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, items = planned
+    item = next(item for item in items if item.scores)
+    results = ItemResults({scored.request.key: scored for scored in engine.score(item.scores)})
+    good = probe.digest(engine, item, results)
+
+    def broken(*_: Any) -> None:
+        raise RecursionError("a bracket too many")
+
+    monkeypatch.setattr(probe._asked[item.key][0].task, "process_results", broken)
+    digest = probe.digest(engine, item, results)
+    assert digest.error == "lm-eval's scoring of the answer failed: RecursionError: a bracket too many"
+    (outcome,) = probe.compare(engine, item, results, good)
+    assert (outcome.branch.score, outcome.flip) == (None, None)
+    assert outcome.reference.score is not None
+
+
 def test_the_branch_says_how_long_an_item_took_and_the_digest_does_not(engine: Any, planned: Planned) -> None:
     probe, items = planned
     item = next(item for item in items if item.scores)
