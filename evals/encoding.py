@@ -10,6 +10,7 @@ from itertools import groupby, pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
+from q36eval.errors import UsageError
 from q36eval.probes import ItemResults
 
 if TYPE_CHECKING:
@@ -119,6 +120,11 @@ class Encoder:
         stops = [configured] if isinstance(configured, str) else list(configured)
         until = tuple(dict.fromkeys([*stops, self._eos]))
         budget = int(settings.get("max_gen_toks", 256))
+        if budget >= self._max_length:
+            raise UsageError(
+                f"Answers of up to {budget:,} tokens leave no room for a prompt in the suite's max_length of "
+                f"{self._max_length:,}; lower max_new_tokens or raise max_length."
+            )
         ids = tuple(self._ids(context)[-(self._max_length - budget) :])
         return GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, stop=until), until
 

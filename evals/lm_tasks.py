@@ -143,7 +143,22 @@ def load_tasks(loaded: LoadedSuite, cache_dir: Path) -> Iterator[tuple[TaskGroup
             names = [ensemble.name for ensemble in task._filters]
             if group.filter is not None and group.filter not in names:
                 raise UsageError(f"The task {config['task']} has no filter {group.filter!r}, but {', '.join(names)}.")
+            _check_greedy(task)
             yield group, task
+
+
+def _check_greedy(task: Any) -> None:
+    """Answers are greedy and asked once: a task that wants others would be another task here than in lm-eval.
+
+    Raises:
+        UsageError: this one does.
+    """
+    settings = task.config.generation_kwargs or {}
+    if task.config.output_type == "generate_until" and (settings.get("do_sample") or (task.config.repeats or 1) > 1):
+        raise UsageError(
+            f"The task {task.config.task} samples its answers or asks several times, and here every answer is greedy "
+            f"and asked once; leave it out."
+        )
 
 
 def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) -> list[Document]:
