@@ -50,6 +50,7 @@ class Encoder:
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         self._tokenizer = tokenizer
         self._max_length = max_length
+        self._same: dict[int, int] = {}
         self._eos = tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=False)
         has_bos = tokenizer.bos_token_id is not None
         self._prefix = int(tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id)
@@ -74,9 +75,9 @@ class Encoder:
 
     def _ids(self, text: str) -> list[int]:
         """`HFLM.tok_encode`: the tokenizer's own special tokens, unless the text brings its prefix token along."""
-        if text.startswith(self._prefix_text):
-            return list(self._tokenizer.encode(text, add_special_tokens=False))
-        return list(self._tokenizer.encode(text))
+        settings = {"add_special_tokens": False} if text.startswith(self._prefix_text) else {}
+        # RULER at 128k is hundreds of millions of tokens: one object a vocabulary entry, not 28 bytes a token
+        return [self._same.setdefault(token, token) for token in self._tokenizer.encode(text, **settings)]
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """`TemplateLM.loglikelihood` and `_encode_pair`: spaces at the context's end go to the continuation."""
