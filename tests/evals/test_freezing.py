@@ -1,6 +1,7 @@
 """A suite of lm-eval's own tasks, frozen from a mirror of the hub: the same prompts offline, the same bytes again."""
 
 import json
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -283,6 +284,15 @@ def test_shipped_suites_name_tasks_that_lm_eval_has() -> None:
     assert suites["extended"].groups[:3] == suites["release"].groups
     for name in ("quick", "release"):
         assert [group.tasks for group in suites[name].groups] == [("mmlu",), ("wikitext",), ("ruler",)]
+    passage = "Text " * 40
+    for name in ("mmlu", "mmlu_pro", "mmlu_czech"):  # all have MMLU's history questions
+        pattern = re.compile(next(g.cluster_pattern for g in suites["extended"].groups if g.name == name) or "")
+        before = "This question refers to the following information.\n" if name == "mmlu" else ""
+        one, other = (pattern.search(f"{before}{passage}\nWhich {word}?") for word in ("king", "year"))
+        assert one is not None, name
+        assert other is not None, name
+        assert one[0] == other[0]
+        assert pattern.search("Which king?\nAnd which year?") is None
     for suite in suites.values():
         ruler = next(group.ruler for group in suite.groups if group.ruler is not None)
         assert max(ruler.lengths) + 128 <= suite.max_length
