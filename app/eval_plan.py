@@ -96,7 +96,8 @@ def plan_of(request: Request, policy: Policy, paths: Paths) -> EvalPlan:
         EngineError: the branch does not fit, or answers nothing.
     """
     reference = reference_of(request, paths)
-    probe = build_evals(request.suite, paths, request.max_items, request.allow_code_execution)
+    limits = (request.max_items, request.allow_code_execution, reference.identity.tokenizer_sha256)
+    probe = build_evals(request.suite, paths, *limits)
     branch = load_branch(request)
     tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
     (work,) = plan_probes([probe], tokenizer, MutedSink())

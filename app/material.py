@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.on_policy import on_policy_prompts
+from app.suites import suite_place
 from kl.corpus import CorpusDocument
 from kl.corpus_config import CorpusConfig, load_configured_corpus, load_corpus_config
 from kl.on_policy import SAMPLED_AGAIN, kept_or_sampled
@@ -26,25 +27,15 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
     from evals.frozen import verify
     from kl.corpus import load_corpus
 
-    check_suite(suite, paths)
+    place = suite_place(suite, paths)
     if corpus is not None:
         config = load_corpus_config(corpus)
         return config, load_configured_corpus(corpus, config)
-    folder = paths.data / "corpus" / suite
-    if not folder.is_dir():
+    folder = place.corpus
+    if folder is None or not folder.is_dir():
         raise UsageError(f"The suite {suite} brings no texts to measure the KL on; name a corpus file with --corpus.")
     verify(folder)
-    return CorpusConfig(name=suite), load_corpus(folder)
-
-
-def check_suite(suite: str, paths: Paths) -> None:
-    """Refuse a suite that is not shipped, with those that are."""
-    import evals
-
-    del paths
-    known = sorted(path.stem for path in (Path(evals.__file__).parent / "suites").glob("*.yaml"))
-    if suite not in known:
-        raise UsageError(f"There is no suite {suite!r}; known suites: {', '.join(known)}.")
+    return CorpusConfig(name=folder.name), load_corpus(folder)
 
 
 def material_of(

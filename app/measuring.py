@@ -136,7 +136,7 @@ def _probes(
     names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
 ) -> list[Probe]:
     asked_on = partial(material, scored, reference, paths, progress)
-    limits = (request.max_items, request.allow_code_execution)
+    limits = (request.max_items, request.allow_code_execution, reference.identity.tokenizer_sha256)
     return reference.fitted(build_probes(names, request.suite, paths, asked_on, *limits), request.top_k)
 
 

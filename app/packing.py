@@ -101,7 +101,8 @@ def capture(asked: Asked, paths: Paths, progress: Progress, announce: Callable[[
         reference = replace(reference, root=asked.out)
         _check_same_reference(asked.out, reference)
     asked_on = partial(material, asked.scored, reference, paths, progress)
-    built = build_probes(asked.probes, asked.scored.suite, paths, asked_on, None, asked.allow_code_execution)
+    limits = (None, asked.allow_code_execution, reference.identity.tokenizer_sha256)
+    built = build_probes(asked.probes, asked.scored.suite, paths, asked_on, *limits)
     probes = reference.fitted(built, asked.top_k)
     assert reference.tokenizer is not None, "a local reference has one"
     works = plan_probes(probes, reference.tokenizer(), _Strict())

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.material import check_suite, corpus_of, material_of
+from app.material import corpus_of, material_of
 from app.referencing import Reference
+from app.suites import suite_place
 from q36eval.config import Paths
 from q36eval.probes import Probe
 from q36eval.records import ProbeName
@@ -35,17 +36,18 @@ def build_probes(
     material: "Callable[[], Material]",
     max_items: int | None = None,
     allow_code_execution: bool = False,
+    tokenizer_sha256: str | None = None,
 ) -> list[Probe]:
     """The probes that ask something, for that suite; `material` says what the KL probe scores.
 
     Of each eval task at most `max_items` are asked; what the eval suite leaves out because it would run programs is
-    told.
+    told. `tokenizer_sha256` is the tokenizer's that they will be asked with.
 
     Raises:
         UsageError: an unknown suite, or data that is not what its manifest says.
         EngineError: the reference could not answer what its sampled answers are made of.
     """
-    check_suite(suite, paths)
+    suite_place(suite, paths)
     found: list[Probe] = []
     if ProbeName.CANARIES in names:
         from app.on_policy import shipped_canaries
@@ -58,19 +60,24 @@ def build_probes(
         scored = material()
         found.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_tell))
     if ProbeName.EVALS in names:
-        found.append(build_evals(suite, paths, max_items, allow_code_execution))
+        found.append(build_evals(suite, paths, max_items, allow_code_execution, tokenizer_sha256))
     return found
 
 
-def build_evals(suite: str, paths: Paths, max_items: int | None, allow_code_execution: bool) -> "EvalsProbe":
+def build_evals(
+    suite: str,
+    paths: Paths,
+    max_items: int | None,
+    allow_code_execution: bool,
+    tokenizer_sha256: str | None = None,
+) -> "EvalsProbe":
     """The eval probe of that suite; see `build_probes`."""
-    import evals
     from evals.probe import EvalsProbe
 
-    check_suite(suite, paths)
-    file = Path(evals.__file__).parent / "suites" / f"{suite}.yaml"
-    data = paths.data / "tasks" / suite
-    probe = EvalsProbe(file, data=data, max_items=max_items, allow_code_execution=allow_code_execution)
+    place = suite_place(suite, paths)
+    probe = EvalsProbe(place.file, data=place.data, max_items=max_items, allow_code_execution=allow_code_execution)
+    if tokenizer_sha256 is not None:
+        probe.check_tokenizer(tokenizer_sha256)
     for sentence in probe.skipped:
         _tell(sentence)
     return probe

@@ -10,6 +10,7 @@ from itertools import groupby, pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
+from q36eval.errors import UsageError
 from q36eval.probes import ItemResults
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Encoder:
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         self._tokenizer = tokenizer
         self._max_length = max_length
+        self._same: dict[int, int] = {}
         self._eos = tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=False)
         has_bos = tokenizer.bos_token_id is not None
         self._prefix = int(tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id)
@@ -73,9 +75,9 @@ class Encoder:
 
     def _ids(self, text: str) -> list[int]:
         """`HFLM.tok_encode`: the tokenizer's own special tokens, unless the text brings its prefix token along."""
-        if text.startswith(self._prefix_text):
-            return list(self._tokenizer.encode(text, add_special_tokens=False))
-        return list(self._tokenizer.encode(text))
+        settings = {"add_special_tokens": False} if text.startswith(self._prefix_text) else {}
+        # RULER at 128k is hundreds of millions of tokens: one object a vocabulary entry, not 28 bytes a token
+        return [self._same.setdefault(token, token) for token in self._tokenizer.encode(text, **settings)]
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """`TemplateLM.loglikelihood` and `_encode_pair`: spaces at the context's end go to the continuation."""
@@ -119,6 +121,11 @@ class Encoder:
         stops = [configured] if isinstance(configured, str) else list(configured)
         until = tuple(dict.fromkeys([*stops, self._eos]))
         budget = int(settings.get("max_gen_toks", 256))
+        if budget >= self._max_length:
+            raise UsageError(
+                f"Answers of up to {budget:,} tokens leave no room for a prompt in the suite's max_length of "
+                f"{self._max_length:,}; lower max_new_tokens or raise max_length."
+            )
         ids = tuple(self._ids(context)[-(self._max_length - budget) :])
         return GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, stop=until), until
 

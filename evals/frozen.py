@@ -64,9 +64,11 @@ class Manifest(BaseModel):
 
     @property
     def sha256(self) -> str:
-        """Content hash of all files together, their names included."""
-        listed = sorted((path, entry.sha256) for path, entry in self.files.items())
-        return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+        """Content hash of all files together, their names and what tasks read of them included."""
+        listed: list[Any] = sorted((path, entry.sha256) for path, entry in self.files.items())
+        if self.tasks:
+            listed.append(self.model_dump(mode="json", include={"tasks"}))
+        return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()
 
 
 def write_frozen(
@@ -139,9 +141,13 @@ def read_manifest(folder: Path) -> Manifest:
         raise UsageError(f"{folder} has no {MANIFEST}: the data is incomplete, check it out again.") from error
     except (ValidationError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a manifest of frozen data: {str(error).splitlines()[0]}.") from error
-    for relative in manifest.files:
+    tasks = [task for of_group in manifest.tasks.values() for task in of_group]
+    for relative in (*manifest.files, *(task.config for task in tasks)):
         if Path(relative).is_absolute() or ".." in Path(relative).parts:
             raise UsageError(f"{path} lists {relative!r}, which lies outside its folder; freeze the data anew.")
+    for task in tasks:
+        if unlisted := {file for files in task.data.values() for file in files} - set(manifest.files):
+            raise UsageError(f"{path} lets {task.name} read {min(unlisted)!r}, which it does not list; freeze anew.")
     return manifest
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.frozen import FrozenTask
-from evals.lm_names import NamedTask, read_config
+from evals.lm_names import NamedTask, read_config, runs_programs
 from evals.suite import LoadedSuite, TaskGroup
 from q36eval.errors import UsageError
 
@@ -41,6 +41,8 @@ def named_config(task: FrozenTask, group: TaskGroup, data: Path, cache: str) -> 
     """
     from datasets import Features
 
+    if not group.executes_code and runs_programs(NamedTask(task.name, task.config)):
+        raise UsageError(f"The task {task.name} runs programs; say executes_code: true in its group {group.name}.")
     config = with_settings(configured(NamedTask(task.name, task.config), group), group)
     kept = {}
     for name in ("training_split", "validation_split", "test_split", "fewshot_split"):

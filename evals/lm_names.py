@@ -76,7 +76,10 @@ def runs_programs(task: NamedTask) -> bool:
     """Whether lm-eval says that scoring this task runs what the model wrote."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    return bool(load_yaml(task_root() / task.config, resolve_func=False).get("unsafe_code"))
+    try:
+        return bool(load_yaml(task_root() / task.config, resolve_func=False).get("unsafe_code"))
+    except FileNotFoundError as error:
+        raise UsageError(f"lm-eval has no task file {task.config} any more; freeze the data anew.") from error
 
 
 def generates_data(task: NamedTask) -> bool:

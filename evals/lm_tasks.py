@@ -143,7 +143,22 @@ def load_tasks(loaded: LoadedSuite, cache_dir: Path) -> Iterator[tuple[TaskGroup
             names = [ensemble.name for ensemble in task._filters]
             if group.filter is not None and group.filter not in names:
                 raise UsageError(f"The task {config['task']} has no filter {group.filter!r}, but {', '.join(names)}.")
+            _check_greedy(task)
             yield group, task
+
+
+def _check_greedy(task: Any) -> None:
+    """Answers are greedy and asked once: a task that wants others would be another task here than in lm-eval.
+
+    Raises:
+        UsageError: this one does.
+    """
+    settings = task.config.generation_kwargs or {}
+    if task.config.output_type == "generate_until" and (settings.get("do_sample") or (task.config.repeats or 1) > 1):
+        raise UsageError(
+            f"The task {task.config.task} samples its answers or asks several times, and here every answer is greedy "
+            f"and asked once; leave it out."
+        )
 
 
 def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) -> list[Document]:
@@ -154,7 +169,9 @@ def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) 
     """
     documents: dict[str, Document] = {}
     for group, task in load_tasks(loaded, cache_dir):
-        for instances in _built(loaded, group, task, tokenizer):
+        built = _built(loaded, group, task, tokenizer)
+        _check_metric(Document(group, task, built[0][0].doc, built[0]))
+        for instances in built:
             document = Document(group, task, instances[0].doc, instances)
             while document.key in documents:
                 if group.task is not None:
@@ -162,6 +179,29 @@ def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) 
                 document = dataclasses.replace(document, copy=document.copy + 1)
             documents[document.key] = document
     return list(documents.values())
+
+
+def _check_metric(document: Document) -> None:
+    """Refuse a metric that is no figure of one document, before anything is asked.
+
+    Raises:
+        UsageError: names those that the task has.
+    """
+    group, kind = document.group, document.task.config.output_type
+    answer: Any = {"generate_until": "", "loglikelihood_rolling": -1.0}.get(kind, (-1.0, False))
+    try:
+        found = document.metrics([answer] * len(document.instances))
+    except KeyError:  # of a metric that is named after a field
+        found = {}
+    except Exception:  # an answer that the task's own scoring cannot read is told when it is given
+        return
+    wanted = {"word_perplexity", "byte_perplexity"} if group.measure == "perplexity" else {group.metric}
+    figures = {name for name, value in found.items() if isinstance(value, tuple) == (group.measure == "perplexity")}
+    if missing := sorted(wanted - {name for name in figures if not isinstance(found[name], list)}):
+        raise UsageError(
+            f"The task {document.task.config.task} gives no {group.measure} {missing[0]!r} of a document, but "
+            f"{', '.join(sorted(found)) or 'nothing by that name'}; correct the group {group.name}."
+        )
 
 
 @contextlib.contextmanager
@@ -235,7 +275,7 @@ def seeded(seed: int, name: str) -> Iterator[None]:
 def _not_loaded(loaded: LoadedSuite, task: str, error: Exception) -> UsageError:
     return UsageError(
         f"The task {task} of suite {loaded.suite.name} cannot be loaded from {loaded.data}: {one_line(error)}; "
-        f"check the data with: q36eval data verify {loaded.suite.name}."
+        f"check the data with: q36eval data verify {loaded.asked_as}."
     )
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from evals.blocks import in_blocks
 from evals.encoding import Encoded, Encoder, responses, with_shared_prefixes
+from evals.lm_names import one_line
 from evals.paired_clusters import PlannedItem
 from evals.suite import LoadedSuite, TaskGroup
 from evals.summaries import accuracies, suite_measurements
 from q36eval.engines.base import Engine
+from q36eval.errors import UsageError
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
@@ -53,6 +55,20 @@ class EvalsProbe:
         self._planned: list[PlannedItem] = []
         self.suite_sha256 = self._loaded.sha256
         self.skipped = self._loaded.skipped
+
+    def check_tokenizer(self, tokenizer_sha256: str) -> None:
+        """Refuse to ask documents that were cut to length for another tokenizer.
+
+        Raises:
+            UsageError: they were.
+        """
+        cut_for = self._loaded.cut_for
+        if cut_for is not None and cut_for != tokenizer_sha256:
+            raise UsageError(
+                f"RULER's documents in {self._loaded.data} were cut to length with another tokenizer "
+                f"({cut_for[:12] or 'unknown'}) than this model's ({tokenizer_sha256[:12]}); freeze them for this one: "
+                f"{self._loaded.freeze_command}."
+            )
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """Every document of every task, encoded as lm-eval's `HFLM` would encode it."""
@@ -102,7 +118,11 @@ class EvalsProbe:
         found = responses(encoded, engine, results)
         if _not_finite(found):
             return Digest(error="the log-likelihoods are not numbers")
-        return Digest(values={"responses": found, "metrics": _plain(document.metrics(found))})
+        try:
+            metrics = document.metrics(found)
+        except Exception as error:  # a task's scoring is code of its own, and meets what no one wrote it for
+            return Digest(error=f"lm-eval's scoring of the answer failed: {one_line(error)}")
+        return Digest(values={"responses": found, "metrics": _plain(metrics)})
 
     def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
         """The outcome of an item to which the branch answers just what the reference answered."""

@@ -16,6 +16,9 @@ from q36eval.errors import UsageError
 READING_VERSION = 1
 """Raised whenever answers are read or scored in another way, so that older reference answers are not reused."""
 
+SHIPPED = Path(__file__).resolve().parent / "suites"
+"""The folder of the suites that ship."""
+
 TASK_FIELD = "$task"
 """Among `slice_fields`: the name of the lm-eval task, for tasks whose documents do not say where they are from."""
 
@@ -61,7 +64,8 @@ class TaskGroup(BaseModel):
     """The metric of one document; `{field}` in it stands for that field of the document."""
     filter: str | None = None
     """Which of the task's filters is read; its first by default."""
-    slice: str
+    slice: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    """What its figures are called; `suite` is all groups together, and under `all` strata stand by themselves."""
     slice_fields: tuple[str, ...] = ()
     """The fields of a document that make its stratum, or `$task`."""
     cluster_fields: tuple[str, ...] = ()
@@ -90,6 +94,8 @@ class TaskGroup(BaseModel):
     def _one_kind_of_task(self) -> Self:
         if (self.task is None) == (not self.tasks) or (self.task is None) != (not self.subsets):
             raise ValueError("a group has either `task` and `subsets`, or `tasks`")
+        if self.slice == "suite":
+            raise ValueError("the slice `suite` is all groups together; give the group another")
         if self.cluster_pattern is not None and not self.cluster_fields:
             raise ValueError("cluster_pattern needs cluster_fields")
         if self.thinking and not self.chat_template:
@@ -140,6 +146,9 @@ class LoadedSuite:
         data: the frozen folder.
         manifest: of that folder.
         sha256: content hash of what is asked: the suite, its task files, its data, and lm-eval's version.
+        asked_as: how a person names it on the command line, its data included where that lies elsewhere.
+        freeze_command: what freezes its data, to be told.
+        cut_for: hash of the tokenizer that its documents were cut to length with, where that matters.
     """
 
     def __init__(self, path: Path, data: Path | None = None, *, allow_code_execution: bool = False) -> None:
@@ -149,7 +158,13 @@ class LoadedSuite:
             UsageError: the file is malformed, a task file is missing, or the data is not what its manifest says.
         """
         self.suite = read_suite(path)
-        self.data = data if data is not None else (path.parent / self.suite.data).resolve()
+        own = (path.parent / self.suite.data).resolve()
+        self.data = data if data is not None else own
+        called = path.stem if path.resolve().parent == SHIPPED else str(path)
+        elsewhere = self.data.resolve() != own
+        self.asked_as = f"{called}={self.data}" if elsewhere else called
+        self.freeze_command = f"q36eval data freeze {called} --tokenizer FOLDER"
+        self.freeze_command += f" --out {self.data}" if elsewhere else ""
         self.groups = tuple(group for group in self.suite.groups if allow_code_execution or not group.executes_code)
         self.skipped = tuple(
             f"The group {group.name} of suite {self.suite.name} is not measured: it runs programs that the model "
@@ -164,11 +179,13 @@ class LoadedSuite:
             if not task.is_file():
                 raise UsageError(f"{path} names the task file {task}, which does not exist.")
         self.manifest = self._verified(path)
+        cut = any(group.ruler is not None for group in self.groups)
+        self.cut_for: str | None = self.manifest.made_from.get("tokenizer_sha256", "") if cut else None
         self.sha256 = self._content_sha256(self.manifest.sha256)
 
     def _verified(self, path: Path) -> Any:
         named = self.suite.frozen_by_name
-        freeze = f"q36eval data freeze {self.suite.name} --tokenizer FOLDER"
+        freeze = self.freeze_command
         if named and not (self.data / MANIFEST).exists():
             raise UsageError(
                 f"The suite {self.suite.name} has no frozen data in {self.data}; where there is a network or a filled "
@@ -214,6 +231,10 @@ def read_suite(path: Path) -> EvalSuite:
     except FileNotFoundError as error:
         known = ", ".join(sorted(found.stem for found in path.parent.glob("*.yaml"))) or "none"
         raise UsageError(f"There is no eval suite {path}; suites there: {known}.") from error
+    except OSError as error:
+        raise UsageError(f"The eval suite {path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The eval suite {path} is not a text file in UTF-8.") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path} is not YAML: {str(error).splitlines()[0]}.") from error
     except ValidationError as error:
@@ -222,4 +243,6 @@ def read_suite(path: Path) -> EvalSuite:
         raise UsageError(f"{path}: {where}: {first['msg']}.") from error
     if len({group.name for group in suite.groups}) != len(suite.groups):
         raise UsageError(f"{path} names two groups alike; give each a name of its own.")
+    if len({group.slice for group in suite.groups}) != len(suite.groups):
+        raise UsageError(f"{path} gives two groups one slice, whose figures nobody could tell apart.")
     return suite

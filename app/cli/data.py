@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from app.cli.options import JsonOption, print_json
+from app.suites import shipped_suites, suite_place
 from q36eval.config.paths import Paths
-from q36eval.errors import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Freeze and verify what eval suites read; after that nothing is fetched.")
 
@@ -29,10 +29,9 @@ def freeze(
     from evals.freezing import freeze_suite
 
     paths = Paths.default()
-    path = _suite_file(suite)
-    default = _folder(suite, path, paths)
-    target = out if out is not None else default
-    manifest = freeze_suite(path, tokenizer, target, notify=lambda line: print(line, file=sys.stderr, flush=True))
+    place = suite_place(suite, paths)
+    target = out if out is not None else place.data
+    manifest = freeze_suite(place.file, tokenizer, target, notify=lambda line: print(line, file=sys.stderr, flush=True))
     if as_json:
         print_json(
             {"folder": str(target), **manifest.model_dump(mode="json", include={"name", "made_from", "sources"})}
@@ -48,7 +47,10 @@ def freeze(
 @app.command("verify")
 def verify(
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE|DIR", help="A shipped suite, a suite file or a frozen folder.")
+        str,
+        typer.Argument(
+            metavar="SUITE|DIR", help="A shipped suite, a suite file (=DIR after either: frozen there), or a folder."
+        ),
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -56,36 +58,14 @@ def verify(
     from evals.frozen import verify as verify_folder
     from evals.suite import LoadedSuite
 
-    if Path(suite).is_dir():
+    if suite not in shipped_suites() and Path(suite).is_dir():
         folder = Path(suite)
         manifest = verify_folder(folder)
     else:
-        path = _suite_file(suite)
-        folder = _folder(suite, path, Paths.default())
-        manifest = LoadedSuite(path, folder).manifest
+        place = suite_place(suite, Paths.default())
+        folder = place.data
+        manifest = LoadedSuite(place.file, folder).manifest
     if as_json:
         print_json({"folder": str(folder), "files": len(manifest.files), "sha256": manifest.sha256})
         return
     print(f"{folder} holds {manifest.name} as frozen: {len(manifest.files)} files, {manifest.sha256[:16]}.")
-
-
-def _suite_file(name: str) -> Path:
-    import evals
-
-    if name.endswith((".yaml", ".yml")):
-        return Path(name)
-    suites = Path(evals.__file__).parent / "suites"
-    path = suites / f"{name}.yaml"
-    if Path(name).name != name or not path.is_file():
-        known = ", ".join(sorted(found.stem for found in suites.glob("*.yaml")))
-        raise UsageError(f"There is no suite {name!r}; known suites: {known}, or name a .yaml file or a frozen folder.")
-    return path
-
-
-def _folder(name: str, path: Path, paths: Paths) -> Path:
-    """Where runs look for the data of a suite: shipped ones below `data/tasks`, others where their file says."""
-    from evals.suite import read_suite
-
-    if name.endswith((".yaml", ".yml")):
-        return (path.parent / read_suite(path).data).resolve()
-    return paths.data / "tasks" / name

@@ -22,7 +22,14 @@ ReferenceOption = Annotated[
 FamilyOption = Annotated[
     str | None, typer.Option("--family", help="Family name or file; the sandbox by default.", metavar="NAME|FILE")
 ]
-SuiteOption = Annotated[str | None, typer.Option("--suite", help="Suite; the family's own by default.")]
+SuiteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--suite",
+        help="A shipped suite or a .yaml file, =DIR after it where it was frozen with --out; else the family's own.",
+        metavar="NAME|FILE[=DIR]",
+    ),
+]
 ReferencePackOption = Annotated[
     Path | None,
     typer.Option("--reference-pack", help="Judge against this pack; the reference need not be here.", metavar="DIR"),

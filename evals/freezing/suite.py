@@ -2,9 +2,7 @@
 
 import random
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,9 +11,11 @@ from typing import Any
 from evals.freezing.hub import Hub, Row, Split, json_lines
 from evals.freezing.resources import freeze_punkt, needs_punkt
 from evals.freezing.ruler import STARTING_S, features, generate
-from evals.frozen import MANIFEST, FrozenTask, Manifest, frozen_files, verify, write_manifest
+from evals.freezing.staging import check_replaceable, staging
+from evals.frozen import FrozenTask, Manifest, frozen_files, verify, write_manifest
 from evals.lm_configs import configured, use_frozen_nltk, with_settings
-from evals.lm_names import NamedTask, expand, generates_data, runs_programs
+from evals.lm_names import NamedTask, expand, generates_data, one_line, runs_programs
+from evals.quiet import quiet
 from evals.suite import EvalSuite, TaskGroup, read_suite
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
@@ -109,10 +109,12 @@ def freeze_suite(
         )
     made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": tokenizer_sha256(tokenizer)}
     made_from |= {name: found for name in PACKAGES if (found := _version(name)) is not None}
-    if target.exists() and not (target / MANIFEST).exists() and any(target.iterdir()):
-        raise UsageError(f"{target} holds something that is not frozen data; name another folder with --out.")
+    name = f"{suite.name} tasks"
+    check_replaceable(target, name)
+    if any(group.ruler is not None for group in suite.groups):
+        _check_tokenizer(tokenizer)
     plan = [(group, expand(group.tasks)) for group in suite.groups]
-    with _staging(target) as folder:
+    with staging(target) as folder:
         freezing = _Freezing(suite, folder, tokenizer.resolve(), notify, patience_s)
         if needs_punkt(task for _, tasks in plan for task in tasks):
             freeze_punkt(folder)
@@ -120,7 +122,7 @@ def freeze_suite(
         tasks = {group.name: freezing.group(group, found) for group, found in plan}
         shutil.rmtree(folder / ".sources", ignore_errors=True)
         manifest = Manifest(
-            name=f"{suite.name} tasks",
+            name=name,
             seed=suite.seed,
             made_from=made_from,
             sources=freezing.hub.sources,
@@ -131,17 +133,15 @@ def freeze_suite(
     return verify(target)
 
 
-@contextmanager
-def _staging(target: Path) -> Iterator[Path]:
-    """A folder beside `target` that takes its place when all went well, and goes when not."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
-        folder = Path(temporary) / "new"
-        folder.mkdir()
-        yield folder
-        if target.exists():
-            target.rename(Path(temporary) / "old")
-        folder.rename(target)
+def _check_tokenizer(folder: Path) -> None:
+    """Load it before anything is fetched that only RULER, which comes last, would find to be in vain."""
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet():
+            AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # whatever a malformed file makes it raise
+        raise UsageError(f"The tokenizer in {folder} cannot be loaded: {one_line(error)}.") from error
 
 
 def _shown(config: dict[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """A suite of lm-eval's own tasks, frozen from a mirror of the hub: the same prompts offline, the same bytes again."""
 
 import json
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ from evals.freezing.ruler_worker import document_rows
 from evals.frozen import verify
 from evals.lm_names import expand, read_config
 from evals.lm_tasks import Document, load_documents, seeded
+from evals.probe import EvalsProbe
 from evals.suite import LoadedSuite, read_suite
+from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,8 +229,18 @@ def test_what_is_missing_is_one_sentence(
         freeze_suite(path, TOKENIZER)
     assert "\n" not in str(caught.value)
     assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml"}
-    with pytest.raises(UsageError, match=r"has no frozen data .* data freeze tiny"):
+    with pytest.raises(UsageError, match=rf"has no frozen data .* data freeze {path} --tok"):
         LoadedSuite(path)
+    (tmp_path / "own").mkdir()
+    with pytest.raises(UsageError, match=rf"data freeze {path} --tokenizer FOLDER --out {tmp_path / 'own'}"):
+        LoadedSuite(path, tmp_path / "own")
+
+
+def test_documents_cut_for_another_tokenizer_are_not_asked(suite: Path) -> None:
+    probe = EvalsProbe(suite)
+    probe.check_tokenizer(tokenizer_sha256(TOKENIZER))
+    with pytest.raises(UsageError, match=r"cut to length with another tokenizer .* data freeze .*suite\.yaml"):
+        probe.check_tokenizer("0" * 64)
 
 
 def test_another_commit_than_the_pinned_one_is_refused(filled_cache: Path, tmp_path: Path) -> None:
@@ -254,6 +267,10 @@ def test_damaged_and_foreign_data_is_refused(suite: Path, filled_cache: Path, tm
     written(tmp_path, {"mmlu": GROUPS["mmlu"] | {"filter": "strict"}})
     with pytest.raises(UsageError, match="has no filter 'strict'"):
         documents_of(path, tmp_path / "cache")
+    for wrong in ({"metric": "acc_nrom"}, {"measure": "perplexity", "metric": "word_perplexity"}):
+        written(tmp_path, {"mmlu": GROUPS["mmlu"] | wrong})
+        with pytest.raises(UsageError, match=r"gives no .*acc.* correct the group mmlu"):
+            documents_of(path, tmp_path / "cache")
     with pytest.raises(UsageError, match="holds something that is not frozen data"):
         freeze_suite(path, TOKENIZER, tmp_path)
 
@@ -267,6 +284,15 @@ def test_shipped_suites_name_tasks_that_lm_eval_has() -> None:
     assert suites["extended"].groups[:3] == suites["release"].groups
     for name in ("quick", "release"):
         assert [group.tasks for group in suites[name].groups] == [("mmlu",), ("wikitext",), ("ruler",)]
+    passage = "Text " * 40
+    for name in ("mmlu", "mmlu_pro", "mmlu_czech"):  # all have MMLU's history questions
+        pattern = re.compile(next(g.cluster_pattern for g in suites["extended"].groups if g.name == name) or "")
+        before = "This question refers to the following information.\n" if name == "mmlu" else ""
+        one, other = (pattern.search(f"{before}{passage}\nWhich {word}?") for word in ("king", "year"))
+        assert one is not None, name
+        assert other is not None, name
+        assert one[0] == other[0]
+        assert pattern.search("Which king?\nAnd which year?") is None
     for suite in suites.values():
         ruler = next(group.ruler for group in suite.groups if group.ruler is not None)
         assert max(ruler.lengths) + 128 <= suite.max_length

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from small_suite import write_small_suite
 
 from evals.probe import EvalsProbe, _answer, _not_finite
 from evals.suite import LoadedSuite
@@ -55,6 +56,44 @@ def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: A
     assert outcome.branch.score is None
     assert outcome.reference.error == "no reference"
     assert outcome.flip is None
+
+
+def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_nothing(
+    engine: Any, planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, items = planned
+    item = next(item for item in items if item.scores)
+    results = ItemResults({scored.request.key: scored for scored in engine.score(item.scores)})
+    good = probe.digest(engine, item, results)
+
+    def broken(*_: Any) -> None:
+        raise RecursionError("a bracket too many")
+
+    monkeypatch.setattr(probe._asked[item.key][0].task, "process_results", broken)
+    digest = probe.digest(engine, item, results)
+    assert digest.error == "lm-eval's scoring of the answer failed: RecursionError: a bracket too many"
+    (outcome,) = probe.compare(engine, item, results, good)
+    assert (outcome.branch.score, outcome.flip) == (None, None)
+    assert outcome.reference.score is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"generation_kwargs": {"do_sample": True, "temperature": 0.7}}, "samples its answers"),
+        ({"repeats": 4}, "asks several times"),
+        ({"generation_kwargs": {"max_gen_toks": 4095}}, "leave no room for a prompt"),
+    ],
+)
+def test_what_would_be_asked_otherwise_than_lm_eval_asks_is_refused(
+    tmp_path: Path, tokenizer: Any, changes: dict[str, Any], sentence: str
+) -> None:
+    suite = write_small_suite(tmp_path, {"ruler/vt.jsonl": 1})
+    body = yaml.safe_load(suite.read_text(encoding="utf-8"))
+    body["groups"][0]["subsets"]["vt"] |= changes
+    suite.write_text(yaml.safe_dump(body), encoding="utf-8")
+    with pytest.raises(UsageError, match=sentence):
+        EvalsProbe(suite).plan(tokenizer)
 
 
 def test_the_branch_says_how_long_an_item_took_and_the_digest_does_not(engine: Any, planned: Planned) -> None:

@@ -1,0 +1,45 @@
+"""Where a suite that a person names is: its file, its frozen data, and the corpus that goes with it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
+
+
+@dataclass(frozen=True)
+class SuitePlace:
+    """A suite's file and frozen data; `corpus` is the folder of the texts it brings, which only shipped suites may."""
+
+    file: Path
+    data: Path
+    corpus: Path | None
+
+
+def suite_place(asked: str, paths: Paths) -> SuitePlace:
+    """The place of `NAME`, a shipped suite, or `FILE`, a .yaml file; `=DIR` after it names the folder it was frozen to.
+
+    Raises:
+        UsageError: no such suite, or a file that is malformed.
+    """
+    name, given, folder = asked.partition("=")
+    if given and not folder:
+        raise UsageError(f"{asked!r} names no folder after the suite; write {name}=DIR, or {name} alone.")
+    data = Path(folder).resolve() if given else None
+    if name.endswith((".yaml", ".yml")):
+        from evals.suite import read_suite
+
+        file = Path(name)
+        return SuitePlace(file, data or (file.parent / read_suite(file).data).resolve(), None)
+    shipped = shipped_suites()
+    if name not in shipped:
+        known = ", ".join(shipped)
+        raise UsageError(f"There is no suite {name!r}; known suites: {known}, or name a .yaml file.")
+    return SuitePlace(shipped[name], data or paths.data / "tasks" / name, paths.data / "corpus" / name)
+
+
+def shipped_suites() -> dict[str, Path]:
+    """The files of the suites that ship, by name."""
+    import evals
+
+    return {path.stem: path for path in sorted((Path(evals.__file__).parent / "suites").glob("*.yaml"))}

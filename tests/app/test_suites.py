@@ -1,0 +1,67 @@
+"""How a person names a suite: one that ships, a file, and a folder it was frozen to."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from app.cli.data import verify
+from app.material import corpus_of
+from app.probing import build_evals
+from app.suites import suite_place
+from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = Paths(ROOT, ROOT / "nowhere")
+
+
+def own_suite(folder: Path) -> Path:
+    """The sandbox's perplexity group, as a suite of somebody's own."""
+    body = yaml.safe_load((ROOT / "evals/suites/sandbox.yaml").read_text(encoding="utf-8"))
+    groups = [group | {"task": str(ROOT / "evals/tasks/perplexity.yaml")} for group in body["groups"][-1:]]
+    path = folder / "sandbox.yaml"
+    path.write_text(yaml.safe_dump(body | {"data": "frozen", "groups": groups}), encoding="utf-8")
+    return path
+
+
+def test_a_suite_is_asked_on_the_data_that_was_frozen_for_it(tmp_path: Path) -> None:
+    path, data = own_suite(tmp_path), tmp_path / "frozen"
+    with pytest.raises(UsageError, match="frozen"):
+        build_evals(str(path), PATHS, None, False)
+    shutil.copytree(ROOT / "data/tasks/sandbox", data)
+    own = build_evals(str(path), PATHS, None, False)
+    data.rename(tmp_path / "elsewhere")
+    assert build_evals(f"{path}={tmp_path / 'elsewhere'}", PATHS, None, False).suite_sha256 == own.suite_sha256
+    shipped = build_evals(f"sandbox={tmp_path / 'elsewhere'}", PATHS, None, False)
+    assert shipped.suite_sha256 == build_evals("sandbox", PATHS, None, False).suite_sha256 != own.suite_sha256
+
+
+def test_a_file_brings_no_texts_of_a_shipped_suite_of_its_name(tmp_path: Path) -> None:
+    assert corpus_of("sandbox", None, PATHS)[1]
+    with pytest.raises(UsageError, match="--corpus"):
+        corpus_of(str(own_suite(tmp_path)), None, PATHS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ("nope", "known suites: extended, quick, release, sandbox"),
+        ("../suites/sandbox", "There is no suite"),
+        ("release=", "names no folder"),
+        ("nowhere/own.yaml", "There is no eval suite nowhere/own.yaml"),
+    ],
+)
+def test_what_is_no_suite_is_one_sentence(asked: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        suite_place(asked, PATHS)
+
+
+def test_a_folder_does_not_hide_a_shipped_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sandbox").mkdir()
+    monkeypatch.chdir(tmp_path)
+    verify("sandbox")
+    assert str(ROOT / "data/tasks/sandbox") in capsys.readouterr().out

@@ -1,0 +1,111 @@
+"""What freezing refuses: places that are not its own, and files that are no suite and no tokenizer."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_freezing import GROUPS, TOKENIZER, written
+
+from evals.freezing import freeze_suite
+from evals.freezing.staging import staging
+from evals.frozen import verify
+from evals.lm_tasks import load_documents
+from evals.suite import LoadedSuite, read_suite
+from q36eval.errors import UsageError
+
+
+def test_freezing_replaces_nothing_but_its_own(filled_cache: Path, tmp_path: Path) -> None:
+    path, out = written(tmp_path, {"wikitext": GROUPS["wikitext"]}), tmp_path / "out"
+    freeze_suite(path, TOKENIZER, out)
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"holds notes\.txt, which is not frozen data"):
+        freeze_suite(path, TOKENIZER, out)
+    (out / "notes.txt").unlink()
+    freeze_suite(path, TOKENIZER, out)
+    written(tmp_path, {"wikitext": GROUPS["wikitext"]}, name="other")
+    with pytest.raises(UsageError, match="holds tiny tasks, not other tasks"):
+        freeze_suite(path, TOKENIZER, out)
+    verify(out)
+    for place, why in ((path, "not frozen data"), (path / "x", "cannot be|not frozen"), (Path("/proc/x"), "cannot be")):
+        with pytest.raises(UsageError, match=why):
+            freeze_suite(path, TOKENIZER, place)
+    assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml", "out"}
+
+
+def test_what_a_killed_freezing_left_is_cleared_and_what_it_took_away_comes_back(tmp_path: Path) -> None:
+    target, beside = tmp_path / "out", tmp_path / ".out-freezing"
+    for name in ("new", "old"):
+        (beside / name).mkdir(parents=True)
+        (beside / name / "rows").write_text(name)
+    with suppress(RuntimeError), staging(target) as folder:
+        assert not any(folder.iterdir())
+        with pytest.raises(UsageError, match="Another process"), staging(target):
+            pass
+        raise RuntimeError("this freezing fails too")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (target / "rows").read_text() == "old"
+
+
+def test_a_tokenizer_that_cannot_be_loaded_is_told_before_anything_is_fetched(
+    empty_cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "tokenizer.json").write_text('{"a": 1}')
+    both = {"wikitext": GROUPS["wikitext"], "ruler": GROUPS["ruler"]}
+    with pytest.raises(UsageError, match=r"tokenizer in .* cannot be loaded"):
+        freeze_suite(written(tmp_path, both), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        ({"one": {"slice": "suite"}}, "all groups together"),
+        ({"one": {"slice": "a/b"}}, "slice"),
+        ({"one": {"slice": "same"}, "two": {"slice": "same"}}, "one slice"),
+    ],
+)
+def test_slices_are_told_apart(tmp_path: Path, groups: dict[str, dict[str, Any]], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        read_suite(written(tmp_path, {name: GROUPS["wikitext"] | group for name, group in groups.items()}))
+
+
+def test_what_is_no_suite_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "broken.yaml").write_text("a: [1")
+    for name, why in (
+        ("bytes", "UTF-8"),
+        ("folder", "cannot be read"),
+        ("broken", "not YAML"),
+        ("none", "no eval suite"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            read_suite(tmp_path / f"{name}.yaml")
+
+
+def test_a_manifest_that_leads_elsewhere_is_refused(filled_cache: Path, tmp_path: Path) -> None:
+    """A task file holds code: a folder from a stranger must not choose one, nor rows that no hash covers."""
+    path = written(tmp_path, {"gsm8k": GROUPS["gsm8k"]})
+    freeze_suite(path, TOKENIZER)
+    manifest = tmp_path / "frozen/manifest.json"
+    body, honest = json.loads(manifest.read_text()), LoadedSuite(path).sha256
+
+    def changed(**changes: Any) -> LoadedSuite:
+        tasks = {"gsm8k": [body["tasks"]["gsm8k"][0] | changes]}
+        manifest.write_text(json.dumps(body | {"tasks": tasks}))
+        return LoadedSuite(path)
+
+    for config in ("../../../evil.yaml", str(tmp_path / "evil.yaml")):
+        with pytest.raises(UsageError, match="outside its folder"):
+            changed(config=config)
+    with pytest.raises(UsageError, match="does not list"):
+        changed(data={"test": ["/etc/passwd"]})
+    with pytest.raises(UsageError, match="runs programs"):
+        load_documents(changed(config="humaneval/humaneval.yaml"), tmp_path / "cache")
+    with pytest.raises(UsageError, match="no task file"):
+        load_documents(changed(config="gsm8k/gone.yaml"), tmp_path / "cache")
+    swapped = changed(
+        data=dict(zip(("test", "train"), reversed(body["tasks"]["gsm8k"][0]["data"].values()), strict=True))
+    )
+    assert swapped.sha256 != honest
