@@ -48,6 +48,9 @@ def build_probes(
         EngineError: the reference could not answer what its sampled answers are made of.
     """
     suite_place(suite, paths)
+    # first what may lack its data: `material` may load the reference and let it answer for hours
+    asked = ProbeName.EVALS in names
+    evals = [build_evals(suite, paths, max_items, allow_code_execution, tokenizer_sha256)] if asked else []
     found: list[Probe] = []
     if ProbeName.CANARIES in names:
         from app.on_policy import shipped_canaries
@@ -59,9 +62,7 @@ def build_probes(
 
         scored = material()
         found.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_tell))
-    if ProbeName.EVALS in names:
-        found.append(build_evals(suite, paths, max_items, allow_code_execution, tokenizer_sha256))
-    return found
+    return [*found, *evals]
 
 
 def build_evals(

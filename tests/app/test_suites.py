@@ -8,10 +8,12 @@ import yaml
 
 from app.cli.data import verify
 from app.material import corpus_of
-from app.probing import build_evals
+from app.probing import build_evals, build_probes
 from app.suites import suite_place
+from kl.planning import Material
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
+from q36eval.records import ProbeName
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = Paths(ROOT, ROOT / "nowhere")
@@ -56,6 +58,14 @@ def test_a_file_brings_no_texts_of_a_shipped_suite_of_its_name(tmp_path: Path) -
 def test_what_is_no_suite_is_one_sentence(asked: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         suite_place(asked, PATHS)
+
+
+def test_what_is_not_frozen_is_told_before_the_reference_answers_anything() -> None:
+    def material() -> Material:
+        raise AssertionError("the reference was asked")
+
+    with pytest.raises(UsageError, match="quick has no frozen data"):
+        build_probes([ProbeName.KL, ProbeName.EVALS], "quick", Paths(ROOT / "nowhere", ROOT), material)
 
 
 def test_a_folder_does_not_hide_a_shipped_suite(
