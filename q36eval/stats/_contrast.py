@@ -11,8 +11,6 @@ from q36eval.records import Clusters
 
 Array = NDArray[np.float64]
 
-SIZE_CAP_QUANTILE = 0.9
-
 CUT_SHARE = 0.005
 """Of all units planned at most so many lose their weight.
 
@@ -79,20 +77,52 @@ class Contrast:
         """Clusters larger than the cap weigh as much as it, no more: `planned_largest`, or `size_cap` of a single look.
 
         Sizes are known before any answer is, so weights made from sizes alone are fair; what is then tested is the mean
-        under these weights. Where asking may stop early the limit was fixed before it began.
+        under these weights. Where asking may stop early the limit was fixed before it began; in a single look what was
+        cut off is imputed (`with_cut_off_at`).
         """
-        totals = self.units + self.errored
-        if totals.size == 0:
-            return self
-        cap = self.largest or size_cap(totals, self.counts)
-        weights = np.minimum(1.0, cap / totals)
+        weights = self._size_weights
         columns = (self.sums * weights, self.units * weights, self.errored * weights)
         return Contrast(*columns, self.counts, self.low, self.high, self.largest)
 
+    @property
+    def _size_weights(self) -> Array:
+        totals = self.units + self.errored
+        if totals.size == 0:
+            return totals
+        return np.minimum(1.0, (self.largest or size_cap(totals, self.counts)) / totals)
+
+    def with_cut_off_at(self, value: float, mean: float) -> float:
+        """What the mean under capped sizes must be for the plain mean to be `mean`, were all that is cut off `value`.
+
+        With `value` the greatest possible one, a plain mean of at least `mean` means a capped one of at least this,
+        wherever the loss lies. In a single look alone: early looks have their cap, which cuts off next to nothing.
+        """
+        whole, kept = self._whole_and_kept()
+        return mean if kept == whole else (mean * whole - value * (whole - kept)) / kept
+
+    def with_cut_off_put_back(self, value: float, capped_mean: float) -> float:
+        """The plain mean that goes with a mean under capped sizes, were all that is cut off `value`."""
+        whole, kept = self._whole_and_kept()
+        return capped_mean if kept == whole else (capped_mean * kept + value * (whole - kept)) / whole
+
+    def _whole_and_kept(self) -> tuple[float, float]:
+        """All units, and what they weigh under the cap of a single look; alike where nothing is cut off."""
+        totals = self.units + self.errored
+        whole = self.total(totals)
+        return whole, whole if self.largest is not None else self.total(totals * self._size_weights)
+
+
+CAP_COST = 3.7
+"""log(1 / 0.025): where nothing goes wrong, a bound is about so many times the largest size over all units."""
+
 
 def size_cap(totals: Array, counts: Array) -> float:
-    """The size that no more than one cluster in ten exceeds, of those seen: the cap of a single look."""
-    return float(np.quantile(np.repeat(totals, counts.astype(np.int64)), SIZE_CAP_QUANTILE, method="higher"))
+    """The cap of a single look, of the clusters seen: where what a large cluster costs a bet and what is cut off weigh
+    least together, since what is cut off counts at its worst.
+    """
+    sizes = np.unique(totals)
+    cut = np.array([float((counts * np.maximum(totals - size, 0.0)).sum()) for size in sizes])
+    return float(sizes[np.argmin(CAP_COST * sizes + cut)])
 
 
 @dataclass(frozen=True)

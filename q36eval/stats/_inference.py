@@ -63,6 +63,7 @@ class MeanInference:
         if self.contrast.bounded:
             if self._worst_mean >= margin:
                 return 1.0
+            margin = self.contrast.with_cut_off_at(self.contrast.high, margin)
             return _betting.p_mean_at_least(self._capped, margin, planned=self.planned_below)
         if self._studentised is None or self._any_errored:
             return 1.0
@@ -75,16 +76,19 @@ class MeanInference:
         if self.contrast.bounded:
             if self._best_mean <= margin:
                 return 1.0
+            margin = self.contrast.with_cut_off_at(self.contrast.low, margin)
             return _betting.p_mean_at_most(self._capped, margin, self.above_shape, self.planned_above)
         if self._studentised is None or self._any_errored:
             return 1.0
         return self._studentised.p_at_most(margin)
 
     def _lower_bound(self, alpha: float) -> float:
-        return _betting.lower_bound(self._capped, alpha, self.above_shape, self.planned_above)
+        bound = _betting.lower_bound(self._capped, alpha, self.above_shape, self.planned_above)
+        return self.contrast.with_cut_off_put_back(self.contrast.low, bound)
 
     def _upper_bound(self, alpha: float) -> float:
-        return _betting.upper_bound(self._capped, alpha, planned=self.planned_below)
+        bound = _betting.upper_bound(self._capped, alpha, planned=self.planned_below)
+        return self.contrast.with_cut_off_put_back(self.contrast.high, bound)
 
     def interval(self, level: float) -> Interval:
         """Bounds that each hold one-sided at (1 + level) / 2."""
