@@ -131,7 +131,7 @@ def plan_evals(policy: Policy, work: Work, capture: Capture, engine: Engine) -> 
 
 
 def _identical(work: Work, digests: Mapping[str, Digest], policy: Policy) -> Sequence[Measurement]:
-    """The accuracies of a branch that is the reference; where an answer of it is missing, it counts as right."""
+    """The accuracies of a branch that is the reference; an answer that was not captured is an errored item."""
     probe = work.probe
     if not isinstance(probe, InRounds):
         return []
