@@ -182,7 +182,8 @@ def _start(request: Request, suites: dict[str, str], paths: Paths, history: Hist
         reference_identity=None,
         policy=request.policy,
         suites=suites,
-        provenance=provenance(paths.repository),
+        provenance=provenance(paths.repository)
+        | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"},
     )
 
 

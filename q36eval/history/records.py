@@ -22,7 +22,8 @@ class RunRecord(Record):
     """One run: what was asked, of what, with what, and what came out.
 
     `identity` is None where the branch could not even be read. `suites` maps a probe's name to its suite hash;
-    `provenance` holds package versions, the git commit and its dirty flag. Times are UTC.
+    `provenance` holds package versions, the git commit and its dirty flag, and how much was asked for (`exhaustive`, or
+    only until what the policy judges was settled; `max_items` of each eval task). Times are UTC.
     """
 
     id: str
