@@ -16,6 +16,8 @@ from q36eval.probes import ItemResults, Probe, WorkItem
 RETRY_DELAYS_SECONDS = (0.5, 2.0)
 """How long to wait before what errored is asked for again, and again."""
 
+pause = time.sleep
+
 
 @dataclass
 class Work:
@@ -98,7 +100,7 @@ def with_retry(call: Callable[[Sequence[Any]], Iterator[Any]], requests: Sequenc
                 again.append(result.request)
         if not again or delay is None:
             return
-        time.sleep(delay)
+        pause(delay)
         requests = again
 
 

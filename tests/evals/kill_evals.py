@@ -8,6 +8,7 @@ items whose outcome was written, one line each.
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -28,8 +29,7 @@ from q36eval.runner import Captures, run_probes
 from tests.evals.small_suite import ROOT, write_small_suite
 
 COUNTS = {f"mmlu{kind}/{name}.jsonl": 15 for kind in ("", "_dev") for name in ("geology", "law", "botany")}
-COUNTS |= {f"short_answers{kind}/{name}.jsonl": 8 for kind in ("", "_dev") for name in ("geology", "law")}
-COUNTS |= {"perplexity/czech.jsonl": 4, "ruler/fwe.jsonl": 6}
+COUNTS |= {f"short_answers{kind}/law.jsonl": 8 for kind in ("", "_dev")} | {"perplexity/czech.jsonl": 4}
 
 
 def policy() -> Policy:
@@ -81,7 +81,10 @@ class LoggingSink:
 
 def measure(place: Path, probe: EvalsProbe, engine: InProcessEngine, captures: Path) -> None:
     """One run, or what is left of it: the process that began it died."""
-    history = History.open(place.with_suffix(".sqlite"))
+    file = place.with_suffix(".sqlite")
+    if not file.exists():  # bringing a new file to the newest schema is most of what a short run takes
+        shutil.copy(captures.with_name("empty.sqlite"), file)
+    history = History.open(file)
     begun = history.list_runs()
     run = begun[0] if begun else history.start_run(family="f", branch="b", identity=None, reference_identity=None)
 
@@ -101,6 +104,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
     engine = InProcessEngine.load(ROOT / "data" / "sandbox" / "bf16")
     probe = Planned(suite)
     probe.plan(engine.tokenizer)
+    History.open(folder / "empty.sqlite").close()
     rng = random.Random(seed)
 
     def start(place: Path) -> int:

@@ -432,7 +432,7 @@ def test_what_no_second_asking_would_change_is_asked_once(monkeypatch: pytest.Mo
             yield Scored(request, None, error="no", permanent=request.key == "long")
 
     pauses: list[float] = []
-    monkeypatch.setattr("q36eval.asking.time.sleep", pauses.append)
+    monkeypatch.setattr("q36eval.asking.pause", pauses.append)
     results = list(with_retry(call, [ScoreRequest("long", (1,)), ScoreRequest("unlucky", (1,))]))
     assert sorted(asked) == ["long", "unlucky", "unlucky", "unlucky"]
     assert {result.request.key for result in results} == {"long", "unlucky"}
