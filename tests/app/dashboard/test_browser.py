@@ -95,7 +95,7 @@ def _visit(browser: Any, url: str, wanted: str, theme: str, name: str) -> tuple[
         ("run", "/run?run={ruined}", "Criteria against their margins"),
         ("run-crashed", "/run?run={crashed}", "NOT MEASURED"),
         ("drift", "/drift?family=sandbox&branch=fp8-head", "Blessed run"),
-        ("canaries", "/canaries?run={ruined}", "REGRESSION"),
+        ("canaries", "/canaries?run={ruined}", "<script>alert('owned')</script>"),
     ],
 )
 def test_every_page_draws_and_model_text_stays_inert(
