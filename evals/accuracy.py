@@ -61,21 +61,8 @@ def macro_accuracy(name: str, outcomes: Sequence[ItemOutcome], stratum: Stratum,
 
 
 def _with_recovery(metric: str, name: str, clusters: Clusters, note: str) -> Iterator[Measurement]:
-    value, reference_value, effect, interval = summarize(clusters, "paired_mean")
     share, share_interval = recovery(clusters)
-    yield _measurement(
-        metric,
-        name,
-        "fraction",
-        estimator="paired_mean",
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        counts=counts_of(clusters),
-        clusters=clusters,
-        note=f"recovery {share:.2%}; {note}",
-    )
+    yield _paired(metric, name, "fraction", clusters, f"recovery {share:.2%}; {note}")
     yield _measurement(
         metric.replace("accuracy", "recovery"),
         name,
@@ -143,11 +130,17 @@ def choice_margin(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measur
     if not any("margin_nats" in side.detail for outcome in outcomes for side in (outcome.branch, outcome.reference)):
         return
     clusters = paired_clusters(outcomes, details("margin_nats"))
+    note = "log-likelihood of the right choice less that of the best wrong one"
+    yield _paired("choice_margin", name, "nats", clusters, note)
+
+
+def _paired(metric: str, name: str, unit: str, clusters: Clusters, note: str) -> Measurement:
+    """The mean under branch and reference, and their difference."""
     value, reference_value, effect, interval = summarize(clusters, "paired_mean")
-    yield _measurement(
-        "choice_margin",
+    return _measurement(
+        metric,
         name,
-        "nats",
+        unit,
         estimator="paired_mean",
         value=value,
         reference_value=reference_value,
@@ -155,7 +148,7 @@ def choice_margin(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measur
         effect_interval=interval,
         counts=counts_of(clusters),
         clusters=clusters,
-        note="log-likelihood of the right choice less that of the best wrong one",
+        note=note,
     )
 
 

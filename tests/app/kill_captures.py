@@ -5,14 +5,11 @@ forked from this one. FOLDER then holds `whole`, which nothing interrupted, and 
 kill how many seconds into the capture it was, and what was finished by then.
 """
 
-import contextlib
-import os
 import random
 import shutil
-import signal
 import sys
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ from q36eval.capturing import captured
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.probes import WorkItem
 from q36eval.runner import MutedSink, plan_probes
+from tests.kills import killed_after, whole
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 
@@ -55,46 +53,24 @@ def main(folder: Path, kills: int, seed: int) -> None:
     reference = local_reference(DATA / "sandbox" / "bf16", folder, device="cpu", emulate_activations=True)
     rng = random.Random(seed)
 
-    def start(root: Path) -> int:
-        child = os.fork()
-        if child:
-            return child
-        os.setpgid(0, 0)  # so that the kill takes its workers along, which hold nothing
-        code = 1
-        try:
-            captured(works, replace(reference, root=root).open, lambda: engine, Silent())
-            code = 0
-        finally:
-            os._exit(code)
+    def capture(root: Path) -> partial[object]:
+        return partial(captured, works, replace(reference, root=root).open, lambda: engine, Silent())
 
-    def whole(root: Path) -> float:
-        begun = time.monotonic()
-        status = os.waitpid(start(root), 0)[1]
-        if status:
-            sys.exit(f"a capture into {root} failed")
-        return time.monotonic() - begun
+    def to_the_end(root: Path) -> float:
+        return whole(capture(root), f"a capture into {root}")
 
-    def killed_after(root: Path, moment: float) -> bool:
-        child = start(root)
-        time.sleep(moment)
-        os.kill(child, signal.SIGKILL)
-        status = os.waitpid(child, 0)[1]
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        return os.WIFSIGNALED(status)
-
-    lasted = min(whole(folder / "whole"), whole(folder / "another"))
+    lasted = min(to_the_end(folder / "whole"), to_the_end(folder / "another"))
     for number in range(kills):
         root = folder / str(number)
         # spread over the whole, at random within each part
         moment = lasted * (number + rng.random()) / kills
-        while not killed_after(root, moment):  # it was faster than those two
+        while not killed_after(capture(root), moment):  # it was faster than those two
             shutil.rmtree(root)
             moment *= 0.8
         print(f"{number}: {moment:.2f} of {lasted:.2f} s, {len(list(root.rglob('items/*.safetensors')))} shards")
         if number % 4 == 0:  # some are killed a second time, while they resume
-            killed_after(root, lasted * rng.random())
-        whole(root)
+            killed_after(capture(root), lasted * rng.random())
+        to_the_end(root)
 
 
 if __name__ == "__main__":

@@ -16,15 +16,9 @@ from q36eval.errors import EngineError
 from q36eval.gate import Criterion, Margin, Policy
 from q36eval.records import Lane, ProbeName
 from q36eval.references import Capture
-from tests.evals.small_suite import ROOT, write_small_suite
+from tests.evals.small_suite import ROOT, Silent, write_small_suite
 
 COUNTS = {f"mmlu{kind}/{name}.jsonl": 15 for kind in ("", "_dev") for name in ("geology", "law", "botany", "music")}
-
-
-class Silent:
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 def policy(*recoveries: float) -> Policy:

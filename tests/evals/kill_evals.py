@@ -5,14 +5,11 @@ its own. FOLDER then holds `whole.sqlite`, which nothing interrupted, one histor
 items whose outcome was written, one line each.
 """
 
-import contextlib
-import os
 import random
 import shutil
-import signal
 import sys
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,8 @@ from q36eval.probes import Probe, WorkItem
 from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
 from q36eval.runner import Captures, run_probes
-from tests.evals.small_suite import ROOT, write_small_suite
+from tests.evals.small_suite import ROOT, Silent, write_small_suite
+from tests.kills import killed_after, whole
 
 COUNTS = {f"mmlu{kind}/{name}.jsonl": 15 for kind in ("", "_dev") for name in ("geology", "law", "botany")}
 COUNTS |= {f"short_answers{kind}/law.jsonl": 8 for kind in ("", "_dev")} | {"perplexity/czech.jsonl": 4}
@@ -50,12 +48,6 @@ class Planned(EvalsProbe):
         if self.items is None:
             self.items = super().plan(tokenizer)
         return self.items
-
-
-class Silent:
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 class LoggingSink:
@@ -107,38 +99,17 @@ def main(folder: Path, kills: int, seed: int) -> None:
     History.open(folder / "empty.sqlite").close()
     rng = random.Random(seed)
 
-    def start(place: Path) -> int:
-        child = os.fork()
-        if child:
-            return child
-        os.setpgid(0, 0)  # so that the kill takes its workers along
-        code = 1
-        try:
-            measure(place, probe, engine, folder / "captures")
-            code = 0
-        finally:
-            os._exit(code)
+    def run(place: Path) -> partial[None]:
+        return partial(measure, place, probe, engine, folder / "captures")
 
-    def whole(place: Path) -> float:
-        begun = time.monotonic()
-        if os.waitpid(start(place), 0)[1]:
-            sys.exit(f"the run in {place} failed")
-        return time.monotonic() - begun
+    def to_the_end(place: Path) -> float:
+        return whole(run(place), f"the run in {place}")
 
-    def killed_after(place: Path, moment: float) -> bool:
-        child = start(place)
-        time.sleep(moment)
-        os.kill(child, signal.SIGKILL)
-        status = os.waitpid(child, 0)[1]
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        return os.WIFSIGNALED(status)
-
-    whole(folder / "captured")  # the reference's answers are there from now on
-    lasted = min(whole(folder / "whole"), whole(folder / "another"))
+    to_the_end(folder / "captured")  # the reference's answers are there from now on
+    lasted = min(to_the_end(folder / "whole"), to_the_end(folder / "another"))
     for number in range(kills):
         place, moment = folder / f"run{number}", lasted * (number + rng.random()) / kills
-        while not killed_after(place, moment):  # it was faster than those two
+        while not killed_after(run(place), moment):  # it was faster than those two
             for path in folder.glob(f"{place.name}.*"):
                 path.unlink()
             moment *= 0.8
@@ -146,7 +117,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
         print(
             f"{number}: {moment:.2f} of {lasted:.2f} s, {len(asked.read_text().split()) if asked.exists() else 0} items"
         )
-        whole(place)
+        to_the_end(place)
 
 
 if __name__ == "__main__":

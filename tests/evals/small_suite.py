@@ -11,6 +11,14 @@ ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
 
 
+class Silent:
+    """Progress that nobody hears of."""
+
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
 def write_small_suite(folder: Path, counts: dict[str, int], **settings: object) -> Path:
     """The path of a suite file; `counts` says how many lines of each frozen file are taken, by its relative path."""
     records = {

@@ -16,7 +16,7 @@ from q36eval.probes import Probe
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
 from q36eval.runner import Captures, run_probes
-from tests.evals.small_suite import write_small_suite
+from tests.evals.small_suite import Silent, write_small_suite
 
 COUNTS = {"mmlu/law.jsonl": 8, "mmlu_dev/law.jsonl": 1, "short_answers/law.jsonl": 4, "short_answers_dev/law.jsonl": 2}
 
@@ -35,12 +35,6 @@ class Kept:
 
     def known_items(self) -> list[ItemOutcome]:
         return self.items
-
-
-class Silent:
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 @pytest.fixture(scope="module")
