@@ -1,24 +1,51 @@
-"""The canary probe: asks fixed prompts and generated families, and compares what both deployments answered."""
+"""The canary probe: asks fixed prompts and generated families, and compares what both deployments answered.
+
+It asks in steps: every question of both deployments; then both are teacher-forced on the reference's answers, which
+gives the decisive margins and the choices at the first token where two answers part; then the branch is asked again, in
+other batches, what the reference answered right every time and the branch did not.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from canaries.answers import (
+    SHOWN_TOKEN_CHARACTERS,
+    branch_answer,
+    divergence_of,
+    judged_answer,
+    margin_of,
+    reference_answer,
+    repeat_of,
+    repeats_of,
+    right_decisions,
+    storable,
+    with_detail,
+)
 from canaries.cases import Case, cases_of
-from canaries.checks import Failure, run_checks
+from canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
 from canaries.specification import CanarySpec
 from canaries.summary import summarize_outcomes
 from q36eval.chat import rendered_chat
-from q36eval.engines.base import Engine, Generated, GenerationRequest
-from q36eval.probes import Digest, ItemResults, WorkItem
+from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
+from q36eval.engines.batches import common_prefixes
+from q36eval.probes import Digest, FollowUp, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
-THINK_END = "</think>"
+SMALL_BATCH = 4
+"""Rows of the batch in which a must-pass prompt is asked again, before it is asked alone."""
+
+STEPS_VERSION = 1
+"""Part of the suite's hash: raise it when what is kept of an answer changes."""
+
+FOUR, ALONE, TAUGHT = "/four", "/alone", "/taught"
+"""Endings of the keys of an item's further requests."""
 
 
 class CanaryProbe:
-    """Implements `q36eval.probes.Probe`; one work item and one cluster per question.
+    """Implements `q36eval.probes.Probe`, `FollowsUp` and `Confirms`; one work item and one cluster per question.
 
     The reference's digest keeps its raw text, which is judged again at every comparison: a corrected checker applies
     to both sides alike.
@@ -30,13 +57,16 @@ class CanaryProbe:
         self.specs = tuple(specs)
         self._cases = [case for spec in self.specs for case in cases_of(spec)]
         self._by_key: dict[str, tuple[Case, str]] = {}
-        contents = json.dumps(sorted(case.content for case in self._cases))
+        self._requests: dict[str, GenerationRequest] = {}
+        self._must_pass: list[str] = []
+        self._tokenizer: Any = None
+        contents = json.dumps([STEPS_VERSION, *sorted(case.content for case in self._cases)])
         self.suite_sha256 = hashlib.sha256(contents.encode()).hexdigest()
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """One greedy generation per question; its key is a hash of the rendered prompt and of how it is judged."""
-        self._by_key = {}
-        items = []
+        self._by_key, self._tokenizer = {}, tokenizer
+        requests: dict[str, GenerationRequest] = {}
         for case in self._cases:
             prompt = rendered(case, tokenizer)
             key = hashlib.sha256(json.dumps([prompt, case.content]).encode()).hexdigest()
@@ -44,21 +74,82 @@ class CanaryProbe:
                 continue
             self._by_key[key] = (case, prompt)
             ids = tuple(tokenizer.encode(prompt, add_special_tokens=False))
-            request = GenerationRequest(key=key, token_ids=ids, max_new_tokens=case.generation.max_new_tokens)
-            items.append(WorkItem(key=key, generations=(request,)))
-        return items
+            requests[key] = GenerationRequest(key=key, token_ids=ids, max_new_tokens=case.generation.max_new_tokens)
+        shared = common_prefixes([request.token_ids for request in requests.values()])
+        pairs = zip(requests.items(), shared, strict=True)
+        self._requests = {key: replace(request, shared=count) for (key, request), count in pairs}
+        self._must_pass = sorted(key for key, (case, _) in self._by_key.items() if case.must_pass)
+        return [WorkItem(key=key, generations=(request,)) for key, request in self._requests.items()]
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """The reference's raw text, why it ended, and what was wrong with it."""
-        case, _ = self._by_key[item.key]
+        """The reference's raw text and tokens, and why it ended."""
         generated = results.generated[item.key]
-        failures = [failure.as_dict() for failure in judge(case, generated.text, generated.finish_reason)]
-        values = {"text": _storable(generated.text), "finish_reason": generated.finish_reason, "failures": failures}
+        values = {
+            "text": storable(generated.text),
+            "finish_reason": generated.finish_reason,
+            "token_ids": list(generated.token_ids),
+            "end_id": generated.end_id,
+            "rows": generated.rows,
+        }
         return Digest(values=values)
+
+    # -- the second step
+
+    def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
+        """Teacher-forcing on the reference's answer; a must-pass prompt is also asked of the reference twice more."""
+        request = self._requests[item.key]
+        answered = _answered(first.values)
+        scores = ()
+        if answered:
+            token_ids = request.token_ids + answered
+            first_row = len(request.token_ids)
+            shared = min(request.shared, first_row - 1)
+            scores = (ScoreRequest(item.key + TAUGHT, token_ids, first=first_row, shared=shared),)
+        return FollowUp(scores=scores, repeats=self._repeats(item.key))
+
+    def _repeats(self, key: str) -> tuple[GenerationRequest, ...]:
+        """A must-pass prompt once more, among `SMALL_BATCH` of them, and alone; nothing of a family's question."""
+        if key not in self._must_pass:
+            return ()
+        request, chunk = self._requests[key], self._must_pass.index(key) // SMALL_BATCH
+        return (
+            replace(request, key=key + FOUR, group=f"four/{chunk}"),
+            replace(request, key=key + ALONE, group=f"alone/{key}"),
+        )
+
+    def digest_follow_up(self, engine: Engine, item: WorkItem, first: Digest, results: ItemResults) -> Digest:
+        """The reference's margins and choices on its own answer, and what it answered in other batches."""
+        values: dict[str, Any] = {}
+        case, _ = self._by_key[item.key]
+        if item.key + TAUGHT in results.scored:
+            tokens = self._decisive(case, first.values)
+            teacher = _taught(engine, results, item.key, first.values, tokens)
+            values["decisive"] = [token.as_list() for token in tokens]
+            values["teacher"] = {
+                "margins": teacher.margins,
+                "best_wrong": teacher.best_wrong,
+                "choices": [[[token, round(value, 4)] for token, value in row] for row in teacher.choices],
+            }
+        again = [results.generated[key] for key in (item.key + FOUR, item.key + ALONE) if key in results.generated]
+        values["repeats"] = [repeat_of(generated) for generated in again]
+        return Digest(values=values)
+
+    def _decisive(self, case: Case, answer: Mapping[str, Any]) -> list[DecisiveToken]:
+        """The decisive tokens of a right answer; of a wrong one, or one that is not judged, none."""
+        token_ids, text = answer["token_ids"], answer["text"]
+        if judged_answer(case, text, answer["finish_reason"], len(token_ids)).score != 1.0:
+            return []
+        tokens = decisive_tokens(self._tokenizer, token_ids, text, right_decisions(case, text))
+        if answer["end_id"] is not None and END in (case.decisive or [END]):
+            tokens.append(DecisiveToken(END, len(token_ids), answer["end_id"]))
+        return tokens
+
+    # -- the branch
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
         """One outcome with both raw texts; an errored side has no score."""
         case, prompt = self._by_key[item.key]
+        theirs, ours = self._both(engine, item, results, reference)
         return [
             ItemOutcome(
                 probe=self.name,
@@ -69,13 +160,64 @@ class CanaryProbe:
                 prompt=prompt,
                 expected=case.answer,
                 must_pass=case.must_pass,
-                branch=_branch_answer(case, results.error, results.generated.get(item.key)),
-                reference=_reference_answer(case, reference),
+                branch=ours,
+                reference=theirs,
             )
         ]
 
+    def _both(
+        self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest
+    ) -> tuple[Answer, Answer]:
+        """The reference's answer and the branch's, each with its margins and its choices where they part."""
+        case, _ = self._by_key[item.key]
+        known, generated = reference.values, results.generated.get(item.key)
+        theirs, ours = reference_answer(case, reference), branch_answer(case, results.error, generated)
+        if theirs.score is None or ours.score is None or generated is None or "teacher" not in known:
+            return theirs, ours
+        tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
+        said = (_answered(known), _tokens_of(generated))
+        parting = first_difference(*said)
+        teachers = (Teacher(**known["teacher"]), _taught(engine, results, item.key, known, tokens))
+        details = [
+            margin_of(tokens, teacher, self._text_of) | divergence_of(parting, tokens_said, teacher, self._text_of)
+            for teacher, tokens_said in zip(teachers, said, strict=True)
+        ]
+        return with_detail(theirs, details[0]), with_detail(ours, details[1])
+
+    def _text_of(self, token: int) -> str:
+        return storable(str(self._tokenizer.decode([token])))[:SHOWN_TOKEN_CHARACTERS]
+
+    # -- confirming flips
+
+    def doubtful(self, outcomes: Sequence[ItemOutcome]) -> list[WorkItem]:
+        """Must-pass prompts that the branch fails and the reference does not, to be asked again in other batches."""
+        flipped = [o for o in outcomes if o.must_pass and o.flip == "regression" and "repeats" not in o.branch.detail]
+        return [WorkItem(key=outcome.item_key, generations=self._again(outcome.item_key)) for outcome in flipped]
+
+    def confirmed(self, item: WorkItem, results: ItemResults, outcome: ItemOutcome) -> ItemOutcome:
+        """The outcome with what the branch answered then; where it could not be asked again it is errored."""
+        case, _ = self._by_key[item.key]
+        again = [results.generated[item.key + ending] for ending in (FOUR, ALONE)]
+        error = next((generated.error for generated in again if generated.error is not None), None)
+        if error is not None:
+            branch = Answer(score=None, text=outcome.branch.text, error=f"a flip that could not be confirmed: {error}")
+        else:
+            repeats = repeats_of(case, [repeat_of(generated) for generated in again])
+            branch = with_detail(outcome.branch, {"repeats": repeats})
+        return outcome.model_copy(update={"branch": branch})
+
+    def _again(self, key: str) -> tuple[GenerationRequest, ...]:
+        """The same question in a batch of `SMALL_BATCH`, among other must-pass prompts, and in one of its own."""
+        request = self._requests[key]
+        others = [other for other in self._must_pass if other != key] or [key]
+        place = sum(other < key for other in others)
+        fillers = [others[(place + number) % len(others)] for number in range(SMALL_BATCH - 1)]
+        four = {key + FOUR: request} | {f"{key}{FOUR}/{n}": self._requests[other] for n, other in enumerate(fillers)}
+        batch = [replace(asked, key=name, group=f"four/{key}") for name, asked in four.items()]
+        return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
+
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        """Failure rates by family and lane, must-pass flips by lane, right numbers with a wrong conclusion."""
+        """See `canaries.summary`."""
         yield from summarize_outcomes(self.specs, outcomes)
 
 
@@ -84,39 +226,19 @@ def rendered(case: Case, tokenizer: Any) -> str:
     return rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
 
 
-def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
-    """What is wrong with a raw answer. Reasoning is cut off first; an answer that never ended is wrong."""
-    failures = []
-    if finish_reason == "length":
-        budget = case.generation.max_new_tokens
-        failures.append(Failure("generation", "cut_off", "end", f"no end within {budget} tokens"))
-    answer = text
-    if case.generation.enable_thinking:
-        _, end, answer = text.partition(THINK_END)
-        if not end:
-            message = f"the reasoning never ends with {THINK_END}"
-            return [*failures, Failure("generation", "no_answer", "end", message)]
-    return failures + run_checks(answer, case.checks, case.expected, case.tools)
+def _answered(values: Mapping[str, Any]) -> tuple[int, ...]:
+    """All tokens of the reference's answer, its end of turn included."""
+    end = [] if values.get("end_id") is None else [values["end_id"]]
+    return (*values.get("token_ids", ()), *end)
 
 
-def _answer(case: Case, text: str, finish_reason: str) -> Answer:
-    failures = judge(case, text, finish_reason)
-    detail = {"failures": [failure.as_dict() for failure in failures], "finish_reason": finish_reason}
-    return Answer(score=0.0 if failures else 1.0, text=_storable(text), detail=detail)
+def _tokens_of(generated: Generated) -> tuple[int, ...]:
+    return (*generated.token_ids, *([] if generated.end_id is None else [generated.end_id]))
 
 
-def _storable(text: str) -> str:
-    """Lone surrogates, which a server's JSON can carry but UTF-8 cannot, become U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:
-    if error is not None or generated is None:
-        return Answer(score=None, error=error or "the engine returned no result")
-    return _answer(case, generated.text, generated.finish_reason)
-
-
-def _reference_answer(case: Case, reference: Digest) -> Answer:
-    if reference.error is not None:
-        return Answer(score=None, error=reference.error)
-    return _answer(case, reference.values["text"], reference.values["finish_reason"])
+def _taught(
+    engine: Engine, results: ItemResults, key: str, answer: Mapping[str, Any], tokens: Sequence[DecisiveToken]
+) -> Teacher:
+    states = results.scored[key + TAUGHT].hidden_states
+    assert states is not None, "a result without an error has its states"
+    return taught(engine.logits, states, _answered(answer), tokens)

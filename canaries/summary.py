@@ -1,49 +1,82 @@
 """From outcomes to measurements. Every figure compares branch and reference on the same questions."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+from canaries.answers import TOOL_CHECKS
 from canaries.checks import WRONG_CONCLUSION
 from canaries.checks.discount import discount
+from canaries.must_pass import must_pass_figures
 from canaries.specification import CanarySpec
 from q36eval.records import (
     Answer,
     Clusters,
     Counts,
     Direction,
+    Estimator,
     Interval,
     ItemOutcome,
     Lane,
     Measurement,
     ProbeName,
 )
-from q36eval.stats import DEFAULT_LEVEL, summarize
+from q36eval.stats import proportion_interval, summarize
+
+AT_RISK_NATS = 0.5
+"""An answer that the reference gets right, and whose least margin is below this (odds of 1.65 to 1) is one that the next small change may turn: left
+padding, another batch or another engine moves the sandbox's margins by hundredths, 4-bit weights by tenths of a nat."""
+
+Reading = Callable[[Answer], float | None]
+"""What is read of an answer; None where it says nothing of it."""
 
 
 def summarize_outcomes(specs: Sequence[CanarySpec], outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
     """All measurements of the probe; a figure without a single question is left out, hence not measured."""
     families = [spec for spec in specs if spec.family is not None]
-    for spec in families:
-        yield from _rate("failure_rate", spec.id, _of([spec], outcomes), _failed)
-    for lane in Lane:
-        chosen = [spec for spec in families if lane in spec.lanes]
-        yield from _rate("failure_rate", lane.value, _of(chosen, outcomes), _failed)
-    with_conclusion = [spec for spec in families if discount.name in spec.checks]
+    for name, chosen in _slices(families):
+        asked = _of(chosen, outcomes)
+        yield from _rate("failure_rate", name, asked, _failed, Direction.LOWER_IS_BETTER)
+        yield from _margins(name, asked)
+        yield from _rate("at_risk", name, asked, _at_risk, Direction.LOWER_IS_BETTER)
+    with_conclusion = _of([spec for spec in families if discount.name in spec.checks], outcomes)
     metric = "right_numbers_wrong_conclusion"
-    yield from _rate(metric, "all", _of(with_conclusion, outcomes), right_numbers_wrong_conclusion)
+    yield from _rate(metric, "all", with_conclusion, right_numbers_wrong_conclusion, Direction.LOWER_IS_BETTER)
+    with_tools = [spec for spec in families if TOOL_CHECKS & set(spec.checks)]
+    for name, chosen in _slices(with_tools, lanes=()):
+        yield from _tool_figures(name, _of(chosen, outcomes))
     fixed = [spec for spec in specs if spec.must_pass is not None]
-    yield from _must_pass_flips("all", _of(fixed, outcomes))
-    for lane in Lane:
-        yield from _must_pass_flips(lane.value, _of([spec for spec in fixed if lane in spec.lanes], outcomes))
+    for name, chosen in _slices(fixed)[len(fixed) :]:
+        yield from must_pass_figures(name, _of(chosen, outcomes))
 
 
-def right_numbers_wrong_conclusion(answer: Answer) -> bool:
+def _slices(
+    specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)
+) -> list[tuple[str, list[CanarySpec]]]:
+    """Every canary alone, then each lane's, then all."""
+    by_lane = [(lane.value, [spec for spec in specs if lane in spec.lanes]) for lane in lanes]
+    return [*((spec.id, [spec]) for spec in specs), *by_lane, ("all", list(specs))]
+
+
+def right_numbers_wrong_conclusion(answer: Answer) -> float | None:
     """Whether the only fault of an answer is its final comparison."""
     codes = {failure["code"] for failure in answer.detail.get("failures", ())}
-    return codes == {WRONG_CONCLUSION}
+    return None if answer.score is None else float(codes == {WRONG_CONCLUSION})
 
 
-def _failed(answer: Answer) -> bool:
-    return answer.score == 0.0
+def least_margin(answer: Answer) -> float | None:
+    """The least decisive margin in nats; None where nothing decides or nothing was scored."""
+    margin: dict[str, Any] | None = answer.detail.get("margin")
+    return None if margin is None else float(margin["nats"])
+
+
+def _failed(answer: Answer) -> float | None:
+    return None if answer.score is None else float(answer.score == 0.0)
+
+
+def _at_risk(answer: Answer) -> float | None:
+    margin = least_margin(answer)
+    return None if margin is None else float(not margin >= AT_RISK_NATS)
 
 
 def _of(specs: Sequence[CanarySpec], outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
@@ -51,72 +84,120 @@ def _of(specs: Sequence[CanarySpec], outcomes: Sequence[ItemOutcome]) -> list[It
     return [outcome for outcome in outcomes if outcome.group in ids]
 
 
-def _both_scored(outcome: ItemOutcome) -> bool:
-    return outcome.branch.score is not None and outcome.reference.score is not None
+def _errored(outcome: ItemOutcome) -> bool:
+    return outcome.branch.score is None or outcome.reference.score is None
 
 
-def _rate(
-    metric: str, slice_name: str, outcomes: Sequence[ItemOutcome], holds: Callable[[Answer], bool]
-) -> Iterator[Measurement]:
-    """The share of answers of which `holds` is true, branch against reference."""
-    if not outcomes:
-        return
-    scored = [_both_scored(outcome) for outcome in outcomes]
-    pairs = list(zip(outcomes, scored, strict=True))
-    clusters = Clusters(
-        units=tuple(int(both) for both in scored),
-        branch=tuple(float(both and holds(outcome.branch)) for outcome, both in pairs),
-        reference=tuple(float(both and holds(outcome.reference)) for outcome, both in pairs),
-        errored=tuple(int(not both) for both in scored),
-        bounds=(0.0, 1.0),
+def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> tuple[list[tuple[float, float] | None], int]:
+    """Both readings of every outcome that has them, None of those that errored; and how many have none at all."""
+    pairs: list[tuple[float, float] | None] = []
+    silent = 0
+    for outcome in outcomes:
+        if _errored(outcome):
+            pairs.append(None)
+            continue
+        branch, reference = read(outcome.branch), read(outcome.reference)
+        if branch is None or reference is None:
+            silent += 1
+        else:
+            pairs.append((branch, reference))
+    return pairs, silent
+
+
+def _clusters(pairs: Sequence[tuple[float, float] | None], bounds: tuple[float, float] | None) -> Clusters:
+    """One question a cluster."""
+    scored = [(0.0, 0.0) if pair is None else pair for pair in pairs]
+    return Clusters(
+        units=tuple(int(pair is not None) for pair in pairs),
+        branch=tuple(pair[0] for pair in scored),
+        reference=tuple(pair[1] for pair in scored),
+        errored=tuple(int(pair is None) for pair in pairs),
+        bounds=bounds,
     )
-    value, reference_value, effect, interval = summarize(clusters, "paired_mean")
-    worse = sum(both and holds(o.branch) and not holds(o.reference) for o, both in pairs)
-    better = sum(both and holds(o.reference) and not holds(o.branch) for o, both in pairs)
-    yield Measurement(
+
+
+def _measurement(
+    metric: str,
+    slice_name: str,
+    clusters: Clusters,
+    estimator: Estimator,
+    direction: Direction,
+    unit: str,
+    note: str,
+    value_interval: Interval | None = None,
+) -> Measurement:
+    value, reference_value, effect, interval = summarize(clusters, estimator)
+    return Measurement(
         probe=ProbeName.CANARIES,
         metric=metric,
         slice=slice_name,
-        unit="fraction",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="paired_mean",
+        unit=unit,
+        direction=direction,
+        estimator=estimator,
         value=value,
         reference_value=reference_value,
         effect=effect,
         effect_interval=interval,
-        counts=Counts(total=len(outcomes), scored=sum(scored), errored=len(outcomes) - sum(scored)),
+        value_interval=value_interval,
+        counts=Counts(
+            total=len(clusters.units), scored=sum(clusters.units), errored=len(clusters.units) - sum(clusters.units)
+        ),
         clusters=clusters,
-        note=f"{worse} only on the branch, {better} only on the reference",
+        note=note,
     )
 
 
-def _must_pass_flips(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """Fixed prompts that the reference passes and the branch fails.
-
-    Prompts that the reference itself fails cannot flip: they are left out of the counts and named in the note.
-    """
-    if not outcomes:
+def _rate(
+    metric: str, slice_name: str, outcomes: Sequence[ItemOutcome], read: Reading, direction: Direction
+) -> Iterator[Measurement]:
+    """The share of answers of which `read` says 1, branch against reference."""
+    pairs, silent = _pairs(outcomes, read)
+    if not pairs:
         return
-    reference_fails = [outcome.cluster for outcome in outcomes if outcome.reference.score == 0.0]
-    asked = [outcome for outcome in outcomes if outcome.reference.score != 0.0]
-    errored = [outcome for outcome in asked if not _both_scored(outcome)]
-    flipped = [outcome.cluster for outcome in asked if outcome.flip == "regression"]
-    count = float(len(flipped))
-    passed = sum(outcome.reference.score == 1.0 for outcome in outcomes)
-    notes = [f"the reference passes {passed} of {len(outcomes)} must-pass prompts"]
-    notes += [f"flipped: {', '.join(flipped)}"] if flipped else []
-    notes += [f"the reference itself fails: {', '.join(reference_fails)}"] if reference_fails else []
-    notes += [f"errored: {', '.join(outcome.cluster for outcome in errored)}"] if errored else []
-    yield Measurement(
-        probe=ProbeName.CANARIES,
-        metric="must_pass_flips",
-        slice=slice_name,
-        unit="prompts",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
-        value=count,
-        effect=count,
-        effect_interval=Interval(lower=count, upper=count, level=DEFAULT_LEVEL, method="census"),
-        counts=Counts(total=len(asked), scored=len(asked) - len(errored), errored=len(errored)),
-        note="; ".join(notes),
-    )
+    clusters = _clusters(pairs, (0.0, 1.0))
+    scored = [pair for pair in pairs if pair is not None]
+    only_branch = sum(branch > reference for branch, reference in scored)
+    only_reference = sum(branch < reference for branch, reference in scored)
+    note = f"{only_branch} only on the branch, {only_reference} only on the reference"
+    note += f"; {silent} questions say nothing of it" if silent else ""
+    own = proportion_interval(round(sum(clusters.branch)), len(scored)) if scored else None
+    yield _measurement(metric, slice_name, clusters, "paired_proportions", direction, "fraction", note, own)
+
+
+def _margins(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+    """The mean least margin of the questions that the reference answers right: its change in nats, and its ratio."""
+    pairs, _ = _pairs(outcomes, least_margin)
+    if not any(pair is not None for pair in pairs):
+        return
+    clusters = _clusters(pairs, None)
+    shrunk = sum(pair is not None and pair[0] < pair[1] for pair in pairs)
+    known = sum(pair is not None for pair in pairs)
+    note = f"smaller on the branch in {shrunk} of {known}"
+    direction = Direction.HIGHER_IS_BETTER
+    yield _measurement("decisive_margin", slice_name, clusters, "paired_mean", direction, "nats", note)
+    if all(math.isfinite(value) for value in clusters.branch):
+        yield _measurement("decisive_margin_ratio", slice_name, clusters, "ratio", direction, "ratio", note)
+
+
+def _tool_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+    """Whether a call was made at all, as the reference did, and whether the calls that were made meet their schema."""
+    agreements = [_agreement(outcome) for outcome in outcomes]
+    if agreements:
+        clusters = _clusters([None if agreed is None else (agreed, 1.0) for agreed in agreements], (0.0, 1.0))
+        single = clusters.model_copy(update={"reference": None})
+        direction = Direction.HIGHER_IS_BETTER
+        note = "whether a tool is called at all, as the reference does"
+        agreed = round(sum(clusters.branch))
+        own = proportion_interval(agreed, sum(clusters.units)) if any(clusters.units) else None
+        yield _measurement("call_trigger_agreement", slice_name, single, "mean", direction, "fraction", note, own)
+    yield from _rate("schema_accuracy", slice_name, outcomes, _meets_schema, Direction.HIGHER_IS_BETTER)
+
+
+def _agreement(outcome: ItemOutcome) -> float | None:
+    branch, reference = outcome.branch.detail.get("called"), outcome.reference.detail.get("called")
+    return None if branch is None or reference is None else float(branch == reference)
+
+
+def _meets_schema(answer: Answer) -> float | None:
+    met = answer.detail.get("schema_ok")
+    return None if met is None else float(met)

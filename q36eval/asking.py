@@ -5,7 +5,7 @@ All that the probes want scored is handed to the engine as one plan, and likewis
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -112,3 +112,20 @@ def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Wor
     entry.missing -= 1
     if entry.missing == 0:
         yield entry.work, entry.item, ItemResults(entry.scored, entry.generated)
+
+
+def in_group(item: WorkItem, probe: str) -> WorkItem:
+    """The item with its requests kept apart from other probes', tasks' and blocks'; a probe may part them further.
+
+    So one probe alone gives what it gives among others, and one block what it gives among all.
+    """
+    group = f"{probe}/{item.task}/{item.block}" if item.task else probe
+    return replace(
+        item,
+        scores=tuple(replace(request, group=_below(group, request.group)) for request in item.scores),
+        generations=tuple(replace(request, group=_below(group, request.group)) for request in item.generations),
+    )
+
+
+def _below(group: str, own: str) -> str:
+    return f"{group}/{own}" if own else group

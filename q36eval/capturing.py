@@ -10,8 +10,9 @@ from pathlib import Path
 from q36eval.asking import Work, finished_items
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
+from q36eval.following import first_key, followed_up, second_items
 from q36eval.locks import exclusive
-from q36eval.probes import KeepsTopK, Probe, SharesTensors, TellsSuite, WorkItem
+from q36eval.probes import FollowsUp, KeepsTopK, Probe, SharesTensors, TellsSuite, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Kind, cannot_write
 from q36eval.runner import Progress
@@ -48,7 +49,7 @@ def asked_sha256(item: WorkItem) -> str:
 def capture_reference(
     engine: Engine, works: Sequence[Work], captures: OpenCaptures, progress: Progress, keep_head: bool = True
 ) -> None:
-    """Capture the digests of all items in `works`, each written at once.
+    """Capture the digests of all items in `works`, each written at once, then those of what is asked about the answers.
 
     What errors is left out, to be asked for again next time; a capture that holds all its items is sealed.
     """
@@ -63,6 +64,25 @@ def capture_reference(
             if digest.error is None:
                 captures[work.probe.name].add(item.key, digest, asked_sha256(item))
         progress.advance()
+    for work in works:
+        _capture_second(engine, work, captures[work.probe.name], progress)
+
+
+def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Progress) -> None:
+    """What a probe asks in a second step, as `capture_reference` does the first."""
+    probe = work.probe
+    if not isinstance(probe, FollowsUp):
+        return
+    first = {item.key: item for item in work.items}
+    second = Work(probe, second_items(work, capture), done=frozenset(capture))
+    progress.stage("asking the reference about its answers", len(second.todo))
+    for _, item, results in finished_items(engine, [second]):
+        if results.error is None:
+            key = first_key(item.key)
+            digest = probe.digest_follow_up(engine, first[key], capture[key], results)
+            if digest.error is None:
+                capture.add(item.key, digest, asked_sha256(item))
+        progress.advance()
 
 
 def captured(
@@ -73,6 +93,8 @@ def captured(
     keep_head: bool = True,
 ) -> OpenCaptures:
     """The captures of all items in `works`; what is missing is captured first, by one process at a time.
+
+    The items of `works` then ask the branch all that it is asked: what follows from the reference's answers too.
 
     A complete capture is only read. One that is not is locked and read again: another may have captured it meanwhile.
 
@@ -96,13 +118,22 @@ def captured(
                 locks.enter_context(_locked(path, progress, count))
             captures |= {work.probe.name: open_capture(work.probe) for work in absent}
             absent = _unfinished(captures, absent)
-            if any(work.todo for work in absent):
+            if any(work.todo or _missing_second(work, captures[work.probe.name]) for work in absent):
                 capture_reference(load_reference(), absent, captures, progress, keep_head)
             for work in absent:
-                captures[work.probe.name].finish([item.key for item in work.items])
+                capture = captures[work.probe.name]
+                wanted = [*work.items, *second_items(work, capture)]
+                capture.finish([item.key for item in wanted])
     for work in works:
-        _check_asked(captures[work.probe.name], work.items)
+        capture = captures[work.probe.name]
+        second = second_items(work, capture)
+        _check_asked(capture, [*work.items, *second])
+        work.items = followed_up(work.items, second)
     return captures
+
+
+def _missing_second(work: Work, capture: Capture) -> bool:
+    return any(item.key not in capture for item in second_items(work, capture))
 
 
 @contextmanager
@@ -124,7 +155,13 @@ def _locked(path: Path, progress: Progress, count: int) -> Iterator[None]:
 def _unfinished(captures: OpenCaptures, works: Sequence[Work]) -> list[Work]:
     """The works whose captures lack items or their manifest, those that are captured marked as done."""
     known = [Work(work.probe, work.items, done=frozenset(captures[work.probe.name])) for work in works]
-    return [work for work in known if work.todo or (work.items and captures[work.probe.name].manifest is None)]
+    return [
+        work
+        for work in known
+        if work.todo
+        or (work.items and captures[work.probe.name].manifest is None)
+        or _missing_second(work, captures[work.probe.name])
+    ]
 
 
 def _check_asked(capture: Capture, items: Sequence[WorkItem]) -> None:

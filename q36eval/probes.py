@@ -110,6 +110,46 @@ class InRounds(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class FollowUp:
+    """What is asked about one item once the reference has answered it.
+
+    `scores` is asked of both deployments; `repeats` of the reference alone: the same question in other batches.
+    """
+
+    scores: tuple[ScoreRequest, ...] = ()
+    repeats: tuple[GenerationRequest, ...] = ()
+
+
+@runtime_checkable
+class FollowsUp(Protocol):
+    """A probe that asks more about an item when it knows the reference's answer to it (teacher-forced on it, say).
+
+    What it then learns of the reference is a second digest; `compare` is handed both as one.
+    """
+
+    def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
+        """Depends on the item and on the reference's first digest alone."""
+        ...
+
+    def digest_follow_up(self, engine: Engine, item: WorkItem, first: Digest, results: ItemResults) -> Digest:
+        """Reduce the reference's results of a follow-up; its values and tensors have names of their own."""
+        ...
+
+
+@runtime_checkable
+class Confirms(Protocol):
+    """A probe whose gravest outcomes count only when the branch shows them in other batches too."""
+
+    def doubtful(self, outcomes: Sequence[ItemOutcome]) -> Sequence[WorkItem]:
+        """What to ask the branch again, by the keys of their items; nothing that was confirmed or refuted before."""
+        ...
+
+    def confirmed(self, item: WorkItem, results: ItemResults, outcome: ItemOutcome) -> ItemOutcome:
+        """The outcome, with what the branch answered when it was asked again."""
+        ...
+
+
 @runtime_checkable
 class SharesTensors(Protocol):
     """A probe whose reference digests share tensors (a head, say): kept once, and present in every digest."""

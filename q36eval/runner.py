@@ -6,14 +6,14 @@ Nothing is decided here but, by a rule that is handed in, when enough was asked.
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from q36eval.asking import Work, finished_items
+from q36eval.asking import Work, finished_items, in_group
 from q36eval.engines.base import Engine
 from q36eval.errors import ExitCode, Q36Error
-from q36eval.probes import Digest, InRounds, Probe, WorkItem
+from q36eval.following import known_of
+from q36eval.probes import Confirms, Digest, InRounds, Probe, WorkItem
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 Captures = Mapping[ProbeName, Mapping[str, Digest]]
@@ -107,7 +107,7 @@ def measure_branch(
                 timed.worked(_name(work, item), item.tokens, results.seconds)
             if work.failed is not None:
                 continue
-            reference = captures[work.probe.name].get(item.key, missing)
+            reference = known_of(captures[work.probe.name], item.key) or missing
             try:
                 found = work.probe.compare(engine, item, results, reference)
                 sink.add_items(found)
@@ -119,6 +119,27 @@ def measure_branch(
         if rule is not None and number + 1 < rounds:
             for work in works:
                 _settle(work, number, outcomes, rule, progress)
+    for work in works:
+        _confirm(engine, work, outcomes, sink, progress)
+
+
+def _confirm(engine: Engine, work: Work, outcomes: Sequence[ItemOutcome], sink: Sink, progress: Progress) -> None:
+    """Ask the branch again what its probe does not believe at once; each outcome replaces the one it stands for."""
+    probe = work.probe
+    if work.failed is not None or not isinstance(probe, Confirms):
+        return
+    try:
+        found = {outcome.item_key: outcome for outcome in _own(work, outcomes)}  # a retry replaces
+        again = [in_group(item, probe.name) for item in probe.doubtful(list(found.values()))]
+        if again:
+            progress.stage("asking again, in other batches", len(again))
+        for _, item, results in finished_items(engine, [Work(probe, again)]):
+            sink.add_items([probe.confirmed(item, results, found[item.key])])
+            progress.advance()
+    except Q36Error:
+        raise
+    except Exception as error:
+        _fail(work, sink, error)
 
 
 def _settle(work: Work, number: int, outcomes: Sequence[ItemOutcome], rule: StoppingRule, progress: Progress) -> None:
@@ -202,7 +223,7 @@ def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Wor
     for probe in probes:
         work = Work(probe, [])
         try:
-            work.items = [_in_group(item, probe.name) for item in probe.plan(tokenizer)]
+            work.items = [in_group(item, probe.name) for item in probe.plan(tokenizer)]
             if not work.items or not all(item.scores or item.generations for item in work.items):
                 raise ValueError("it planned nothing, or an item that asks nothing")
         except Q36Error:
@@ -211,19 +232,6 @@ def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Wor
             _fail(work, sink, error)
         works.append(work)
     return works
-
-
-def _in_group(item: WorkItem, probe: str) -> WorkItem:
-    """The item with its requests kept apart from other probes', tasks' and blocks'.
-
-    So one probe alone gives what it gives among others, and one block what it gives among all.
-    """
-    group = f"{probe}/{item.task}/{item.block}" if item.task else probe
-    return replace(
-        item,
-        scores=tuple(replace(request, group=group) for request in item.scores),
-        generations=tuple(replace(request, group=group) for request in item.generations),
-    )
 
 
 def asked(works: Sequence[Work]) -> dict[str, tuple[int, ...]]:

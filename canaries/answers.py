@@ -1,0 +1,152 @@
+"""What one deployment answered to one canary, judged: what was wrong with it, its least margin, where answers part."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from canaries.cases import Case
+from canaries.checks import Decision, Failure, NotJudgedError, call_facts, decisions, fault_of, run_checks
+from canaries.margins import DecisiveToken, Teacher
+from q36eval.engines.base import Generated
+from q36eval.probes import Digest
+from q36eval.records import Answer
+
+THINK_END = "</think>"
+TOOL_CHECKS = frozenset({"tool_call", "tool_calls", "no_tool_call"})
+"""Checks of answers that may call tools: whether a call was made, and by its schema, is told of them."""
+
+SHOWN_TOKEN_CHARACTERS = 40
+"""A token's text in a margin or a choice is cut after so many characters."""
+
+
+def answer_of(case: Case, text: str) -> tuple[int, str]:
+    """Where in a raw answer that what counts begins, and that: all of it, or what follows the reasoning.
+
+    An answer whose reasoning never ends has none: its end, and the empty text.
+    """
+    if not case.generation.enable_thinking:
+        return 0, text
+    _, end, answer = text.partition(THINK_END)
+    return (len(text) - len(answer), answer) if end else (len(text), "")
+
+
+def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
+    """What is wrong with a raw answer. Reasoning is cut off first; an answer that never ended is wrong.
+
+    Raises:
+        NotJudgedError: a check could not be finished, so that nothing is known of the answer.
+    """
+    failures = []
+    if finish_reason == "length":
+        budget = case.generation.max_new_tokens
+        failures.append(Failure("generation", "cut_off", "end", f"no end within {budget} tokens"))
+    if case.generation.enable_thinking and THINK_END not in text:
+        message = f"the reasoning never ends with {THINK_END}"
+        return [*failures, Failure("generation", "no_answer", "end", message)]
+    _, answer = answer_of(case, text)
+    return failures + run_checks(answer, case.checks, case.expected, case.tools)
+
+
+def right_decisions(case: Case, text: str) -> list[Decision]:
+    """Where a right raw answer decides: by its checks, and at the places that the canary names itself."""
+    start, answer = answer_of(case, text)
+    found = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
+    for place in case.places:
+        at = answer.find(place.before + place.right)
+        if at >= 0:
+            begins = at + len(place.before)
+            found.append(Decision("place", begins, begins + len(place.right), tuple(place.wrong)))
+    return [Decision(one.kind, one.start + start, one.end + start, one.wrong) for one in found]
+
+
+def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Answer:
+    """An answer with its score (1 right, 0 wrong; none where a check could not be finished) and why."""
+    try:
+        failures = judge(case, text, finish_reason)
+    except NotJudgedError as error:
+        return Answer(score=None, text=storable(text), error=f"not judged: {error}")
+    detail: dict[str, Any] = {
+        "failures": [failure.as_dict() for failure in failures],
+        "finish_reason": finish_reason,
+        "tokens": tokens,
+    }
+    if TOOL_CHECKS & set(case.checks):
+        _, answer = answer_of(case, text)
+        facts = call_facts(answer, case.tools)
+        detail |= {"called": facts.called, "schema_ok": facts.schema_ok}
+        fault = fault_of(failures, answer, case.tools, None)
+        detail |= {} if fault is None else {"fault": fault}
+    return Answer(score=0.0 if failures else 1.0, text=storable(text), detail=detail)
+
+
+def branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:
+    """The branch's answer, errored where the engine gave none."""
+    if error is not None or generated is None:
+        return Answer(score=None, error=error or "the engine returned no result")
+    return judged_answer(case, generated.text, generated.finish_reason, len(generated.token_ids))
+
+
+def reference_answer(case: Case, reference: Digest) -> Answer:
+    """The reference's captured answer, with those that it gave in other batches."""
+    if reference.error is not None:
+        return Answer(score=None, error=reference.error)
+    values = reference.values
+    answer = judged_answer(case, values["text"], values["finish_reason"], len(values["token_ids"]))
+    repeats = values.get("repeats")
+    if case.must_pass and repeats is None and answer.error is None:
+        return Answer(score=None, error="the reference was not asked again, so nothing is known of its steadiness")
+    return with_detail(answer, {"repeats": repeats_of(case, repeats)}) if repeats else answer
+
+
+def storable(text: str) -> str:
+    """Lone surrogates, which a server's JSON can carry but UTF-8 cannot, become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def repeat_of(generated: Generated) -> dict[str, Any]:
+    """What is kept of an answer to a question that is asked again."""
+    return {"rows": generated.rows, "text": storable(generated.text), "finish_reason": generated.finish_reason}
+
+
+def repeats_of(case: Case, repeats: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The further answers, judged. `score` is None where one could not be."""
+    found = []
+    for repeat in repeats:
+        judged = judged_answer(case, repeat["text"], repeat["finish_reason"], 0)
+        found.append({"rows": repeat["rows"], "score": judged.score, "text": repeat["text"]})
+    return found
+
+
+def with_detail(answer: Answer, detail: Mapping[str, Any]) -> Answer:
+    """The answer with more known of it."""
+    return answer.model_copy(update={"detail": answer.detail | dict(detail)})
+
+
+def margin_of(
+    tokens: Sequence[DecisiveToken], teacher: Teacher, text_of: Callable[[int], str]
+) -> dict[str, dict[str, Any]]:
+    """The least decisive margin, in nats, and where it is; nothing where an answer has no decisive token."""
+    if not tokens:
+        return {}
+    # a margin that is no number sorts first: it is the worst that a margin can be
+    at = min(range(len(tokens)), key=lambda n: (teacher.margins[n] == teacher.margins[n], teacher.margins[n]))
+    token = tokens[at]
+    return {
+        "margin": {
+            "nats": teacher.margins[at],
+            "decision": token.decision,
+            "right": text_of(token.right),
+            "wrong": text_of(teacher.best_wrong[at]),
+            "position": token.position,
+        }
+    }
+
+
+def divergence_of(
+    parting: int | None, said: Sequence[int], teacher: Teacher, text_of: Callable[[int], str]
+) -> dict[str, dict[str, Any]]:
+    """What one deployment said and would have said at the first token where two answers part; nothing where none is."""
+    if parting is None or parting >= len(teacher.choices):
+        return {}
+    top = [[text_of(token), round(value, 4)] for token, value in teacher.choices[parting]]
+    token = text_of(said[parting]) if parting < len(said) else ""
+    return {"divergence": {"position": parting, "said": token, "top": top}}

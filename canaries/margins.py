@@ -1,0 +1,165 @@
+"""Decisive margins: by how much a deployment prefers the right choice where an answer is decided.
+
+Both deployments are teacher-forced on the reference's own answer, so that every margin is one of the same tokens after
+the same tokens. A margin is log p(right token) - log p(best wrong token) in nats: positive where the right one is
+preferred, and of an answer the least over its decisive tokens, which is where it turns first.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from canaries.checks import Decision
+
+if TYPE_CHECKING:
+    import torch
+
+CHOICES = 5
+ENOUGH_MASS = 0.999
+"""Of a position at most so many of the likeliest tokens are kept, and no more than hold so much of the probability."""
+
+ROWS_AT_ONCE = 64
+"""Positions whose logits are held at a time: 64 MB at a vocabulary of 248,320."""
+
+END = "end"
+"""The decision to end the turn, which every answer takes last."""
+
+
+@dataclass(frozen=True)
+class DecisiveToken:
+    """Token `position` of an answer decides; `wrong` are the tokens that would decide otherwise, () any other."""
+
+    decision: str
+    position: int
+    right: int
+    wrong: tuple[int, ...] = ()
+
+    def as_list(self) -> list[Any]:
+        """For JSON."""
+        return [self.decision, self.position, self.right, list(self.wrong)]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> "DecisiveToken":
+        """What `as_list` wrote."""
+        decision, position, right, wrong = values
+        return cls(decision, position, right, tuple(wrong))
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """What a deployment makes of an answer that it is teacher-forced on.
+
+    `margins[i]` in nats belongs to the i-th decisive token, `best_wrong[i]` is the wrong token it is over. `choices[t]`
+    are the likeliest tokens at position t with their log-probabilities, best first.
+    """
+
+    margins: list[float]
+    best_wrong: list[int]
+    choices: list[list[tuple[int, float]]]
+
+
+def decisive_tokens(
+    tokenizer: Any, token_ids: Sequence[int], text: str, decisions: Sequence[Decision]
+) -> list[DecisiveToken]:
+    """Where among an answer's tokens its decisions fall.
+
+    A wrong alternative is put in the right one's place and read again from the token in which the decision begins: it
+    decides at the token where it first differs. Where the tokenizer would write the answer in other tokens than the
+    model did, any other token there counts as wrong.
+    """
+    spans = token_spans(tokenizer, token_ids, text)
+    found: dict[tuple[str, int], set[int]] = {}
+    open_ended: set[tuple[str, int]] = set()
+    for decision in decisions:
+        inside = [at for at, (start, end) in enumerate(spans) if start < decision.end and end > decision.start]
+        parts = _partings(tokenizer, token_ids, text, spans, decision, inside[0]) if inside and decision.wrong else []
+        for position, token in parts:
+            found.setdefault((decision.kind, position), set()).add(token)
+        if not parts:
+            open_ended |= {(decision.kind, position) for position in inside}
+    tokens = [
+        DecisiveToken(kind, position, token_ids[position], tuple(sorted(wrong)))
+        for (kind, position), wrong in found.items()
+        if (kind, position) not in open_ended
+    ]
+    tokens += [DecisiveToken(kind, position, token_ids[position]) for kind, position in open_ended]
+    return sorted(tokens, key=lambda token: (token.position, token.decision))
+
+
+def _partings(
+    tokenizer: Any,
+    token_ids: Sequence[int],
+    text: str,
+    spans: Sequence[tuple[int, int]],
+    decision: Decision,
+    first: int,
+) -> list[tuple[int, int]]:
+    """For every wrong alternative the position at which its tokens leave the answer's, and its token there."""
+    begins = spans[first][0]
+    before, after = text[begins : decision.start], text[decision.end :]
+    rest = list(token_ids[first:])
+    if tokenizer.encode(before + text[decision.start :], add_special_tokens=False) != rest:
+        return []
+    found = []
+    for wrong in decision.wrong:
+        other = tokenizer.encode(before + wrong + after, add_special_tokens=False)
+        pairs = enumerate(zip(rest, other, strict=False))
+        parting = next(((first + at, b) for at, (a, b) in pairs if a != b), None)
+        if parting is not None:
+            found.append(parting)
+    return found
+
+
+def token_spans(tokenizer: Any, token_ids: Sequence[int], text: str) -> list[tuple[int, int]]:
+    """The characters of `text` (what the ids decode to) that every token stands for; a part of one stands for it."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    if list(encoded["input_ids"]) == list(token_ids):
+        return [(start, end) for start, end in encoded["offset_mapping"]]
+    ends = [len(tokenizer.decode(list(token_ids[: count + 1]))) for count in range(len(token_ids))]
+    return [(start, max(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def taught(
+    logits_of: "Any", hidden_states: "torch.Tensor", token_ids: Sequence[int], tokens: Sequence[DecisiveToken]
+) -> Teacher:
+    """Margins and choices of an answer from its final hidden states [T, H], row t of which predicts `token_ids[t]`.
+
+    `logits_of` maps states [R, H] to float32 logits [R, V].
+    """
+    margins, wrong = [0.0] * len(tokens), [0] * len(tokens)
+    choices: list[list[tuple[int, float]]] = []
+    for start in range(0, len(token_ids), ROWS_AT_ONCE):
+        log_probs = logits_of(hidden_states[start : start + ROWS_AT_ONCE]).float().log_softmax(-1)
+        choices += list(_choices(log_probs))
+        for number, token in enumerate(tokens):
+            if start <= token.position < start + len(log_probs):
+                margins[number], wrong[number] = _margin(log_probs[token.position - start], token)
+    return Teacher(margins, wrong, choices)
+
+
+def _choices(log_probs: "torch.Tensor") -> "Iterator[list[tuple[int, float]]]":
+    values, ids = log_probs.topk(min(CHOICES, log_probs.shape[-1]), -1)
+    before = values.exp().cumsum(-1) - values.exp()
+    for row_values, row_ids, row_before in zip(values.tolist(), ids.tolist(), before.tolist(), strict=True):
+        kept = [(token, value) for token, value, mass in zip(row_ids, row_values, row_before, strict=True)
+                if mass < ENOUGH_MASS]  # fmt: skip
+        yield kept or list(zip(row_ids[:1], row_values[:1], strict=True))
+
+
+def _margin(log_probs: "torch.Tensor", token: DecisiveToken) -> tuple[float, int]:
+    """The margin in nats at one position [V], and the best wrong token."""
+    right = float(log_probs[token.right])
+    if token.wrong:
+        wrong = max(token.wrong, key=lambda other: float(log_probs[other]))
+    else:
+        best = log_probs.topk(2).indices.tolist()
+        wrong = next(other for other in best if other != token.right)
+    return right - float(log_probs[wrong]), wrong
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """The first position at which two sequences of tokens part, one of which may end there; None where they are equal."""
+    if list(one) == list(other):
+        return None
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
