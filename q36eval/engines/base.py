@@ -64,8 +64,8 @@ class Generated:
     """The continuation: `text` is decoded without end-of-turn tokens, cut before a stop string.
 
     `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token that
-    came after `token_ids`, where one did and the engine tells. `seconds` and `permanent` are those of `Scored`. `rows` is
-    how many requests were answered in one batch with this one, itself included; 0 where the engine does not know.
+    came after `token_ids`, where one did and the engine tells. `seconds` and `permanent` are those of `Scored`. So many
+    `rows` the batch that answered had, this one included; 0 where the engine does not know.
     """
 
     request: GenerationRequest
