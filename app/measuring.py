@@ -48,6 +48,9 @@ class Request:
     emulate_activations: bool = True
     kv_cache_dtype: str | None = None
     """Of the branch; None is what it declares. The reference keeps the model's own dtype (`auto`)."""
+    batch_rows: int | None = None
+    """At most so many answers of the branch are generated together; None leaves that to the engine. The reference's
+    answers stay what they are."""
     resume: str | None = None
     corpus: Path | None = None
     """A corpus file to measure the divergence on, instead of the suite's own corpus."""
@@ -360,4 +363,5 @@ def load_branch(request: Request) -> "InProcessEngine":
         device=request.device,
         emulate_activations=request.emulate_activations,
         kv_cache_dtype=request.kv_cache_dtype,
+        batch_rows=request.batch_rows,
     )

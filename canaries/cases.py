@@ -4,9 +4,12 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from canaries.checks import CHECKS_VERSION
+from pydantic import ValidationError
+
+from canaries.checks import CHECKS_VERSION, run_checks
 from canaries.generators import GENERATORS
 from canaries.specification import CanarySpec, Family, GenerationSettings
 from q36eval.errors import UsageError
@@ -50,11 +53,13 @@ def cases_of(spec: CanarySpec) -> list[Case]:
     """All questions of one canary, in a fixed order.
 
     Raises:
-        UsageError: a family that wants more distinct draws than its generator has.
+        UsageError: a family whose generator raises, has fewer distinct draws than it wants, or makes examples that the
+            canary's checks cannot judge.
     """
     if spec.family is not None:
         width = len(str(spec.family.n))
         drawn = draws(spec.family, spec.id)
+        _check_first(spec, drawn[0])
         return [
             _case(spec, f"{number:0{width}d}", example.messages, example.tools, example.expected, example.answer)
             for number, example in enumerate(drawn, 1)
@@ -63,6 +68,18 @@ def cases_of(spec: CanarySpec) -> list[Case]:
         _case(spec, prompt.name, prompt.messages, prompt.tools, prompt.expected, prompt.answer)
         for prompt in spec.must_pass or ()
     ]
+
+
+def _check_first(spec: CanarySpec, example: ChatExample) -> None:
+    """A family's checks fit its generator: the first draw's own answer passes them."""
+    try:
+        failures = run_checks(example.answer, spec.checks, example.expected, example.tools)
+    except ValidationError as error:
+        lacking = ".".join(str(part) for part in error.errors()[0]["loc"])
+        message = f"its checks need {lacking!r}, which its generator's examples do not state"
+        raise UsageError(f"Canary {spec.id}: {message}; name other checks.") from error
+    if failures:
+        raise UsageError(f"Canary {spec.id}: its generator's own answer fails, {failures[0].message}; correct either.")
 
 
 def _case(
@@ -91,12 +108,17 @@ def draws(family: Family, name: str) -> list[ChatExample]:
     """The family's `n` examples, distinct by content; a longer family starts with the shorter one's examples.
 
     Raises:
-        UsageError: the generator does not have that many on this side of the split.
+        UsageError: the generator raises, or does not have that many on this side of the split.
     """
     rng = random.Random(f"{name}-{family.seed}")
+    generator = partial(GENERATORS[family.generator], **family.settings)
     found: dict[str, ChatExample] = {}
-    for _ in range(family.n * MAX_DRAWS_PER_EXAMPLE):
-        example = draw(GENERATORS[family.generator], rng, family.split)
+    for number in range(1, family.n * MAX_DRAWS_PER_EXAMPLE + 1):
+        try:
+            example = draw(generator, rng, family.split)
+        except Exception as error:
+            trouble = f"{type(error).__name__}: {error}"
+            raise UsageError(f"Canary {name}: {family.generator} fails at draw {number} ({trouble}).") from error
         found.setdefault(example.key, example)
         if len(found) == family.n:
             return list(found.values())

@@ -1,14 +1,17 @@
 """What a canary is: one YAML file each, checked when it is read."""
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from canaries._prompts import check_messages, check_schema, check_tools
+from canaries._yaml import read_mapping
 from canaries.checks import CHECKS, run_checks
 from canaries.generators import GENERATORS
+from canaries.suites import FEW
 from q36eval.errors import UsageError
 from q36eval.records import Lane
 
@@ -30,10 +33,22 @@ class GenerationSettings(_Written):
     max_new_tokens: Annotated[int, Field(ge=1, le=32_768)]
 
 
+class DecisivePlace(_Written):
+    """A place of the right answer where two models parted: `right` stands after `before`, any of `wrong` might instead.
+
+    No `wrong` stands for whatever else a model could write there.
+    """
+
+    before: str
+    right: Annotated[str, Field(min_length=1)]
+    wrong: list[Annotated[str, Field(min_length=1)]] = []
+
+
 class FixedPrompt(_Written):
     """One fixed prompt. `key` is its content as a generator would name it, which keeps it out of training draws.
 
-    `answer` is an answer that passes, shown to reviewers beside what the models said.
+    `answer` is an answer that passes, shown to reviewers beside what the models said. `decisive` are places that count
+    beside those which the canary's checks find.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -42,35 +57,62 @@ class FixedPrompt(_Written):
     tools: list[dict[str, Any]] = []
     expected: dict[str, Any]
     answer: str
+    decisive: list[DecisivePlace] = []
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "FixedPrompt":
+        check_messages(self.messages)
+        check_tools(self.tools)
+        if "schema" in self.expected:
+            check_schema(self.expected["schema"], "expected.schema")
+        for place in self.decisive:
+            if place.before + place.right not in self.answer:
+                raise ValueError(f"decisive: the answer does not hold {place.right!r} after {place.before[-40:]!r}")
+            if place.right in place.wrong:
+                raise ValueError(f"decisive: {place.right!r} is called both right and wrong")
+        return self
 
 
 class Family(_Written):
-    """`n` distinct draws of a generator on the test side of the split."""
+    """`n` distinct draws of a generator on the test side of the split; a suite may ask for another number.
+
+    `settings` are the generator's own, such as the length of a context.
+    """
 
     generator: str
     seed: int
-    n: Annotated[int, Field(ge=1, le=100_000)]
+    n: Annotated[int, Field(ge=1, le=100_000)] = FEW
     split: Literal["test"] = "test"
+    settings: dict[str, int | str] = {}
 
     @model_validator(mode="after")
     def _known_generator(self) -> "Family":
         if self.generator not in GENERATORS:
             raise ValueError(f"no generator is called {self.generator!r}; there are {', '.join(GENERATORS)}")
+        known = list(inspect.signature(GENERATORS[self.generator]).parameters)[1:]
+        for name in self.settings:
+            if name not in known:
+                offered = f"it has {', '.join(known)}" if known else "it has none"
+                raise ValueError(f"{self.generator} has no setting {name!r}; {offered}")
         return self
 
 
 class CanarySpec(_Written):
     """One canary: what is asked, how it is generated, and by which checks it is judged.
 
-    A canary is either fixed (`must_pass`: one flip is a fault) or a `family` (its failure rate is estimated).
+    A canary is either fixed (`must_pass`: one flip is a fault) or a `family` (its failure rate is estimated). One that
+    is `only_where_declared` is asked only of a family of models that lists its skill. `decisive` are the kinds of
+    decision that its margins are taken at; none named, all that its checks find.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     skill: str
+    only_where_declared: bool = False
     lanes: Annotated[list[Lane], Field(min_length=1)]
     why: Annotated[str, Field(min_length=1)]
     generation: GenerationSettings
     checks: Annotated[list[str], Field(min_length=1)]
+    decisive: list[str] = []
     must_pass: Annotated[list[FixedPrompt], Field(min_length=1)] | None = None
     family: Family | None = None
 
@@ -96,54 +138,84 @@ class CanarySpec(_Written):
 
 
 def load_specs(
-    directory: Path | None = None, *, only: Collection[str] | None = None, n: int | None = None
+    directory: Path | None = None,
+    *,
+    own: Path | None = None,
+    only: Collection[str] | None = None,
+    n: int | None = None,
+    skills: Collection[str] | None = (),
 ) -> list[CanarySpec]:
-    """Read every `*.yaml` in `directory` (the shipped canaries if None), in order of file name.
+    """Read every `*.yaml` in `directory` (the shipped canaries if None) and in `own`, in order of file name.
 
     Args:
-        directory: where the specifications are.
-        only: ids to keep; all when None.
-        n: draws per family instead of what the files say.
+        directory: where to look.
+        own: a person's own canaries, asked beside those.
+        only: ids to keep.
+        n: draws of every family, instead of what its file says.
+        skills: what the family of models declares; what runs only where it is declared is left out without it (see
+            `left_out`). None keeps every canary.
 
     Raises:
-        UsageError: no files, a file that is not a valid specification, an id used twice, or an unknown id in `only`.
+        UsageError: no files, a file that is not a valid specification, an id used twice, an unknown id in `only`, or
+            one that the declared skills leave out.
     """
-    folder = SPECS_FOLDER if directory is None else directory
-    files = sorted(folder.glob("*.yaml"))
-    if not files:
-        raise UsageError(f"There is no canary specification (*.yaml) in {folder}; name a folder that has some.")
-    specs: dict[str, CanarySpec] = {}
-    for file in files:
-        spec = read_spec(file)
-        if spec.id in specs:
-            raise UsageError(f"{file}: the id {spec.id!r} is already used by another file; rename one of them.")
-        specs[spec.id] = spec
+    specs = _read_folder(SPECS_FOLDER if directory is None else directory, {})
+    if own is not None:
+        specs = _read_folder(own, specs)
     unknown = sorted(set(only or ()) - set(specs))
     if unknown:
         raise UsageError(f"There is no canary {unknown[0]!r}; choose from {', '.join(specs)}.")
     chosen = [spec for spec in specs.values() if only is None or spec.id in only]
+    lacking = {spec.id: spec for spec in left_out(chosen, skills)}
+    if only is not None and lacking:
+        spec = next(iter(lacking.values()))
+        raise UsageError(f"The canary {spec.id} runs only on a family whose file lists {spec.skill!r} under skills.")
+    chosen = [spec for spec in chosen if spec.id not in lacking]
     return chosen if n is None else [_resized(spec, n) for spec in chosen]
+
+
+def left_out(specs: Iterable[CanarySpec], skills: Collection[str] | None) -> list[CanarySpec]:
+    """Those of `specs` that run only where their skill is declared, and `skills` lacks it."""
+    if skills is None:
+        return []
+    return [spec for spec in specs if spec.only_where_declared and spec.skill not in skills]
+
+
+def left_out_sentence(specs: Iterable[CanarySpec], family: str) -> str:
+    """One sentence for people: which canaries are not asked of that family, by skill, and why."""
+    by_skill: dict[str, list[str]] = {}
+    for spec in specs:
+        by_skill.setdefault(spec.skill, []).append(spec.id)
+    listing = "; ".join(f"{skill} ({', '.join(ids)})" for skill, ids in by_skill.items())
+    return f"Not asked, since the family {family} does not declare these skills: {listing}."
 
 
 def read_spec(file: Path) -> CanarySpec:
     """Read one specification.
 
     Raises:
-        UsageError: unreadable, not YAML, or a key that is unknown, missing or wrong; file and key are named.
+        UsageError: unreadable, too large, not YAML, or a key that is unknown, missing or wrong; file and key are named.
     """
-    try:
-        written = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read ({error}); check the path and its encoding.") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(written, dict):
-        raise UsageError(f"{file} must hold one mapping with the keys {', '.join(CanarySpec.model_fields)}.")
+    written = read_mapping(file, ", ".join(CanarySpec.model_fields))
     try:
         return CanarySpec.model_validate(written)
     except ValidationError as error:
         place, problem = _first_problem(error)
         raise UsageError(f"{file}: {place}: {problem}; correct it.") from error
+
+
+def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, CanarySpec]:
+    """`known` and what `folder` holds, by id."""
+    files = sorted(folder.glob("*.yaml"))
+    if not files:
+        raise UsageError(f"There is no canary specification (*.yaml) in {folder}; name a folder that has some.")
+    specs = dict(known)
+    for file in files:
+        spec = read_spec(file)
+        if spec.id in specs:
+            raise UsageError(f"{file}: the id {spec.id!r} is already used by another file; rename one of them.")
+        specs[spec.id] = spec
+    return specs
 
 
 def _resized(spec: CanarySpec, n: int) -> CanarySpec:

@@ -9,6 +9,7 @@ import typer
 
 from app.cli.options import (
     AllowCodeExecution,
+    BatchSize,
     BranchOption,
     ContextOption,
     CorpusOption,
@@ -57,6 +58,7 @@ def gate(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    batch_size: BatchSize = None,
     corpus: CorpusOption = None,
     context: ContextOption = None,
     allow_code_execution: AllowCodeExecution = False,
@@ -97,6 +99,7 @@ def gate(
             device=device,
             emulate_activations=not weights_only,
             kv_cache_dtype=kv_cache_dtype,
+            batch_rows=batch_size,
             resume=resume,
             corpus=corpus,
             context=context,

@@ -40,6 +40,10 @@ KVCacheDtype = Annotated[
     str | None,
     typer.Option("--kv-cache-dtype", help="auto or fp8_e4m3, of the branch; else what it declares.", metavar="DTYPE"),
 ]
+BatchSize = Annotated[
+    int | None,
+    typer.Option("--batch-size", help="Generate at most so many answers of the branch together.", min=1),
+]
 CorpusOption = Annotated[
     Path | None,
     typer.Option("--corpus", help="Corpus file (YAML) for the KL; the suite's own by default.", metavar="FILE"),

@@ -8,6 +8,7 @@ import typer
 
 from app.cli.options import (
     AllowCodeExecution,
+    BatchSize,
     ContextOption,
     CorpusOption,
     DeviceOption,
@@ -127,12 +128,13 @@ def canaries(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
+    batch_size: BatchSize = None,
     as_json: JsonOption = False,
 ) -> int:
     """Measure the canaries against the reference; exit 0 when all was measured, 4 when not."""
     asked = (ProbeName.CANARIES, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    return _measure(_request(*asked, paths=paths), paths, as_json=as_json)
+    return _measure(replace(_request(*asked, paths=paths), batch_rows=batch_size), paths, as_json=as_json)
 
 
 def _plan(request: "Request", policy: str | None, paths: Paths, *, as_json: bool) -> int:

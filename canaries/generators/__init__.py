@@ -1,6 +1,5 @@
 """Seeded generators of canary examples: each maps a `random.Random` to one conversation and its one right answer."""
 
-import random
 from collections.abc import Callable
 
 from canaries.generators.copying import copy_exact
@@ -10,7 +9,7 @@ from canaries.generators.json_extract import json_flat, json_nested
 from canaries.generators.tool_calls import tool_call, tool_none
 from q36eval.examples import ChatExample
 
-GENERATORS: dict[str, Callable[[random.Random], ChatExample]] = {
+GENERATORS: dict[str, Callable[..., ChatExample]] = {
     generator.__name__: generator
     for generator in (
         discount_compare,

@@ -70,6 +70,8 @@ class Family(_Written):
     suite: str
     policy: str
     branches: dict[str, Branch]
+    skills: tuple[str, ...] = ()
+    """What its models have learnt beyond what every canary assumes: canaries that ask for such a skill run only here."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")

@@ -64,7 +64,8 @@ class Generated:
     """The continuation: `text` is decoded without end-of-turn tokens, cut before a stop string.
 
     `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token that
-    came after `token_ids`, where one did and the engine tells. `seconds` and `permanent` are those of `Scored`.
+    came after `token_ids`, where one did and the engine tells. `seconds` and `permanent` are those of `Scored`. So many
+    `rows` the batch that answered had, this one included; 0 where the engine does not know.
     """
 
     request: GenerationRequest
@@ -75,6 +76,7 @@ class Generated:
     end_id: int | None = None
     seconds: float = 0.0
     permanent: bool = False
+    rows: int = 0
 
 
 class Engine(Protocol):

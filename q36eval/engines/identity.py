@@ -46,9 +46,11 @@ def check_kernels(device: str) -> None:
 
 
 def identity_of(
-    folder: Path, *, device: str, emulate_activations: bool, kv_cache_dtype: str | None
+    folder: Path, *, device: str, emulate_activations: bool, kv_cache_dtype: str | None, batch_rows: int | None
 ) -> DeploymentIdentity:
     """What `InProcessEngine.identity_of` tells."""
+    if batch_rows is not None and batch_rows < 1:
+        raise UsageError(f"Batches of {batch_rows} rows hold no request; give at least 1.")
     import transformers
 
     from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, open_checkpoint, tokenizer_sha256
@@ -70,6 +72,7 @@ def identity_of(
             "dtype": "bfloat16",
             "activation_emulation": "on" if emulate_activations else "off",
             **({} if device == "cpu" else {"kernels": _kernel_packages()}),
+            **({} if batch_rows is None else {"batch_rows": str(batch_rows)}),
             "code": _code_sha256()[:16],
         },
         kv_cache_dtype=kv_cache_dtype,

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,9 @@ class InProcessEngine:
     the same numbers on the same machine.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, identity: DeploymentIdentity) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, identity: DeploymentIdentity, *, batch_rows: int | None = None
+    ) -> None:
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._identity = identity
@@ -49,6 +52,7 @@ class InProcessEngine:
         self._context_length = int(model.config.max_position_embeddings)
         self._weight_bytes: int = sum(parameter.nbytes for parameter in model.parameters())
         self._stop_ids = _stop_ids(model, tokenizer)
+        self._batch_rows = GENERATE_BATCH_ROWS if batch_rows is None else batch_rows
         self._last_prefix: LastPrefix | None = None
         self.ignores_activation_quantization = False
 
@@ -60,14 +64,15 @@ class InProcessEngine:
         device: str = "cpu",
         emulate_activations: bool = True,
         kv_cache_dtype: str | None = None,
+        batch_rows: int | None = None,
     ) -> "InProcessEngine":
         """Decode the checkpoint in `folder` strictly and wrap it.
 
         `kv_cache_dtype` is what keys and values are stored in, `auto` or `fp8_e4m3`; None is what the checkpoint
-        declares.
+        declares. At most `batch_rows` answers are generated together; None leaves that to the engine.
 
         Raises:
-            UsageError: no such folder, or a format that is not decoded.
+            UsageError: no such folder, batches of no rows, or a format that is not decoded.
             CorruptCheckpointError: a tensor is missing, unexpected, used twice or of the wrong shape, or a file of the
                 checkpoint cannot be read.
             EngineError: it does not fit into memory.
@@ -91,9 +96,13 @@ class InProcessEngine:
             raise CorruptCheckpointError(f"{folder} cannot be built: {_one_line(error)}.") from error
         tokenizer = load_tokenizer(folder)
         identity = cls.identity_of(
-            folder, device=device, emulate_activations=emulate_activations, kv_cache_dtype=kv_cache_dtype
+            folder,
+            device=device,
+            emulate_activations=emulate_activations,
+            kv_cache_dtype=kv_cache_dtype,
+            batch_rows=batch_rows,
         )
-        engine = cls(loaded.model, tokenizer, identity)
+        engine = cls(loaded.model, tokenizer, identity, batch_rows=batch_rows)
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
 
@@ -104,14 +113,19 @@ class InProcessEngine:
         device: str = "cpu",
         emulate_activations: bool = True,
         kv_cache_dtype: str | None = None,
+        batch_rows: int | None = None,
     ) -> DeploymentIdentity:
         """The identity `load` would give, from the files alone.
 
         Raises:
-            UsageError: a KV cache that is not emulated.
+            UsageError: a KV cache that is not emulated, or batches of no rows.
         """
         return identity_of(
-            folder, device=device, emulate_activations=emulate_activations, kv_cache_dtype=kv_cache_dtype
+            folder,
+            device=device,
+            emulate_activations=emulate_activations,
+            kv_cache_dtype=kv_cache_dtype,
+            batch_rows=batch_rows,
         )
 
     @property
@@ -193,7 +207,7 @@ class InProcessEngine:
                 usable.append(request)
             elif request.key not in known:
                 yield Generated(request, (), "", "error", error=problem, permanent=True)
-        batches = with_news(batches_by_length(usable, GENERATE_BATCH_TOKENS, GENERATE_BATCH_ROWS), known)
+        batches = with_news(batches_by_length(usable, GENERATE_BATCH_TOKENS, self._batch_rows), known)
         for batch, results in self._computed(self._generate_batch, batches):
             failed = [Generated(r, (), "", "error", f"engine: {results}") for r in batch]
             found = results if isinstance(results, list) else failed
@@ -256,7 +270,10 @@ class InProcessEngine:
         budgets = [request.max_new_tokens for request in batch]
         samplers = [Sampler(r.temperature, r.top_p, r.seed, r.key) if r.temperature > 0 else None for r in batch]
         answers = decode(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1], samplers)
-        return [self._finish(request, tokens) for request, tokens in zip(batch, answers, strict=True)]
+        return [
+            replace(self._finish(request, tokens), rows=len(batch))
+            for request, tokens in zip(batch, answers, strict=True)
+        ]
 
     def _finish(self, request: GenerationRequest, tokens: list[int]) -> Generated:
         end = next((i for i, token in enumerate(tokens) if token in self._stop_ids), None)

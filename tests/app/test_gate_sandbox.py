@@ -58,6 +58,7 @@ def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecor
         probes: tuple[ProbeName, ...] = ALL_PROBES,
         resume: str | None = None,
         weights_only: bool = False,
+        batch_rows: int | None = None,
     ) -> RunRecord:
         target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, family, paths)
         request = Request(
@@ -69,6 +70,7 @@ def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecor
             probes=probes,
             resume=resume,
             emulate_activations=not weights_only,
+            batch_rows=batch_rows,
         )
         return measure(request, paths, history, Silent())
 
@@ -195,6 +197,8 @@ def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
             gate("main")
     interrupted = gate.history.list_runs(branch="main", limit=1)[0]  # type: ignore[attr-defined]
     assert interrupted.state is RunState.INTERRUPTED
+    with pytest.raises(UsageError, match=r"settings differ"):
+        gate("main", resume=interrupted.id, batch_rows=4)
     resumed = gate("main", resume=interrupted.id)
     assert kl_of(gate, resumed) == kl_of(gate, whole)
     with pytest.raises(UsageError, match="finished"):
