@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.estimate import Estimate
-from app.measuring import Request, load_branch, reference_of
+from app.measuring import Request, limits_of, load_branch, reference_of
 from app.probing import build_evals
 from q36eval.asking import Work, finished_items
 from q36eval.config import Paths
@@ -96,8 +96,7 @@ def plan_of(request: Request, policy: Policy, paths: Paths) -> EvalPlan:
         EngineError: the branch does not fit, or answers nothing.
     """
     reference = reference_of(request, paths)
-    limits = (request.max_items, request.allow_code_execution, reference.identity.tokenizer_sha256)
-    probe = build_evals(request.suite, paths, *limits)
+    probe = build_evals(request.suite, paths, limits_of(request, reference))
     branch = load_branch(request)
     tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
     (work,) = plan_probes([probe], tokenizer, MutedSink())

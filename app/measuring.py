@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.floors import FloorKeeper, refuse_known
-from app.probing import Scored, build_probes, material
+from app.probing import CanaryChoice, Limits, Scored, build_probes, material
 from app.referencing import Reference, local_reference, packed_reference
 from app.showable import refuse_unshowable
 from app.targets import Target
@@ -64,6 +64,7 @@ class Request:
     """Of each eval task at most so many items, in whole blocks."""
     top_k: int | None = None
     """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
+    canaries: CanaryChoice = CanaryChoice()
     allow_code_execution: bool = False
     """Whether task groups that run programs which the model wrote are measured."""
 
@@ -139,8 +140,19 @@ def _probes(
     names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
 ) -> list[Probe]:
     asked_on = partial(material, scored, reference, paths, progress)
-    limits = (request.max_items, request.allow_code_execution, reference.identity.tokenizer_sha256)
-    return reference.fitted(build_probes(names, request.suite, paths, asked_on, *limits), request.top_k)
+    limits = limits_of(request, reference)
+    return reference.fitted(build_probes(names, request.suite, paths, asked_on, limits), request.top_k)
+
+
+def limits_of(request: Request, reference: Reference) -> Limits:
+    """How much of its suite a request asks."""
+    return Limits(
+        family=request.family,
+        canaries=request.canaries,
+        max_items=request.max_items,
+        allow_code_execution=request.allow_code_execution,
+        tokenizer_sha256=reference.identity.tokenizer_sha256,
+    )
 
 
 def _measure_run(

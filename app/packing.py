@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from app.floors import FloorKeeper, floor_state
-from app.probing import Scored, build_probes, material
+from app.probing import CanaryChoice, Limits, Scored, build_probes, material
 from app.referencing import Reference, local_reference
 from app.targets import Target
 from kl.packs import scored_tokens
 from q36eval.asking import Work
 from q36eval.capturing import kind_of
-from q36eval.config import Paths
+from q36eval.config import Family, Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.references import Capture, Kind, Pack, captures_in
@@ -38,6 +38,8 @@ class Asked:
     keep_head: bool = True
     top_k: int | None = None
     allow_code_execution: bool = False
+    family: Family | None = None
+    canaries: CanaryChoice = CanaryChoice()
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,13 @@ def capture(asked: Asked, paths: Paths, progress: Progress, announce: Callable[[
         reference = replace(reference, root=asked.out)
         _check_same_reference(asked.out, reference)
     asked_on = partial(material, asked.scored, reference, paths, progress)
-    limits = (None, asked.allow_code_execution, reference.identity.tokenizer_sha256)
-    built = build_probes(asked.probes, asked.scored.suite, paths, asked_on, *limits)
+    limits = Limits(
+        family=asked.family,
+        canaries=asked.canaries,
+        allow_code_execution=asked.allow_code_execution,
+        tokenizer_sha256=reference.identity.tokenizer_sha256,
+    )
+    built = build_probes(asked.probes, asked.scored.suite, paths, asked_on, limits)
     probes = reference.fitted(built, asked.top_k)
     assert reference.tokenizer is not None, "a local reference has one"
     works = plan_probes(probes, reference.tokenizer(), _Strict())

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from app.material import corpus_of, material_of
 from app.referencing import Reference
 from app.suites import suite_place
-from q36eval.config import Paths
+from q36eval.config import Family, Paths
 from q36eval.probes import Probe
 from q36eval.records import ProbeName
 from q36eval.runner import Progress
 
 if TYPE_CHECKING:
+    from canaries.probe import CanaryProbe
     from evals.probe import EvalsProbe
     from kl.planning import Material
 
@@ -29,34 +30,52 @@ class Scored:
     context: int | None = None
 
 
+@dataclass(frozen=True)
+class CanaryChoice:
+    """Which canaries are asked: the shipped ones and those in the folder `own`, or of them `only` these.
+
+    `draws` of every family instead of what the suite asks for.
+    """
+
+    own: Path | None = None
+    only: tuple[str, ...] = ()
+    draws: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a suite is asked. `family` declares what its models have learnt; None declares everything.
+
+    Of each eval task at most `max_items`. `tokenizer_sha256` is the tokenizer's that evals will be asked with.
+    """
+
+    family: Family | None = None
+    canaries: CanaryChoice = CanaryChoice()
+    max_items: int | None = None
+    allow_code_execution: bool = False
+    tokenizer_sha256: str | None = None
+
+
 def build_probes(
     names: Sequence[ProbeName],
     suite: str,
     paths: Paths,
     material: "Callable[[], Material]",
-    max_items: int | None = None,
-    allow_code_execution: bool = False,
-    tokenizer_sha256: str | None = None,
+    limits: Limits | None = None,
 ) -> list[Probe]:
     """The probes that ask something, for that suite; `material` says what the KL probe scores.
 
-    Of each eval task at most `max_items` are asked; what the eval suite leaves out because it would run programs is
-    told. `tokenizer_sha256` is the tokenizer's that they will be asked with.
+    What is left out, because it would run programs or because the family has not learnt it, is told.
 
     Raises:
-        UsageError: an unknown suite, or data that is not what its manifest says.
+        UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be asked.
         EngineError: the reference could not answer what its sampled answers are made of.
     """
+    limits = limits or Limits()
     suite_place(suite, paths)
     # first what may lack its data: `material` may load the reference and let it answer for hours
-    asked = ProbeName.EVALS in names
-    evals = [build_evals(suite, paths, max_items, allow_code_execution, tokenizer_sha256)] if asked else []
-    found: list[Probe] = []
-    if ProbeName.CANARIES in names:
-        from app.on_policy import shipped_canaries
-        from canaries.probe import CanaryProbe
-
-        found.append(CanaryProbe(shipped_canaries()))
+    evals = [build_evals(suite, paths, limits)] if ProbeName.EVALS in names else []
+    found: list[Probe] = [build_canaries(suite, limits)] if ProbeName.CANARIES in names else []
     if ProbeName.KL in names:
         from kl.probe import KLProbe
 
@@ -65,20 +84,35 @@ def build_probes(
     return [*found, *evals]
 
 
-def build_evals(
-    suite: str,
-    paths: Paths,
-    max_items: int | None,
-    allow_code_execution: bool,
-    tokenizer_sha256: str | None = None,
-) -> "EvalsProbe":
+def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
+    """The canary probe of that suite; see `build_probes`."""
+    from canaries.probe import CanaryProbe
+    from canaries.specification import left_out, left_out_sentence, load_specs
+    from canaries.suites import draws_per_family
+
+    chosen = limits.canaries
+    skills = None if limits.family is None else limits.family.skills
+    draws = chosen.draws or draws_per_family(suite)
+    if not chosen.only and limits.family is not None:
+        absent = left_out(load_specs(own=chosen.own, skills=None), skills)
+        if absent:
+            _tell(left_out_sentence(absent, limits.family.name))
+    return CanaryProbe(load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills))
+
+
+def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":
     """The eval probe of that suite; see `build_probes`."""
     from evals.probe import EvalsProbe
 
     place = suite_place(suite, paths)
-    probe = EvalsProbe(place.file, data=place.data, max_items=max_items, allow_code_execution=allow_code_execution)
-    if tokenizer_sha256 is not None:
-        probe.check_tokenizer(tokenizer_sha256)
+    probe = EvalsProbe(
+        place.file,
+        data=place.data,
+        max_items=limits.max_items,
+        allow_code_execution=limits.allow_code_execution,
+    )
+    if limits.tokenizer_sha256 is not None:
+        probe.check_tokenizer(limits.tokenizer_sha256)
     for sentence in probe.skipped:
         _tell(sentence)
     return probe

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from canaries.checks import CHECKS_VERSION, run_checks
 from canaries.generators import GENERATORS
-from canaries.specification import CanarySpec, Family, GenerationSettings
+from canaries.specification import CanarySpec, DecisivePlace, Family, FixedPrompt, GenerationSettings
 from q36eval.errors import UsageError
 from q36eval.examples import ChatExample, draw
 
@@ -32,6 +31,8 @@ class Case:
     generation: GenerationSettings
     checks: tuple[str, ...]
     must_pass: bool
+    decisive: tuple[str, ...] = ()
+    places: tuple[DecisivePlace, ...] = ()
 
     @property
     def content(self) -> str:
@@ -45,6 +46,8 @@ class Case:
             "checks": self.checks,
             "checks_version": CHECKS_VERSION,
             "must_pass": self.must_pass,
+            "decisive": self.decisive,
+            "places": [place.model_dump() for place in self.places],
         }
         return json.dumps(fields, sort_keys=True, ensure_ascii=False)
 
@@ -60,14 +63,8 @@ def cases_of(spec: CanarySpec) -> list[Case]:
         width = len(str(spec.family.n))
         drawn = draws(spec.family, spec.id)
         _check_first(spec, drawn[0])
-        return [
-            _case(spec, f"{number:0{width}d}", example.messages, example.tools, example.expected, example.answer)
-            for number, example in enumerate(drawn, 1)
-        ]
-    return [
-        _case(spec, prompt.name, prompt.messages, prompt.tools, prompt.expected, prompt.answer)
-        for prompt in spec.must_pass or ()
-    ]
+        return [_case(spec, f"{number:0{width}d}", example) for number, example in enumerate(drawn, 1)]
+    return [_case(spec, prompt.name, prompt, tuple(prompt.decisive)) for prompt in spec.must_pass or ()]
 
 
 def _check_first(spec: CanarySpec, example: ChatExample) -> None:
@@ -83,24 +80,21 @@ def _check_first(spec: CanarySpec, example: ChatExample) -> None:
 
 
 def _case(
-    spec: CanarySpec,
-    name: str,
-    messages: Sequence[dict[str, Any]],
-    tools: Sequence[dict[str, Any]],
-    expected: dict[str, Any],
-    answer: str,
+    spec: CanarySpec, name: str, asked: ChatExample | FixedPrompt, places: tuple[DecisivePlace, ...] = ()
 ) -> Case:
     return Case(
         name=f"{spec.id}/{name}",
         canary=spec.id,
         skill=spec.skill,
-        messages=tuple(messages),
-        tools=tuple(tools),
-        expected=expected,
-        answer=answer,
+        messages=tuple(asked.messages),
+        tools=tuple(asked.tools),
+        expected=asked.expected,
+        answer=asked.answer,
         generation=spec.generation,
         checks=tuple(spec.checks),
         must_pass=spec.must_pass is not None,
+        decisive=tuple(spec.decisive),
+        places=places,
     )
 
 

@@ -165,9 +165,7 @@ class CanaryProbe:
             )
         ]
 
-    def _both(
-        self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest
-    ) -> tuple[Answer, Answer]:
+    def _both(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> tuple[Answer, Answer]:
         """The reference's answer and the branch's, each with its margins and its choices where they part."""
         case, _ = self._by_key[item.key]
         known, generated = reference.values, results.generated.get(item.key)

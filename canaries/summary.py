@@ -50,9 +50,7 @@ def summarize_outcomes(specs: Sequence[CanarySpec], outcomes: Sequence[ItemOutco
         yield from must_pass_figures(name, _of(chosen, outcomes))
 
 
-def _slices(
-    specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)
-) -> list[tuple[str, list[CanarySpec]]]:
+def _slices(specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)) -> list[tuple[str, list[CanarySpec]]]:
     """Every canary alone, then each lane's, then all."""
     by_lane = [(lane.value, [spec for spec in specs if lane in spec.lanes]) for lane in lanes]
     return [*((spec.id, [spec]) for spec in specs), *by_lane, ("all", list(specs))]

@@ -1,4 +1,4 @@
-"""What is asked in a second step, when the reference's answer is known: kept beside the first under a key of its own."""
+"""What is asked in a second step, when the reference's answer is known; kept beside the first, under its own key."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -18,6 +18,7 @@ from app.cli.options import (
     JsonOption,
     KVCacheDtype,
     MaxItems,
+    OwnCanaries,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -62,6 +63,7 @@ def gate(
     corpus: CorpusOption = None,
     context: ContextOption = None,
     allow_code_execution: AllowCodeExecution = False,
+    canaries: OwnCanaries = None,
     exhaustive: Annotated[
         bool, typer.Option(help="Ask every item, also where what the policy asks of a task is settled.")
     ] = False,
@@ -71,6 +73,7 @@ def gate(
     """Judge branches against the reference: exit 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured."""
     from app.console import ConsoleProgress
     from app.measuring import ALL_PROBES, Request, measure
+    from app.probing import CanaryChoice
     from app.targets import load_family, resolve
 
     formats = _formats(format)
@@ -107,6 +110,7 @@ def gate(
             reference_pack=reference_pack,
             exhaustive=exhaustive,
             max_items=max_items,
+            canaries=CanaryChoice(own=canaries),
         )
         with ConsoleProgress() as progress:
             run = measure(request, paths, history, progress)

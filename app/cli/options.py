@@ -60,6 +60,9 @@ AllowCodeExecution = Annotated[
     bool,
     typer.Option("--allow-code-execution", help="Measure groups that run programs the model writes (HumanEval)."),
 ]
+OwnCanaries = Annotated[
+    Path | None, typer.Option("--canaries", help="A folder of canaries of your own, asked beside these.", metavar="DIR")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)

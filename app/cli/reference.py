@@ -14,6 +14,7 @@ from app.cli.options import (
     DeviceOption,
     FamilyOption,
     JsonOption,
+    OwnCanaries,
     ReferenceOption,
     SuiteOption,
     check_device,
@@ -49,13 +50,14 @@ def capture(
         int | None, typer.Option(help="Keep K log-probabilities a position for KL: bounds it from below.", min=1)
     ] = None,
     allow_code_execution: AllowCodeExecution = False,
+    canaries: OwnCanaries = None,
     as_json: JsonOption = False,
 ) -> int:
     """Capture the reference for all probes, or go on with a capture that was interrupted; prints the size first."""
     from app.console import ConsoleProgress
     from app.packing import CAPTURED_PROBES, Asked
     from app.packing import capture as run
-    from app.probing import Scored
+    from app.probing import CanaryChoice, Scored
     from app.targets import load_family, resolve
 
     paths = Paths.default()
@@ -75,6 +77,8 @@ def capture(
         keep_head=not no_head,
         top_k=top_k,
         allow_code_execution=allow_code_execution,
+        family=chosen,
+        canaries=CanaryChoice(own=canaries),
     )
     announced: list[Estimate] = []
 

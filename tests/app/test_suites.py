@@ -8,7 +8,7 @@ import yaml
 
 from app.cli.data import verify
 from app.material import corpus_of
-from app.probing import build_evals, build_probes
+from app.probing import Limits, build_evals, build_probes
 from app.suites import suite_place
 from kl.planning import Material
 from q36eval.config.paths import Paths
@@ -31,13 +31,13 @@ def own_suite(folder: Path) -> Path:
 def test_a_suite_is_asked_on_the_data_that_was_frozen_for_it(tmp_path: Path) -> None:
     path, data = own_suite(tmp_path), tmp_path / "frozen"
     with pytest.raises(UsageError, match="frozen"):
-        build_evals(str(path), PATHS, None, False)
+        build_evals(str(path), PATHS, Limits())
     shutil.copytree(ROOT / "data/tasks/sandbox", data)
-    own = build_evals(str(path), PATHS, None, False)
+    own = build_evals(str(path), PATHS, Limits())
     data.rename(tmp_path / "elsewhere")
-    assert build_evals(f"{path}={tmp_path / 'elsewhere'}", PATHS, None, False).suite_sha256 == own.suite_sha256
-    shipped = build_evals(f"sandbox={tmp_path / 'elsewhere'}", PATHS, None, False)
-    assert shipped.suite_sha256 == build_evals("sandbox", PATHS, None, False).suite_sha256 != own.suite_sha256
+    assert build_evals(f"{path}={tmp_path / 'elsewhere'}", PATHS, Limits()).suite_sha256 == own.suite_sha256
+    shipped = build_evals(f"sandbox={tmp_path / 'elsewhere'}", PATHS, Limits())
+    assert shipped.suite_sha256 == build_evals("sandbox", PATHS, Limits()).suite_sha256 != own.suite_sha256
 
 
 def test_a_file_brings_no_texts_of_a_shipped_suite_of_its_name(tmp_path: Path) -> None:

@@ -145,13 +145,13 @@ def test_the_key_is_of_all_that_decides_the_answers(bf16: Any) -> None:
 
 
 def test_shipped_prompts_are_of_every_canary_and_our_own_chat() -> None:
-    from app.on_policy import on_policy_prompts, shipped_canaries
+    from app.on_policy import on_policy_prompts, answered_canaries
     from q36eval.config import Paths
 
     prompts = on_policy_prompts(OnPolicySettings(), Paths.default())
     assert len({prompt.id for prompt in prompts}) == len({prompt.content for prompt in prompts}) == len(prompts)
     assert 100 <= len(prompts) <= 150
     asked = {prompt.id.split("/")[1] for prompt in prompts if prompt.slice == "on_policy/canaries"}
-    assert asked == {spec.id for spec in shipped_canaries()}
+    assert asked == {spec.id for spec in answered_canaries()}
     assert {prompt.slice for prompt in prompts} == {"on_policy/canaries", "on_policy/chat"}
     assert not on_policy_prompts(OnPolicySettings(per_canary=0, chat=False), Paths.default())
