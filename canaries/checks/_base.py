@@ -23,6 +23,25 @@ class Failure:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Decision:
+    """One choice that a right answer made: its characters `text[start:end]`.
+
+    `wrong` are the texts that could wrongly stand there instead; empty means whatever else. `kind` names what was
+    chosen (`amount`, `conclusion`, `value`, `key`, `close`, `call`, `tool`, `argument`, `member`, `item`, `line`,
+    `text`, `style`).
+    """
+
+    kind: str
+    start: int
+    end: int
+    wrong: tuple[str, ...] = ()
+
+
+class NotJudgedError(Exception):
+    """A check could not come to a judgement, as when a pattern ran out of time. Never a wrong answer."""
+
+
 class Expected(BaseModel):
     """What a check needs to know of the right answer. Keys that belong to other checks are left to them."""
 
@@ -40,6 +59,7 @@ class Check(Generic[ExpectedT]):
     name: str
     expected: type[ExpectedT]
     judge: Callable[[str, ExpectedT, Tools], list[Failure]]
+    decide: Callable[[str, ExpectedT, Tools], list[Decision]] = lambda text, expected, tools: []
 
     def __call__(self, text: str, expected: dict[str, Any], tools: Tools = ()) -> list[Failure]:
         """Judge `text`.
@@ -48,6 +68,15 @@ class Check(Generic[ExpectedT]):
             pydantic.ValidationError: `expected` lacks what this check needs (never because of `text`).
         """
         return self.judge(text, self.expected.model_validate(expected), tools)
+
+    def decisions(self, text: str, expected: dict[str, Any], tools: Tools = ()) -> list[Decision]:
+        """The choices that made `text` right; none where the check finds a failure.
+
+        Raises:
+            pydantic.ValidationError: `expected` lacks what this check needs (never because of `text`).
+        """
+        known = self.expected.model_validate(expected)
+        return [] if self.judge(text, known, tools) else self.decide(text, known, tools)
 
 
 def shown(value: object) -> str:
