@@ -13,7 +13,7 @@ from q36eval.history import History
 from q36eval.provenance import provenance
 from q36eval.records import Clusters, Counts, Measurement, ProbeName
 from q36eval.records import Direction as Better
-from q36eval.runner import Progress
+from q36eval.sinks import Progress
 
 if TYPE_CHECKING:
     import torch

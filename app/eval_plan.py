@@ -16,7 +16,8 @@ from q36eval.gate import Criterion, Policy
 from q36eval.probes import Digest, InRounds, WorkItem
 from q36eval.records import Clusters, Direction, Measurement
 from q36eval.references import Capture
-from q36eval.runner import MutedSink, plan_probes
+from q36eval.runner import plan_probes
+from q36eval.sinks import MutedSink
 from q36eval.stats import Power, as_expected, power, tightest_limit
 
 SAMPLE_ITEMS = 32

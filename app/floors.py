@@ -19,7 +19,8 @@ from q36eval.locks import exclusive
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName
 from q36eval.references import Header, Pack
-from q36eval.runner import Captures, MutedSink, Progress, Sink, plan_probes
+from q36eval.runner import plan_probes
+from q36eval.sinks import Captures, MutedSink, Progress, Sink
 
 if TYPE_CHECKING:
     from kl.floor_file import ReferenceFloor

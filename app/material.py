@@ -13,7 +13,7 @@ from q36eval.config import Paths
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
-from q36eval.runner import Progress
+from q36eval.sinks import Progress
 
 Corpus = tuple[CorpusConfig, list[CorpusDocument]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.floors import FloorKeeper, refuse_known
-from app.probing import CanaryChoice, Limits, Scored, build_probes, material
+from app.probing import SHIPPED_CANARIES, CanaryChoice, Limits, Scored, build_probes, material
 from app.referencing import Reference, local_reference, packed_reference
 from app.showable import refuse_unshowable
 from app.targets import Target
@@ -24,7 +24,8 @@ from q36eval.locks import exclusive
 from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.runner import AskedDifferentlyError, Captures, Progress, run_probes
+from q36eval.runner import AskedDifferentlyError, run_probes
+from q36eval.sinks import Captures, Progress
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
@@ -64,7 +65,7 @@ class Request:
     """Of each eval task at most so many items, in whole blocks."""
     top_k: int | None = None
     """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
-    canaries: CanaryChoice = CanaryChoice()
+    canaries: CanaryChoice = SHIPPED_CANARIES
     allow_code_execution: bool = False
     """Whether task groups that run programs which the model wrote are measured."""
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from app.floors import FloorKeeper, floor_state
-from app.probing import CanaryChoice, Limits, Scored, build_probes, material
+from app.probing import SHIPPED_CANARIES, CanaryChoice, Limits, Scored, build_probes, material
 from app.referencing import Reference, local_reference
 from app.targets import Target
 from kl.packs import scored_tokens
@@ -17,7 +17,8 @@ from q36eval.config import Family, Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.references import Capture, Kind, Pack, captures_in
-from q36eval.runner import MutedSink, Progress, plan_probes
+from q36eval.runner import plan_probes
+from q36eval.sinks import MutedSink, Progress
 
 CAPTURED_PROBES = (ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 SHARD_OVERHEAD = 1536
@@ -39,7 +40,7 @@ class Asked:
     top_k: int | None = None
     allow_code_execution: bool = False
     family: Family | None = None
-    canaries: CanaryChoice = CanaryChoice()
+    canaries: CanaryChoice = SHIPPED_CANARIES
 
 
 @dataclass(frozen=True)

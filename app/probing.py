@@ -12,7 +12,7 @@ from app.suites import suite_place
 from q36eval.config import Family, Paths
 from q36eval.probes import Probe
 from q36eval.records import ProbeName
-from q36eval.runner import Progress
+from q36eval.sinks import Progress
 
 if TYPE_CHECKING:
     from canaries.probe import CanaryProbe
@@ -42,6 +42,9 @@ class CanaryChoice:
     draws: int | None = None
 
 
+SHIPPED_CANARIES = CanaryChoice()
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much of a suite is asked. `family` declares what its models have learnt; None declares everything.
@@ -50,7 +53,7 @@ class Limits:
     """
 
     family: Family | None = None
-    canaries: CanaryChoice = CanaryChoice()
+    canaries: CanaryChoice = SHIPPED_CANARIES
     max_items: int | None = None
     allow_code_execution: bool = False
     tokenizer_sha256: str | None = None

@@ -13,7 +13,7 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references import Capture, Pack, pack_folder
-from q36eval.runner import Progress
+from q36eval.sinks import Progress
 
 if TYPE_CHECKING:
     import torch

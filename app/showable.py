@@ -8,7 +8,7 @@ from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Policy
 from q36eval.gate.judge import judge
 from q36eval.probes import Digest, InRounds
 from q36eval.records import Measurement
-from q36eval.runner import Captures
+from q36eval.sinks import Captures
 from q36eval.stats import MAX_ERRORED_SHARE
 
 

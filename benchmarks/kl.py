@@ -307,7 +307,8 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     from kl.probe import KLProbe
     from q36eval.config.paths import Paths
     from q36eval.engines.in_process import InProcessEngine
-    from q36eval.runner import measure_branch, plan_probes, summarize_probes
+    from q36eval.rounds import measure_branch
+    from q36eval.runner import plan_probes, summarize_probes
 
     paths = Paths.default()
     folder = paths.data / "sandbox"

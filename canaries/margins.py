@@ -5,7 +5,7 @@ the same tokens. A margin is log p(right token) - log p(best wrong token) in nat
 preferred, and of an answer the least over its decisive tokens, which is where it turns first.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +120,10 @@ def token_spans(tokenizer: Any, token_ids: Sequence[int], text: str) -> list[tup
 
 
 def taught(
-    logits_of: "Any", hidden_states: "torch.Tensor", token_ids: Sequence[int], tokens: Sequence[DecisiveToken]
+    logits_of: "Callable[[torch.Tensor], torch.Tensor]",
+    hidden_states: "torch.Tensor",
+    token_ids: Sequence[int],
+    tokens: Sequence[DecisiveToken],
 ) -> Teacher:
     """Margins and choices of an answer from its final hidden states [T, H], row t of which predicts `token_ids[t]`.
 
@@ -158,7 +161,7 @@ def _margin(log_probs: "torch.Tensor", token: DecisiveToken) -> tuple[float, int
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """The first position at which two sequences of tokens part, one of which may end there; None where they are equal."""
+    """The first position at which two sequences part, one of which may end there; None where they are equal."""
     if list(one) == list(other):
         return None
     pairs = enumerate(zip(one, other, strict=False))

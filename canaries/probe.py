@@ -99,7 +99,7 @@ class CanaryProbe:
         """Teacher-forcing on the reference's answer; a must-pass prompt is also asked of the reference twice more."""
         request = self._requests[item.key]
         answered = _answered(first.values)
-        scores = ()
+        scores: tuple[ScoreRequest, ...] = ()
         if answered:
             token_ids = request.token_ids + answered
             first_row = len(request.token_ids)

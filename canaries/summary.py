@@ -24,8 +24,7 @@ from q36eval.records import (
 from q36eval.stats import proportion_interval, summarize
 
 AT_RISK_NATS = 0.5
-"""An answer that the reference gets right, and whose least margin is below this (odds of 1.65 to 1) is one that the next small change may turn: left
-padding, another batch or another engine moves the sandbox's margins by hundredths, 4-bit weights by tenths of a nat."""
+"""An answer that the reference gets right and whose least margin is below this (odds of 1.65 to 1) may turn next."""
 
 Reading = Callable[[Answer], float | None]
 """What is read of an answer; None where it says nothing of it."""

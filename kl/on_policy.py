@@ -21,7 +21,7 @@ from q36eval.locks import exclusive
 from q36eval.records import DeploymentIdentity, Record
 
 if TYPE_CHECKING:
-    from q36eval.runner import Progress
+    from q36eval.sinks import Progress
 
 SAMPLED_AGAIN = "delete the file and they are sampled anew"
 """What to do about answers that cannot be used, where the reference is at hand."""

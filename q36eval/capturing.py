@@ -15,7 +15,7 @@ from q36eval.locks import exclusive
 from q36eval.probes import FollowsUp, KeepsTopK, Probe, SharesTensors, TellsSuite, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Kind, cannot_write
-from q36eval.runner import Progress
+from q36eval.sinks import Progress
 
 OpenCaptures = Mapping[ProbeName, Capture]
 
@@ -105,10 +105,12 @@ def captured(
     captures = {work.probe.name: open_capture(work.probe) for work in works}
     absent = _unfinished(captures, works)
     if absent and load_reference is None:
-        capture = captures[absent[0].probe.name]
+        work, capture = absent[0], captures[absent[0].probe.name]
+        lacking = {item.key for item in work.todo}
+        lacking |= {first_key(item.key) for item in second_items(work, capture) if item.key not in capture}
         raise UsageError(
-            f"The reference pack's {capture.folder} lacks {len(absent[0].todo)} of the {len(absent[0].items)} items "
-            f"that are asked; capture it with this version of q36eval."
+            f"The reference pack's {capture.folder} lacks {len(lacking)} of the {len(work.items)} items that are "
+            f"asked; capture it with this version of q36eval."
         )
     if absent and load_reference is not None:
         count = sum(len(work.todo) for work in absent)

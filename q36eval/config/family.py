@@ -71,7 +71,7 @@ class Family(_Written):
     policy: str
     branches: dict[str, Branch]
     skills: tuple[str, ...] = ()
-    """What its models have learnt beyond what every canary assumes: canaries that ask for such a skill run only here."""
+    """What its models have learnt beyond what every canary assumes: canaries of such a skill run only where it is."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")

@@ -23,7 +23,8 @@ from kl.probe import KLProbe
 from q36eval.capturing import captured
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.probes import WorkItem
-from q36eval.runner import MutedSink, plan_probes
+from q36eval.runner import plan_probes
+from q36eval.sinks import MutedSink
 from tests.kills import killed_after, whole
 
 DATA = Path(__file__).resolve().parents[2] / "data"

@@ -20,7 +20,7 @@ from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.history import History, RunRecord
 from q36eval.records import Verdict
-from q36eval.runner import MutedSink
+from q36eval.sinks import MutedSink
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = """

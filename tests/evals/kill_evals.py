@@ -22,7 +22,8 @@ from q36eval.history import History
 from q36eval.probes import Probe, WorkItem
 from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
-from q36eval.runner import Captures, run_probes
+from q36eval.runner import run_probes
+from q36eval.sinks import Captures
 from tests.evals.small_suite import ROOT, Silent, write_small_suite
 from tests.kills import killed_after, whole
 

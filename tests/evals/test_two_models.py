@@ -15,7 +15,8 @@ from q36eval.engines.in_process import InProcessEngine
 from q36eval.probes import Probe
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
-from q36eval.runner import Captures, run_probes
+from q36eval.runner import run_probes
+from q36eval.sinks import Captures
 from tests.evals.small_suite import Silent, write_small_suite
 
 COUNTS = {"mmlu/law.jsonl": 8, "mmlu_dev/law.jsonl": 1, "short_answers/law.jsonl": 4, "short_answers_dev/law.jsonl": 2}

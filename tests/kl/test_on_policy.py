@@ -145,7 +145,7 @@ def test_the_key_is_of_all_that_decides_the_answers(bf16: Any) -> None:
 
 
 def test_shipped_prompts_are_of_every_canary_and_our_own_chat() -> None:
-    from app.on_policy import on_policy_prompts, answered_canaries
+    from app.on_policy import answered_canaries, on_policy_prompts
     from q36eval.config import Paths
 
     prompts = on_policy_prompts(OnPolicySettings(), Paths.default())

@@ -1,0 +1,166 @@
+"""What is asked in a second step of reference and branch, and what a branch is asked again before it is believed."""
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from q36eval.capturing import captured
+from q36eval.engines import Generated, GenerationRequest, ScoreRequest
+from q36eval.errors import UsageError
+from q36eval.following import SECOND
+from q36eval.probes import Digest, FollowUp, ItemResults, Probe, WorkItem
+from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
+from q36eval.references import Capture
+from q36eval.runner import run_probes
+from tests.q36eval.test_runner import IDENTITY, CountingEngine, MemorySink, Silent
+
+
+class Speaker(CountingEngine):
+    """Answers a prompt of n tokens with n tokens; `wrong` are the groups in which it says something else."""
+
+    def __init__(self, wrong: Collection[str] = (), broken: Collection[str] = ()) -> None:
+        super().__init__()
+        self.wrong, self.broken = wrong, broken
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        for request in requests:
+            if request.key in known:
+                continue
+            self.asked.append(request.key)
+            error = "out of memory" if request.key in self.broken else None
+            text = "wrong" if request.group in self.wrong else "right"
+            yield Generated(request, tuple(range(len(request.token_ids))), text, "stop", error=error)
+
+
+class Steps:
+    """Three questions; each answer of the reference is scored too, and a wrong one of the branch asked again."""
+
+    name = ProbeName.CANARIES
+    suite_sha256 = "suite"
+
+    def __init__(self) -> None:
+        self.compared: dict[str, Digest] = {}
+        self.results: dict[str, ItemResults] = {}
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        return [
+            WorkItem(f"q{n}", generations=(GenerationRequest(f"q{n}", tuple(range(n + 1)), 9),)) for n in range(3)
+        ]
+
+    def digest(self, engine: Any, item: WorkItem, results: ItemResults) -> Digest:
+        return Digest(values={"answer": list(results.generated[item.key].token_ids)})
+
+    def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
+        asked = item.generations[0]
+        answer = tuple(first.values["answer"])
+        score = ScoreRequest(item.key + "/score", asked.token_ids + answer, first=len(asked.token_ids))
+        repeat = GenerationRequest(item.key + "/repeat", asked.token_ids, 9, group="alone")
+        return FollowUp(scores=(score,), repeats=(repeat,))
+
+    def digest_follow_up(self, engine: Any, item: WorkItem, first: Digest, results: ItemResults) -> Digest:
+        states = results.scored[item.key + "/score"].hidden_states
+        return Digest(values={"scored": float(states[0, 0]), "repeat": results.generated[item.key + "/repeat"].text})
+
+    def compare(self, engine: Any, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
+        self.compared[item.key], self.results[item.key] = reference, results
+        error = results.error or reference.error
+        score = None if error is not None else float(results.generated[item.key].text == "right")
+        branch = Answer(score=score, error=error)
+        return [self._outcome(item.key, branch)]
+
+    def _outcome(self, key: str, branch: Answer) -> ItemOutcome:
+        return ItemOutcome(
+            probe=self.name, group="g", item_key=key, cluster=key, branch=branch, reference=Answer(score=1.0)
+        )
+
+    def doubtful(self, outcomes: Sequence[ItemOutcome]) -> list[WorkItem]:
+        return [
+            WorkItem(o.item_key, generations=(GenerationRequest(o.item_key + "/again", (1,), 9, group="alone"),))
+            for o in outcomes
+            if o.branch.score == 0.0 and "again" not in o.branch.detail
+        ]
+
+    def confirmed(self, item: WorkItem, results: ItemResults, outcome: ItemOutcome) -> ItemOutcome:
+        again = results.generated[item.key + "/again"]
+        branch = outcome.branch.model_copy(update={"detail": {"again": again.text}, "error": again.error})
+        return outcome.model_copy(update={"branch": branch})
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        return iter(())
+
+
+def run(tmp_path: Path, branch: Any, reference: Any, sink: MemorySink | None = None) -> tuple[Steps, MemorySink]:
+    """One run of `Steps`; `reference` None: only what was captured is at hand."""
+    probe, sink = Steps(), sink or MemorySink()
+
+    def open_capture(asking: Probe) -> Capture:
+        return Capture(tmp_path, IDENTITY, asking.name, asking.suite_sha256)
+
+    load = None if reference is None else lambda: reference
+    run_probes(branch, None, lambda works: captured(works, open_capture, load, Silent()), [probe], sink, Silent())
+    assert not sink.failures
+    return probe, sink
+
+
+def test_both_are_scored_on_the_references_answer_and_the_reference_alone_is_asked_again(tmp_path: Path) -> None:
+    reference, branch = Speaker(), Speaker()
+    probe, _ = run(tmp_path, branch, reference)
+    assert reference.asked == [
+        "q0", "q1", "q2", "q0/score", "q1/score", "q2/score", "q0/repeat", "q1/repeat", "q2/repeat",
+    ]  # fmt: skip
+    assert branch.asked == ["q0/score", "q1/score", "q2/score", "q0", "q1", "q2"]
+    # a prompt of three tokens and an answer of three: both deployments read six
+    assert probe.compared["q2"].values == {"answer": [0, 1, 2], "scored": 6.0, "repeat": "right"}
+    states = probe.results["q2"].scored["q2/score"].hidden_states
+    assert states is not None
+    assert float(states[0, 0]) == 6.0
+
+
+def test_a_capture_is_whole_with_its_second_step_and_answers_without_the_reference(tmp_path: Path) -> None:
+    run(tmp_path, Speaker(), Speaker())
+    capture = Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite")
+    assert capture.manifest is not None
+    assert sorted(capture) == ["q0", "q0/then", "q1", "q1/then", "q2", "q2/then"]
+    probe, _ = run(tmp_path, Speaker(), None)
+    assert probe.compared["q1"].values["scored"] == 4.0
+
+
+def test_a_second_step_that_errored_is_asked_again_and_nothing_else(tmp_path: Path) -> None:
+    run(tmp_path, Speaker(), Speaker(broken={"q1/repeat"}))
+    assert Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite").manifest is None
+    with pytest.raises(UsageError, match="lacks 1 of the 3 items"):
+        run(tmp_path, Speaker(), None)
+    whole = Speaker()
+    probe, _ = run(tmp_path, Speaker(), whole)
+    assert whole.asked == ["q1/score", "q1/repeat"]
+    assert probe.compared["q1"].values["repeat"] == "right"
+
+
+def test_a_second_step_of_another_answer_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, Speaker(), Speaker())
+    place = Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite")
+    again = Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite")
+    again.add("q1", Digest(values={"answer": [7, 7]}), place.asked("q1"))
+    again.finish(list(again))
+    with pytest.raises(UsageError, match="in other tokens"):
+        run(tmp_path, Speaker(), None)
+    assert SECOND in "q1/then"
+
+
+def test_what_the_branch_got_wrong_is_asked_again_once_also_after_a_kill(tmp_path: Path) -> None:
+    branch = Speaker(wrong={"canaries"})
+    _, sink = run(tmp_path, branch, Speaker())
+    assert branch.asked[-3:] == ["q0/again", "q1/again", "q2/again"]
+    assert [item.branch.detail["again"] for item in sink.items[-3:]] == ["right"] * 3
+    killed = MemorySink()
+    killed.items = sink.items[:3]  # what was written before anything was asked again
+    resumed = Speaker()
+    run(tmp_path, resumed, None, killed)
+    assert resumed.asked == ["q0/again", "q1/again", "q2/again"]
+    finished = MemorySink()
+    finished.items = sink.items[3:]
+    done = Speaker()
+    run(tmp_path, done, None, finished)
+    assert done.asked == []
