@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from q36eval.stats._contrast import Array
 from q36eval.stats._score import most_worse
@@ -101,7 +102,7 @@ class ExactDifference:
         return totals
 
     @cached_property
-    def _most_worse(self) -> Array:
+    def _most_worse(self) -> NDArray[np.int64]:
         if min(self.worse, self.better) < 0 or not 0 < self.n >= self.worse + self.better:
             raise ValueError(f"{self.worse} worse and {self.better} better are no pairs of {self.n}")
         return most_worse(self.worse, self.better, self.n)

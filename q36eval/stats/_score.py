@@ -40,8 +40,8 @@ def most_worse(worse: int, better: int, n: int) -> NDArray[np.int64]:
 
     -1 where not even 0. Never falls: more on the side of the branch keep an outcome in.
     """
-    betters = np.arange(n + 1)
-    room = n - betters
+    betters = np.arange(n + 1, dtype=np.float64)
+    room = n - np.arange(n + 1)
     limit = _limit(worse, better, n)
     if limit >= 1.0:
         return room
