@@ -142,6 +142,8 @@ Estimator = Literal[
     "census",
     "mean",
     "paired_mean",
+    "paired_proportions",
+    "ratio",
     "perplexity",
     "stratified_mean",
     "root_mean_square",
@@ -159,6 +161,10 @@ class Measurement(Record):
     - `census`: everything was counted, nothing sampled; `effect = value`, a degenerate interval.
     - `mean`: `value` is the ratio mean over clusters, `effect = value`.
     - `paired_mean`: `value` and `reference_value` are means, `effect = value - reference_value`, paired by cluster.
+    - `paired_proportions`: the same of items that are each 0 or 1 on both sides and clusters of their own, asked at one
+      look: the interval is exact. Where they are not, it falls back to `paired_mean`'s and its method says why.
+    - `ratio`: clusters hold sums of an unbounded value that is positive on average; `value` and `reference_value` are
+      means, `effect = value / reference_value` (1 = no change), NaN where the reference's mean is not positive.
     - `perplexity`: clusters hold negative log-likelihoods in nats; `value` and `reference_value` are perplexities,
       `effect = value / reference_value` (a ratio; 1 = no change).
     - `stratified_mean`: each stratum's ratio mean, all strata weighted equally; `effect = value`.
@@ -167,6 +173,8 @@ class Measurement(Record):
     - `maximum`: clusters hold each one's greatest value; `value` is the greatest seen, `effect = value`. It bounds the
       population's from below only.
     - `derived`: computed from another measurement of the run, which is the one to judge; no clusters, `effect = value`.
+
+    `value_interval` is that of the branch's own `value`, where it was asked for: "0 of 200" is no proof of 0.
     """
 
     probe: ProbeName
@@ -176,6 +184,7 @@ class Measurement(Record):
     direction: Direction
     estimator: Estimator
     value: float
+    value_interval: Interval | None = None
     reference_value: float | None = None
     effect: float
     effect_interval: Interval

@@ -126,6 +126,8 @@ def effective_clusters(units: Sequence[int]) -> int:
 
 def _least_clusters(measurement: Measurement) -> int:
     """What a criterion that says nothing asks for: unbounded values are skewed, and a few of them show no tail."""
+    if measurement.estimator == "ratio":
+        return LEAST_CLUSTERS
     bounded = measurement.clusters is None or measurement.clusters.bounds is not None
     return 1 if bounded or measurement.estimator == "census" else LEAST_CLUSTERS
 

@@ -15,6 +15,7 @@ from q36eval.stats._margin import (
     why_not_measured,
 )
 from q36eval.stats._power import GREATEST_LIMIT, Power, as_expected, can_show, power, tightest_limit
+from q36eval.stats._proportion import proportion_interval
 from q36eval.stats._quantile import QuantileInference, quantile_clusters
 from q36eval.stats._sequential import Settled, mcnemar, settled
 from q36eval.stats._stratified import StratifiedMean
@@ -44,6 +45,7 @@ __all__ = [
     "mcnemar",
     "planned_largest",
     "power",
+    "proportion_interval",
     "quantile_clusters",
     "settled",
     "summarize",

@@ -9,6 +9,7 @@ from q36eval.stats._betting import EAGER, EVEN, bets, shared_stake, tamed
 from q36eval.stats._blocks import FAIL_MULTIPLES, PASS_MULTIPLES, BlockTotals
 from q36eval.stats._contrast import Array
 from q36eval.stats._margin import MarginLike, loss_limit
+from q36eval.stats._pairs import PairedProportions
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,26 @@ def margin_looks(kinds: Kinds, margin: MarginLike) -> Looker:
         best = BlockTotals(*(counts @ row for row in rows)).best_bets(limit, 1.0) if kinds.by_block else None
         p_pass, p_fail = (_p_values(side, counts, best) for side in sides)
         return p_pass, p_fail
+
+    return looks
+
+
+def exact_looks(kinds: Kinds, limit: float) -> Looker:
+    """As `margin_looks`, of single items at one look, by the exact test of a `max_increase`."""
+    known: dict[tuple[int, int, int], tuple[float, float]] = {}
+
+    def p_values(lost: int, gained: int, items: int) -> tuple[float, float]:
+        if (lost, gained, items) not in known:
+            pairs = PairedProportions(lost, gained, items)
+            known[lost, gained, items] = pairs.p_at_least(limit), pairs.p_at_most(limit)
+        return known[lost, gained, items]
+
+    def looks(counts: Array) -> tuple[Array, Array]:
+        changes = kinds.branch - kinds.reference
+        columns = np.stack([counts @ (changes < 0), counts @ (changes > 0), counts @ kinds.units], axis=-1)
+        rows = columns.reshape(-1, 3).astype(np.int64).tolist()
+        both = np.array([p_values(*row) for row in rows]).reshape(*counts.shape[:2], 2)
+        return both[..., 0], both[..., 1]
 
     return looks
 

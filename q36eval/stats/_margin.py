@@ -1,7 +1,7 @@
 """Margin tests: is the loss convincingly inside, or convincingly outside, what a policy allows?"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from q36eval.records import Clusters, Direction, Estimator, Interval
@@ -9,7 +9,9 @@ from q36eval.stats._betting import EVEN
 from q36eval.stats._blocks import FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
 from q36eval.stats._contrast import Array, Columns, columns_of, linear_contrast
 from q36eval.stats._inference import SEED, MeanInference
+from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._quantile import QuantileInference
+from q36eval.stats._ratio import RatioInference
 from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
@@ -20,8 +22,8 @@ MAX_ERRORED_SHARE = 0.01
 
 ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
     "max_value": ("mean", "stratified_mean", "root_mean_square", "quantile", "maximum"),
-    "max_increase": ("paired_mean",),
-    "min_recovery": ("paired_mean",),
+    "max_increase": ("paired_mean", "paired_proportions"),
+    "min_recovery": ("paired_mean", "ratio"),
     "min_retention": ("perplexity",),
     "max_count": ("census",),
 }
@@ -94,8 +96,12 @@ def margin_test(
         return MarginTest(1.0, 1.0, math.nan, nothing, loss_limit(margin), reason)
     if margin.kind == "max_count":
         return _census_test(clusters, margin, level)
+    if estimator == "ratio":
+        return _ratio_test(clusters, margin, level)
     if margin.kind == "min_recovery":
         return _recovery_test(clusters, margin, level)
+    if estimator == "paired_proportions":
+        return _proportions_test(clusters, margin, direction, level)
     if estimator in ("stratified_mean", "root_mean_square", "quantile", "maximum"):
         return _value_test(clusters, estimator, margin, level)
     return _mean_test(clusters, margin, direction, level)
@@ -185,6 +191,27 @@ def _mean_test(clusters: Clusters, margin: MarginLike, direction: Direction, lev
         inference.interval(level),
         limit,
     )
+
+
+def _proportions_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:
+    """Exactly, or as any paired mean where the items allow no exact test."""
+    pairs = pairs_of(clusters)
+    if not isinstance(pairs, PairedProportions):
+        test = _mean_test(clusters, margin, direction, level)
+        return replace(test, loss_interval=not_exact(test.loss_interval, pairs))
+    losses = pairs if direction is Direction.LOWER_IS_BETTER else pairs.negated()
+    limit = loss_limit(margin)
+    return MarginTest(losses.p_at_least(limit), losses.p_at_most(limit), losses.mean, losses.interval(level), limit)
+
+
+def _ratio_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginTest:
+    """Recovery branch/reference >= rho of unbounded values."""
+    ratio = RatioInference.of(clusters, SEED)
+    found = ratio.interval(level)
+    loss = found.model_copy(update={"lower": 1.0 - found.upper, "upper": 1.0 - found.lower})
+    reason = "the reference's mean is not positive, so recovery is undefined" if math.isnan(ratio.ratio) else None
+    p_pass, p_fail = ratio.p_at_most(margin.value), ratio.p_at_least(margin.value)
+    return MarginTest(p_pass, p_fail, 1.0 - ratio.ratio, loss, loss_limit(margin), reason)
 
 
 def _planned(columns: Columns, edge: Edge) -> tuple[Array | None, Array | None]:

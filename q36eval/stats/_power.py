@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from q36eval.records import Clusters, Direction, Schedule
+from q36eval.records import Clusters, Direction, Estimator, Schedule
 from q36eval.stats._contrast import Array, Columns, columns_of, size_cap
-from q36eval.stats._gates import Kinds, Looker, margin_looks
+from q36eval.stats._gates import Kinds, Looker, exact_looks, margin_looks
 from q36eval.stats._margin import MarginKind, MarginLike, loss_limit, margin_test
+from q36eval.stats._pairs import PairedProportions, pairs_of
 
 SIMULATIONS = 400
 """A share of 95 % is then known to 1.1 points (one standard error)."""
@@ -58,23 +59,35 @@ def as_expected(units: Sequence[int], score: float, schedule: Schedule | None = 
     )
 
 
-def can_show(identical: Clusters, margin: MarginLike, *, confidence: float, direction: Direction) -> bool:
+def can_show(
+    identical: Clusters,
+    margin: MarginLike,
+    *,
+    confidence: float,
+    direction: Direction,
+    estimator: Estimator = "paired_mean",
+) -> bool:
     """Whether a branch that answers everything as the reference does would PASS: if not, no branch can.
 
     `identical` are the clusters of the reference beside itself, or what is expected of them (`as_expected`). Exact.
     """
-    test = margin_test(identical, "paired_mean", margin, direction=direction, level=2 * confidence - 1)
+    test = margin_test(identical, estimator, margin, direction=direction, level=2 * confidence - 1)
     return test.p_pass <= 1.0 - confidence
 
 
 def tightest_limit(
-    identical: Clusters, kind: MarginKind, *, confidence: float, direction: Direction = Direction.HIGHER_IS_BETTER
+    identical: Clusters,
+    kind: MarginKind,
+    *,
+    confidence: float,
+    direction: Direction = Direction.HIGHER_IS_BETTER,
+    estimator: Estimator = "paired_mean",
 ) -> float | None:
     """The least loss (`loss_limit`) that these items can show at all, to 2 %; None where not even a tenth."""
 
     def shown(limit: float) -> bool:
         margin = _Limit(kind, 1.0 - limit if kind == "min_recovery" else limit)
-        return can_show(identical, margin, confidence=confidence, direction=direction)
+        return can_show(identical, margin, confidence=confidence, direction=direction, estimator=estimator)
 
     low, high = LEAST_LIMIT, GREATEST_LIMIT
     if not shown(high):
@@ -101,6 +114,7 @@ def power(
     direction: Direction = Direction.HIGHER_IS_BETTER,
     flips: float = USUAL_FLIPS,
     probabilities: Sequence[float] = (0.8, 0.95),
+    estimator: Estimator = "paired_mean",
 ) -> Power:
     """The power of one criterion over bounded scores in [0, 1], paired by item; sums are rounded to whole items.
 
@@ -114,12 +128,13 @@ def power(
     limit = loss_limit(margin)
     if margin.kind not in ("min_recovery", "max_increase") or not 0.0 < limit < 1.0:
         raise ValueError("power is known for a min_recovery or a max_increase between 0 and 1")
-    branches = _Branches(_right_answers(columns_of(identical), direction), margin)
+    exact = estimator == "paired_proportions" and isinstance(pairs_of(identical), PairedProportions)
+    branches = _Branches(_right_answers(columns_of(identical), direction), margin, exact=exact)
     if branches.score == 0.0:
         raise ValueError("what the reference never gets right, no branch can lose")
     unit = branches.score if margin.kind == "min_recovery" else 1.0
     thresholds = (1.0 - confidence, alpha / criteria)
-    shown = can_show(identical, margin, confidence=confidence, direction=direction)
+    shown = can_show(identical, margin, confidence=confidence, direction=direction, estimator=estimator)
 
     def fails(loss: float) -> float:
         return branches.verdicts(flips, loss * unit, thresholds)[1]
@@ -163,7 +178,7 @@ def _right_answers(columns: Columns, direction: Direction) -> tuple[Columns, Arr
 class _Branches:
     """Branches that answer the same clusters, drawn with the same seed whatever their rates."""
 
-    def __init__(self, planned: tuple[Columns, Array], margin: MarginLike) -> None:
+    def __init__(self, planned: tuple[Columns, Array], margin: MarginLike, *, exact: bool) -> None:
         columns, right = planned
         self._layouts, kind = np.unique(np.stack([columns.units, right]), axis=1, return_inverse=True)
         blocks = np.unique(columns.blocks, return_inverse=True)[1]
@@ -172,12 +187,13 @@ class _Branches:
         np.add.at(self._clusters, (merged, kind.reshape(-1)), columns.counts.astype(np.int64))
         self.score = float(columns.counts @ right) / float(columns.counts @ columns.units)
         largest = columns.largest or size_cap(columns.units, columns.counts)
-        self._looks = self._looker(margin, largest, by_block=columns.largest is not None)
+        kinds = self._kinds(largest, by_block=columns.largest is not None)
+        self._looks: Looker = exact_looks(kinds, loss_limit(margin)) if exact else margin_looks(kinds, margin)
 
-    def _looker(self, margin: MarginLike, largest: float, *, by_block: bool) -> Looker:
+    def _kinds(self, largest: float, *, by_block: bool) -> Kinds:
         rows = [(b, right, units) for units, right in self._layouts.T for b in np.arange(units + 1)]
         branch, reference, units = np.array(rows, dtype=np.float64).T
-        return margin_looks(Kinds(branch, reference, units, largest, by_block), margin)
+        return Kinds(branch, reference, units, largest, by_block)
 
     def verdicts(self, flips: float, loss: float, thresholds: tuple[float, float]) -> tuple[float, float]:
         """The shares of branches that PASS and that FAIL, losing `loss` of all answers beyond `flips` each way."""

@@ -7,7 +7,9 @@ import numpy as np
 from q36eval.records import Clusters, Estimator, Interval
 from q36eval.stats._contrast import linear_contrast
 from q36eval.stats._inference import SEED, MeanInference
+from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._quantile import QuantileInference
+from q36eval.stats._ratio import RatioInference
 from q36eval.stats._stratified import StratifiedMean
 
 DEFAULT_LEVEL = 0.95
@@ -20,12 +22,13 @@ def summarize(
 
     Values are NaN when nothing was scored or a value is not finite. Each bound of the interval holds one-sided at
     `(1 + level) / 2`: by betting when `clusters.bounds` are finite, by a clustered bootstrap-t otherwise (infinite
-    bounds with fewer than 8 clusters or any errored unit). Errored units widen the interval of a bounded value. The
-    value of a quantile is the least threshold of its tail that no more than that share of the units exceeds.
+    bounds with fewer than 8 clusters or any errored unit); that of `paired_proportions` is exact. Errored units widen
+    the interval of a bounded value. The value of a quantile is the least threshold of its tail that no more than that
+    share of the units exceeds.
 
     Raises:
-        ValueError: `paired_mean` or `perplexity` without a reference, a stratified mean without strata, a quantile
-            without its tail, or `derived`, which is no summary of clusters.
+        ValueError: a paired value without a reference, a stratified mean without strata, a quantile without its tail,
+            or `derived`, which is no summary of clusters.
     """
     if estimator == "derived":
         raise ValueError("a derived figure has no clusters of its own to summarise")
@@ -40,13 +43,24 @@ def summarize(
         return branch_mean, None, branch_mean, MeanInference(linear_contrast(clusters, 1.0)).interval(level)
     difference = linear_contrast(clusters, 1.0, -1.0)
     reference_mean = linear_contrast(clusters, 0.0, 1.0).mean
-    interval = MeanInference(difference).interval(level)
-    if estimator == "paired_mean":
+    if estimator == "ratio":
+        ratio = RatioInference.of(clusters, SEED)
+        return branch_mean, reference_mean, ratio.ratio, ratio.interval(level)
+    interval = _difference_interval(clusters, estimator, level)
+    if estimator in ("paired_mean", "paired_proportions"):
         return branch_mean, reference_mean, difference.mean, interval
     ratio_interval = Interval(
         lower=_exp(interval.lower), upper=_exp(interval.upper), level=level, method=interval.method
     )
     return _exp(branch_mean), _exp(reference_mean), _exp(difference.mean), ratio_interval
+
+
+def _difference_interval(clusters: Clusters, estimator: Estimator, level: float) -> Interval:
+    """Of branch - reference: exact where that was asked for and holds, else by what the bounds of a value allow."""
+    pairs = pairs_of(clusters) if estimator == "paired_proportions" else None
+    if isinstance(pairs, PairedProportions):
+        return pairs.interval(level)
+    return not_exact(MeanInference(linear_contrast(clusters, 1.0, -1.0)).interval(level), pairs)
 
 
 def _single_value(clusters: Clusters, estimator: Estimator, level: float) -> tuple[float, Interval]:
