@@ -5,10 +5,12 @@ from typing import Any
 
 from canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools
 from canaries.checks._tool_parser import Call, Reply, parse_reply
+from canaries.checks._tool_types import check_tools
+from canaries.checks.call_facts import CallFacts, call_facts, fault_of
 from canaries.checks.discount import WRONG_CONCLUSION, discount
-from canaries.checks.json_answer import json_answer
+from canaries.checks.json_answer import json_answer, json_in_prose
 from canaries.checks.text import enum_member, exact_lines, exact_text, ordered_list
-from canaries.checks.tool_calls import no_tool_call, tool_call
+from canaries.checks.tool_calls import no_tool_call, tool_call, tool_calls
 
 CHECKS_VERSION = 2
 """Part of the suite's hash: raise it whenever a checker would judge some text differently."""
@@ -21,7 +23,9 @@ CHECKS: dict[str, Check[Any]] = {
         enum_member,
         ordered_list,
         json_answer,
+        json_in_prose,
         tool_call,
+        tool_calls,
         no_tool_call,
         discount,
     )
@@ -65,13 +69,17 @@ __all__ = [
     "CHECKS_VERSION",
     "WRONG_CONCLUSION",
     "Call",
+    "CallFacts",
     "Check",
     "Decision",
     "Expected",
     "Failure",
     "NotJudgedError",
     "Reply",
+    "call_facts",
+    "check_tools",
     "decisions",
+    "fault_of",
     "parse_reply",
     "run_checks",
 ]

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from evidence import measurement
+from evidence import failure_rate, measurement
 
 from q36eval.gate import Criterion, CriterionVerdict, Margin, Policy, decide
 from q36eval.gate.policy import MarginKind
-from q36eval.records import Clusters, Lane, Measurement, ProbeName
+from q36eval.records import Clusters, Direction, Lane, Measurement, ProbeName
 from q36eval.stats import quantile_clusters, summarize
 
 
@@ -68,3 +68,30 @@ def test_an_infinite_quantile_is_not_measured() -> None:
     found = measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
     assert summarize(clusters, "quantile")[0] == math.inf
     assert decide(policy("kl_p99", 1e9), [found]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
+
+
+def test_an_exact_difference_of_rates_passes_where_betting_cannot() -> None:
+    asks = policy("failure_rate", 0.02, "max_increase")
+    same = failure_rate([0] * 200, [0] * 200, "all").model_copy(update={"probe": ProbeName.KL})
+    exact = measurement(ProbeName.KL, "failure_rate", same.clusters, "paired_proportions")
+    (betting_result,), (result,) = (decide(asks, [found]).criteria for found in (same, exact))
+    assert betting_result.verdict is CriterionVerdict.INCONCLUSIVE
+    assert result.verdict is CriterionVerdict.PASS
+    assert result.loss_interval == exact.effect_interval
+
+
+def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
+    rng = np.random.default_rng(52)
+    reference = rng.gamma(2.0, 3.0, 60)
+    branch = 0.98 * reference + rng.normal(0, 0.1, 60)
+
+    def judged(n: int, least: float):
+        columns = {"branch": tuple(branch[:n]), "reference": tuple(reference[:n]), "bounds": (-1e4, 1e4)}
+        clusters = Clusters(units=(1,) * n, errored=(0,) * n, **columns)
+        found = measurement(ProbeName.KL, "decisive_margin_ratio", clusters, "ratio", Direction.HIGHER_IS_BETTER)
+        return decide(policy("decisive_margin_ratio", least, "min_recovery"), [found]).criteria[0]
+
+    assert judged(60, 0.9).verdict is CriterionVerdict.PASS
+    assert judged(60, 0.9).figure == pytest.approx(branch.sum() / reference.sum())
+    assert judged(60, 1.0).verdict is CriterionVerdict.FAIL
+    assert judged(29, 0.9).reason.endswith("a figure of this kind asks for 30")

@@ -138,6 +138,21 @@ def test_non_finite_numbers_survive(history: History, tmp_path: Path) -> None:
     assert kinds == {"a": "nan", "b": "inf", "c": "-inf", "d": "finite"}
 
 
+def test_measurements_from_before_values_had_intervals_read_on(history: History, tmp_path: Path) -> None:
+    run = start(history)
+    interval = Interval(lower=0.0, upper=0.0183, level=0.95, method="Clopper-Pearson")
+    with_interval = faults(0).model_copy(update={"slice": "new", "value_interval": interval})
+    for measurement in (with_interval, faults(1).model_copy(update={"slice": "old"})):
+        history.add_measurement(run.id, measurement)
+    with sqlite3.connect(tmp_path / "history.db") as raw:
+        (record,) = raw.execute("SELECT record FROM measurements WHERE slice = 'old'").fetchone()
+        older = {name: value for name, value in json.loads(record).items() if name != "value_interval"}
+        raw.execute("UPDATE measurements SET record = ? WHERE slice = 'old'", (json.dumps(older),))
+    found = {measurement.slice: measurement for measurement in history.measurements(run.id)}
+    assert found["new"].value_interval == interval
+    assert (found["old"].value, found["old"].value_interval) == (1.0, None)
+
+
 def test_items_pair_by_key_and_a_retry_replaces(history: History) -> None:
     run = start(history)
     history.add_items(run.id, [outcome("k1", None), outcome("k2", 0.0), outcome("k3", 1.0)])
