@@ -62,6 +62,7 @@ def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Ans
     """An answer with its score (1 right, 0 wrong; none where a check could not be finished) and why."""
     try:
         failures = judge(case, text, finish_reason)
+        calls = _of_calls(case, failures, text)
     except NotJudgedError as error:
         return Answer(score=None, text=storable(text), error=f"not judged: {error}")
     detail: dict[str, Any] = {
@@ -69,19 +70,26 @@ def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Ans
         "finish_reason": finish_reason,
         "tokens": tokens,
     }
-    if TOOL_CHECKS & set(case.checks):
-        _, answer = answer_of(case, text)
-        facts = call_facts(answer, case.tools)
-        detail |= {"called": facts.called, "schema_ok": facts.schema_ok}
-        fault = fault_of(failures, answer, case.tools, None)
-        detail |= {} if fault is None else {"fault": fault}
-    return Answer(score=0.0 if failures else 1.0, text=storable(text), detail=detail)
+    return Answer(score=0.0 if failures else 1.0, text=storable(text), detail=detail | calls)
+
+
+def _of_calls(case: Case, failures: Sequence[Failure], text: str) -> dict[str, Any]:
+    """Whether tools were called, by their schemas, and whose fault it is that an answer is wrong."""
+    if not TOOL_CHECKS & set(case.checks):
+        return {}
+    _, answer = answer_of(case, text)
+    facts = call_facts(answer, case.tools)
+    fault = fault_of(failures, answer, case.tools, None)
+    told: dict[str, Any] = {"called": facts.called, "schema_ok": facts.schema_ok}
+    return told if fault is None else told | {"fault": fault}
 
 
 def branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:
     """The branch's answer, errored where the engine gave none."""
     if error is not None or generated is None:
-        return Answer(score=None, error=error or "the engine returned no result")
+        fault = fault_of([], None, case.tools, None) if TOOL_CHECKS & set(case.checks) else None
+        detail = {} if fault is None else {"fault": fault}
+        return Answer(score=None, error=error or "the engine returned no result", detail=detail)
     return judged_answer(case, generated.text, generated.finish_reason, len(generated.token_ids))
 
 

@@ -71,5 +71,6 @@ def test_unstable_prompts_are_told_and_do_not_count_as_flips() -> None:
 
 
 def test_what_could_not_be_confirmed_is_errored_so_that_nothing_passes_on_it() -> None:
-    flips = _figures(_outcome(STEADY, _answer(WRONG), "a/x"), _outcome(STEADY, _answer(RIGHT), "a/y"))["must_pass_flips"]
+    doubtful, fine = _outcome(STEADY, _answer(WRONG), "a/x"), _outcome(STEADY, _answer(RIGHT), "a/y")
+    flips = _figures(doubtful, fine)["must_pass_flips"]
     assert (flips.value, flips.counts.scored, flips.counts.errored) == (0.0, 1, 1)

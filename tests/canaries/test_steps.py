@@ -52,7 +52,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Told, Told]]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Told]:
     """The reference against itself, then with its experts rounded to two bits."""
     from q36eval.engines.in_process import InProcessEngine
 
@@ -73,7 +73,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Told, Told]
 
     same = run(lambda: engine)
     damage_experts(engine.model, 2)
-    yield same, run(None)
+    return same, run(None)
 
 
 def test_the_reference_against_itself_loses_nothing_to_the_last_bit(runs: tuple[Told, Told]) -> None:
