@@ -14,6 +14,9 @@ SCORE_BATCH_TOKENS = 4096
 GENERATE_BATCH_TOKENS = 16384
 GENERATE_BATCH_ROWS = 192
 
+ANSWER_TOKENS = 128
+"""An answer of the sandbox costs about what so many tokens of its prompt do."""
+
 CHUNK_TOKENS = 64
 """Gated DeltaNet works in chunks of so many tokens. A prefix that ends with one leaves those of the rest where they
 were, and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves all."""
@@ -72,7 +75,9 @@ def generation_batches(
             rows = min(max_rows, held)
             yield from batches_by_length(members, rows * widest, rows, MAX_SPREAD)
         else:
-            yield from batches_by_length(members, max_tokens, max_rows)
+            batches = batches_by_length(members, max_tokens, max_rows)
+            # the costliest first, so that workers end together
+            yield from sorted(batches, key=lambda b: len(b) * (len(b[0].token_ids) + ANSWER_TOKENS), reverse=True)
 
 
 def _by_prefix(requests: Iterable[RequestT], worth: int) -> Iterator[tuple[int, list[RequestT]]]:

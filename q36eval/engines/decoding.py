@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from q36eval.engines.delta_step import fast_steps
 from q36eval.engines.sampling import Sampler, sample
 
 SHED_SHARE = 0.125
@@ -44,13 +45,14 @@ def decode(
     answers: list[list[int]] = [[] for _ in prompts]
     rows = list(range(len(prompts)))  # the prompt that each row of the batch continues
     while True:
-        states = model.model(
-            input_ids=ids,
-            attention_mask=None if past else mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state[:, -1]
+        with fast_steps(device):
+            states = model.model(
+                input_ids=ids,
+                attention_mask=None if past else mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            ).last_hidden_state[:, -1]
         drawing = [None if unread[row] else samplers[row] for row in rows]
         tokens = _chosen(model.lm_head(states).float(), drawing)
         for at, (row, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
