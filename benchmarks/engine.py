@@ -1,18 +1,23 @@
 """How much the in-process engine gains from its two devices: `python benchmarks/engine.py [BRANCH]`.
 
 Prints ratios of wall-clock times measured alternately in one run, as median (smallest to largest) of several rounds:
-transformers' `generate` over our greedy decoding on the same batches, and torch's threads over forked workers.
+transformers' `generate` over our greedy decoding on the same batches, torch's threads over forked workers, and prompts
+after one long context read whole over reading what they share once.
 """
 
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 ROUNDS = 3
 REQUESTS = 192
+CONTEXT_TOKENS = 1500
+QUESTIONS = 50
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def requests(tokenizer: Any) -> list[Any]:
@@ -23,6 +28,22 @@ def requests(tokenizer: Any) -> list[Any]:
     items = CanaryProbe(load_specs()).plan(tokenizer)
     found = [request for item in items for request in item.generations]
     return found[:: max(1, len(found) // REQUESTS)]
+
+
+def after_one_context(asked: list[Any], tokenizer: Any) -> list[Any]:
+    """The `QUESTIONS` shortest of those prompts, each after the same `CONTEXT_TOKENS` tokens of held-out text."""
+    from kl.corpus import load_corpus
+    from q36eval.engines.batches import common_prefixes
+
+    text = "\n".join(document.text for document in load_corpus(ROOT / "data/corpus/sandbox"))
+    context = tuple(tokenizer.encode(text, add_special_tokens=False)[:CONTEXT_TOKENS])
+    shortest = sorted(asked, key=lambda request: len(request.token_ids))[:QUESTIONS]
+    found = [context + request.token_ids for request in shortest]
+    shared = common_prefixes(found)
+    return [
+        replace(request, token_ids=ids, shared=length, max_new_tokens=64)
+        for request, ids, length in zip(shortest, found, shared, strict=True)
+    ]
 
 
 def stock(engine: Any, batches: list[list[Any]], stop_ids: list[int]) -> None:
@@ -48,7 +69,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    """Load one sandbox branch and print the two ratios."""
+    """Load one sandbox branch and print the ratios."""
     import torch
 
     from q36eval.engines import in_process
@@ -56,11 +77,14 @@ def main() -> None:
     from q36eval.engines.decoding import decode
 
     branch = sys.argv[1] if len(sys.argv) > 1 else "fp8-head"
-    folder = Path(__file__).resolve().parents[1] / "data/sandbox" / branch
+    folder = ROOT / "data/sandbox" / branch
     engine = in_process.InProcessEngine.load(folder)
     asked = requests(engine.tokenizer)
     batches = list(batches_by_length(asked, 16384, 64))
     stops = [engine.tokenizer.eos_token_id, engine.tokenizer.pad_token_id]
+
+    sharing = after_one_context(asked, engine.tokenizer)
+    whole = [replace(request, shared=0) for request in sharing]
 
     def ours() -> None:
         for batch in batches:
@@ -77,6 +101,10 @@ def main() -> None:
     pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "transformers generate / greedy decoding that sheds rows": (lambda: stock(engine, batches, stops), ours),
         "torch threads / forked workers": (threads, lambda: list(engine.generate(asked))),
+        f"{QUESTIONS} prompts after {CONTEXT_TOKENS} tokens, read whole / sharing what they begin with": (
+            lambda: list(engine.generate(whole)),
+            lambda: list(engine.generate(sharing)),
+        ),
     }
     print(f"{branch}: {len(asked)} prompts, {torch.get_num_threads()} threads, median of {ROUNDS} rounds")
     for name, (slow, fast) in pairs.items():

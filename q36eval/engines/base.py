@@ -43,7 +43,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """Continuation of `token_ids` until end of turn, a stop string or `max_new_tokens`; `group` as above.
+    """Continuation of `token_ids` until end of turn, a stop string or `max_new_tokens`; `group` and `shared` as above.
 
     Greedy at temperature 0, else sampled from the nucleus that holds `top_p`. An engine's random numbers for a request
     come from its `seed` and `key` alone, whatever else it is asked.
@@ -57,6 +57,7 @@ class GenerationRequest:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
+    shared: int = 0
 
 
 @dataclass(frozen=True)

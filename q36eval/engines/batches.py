@@ -1,8 +1,9 @@
 """Which requests are computed together: similar length, one group, and a shared prefix where that pays."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from itertools import groupby
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate, groupby
 from typing import TypeVar
 
 from q36eval.engines.base import GenerationRequest, ScoreRequest
@@ -13,6 +14,9 @@ SCORE_BATCH_TOKENS = 4096
 GENERATE_BATCH_TOKENS = 16384
 GENERATE_BATCH_ROWS = 192
 
+ANSWER_TOKENS = 128
+"""An answer of the sandbox costs about what so many tokens of its prompt do."""
+
 CHUNK_TOKENS = 64
 """Gated DeltaNet works in chunks of so many tokens. A prefix that ends with one leaves those of the rest where they
 were, and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves all."""
@@ -20,16 +24,23 @@ were, and in BF16 nearly every state comes out bit for bit as without sharing; o
 WORTH_SHARING = 768
 """A prefix is computed apart where that spares so many tokens: what is less is eaten up by the additional passes."""
 
+WORTH_SHARING_ANSWERS = 4096
+"""As `WORTH_SHARING` where answers are generated: a batch more costs as many steps as its longest answer has tokens."""
+
+MAX_SPREAD = 64
+"""Prompts that are answered after one prefix differ by at most so many tokens: each costs the longest a step."""
+
 ATTENDED_TOKENS = 16
 """Rows of a batch and the prefix before each may come to so many times the tokens of a batch: what attention holds."""
 
 
-def prefix_of(request: ScoreRequest) -> tuple[int, ...]:
+def prefix_of(request: ScoreRequest | GenerationRequest) -> tuple[int, ...]:
     """The leading tokens a request shares, as far as they are computed apart: whole chunks.
 
-    The position that predicts token `first` is among those asked for, so it always belongs to the rest.
+    The position that predicts the first token asked for always belongs to the rest.
     """
-    usable = max(0, min(request.shared, request.first - 1))
+    first = request.first if isinstance(request, ScoreRequest) else len(request.token_ids)
+    usable = max(0, min(request.shared, first - 1))
     return request.token_ids[: usable - usable % CHUNK_TOKENS]
 
 
@@ -41,46 +52,90 @@ def scoring_batches(
     What shares none comes first, in `batches_by_length`. All batches of a prefix follow one another. Order and
     composition depend on content alone.
     """
+    for prefix, members in _by_prefix(requests, WORTH_SHARING):
+        if prefix:
+            widest = max(len(request.token_ids) for request in members)
+            rows = max(1, min(max_tokens // (widest - prefix), ATTENDED_TOKENS * max_tokens // widest))
+            yield from batches_by_length(members, rows * widest, rows)
+        else:
+            yield from batches_by_length(members, max_tokens)
+
+
+def generation_batches(
+    requests: Iterable[GenerationRequest],
+    max_tokens: int = GENERATE_BATCH_TOKENS,
+    max_rows: int = GENERATE_BATCH_ROWS,
+) -> Iterator[list[GenerationRequest]]:
+    """As `scoring_batches`, for answers; rows after one prefix are of nearly one length, since they are not padded."""
+    for prefix, members in _by_prefix(requests, WORTH_SHARING_ANSWERS):
+        if prefix:
+            widest = max(len(request.token_ids) for request in members)
+            # a prefix is lent to two rows at least, or it would not be worth its pass
+            held = max(2, min(max_tokens // (widest - prefix), ATTENDED_TOKENS * SCORE_BATCH_TOKENS // widest))
+            rows = min(max_rows, held)
+            yield from batches_by_length(members, rows * widest, rows, MAX_SPREAD)
+        else:
+            batches = batches_by_length(members, max_tokens, max_rows)
+            # the costliest first, so that workers end together
+            yield from sorted(batches, key=lambda b: len(b) * (len(b[0].token_ids) + ANSWER_TOKENS), reverse=True)
+
+
+def _by_prefix(requests: Iterable[RequestT], worth: int) -> Iterator[tuple[int, list[RequestT]]]:
+    """The requests of each group and prefix, and that one's length; 0 where it spares less than `worth` tokens."""
     asked = list(requests)
     prefixes = {request.key: prefix_of(request) for request in asked}
     sharing = Counter((request.group, prefixes[request.key]) for request in asked)
 
-    def shared(request: ScoreRequest) -> tuple[int, ...]:
+    def shared(request: RequestT) -> tuple[str, tuple[int, ...]]:
         prefix = prefixes[request.key]
-        return prefix if (sharing[request.group, prefix] - 1) * len(prefix) >= WORTH_SHARING else ()
+        spared = (sharing[request.group, prefix] - 1) * len(prefix)
+        return request.group, prefix if spared >= worth else ()
 
-    ordered = sorted(asked, key=lambda request: (request.group, shared(request)))
-    for (_, prefix), members in groupby(ordered, key=lambda request: (request.group, shared(request))):
-        yield from _of_one_prefix(list(members), len(prefix), max_tokens)
-
-
-def _of_one_prefix(requests: list[ScoreRequest], prefix: int, max_tokens: int) -> Iterator[list[ScoreRequest]]:
-    if not prefix:
-        yield from batches_by_length(requests, max_tokens)
-        return
-    widest = max(len(request.token_ids) for request in requests)
-    rows = max(1, min(max_tokens // (widest - prefix), ATTENDED_TOKENS * max_tokens // widest))
-    yield from batches_by_length(requests, rows * widest, rows)
+    for (_, prefix), members in groupby(sorted(asked, key=shared), key=shared):
+        yield len(prefix), list(members)
 
 
 def batches_by_length(
-    requests: Iterable[RequestT], max_tokens: int, max_rows: int | None = None
+    requests: Iterable[RequestT], max_tokens: int, max_rows: int | None = None, max_spread: int | None = None
 ) -> Iterator[list[RequestT]]:
     """Batches of one group and similar length, longest first, each padded to at most `max_tokens`.
 
-    Order depends on content alone.
+    The lengths of a batch lie within `max_spread`. Order depends on content alone.
     """
     ordered = sorted(requests, key=lambda r: (r.group, -len(r.token_ids), r.token_ids, r.key))
     batch: list[RequestT] = []
     for request in ordered:
         width = len(batch[0].token_ids) if batch else len(request.token_ids)
-        full = batch and ((len(batch) + 1) * width > max_tokens or len(batch) == max_rows)
-        if full or (batch and batch[0].group != request.group):
+        full = (len(batch) + 1) * width > max_tokens or len(batch) == max_rows
+        apart = max_spread is not None and width - len(request.token_ids) > max_spread
+        if batch and (full or apart or batch[0].group != request.group):
             yield batch
             batch = []
         batch.append(request)
     if batch:
         yield batch
+
+
+def common_prefixes(sequences: Sequence[Sequence[int]]) -> list[int]:
+    """For each sequence, how many of its leading tokens are worth computing once for it and others of the list.
+
+    Whole chunks, for a request's `shared`. Where many have a few chunks in common and few of these many, it is the
+    length that spares a sequence the most: L tokens that n have in common spare each (n - 1) / n of L.
+    """
+    chains = [_chunk_chain(sequence) for sequence in sequences]
+    having = Counter(link for chain in chains for link in chain)
+
+    def spared(chain: list[int], chunks: int) -> float:
+        return chunks * (1 - 1 / having[chain[chunks - 1]]) if chunks else 0.0
+
+    return [CHUNK_TOKENS * max(range(len(chain) + 1), key=partial(spared, chain)) for chain in chains]
+
+
+def _chunk_chain(sequence: Sequence[int]) -> list[int]:
+    """A hash of everything up to the end of each whole chunk: equal where the sequences are equal up to there."""
+    ends = range(CHUNK_TOKENS, len(sequence) + 1, CHUNK_TOKENS)
+    chunks = (tuple(sequence[end - CHUNK_TOKENS : end]) for end in ends)
+    return list(accumulate(chunks, lambda before, chunk: hash((before, chunk)), initial=0))[1:]
 
 
 def with_news(batches: Iterable[list[RequestT]], known: Collection[str]) -> Iterator[list[RequestT]]:

@@ -4,7 +4,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from q36eval.engines.delta_step import fast_steps
 from q36eval.engines.sampling import Sampler, sample
 
 SHED_SHARE = 0.125
@@ -19,30 +21,44 @@ def decode(
     stop_ids: Collection[int],
     padding_id: int,
     samplers: Sequence[Sampler | None] | None = None,
+    cache: Any = None,
 ) -> list[list[int]]:
     """The continuation of every prompt, up to and including its first stop id or `budgets[i]` tokens.
 
     A row without a sampler takes the argmax. Prompts are left-padded to one width. Without samplers this is what
     transformers' `generate` with `do_sample=False` answers, for less work.
+
+    A `cache` remembers what stands before each prompt, which is then not padded (a Gated DeltaNet layer would take the
+    padding for text): as many tokens are read at once as the shortest prompt has, and the others go on reading theirs
+    token by token while that one is answered.
     """
     from transformers import DynamicCache
 
     samplers = samplers or [None] * len(prompts)
     device = next(model.parameters()).device
-    width = max(len(prompt) for prompt in prompts)
-    ids = torch.tensor([[padding_id] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    cache = DynamicCache(config=model.config)
+    past = 0 if cache is None else int(cache.get_seq_length())
+    read = min(map(len, prompts)) if past else max(map(len, prompts))
+    unread = [list(reversed(prompt[read:])) for prompt in prompts]
+    ids, mask = _padded([prompt[:read] for prompt in prompts], padding_id, read, device)
+    positions = past + (mask.cumsum(1) - 1).clamp(min=0)
+    cache = DynamicCache(config=model.config) if cache is None else cache
     answers: list[list[int]] = [[] for _ in prompts]
     rows = list(range(len(prompts)))  # the prompt that each row of the batch continues
     while True:
-        states = model.model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
-        ).last_hidden_state[:, -1]
-        tokens = _chosen(model.lm_head(states).float(), [samplers[row] for row in rows])
-        for row, token in zip(rows, tokens.tolist(), strict=True):
-            if not _finished(answers[row], budgets[row], stop_ids):
+        with fast_steps(device):
+            states = model.model(
+                input_ids=ids,
+                attention_mask=None if past else mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            ).last_hidden_state[:, -1]
+        drawing = [None if unread[row] else samplers[row] for row in rows]
+        tokens = _chosen(model.lm_head(states).float(), drawing)
+        for at, (row, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
+            if unread[row]:
+                tokens[at] = unread[row].pop()
+            elif not _finished(answers[row], budgets[row], stop_ids):
                 answers[row].append(token)
         live = [at for at, row in enumerate(rows) if not _finished(answers[row], budgets[row], stop_ids)]
         if not live:
@@ -56,7 +72,14 @@ def decode(
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
 
 
-def _chosen(logits: torch.Tensor, samplers: Sequence[Sampler | None]) -> torch.Tensor:
+def _padded(prompts: Sequence[Sequence[int]], padding_id: int, width: int, device: Any) -> tuple[Tensor, Tensor]:
+    """Token ids [R, width], padded on the left, and the mask [R, width] that is 0 there."""
+    ids = [[padding_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def _chosen(logits: Tensor, samplers: Sequence[Sampler | None]) -> Tensor:
     """The next token of every row [R] from its logits [R, V]."""
     tokens = logits.argmax(-1)
     sampling = [(at, sampler) for at, sampler in enumerate(samplers) if sampler is not None]

@@ -12,9 +12,8 @@ import torch
 from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import (
     GENERATE_BATCH_ROWS,
-    GENERATE_BATCH_TOKENS,
     RequestT,
-    batches_by_length,
+    generation_batches,
     scoring_batches,
     with_news,
 )
@@ -23,13 +22,13 @@ from q36eval.engines.forks import in_forks, usable_workers
 from q36eval.engines.heads import float32_logits
 from q36eval.engines.identity import check_kernels, identity_of
 from q36eval.engines.sampling import Sampler
+from q36eval.engines.shared_prefix import LastPrefix, common_prefix, prefix_answered_after, score_after
 from q36eval.engines.timing import ResultT, Stopwatch, shared_out, timed
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.records import DeploymentIdentity
 
 if TYPE_CHECKING:
     from q36eval.engines.perturbed import Perturbation
-    from q36eval.engines.shared_prefix import LastPrefix
 
 FORKED_WEIGHT_BYTES = 2**30
 """A CPU model of up to this size is run by one process per core; a larger one by torch's threads."""
@@ -53,7 +52,7 @@ class InProcessEngine:
         self._weight_bytes: int = sum(parameter.nbytes for parameter in model.parameters())
         self._stop_ids = _stop_ids(model, tokenizer)
         self._batch_rows = GENERATE_BATCH_ROWS if batch_rows is None else batch_rows
-        self._last_prefix: LastPrefix | None = None
+        self._last_prefix = LastPrefix(self._model)
         self.ignores_activation_quantization = False
 
     @classmethod
@@ -179,8 +178,6 @@ class InProcessEngine:
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
         """Final hidden states of every request, in batches of similar length, right-padded."""
-        from q36eval.engines.shared_prefix import LastPrefix
-
         # anew for every call: between two of them, another model may lend this one its parts
         self._last_prefix = LastPrefix(self._model)
         usable: list[ScoreRequest] = []
@@ -200,6 +197,7 @@ class InProcessEngine:
 
         Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
         """
+        self._last_prefix = LastPrefix(self._model)
         usable: list[GenerationRequest] = []
         for request in requests:
             problem = self._unusable(len(request.token_ids) + request.max_new_tokens)
@@ -207,7 +205,7 @@ class InProcessEngine:
                 usable.append(request)
             elif request.key not in known:
                 yield Generated(request, (), "", "error", error=problem, permanent=True)
-        batches = with_news(batches_by_length(usable, GENERATE_BATCH_TOKENS, self._batch_rows), known)
+        batches = with_news(generation_batches(usable, max_rows=self._batch_rows), known)
         for batch, results in self._computed(self._generate_batch, batches):
             failed = [Generated(r, (), "", "error", f"engine: {results}") for r in batch]
             found = results if isinstance(results, list) else failed
@@ -250,10 +248,8 @@ class InProcessEngine:
 
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
-        from q36eval.engines.shared_prefix import common_prefix, score_after
-
         prefix = common_prefix(batch)
-        if prefix and self._last_prefix is not None:
+        if prefix:
             return score_after(self._model, prefix, batch, self._last_prefix)
         width = max(len(request.token_ids) for request in batch)
         ids = torch.zeros(len(batch), width, dtype=torch.long)
@@ -265,11 +261,14 @@ class InProcessEngine:
             for row, request in enumerate(batch)
         ]
 
+    @torch.inference_mode()
     def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
-        prompts = [request.token_ids for request in batch]
+        prefix = prefix_answered_after(batch)
+        cache = self._last_prefix.own_cache(prefix, len(batch)) if prefix else None
+        prompts = [request.token_ids[len(prefix) :] for request in batch]
         budgets = [request.max_new_tokens for request in batch]
         samplers = [Sampler(r.temperature, r.top_p, r.seed, r.key) if r.temperature > 0 else None for r in batch]
-        answers = decode(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1], samplers)
+        answers = decode(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1], samplers, cache)
         return [
             replace(self._finish(request, tokens), rows=len(batch))
             for request, tokens in zip(batch, answers, strict=True)

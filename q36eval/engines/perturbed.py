@@ -14,6 +14,7 @@ import torch
 
 from q36eval.engines.base import Engine, Scored, ScoreRequest
 from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length
+from q36eval.engines.delta_step import fast_steps
 from q36eval.engines.forks import in_forks
 from q36eval.engines.in_process import FORKED_WEIGHT_BYTES, InProcessEngine
 
@@ -144,10 +145,13 @@ class Decoded(InProcessEngine):
             ids[row, : lengths[row]] = torch.tensor(request.token_ids)
         ids = ids.to(self._device)
         cache = DynamicCache(config=self._model.config)
-        steps = [
-            self._model.model(input_ids=ids[:, at : at + 1], past_key_values=cache, use_cache=True).last_hidden_state
-            for at in range(max(lengths) - 1)
-        ]
+        with fast_steps(self._device):
+            steps = [
+                self._model.model(
+                    input_ids=ids[:, at : at + 1], past_key_values=cache, use_cache=True
+                ).last_hidden_state
+                for at in range(max(lengths) - 1)
+            ]
         hidden = torch.cat(steps, dim=1)
         return [
             Scored(request, hidden[row, request.first - 1 : lengths[row] - 1].clone())

@@ -1,9 +1,11 @@
-"""A prefix that many rows share, computed once: what its layers remember, lent to every row of a batch.
+"""A prefix that many rows share, computed once: what its layers remember, lent or copied to every row of a batch.
 
 Attention layers remember keys and values (as a KV cache holds them: quantized where the deployment's is), Gated
-DeltaNet layers a recurrent state and the last inputs of their convolution. Rows read these and never change them.
+DeltaNet layers a recurrent state and the last inputs of their convolution. Rows that are scored only read
+these; rows that are continued token by token have copies of their own.
 """
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +14,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionLayer
 
-from q36eval.engines.base import Scored, ScoreRequest
-from q36eval.engines.batches import prefix_of
+from q36eval.engines.base import GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.batches import MAX_SPREAD, prefix_of
 
 
 class LastPrefix:
@@ -30,18 +32,31 @@ class LastPrefix:
 
     def cache(self, tokens: tuple[int, ...], rows: int) -> Cache:
         """A cache for the tokens that follow `tokens` in each of `rows` rows."""
+        return Cache(layers=[_lent(layer, rows) for layer in self._remembered(tokens)])
+
+    def own_cache(self, tokens: tuple[int, ...], rows: int) -> Cache:
+        """A cache as if `tokens` had just been read in each of `rows` rows, which these may change."""
+        return Cache(layers=[_copied(layer, rows) for layer in self._remembered(tokens)])
+
+    def _remembered(self, tokens: tuple[int, ...]) -> list[Any]:
         if tokens != self._tokens:
             cache = DynamicCache(config=self._model.config)
             ids = torch.tensor([tokens], device=next(self._model.parameters()).device)
             self._model.model(input_ids=ids, past_key_values=cache, use_cache=True)
             self._tokens, self._layers = tokens, cache.layers
-        return Cache(layers=[_lent(layer, rows) for layer in self._layers])
+        return self._layers
 
 
-def common_prefix(batch: Sequence[ScoreRequest]) -> tuple[int, ...]:
+def common_prefix(batch: Sequence[ScoreRequest | GenerationRequest]) -> tuple[int, ...]:
     """The prefix that all requests of a batch say they share; empty where they share none or not the same one."""
     first = prefix_of(batch[0])
     return first if len(batch) > 1 and all(prefix_of(request) == first for request in batch[1:]) else ()
+
+
+def prefix_answered_after(batch: Sequence[GenerationRequest]) -> tuple[int, ...]:
+    """`common_prefix`, where the prompts of a batch are of nearly one length: they are not padded after it."""
+    lengths = [len(request.token_ids) for request in batch]
+    return common_prefix(batch) if max(lengths) - min(lengths) <= MAX_SPREAD else ()
 
 
 def score_after(model: Any, prefix: tuple[int, ...], batch: Sequence[ScoreRequest], last: LastPrefix) -> list[Scored]:
@@ -67,6 +82,16 @@ def score_after(model: Any, prefix: tuple[int, ...], batch: Sequence[ScoreReques
 def _lent(layer: Any, rows: int) -> Any:
     """A layer's memory of one row as that of `rows` rows, without copying it."""
     return _LentStates(layer, rows) if isinstance(layer, LinearAttentionLayer) else _LentKeys(layer, rows)
+
+
+def _copied(layer: Any, rows: int) -> Any:
+    """A layer's memory of one row, once for each of `rows` rows."""
+    copied = copy.copy(layer)
+    for name, states in vars(layer).items():
+        if isinstance(states, dict):
+            setattr(copied, name, dict(states))
+    copied.reorder_cache(torch.zeros(rows, dtype=torch.long))
+    return copied
 
 
 class _LentKeys(DynamicLayer):  # type: ignore[misc]  # transformers has no types

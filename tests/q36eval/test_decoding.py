@@ -7,6 +7,7 @@ import torch
 from scipy.stats import chisquare
 
 from q36eval.engines.decoding import decode
+from q36eval.engines.delta_step import delta_step, fast_steps
 from q36eval.engines.sampling import Sampler, sample
 
 PADDING = 0
@@ -99,3 +100,31 @@ def test_ties_and_certainties_are_sampled() -> None:
     assert sample(certain, [one] * 5).tolist() == [4] * 5
     # six alike at 0.8: the five of the lowest ids reach 5/6
     assert set(sample(torch.zeros(500, 6), [one] * 500).tolist()) == {0, 1, 2, 3, 4}
+
+
+def test_a_step_is_that_of_transformers() -> None:
+    from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import torch_recurrent_gated_delta_rule
+
+    rng = torch.Generator().manual_seed(6)
+    batch, heads, key_width, width = 7, 3, 16, 24
+    query, key = (torch.randn(batch, 1, heads, key_width, generator=rng) for _ in range(2))
+    value = torch.randn(batch, 1, heads, width, generator=rng)
+    state = torch.randn(batch, heads, key_width, width, generator=rng)
+    gates = {"g": -3 * torch.rand(batch, 1, heads, generator=rng), "beta": torch.rand(batch, 1, heads, generator=rng)}
+    found, after = delta_step(query, key, value, **gates, initial_state=state.clone())
+    settings = {"output_final_state": True, "use_qk_l2norm_in_kernel": True}
+    expected, left = torch_recurrent_gated_delta_rule(query, key, value, **gates, initial_state=state, **settings)
+    # sums of float32 in another order
+    assert torch.allclose(found, expected, rtol=0, atol=1e-5)
+    assert torch.allclose(after, left, rtol=0, atol=1e-5)
+
+
+def test_steps_are_ours_on_a_cpu_alone_and_only_while_decoding() -> None:
+    from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
+
+    own = modeling.torch_recurrent_gated_delta_rule
+    with fast_steps(torch.device("cuda", 0)):
+        assert modeling.torch_recurrent_gated_delta_rule is own
+    with fast_steps(torch.device("cpu")):
+        assert modeling.torch_recurrent_gated_delta_rule is delta_step
+    assert modeling.torch_recurrent_gated_delta_rule is own

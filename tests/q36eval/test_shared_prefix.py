@@ -5,19 +5,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from canaries.probe import CanaryProbe
+from canaries.specification import load_specs
 from q36eval.checkpoints import kv_cache
 from q36eval.engines import in_process
-from q36eval.engines.base import ScoreRequest
-from q36eval.engines.batches import CHUNK_TOKENS, prefix_of, scoring_batches, with_news
+from q36eval.engines.base import GenerationRequest, ScoreRequest
+from q36eval.engines.batches import CHUNK_TOKENS, common_prefixes, prefix_of, scoring_batches, with_news
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.records import DeploymentIdentity
 
+SANDBOX = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 PREFIX = 150
 LENT = PREFIX - PREFIX % CHUNK_TOKENS
 
@@ -51,7 +56,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> InProcessEngine:
     identity = DeploymentIdentity(
         checkpoint_sha256="0", tokenizer_sha256="0", chat_template_sha256="0", engine="test", engine_version="0"
     )
-    tokenizer = type("Tokenizer", (), {"eos_token_id": 0, "pad_token_id": 1})
+    tokenizer = SimpleNamespace(eos_token_id=0, pad_token_id=1, decode=lambda ids, **_: str(ids))
     return InProcessEngine(Qwen3_5MoeForCausalLM(config).float(), tokenizer, identity)
 
 
@@ -136,3 +141,76 @@ def test_a_request_knows_its_part_of_the_time(engine: InProcessEngine) -> None:
     found = list(engine.score(requests(20)))
     assert min(scored.seconds for scored in found) > 0
     assert max(scored.seconds for scored in found) < sum(scored.seconds for scored in found) / 4
+
+
+def prompts(count: int, seed: int, group: str = "canaries/1") -> list[GenerationRequest]:
+    """Of 1 to 90 tokens after a common prefix, every third one sampled."""
+    return [
+        GenerationRequest(
+            f"answer to {r.key}",
+            r.token_ids[: PREFIX + 1] if at == 5 else r.token_ids,
+            max_new_tokens=4 + at % 11,
+            group=group,
+            temperature=0.8 if at % 3 == 0 else 0.0,
+            shared=PREFIX,
+        )
+        for at, r in enumerate(requests(count, seed))
+    ]
+
+
+def answers(engine: InProcessEngine, asked: list[GenerationRequest]) -> dict[str, tuple[int, ...]]:
+    found = list(engine.generate(asked))
+    assert [answer.error for answer in found] == [None] * len(asked)
+    return {answer.request.key: answer.token_ids for answer in found}
+
+
+def test_answers_are_those_without_sharing_and_each_prefix_is_read_once(engine: InProcessEngine) -> None:
+    asked = [*prompts(40, seed=1), *prompts(40, seed=2)]
+    third = sorted(prompts(40, seed=3), key=lambda request: len(request.token_ids))
+    asked += [third[0], third[-1]]
+    with passes(engine) as seen:
+        found = answers(engine, asked)
+    with passes(engine) as whole:
+        assert found == answers(engine, [replace(request, shared=0) for request in asked])
+    assert len(set(found.values())) > 40, "a model that always says the same shows nothing"
+    assert seen.count((1, LENT)) == 2, "the third has two rows, which differ by more tokens than are worth a step each"
+    read = [sum(rows * width for rows, width in each if width > 1) for each in (seen, whole)]
+    assert read[0] < 0.4 * read[1]
+
+
+def test_what_is_worth_sharing_is_found_among_prompts_of_many_lengths() -> None:
+    rng = random.Random(9)
+
+    def tokens(count: int) -> list[int]:
+        return rng.choices(range(900), k=count)
+
+    system = tokens(3 * CHUNK_TOKENS + 10)
+    many = [system + tokens(100) for _ in range(20)]
+    pair = tokens(CHUNK_TOKENS)
+    few = [system + pair + tokens(5), system + pair]
+    other = [tokens(4 * CHUNK_TOKENS)] * 2
+    lone = [tokens(500), tokens(CHUNK_TOKENS - 1), []]
+    found = common_prefixes([*many, *few, *other, *lone])
+    # the two have another chunk in common, but what they share with twenty others spares more
+    assert found == [3 * CHUNK_TOKENS] * 22 + [4 * CHUNK_TOKENS] * 2 + [0] * 3
+
+
+def test_the_sandbox_answers_alike_after_a_long_context_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_process, "usable_workers", lambda: 1)
+    sandbox = InProcessEngine.load(SANDBOX)
+    sandbox.model.float()  # in BF16 left padding alone moves answers to a context that it has not learnt
+    own = [
+        request.token_ids
+        for item in CanaryProbe(load_specs()).plan(sandbox.tokenizer)[:8]
+        for request in item.generations
+    ]
+    context = tuple(token for ids in own for token in ids)[: 10 * CHUNK_TOKENS + 20]
+    shared = common_prefixes([context + ids for ids in own])
+    asked = [
+        GenerationRequest(f"{at}", context + ids, 24, shared=length)
+        for at, (ids, length) in enumerate(zip(own, shared, strict=True))
+    ]
+    with passes(sandbox) as seen:
+        found = answers(sandbox, asked)
+    assert seen[0] == (1, 10 * CHUNK_TOKENS)
+    assert found == answers(sandbox, [replace(request, shared=0) for request in asked])
