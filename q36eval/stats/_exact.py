@@ -44,18 +44,22 @@ BISECTION_STEPS = 40
 
 @dataclass(frozen=True)
 class ExactDifference:
-    """Tests and an upper bound of p_worse - p_better from n pairs; the other way round for a lower one."""
+    """Tests and an upper bound of p_worse - p_better from n pairs; the other way round for a lower one.
+
+    Raises:
+        ValueError: counts that cannot be, or no pair.
+    """
 
     worse: int
     better: int
     n: int
 
-    def p_at_least(self, margin: float) -> float:
-        """p-value of H0: p_worse - p_better >= `margin`. At least NUISANCE, and 1 where the mean does not contradict.
+    def __post_init__(self) -> None:
+        if min(self.worse, self.better) < 0 or not 0 < self.n >= self.worse + self.better:
+            raise ValueError(f"{self.worse} worse and {self.better} better are no pairs of {self.n}")
 
-        Raises:
-            ValueError: counts that cannot be.
-        """
+    def p_at_least(self, margin: float) -> float:
+        """p-value of H0: p_worse - p_better >= `margin`. At least NUISANCE, and 1 where the mean does not contradict."""
         if self.worse - self.better >= margin * self.n:
             return 1.0
         return min(1.0, self._greatest(margin) + NUISANCE)
@@ -103,8 +107,6 @@ class ExactDifference:
 
     @cached_property
     def _most_worse(self) -> NDArray[np.int64]:
-        if min(self.worse, self.better) < 0 or not 0 < self.n >= self.worse + self.better:
-            raise ValueError(f"{self.worse} worse and {self.better} better are no pairs of {self.n}")
         return most_worse(self.worse, self.better, self.n)
 
     @cached_property

@@ -9,7 +9,7 @@ def proportion_interval(count: int, n: int, level: float = 0.95, *, errored: int
     Each bound holds one-sided at (1 + level) / 2, so that "0 of 200" lies below 1.83 % at a level of 95 %. `errored`
     further items count as none for the lower bound and as all for the upper one. Items of several strata may have
     different rates: the bounds then hold for the mean rate, since one or more beyond the mean no sum has a heavier tail
-    than the binomial (Hoeffding, Ann. Math. Statist. 27 (1956), 713-721, theorem 4); only the lower bound of a single
+    than the binomial (Hoeffding, Ann. Math. Statist. 27 (1956), 713-721); only the lower bound of a single
     count lies nearer than that, and misses 2.53 % for 2.5 %. NaN where nothing was scored.
 
     Raises:

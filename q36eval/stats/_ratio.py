@@ -16,8 +16,6 @@ from q36eval.stats._bootstrap import MIN_CLUSTERS, resamples
 from q36eval.stats._contrast import Array
 
 BISECTION_STEPS = 40
-ROUNDING = 64 * np.finfo(np.float64).eps
-
 FARTHEST = 1e6
 """Bounds are looked for as far from the ratio as so many times its size or 1, whichever is more."""
 
@@ -130,17 +128,13 @@ class RatioInference:
         count = self.branch.size
         means = (residual * totals[:, 0] - reference * totals[:, 1]) / count
         squares = residual**2 * totals[:, 2] - 2 * residual * reference * totals[:, 3] + reference**2 * totals[:, 4]
-        spread = squares - count * means**2
-        # equal values leave only the rounding of their squares, which is not variance
-        spread = np.where(spread <= ROUNDING * squares, 0.0, spread)
+        spread = np.maximum(squares - count * means**2, 0.0)
         return means, np.sqrt(spread / count / (count - 1))
 
     @cached_property
     def _moments(self) -> Array:
         """Per cluster [C, 5]: residual, reference, and the products of both."""
         residuals = self.branch - self.ratio * self.reference
-        if np.abs(residuals).max() <= ROUNDING * np.abs(self.branch).max():
-            residuals = np.zeros_like(residuals)
         columns = (residuals, self.reference, residuals**2, residuals * self.reference, self.reference**2)
         return np.stack(columns, axis=1)
 

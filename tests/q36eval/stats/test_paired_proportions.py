@@ -15,7 +15,7 @@ from benchmarks.paired_proportions import Verdicts, distribution, mixtures
 from q36eval.records import Clusters, Direction
 from q36eval.stats import as_expected, margin_test, power, summarize, tightest_limit
 from q36eval.stats._exact import MOST_PAIRS, NUISANCE, ExactDifference
-from q36eval.stats._score import score_statistic
+from q36eval.stats._score import most_worse, score_statistic
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 
@@ -115,6 +115,8 @@ def test_a_further_failure_of_the_branch_never_looks_better(data: st.DataObject)
     assert ExactDifference(worse + 1, better, n).p_at_least(margin) * rounding >= p
     assert ExactDifference(worse, better + 1, n).p_at_least(margin) <= p * rounding
     assert ExactDifference(worse, better, n).p_at_least(margin + 0.01) <= p * rounding
+    # what decides early relies on it: never both small
+    assert max(p, ExactDifference(better, worse, n).p_at_least(-margin)) == 1.0
 
 
 @settings(max_examples=10, deadline=None)
@@ -148,6 +150,23 @@ def test_nothing_that_flips_leaves_little_more_than_the_binomial_bound() -> None
     assert exact.upper < 0.83 * summarize(paired(0, 0, 200), "paired_mean")[3].upper
 
 
+def test_a_bound_is_itself_refuted() -> None:
+    for counts in ((0, 0, 30), (2, 1, 60), (4, 9, 100)):
+        found = ExactDifference(*counts)
+        assert found.p_at_least(found.upper_bound(0.025)) <= 0.025
+
+
+def test_a_further_better_pair_keeps_an_outcome_in() -> None:
+    rng = np.random.default_rng(4)
+    outcomes = [(b, c, n) for n in (5, 18) for b, c in product(range(n + 1), repeat=2) if b + c <= n]
+    outcomes += [(*rng.multinomial(400, (0.1, 0.1, 0.8))[:2].tolist(), 400) for _ in range(20)]
+    for worse, better, n in outcomes:
+        most = most_worse(worse, better, n)
+        room = n - np.arange(n + 1)
+        assert most[better] >= worse
+        assert (np.diff(most) >= 0)[most[1:] < room[1:]].all()
+
+
 def test_strata_that_differ_err_less_often_than_items_that_are_alike() -> None:
     n, margin, better = 120, 0.05, 0.02
     verdicts = Verdicts.of(n, margin, margin + better)
@@ -179,8 +198,9 @@ def test_degenerate_evidence() -> None:
     assert (won.p_fail, won.loss_interval.lower) == (1.0, -1.0)
     assert won.p_pass < 0.001
     assert margin_test(paired(3, 0, 50), "paired_proportions", Limit(1.5)).p_pass < 0.001
-    with pytest.raises(ValueError, match="3 worse and 4 better are no pairs of 5"):
-        ExactDifference(3, 4, 5).p_at_least(0.9)
+    for impossible in ((3, 4, 5), (-1, 1, 5), (1, -1, 5)):
+        with pytest.raises(ValueError, match=r"are no pairs of 5"):
+            ExactDifference(*impossible)
 
 
 def test_errored_items_are_the_worst_they_could_be_for_either_verdict() -> None:

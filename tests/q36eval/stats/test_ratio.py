@@ -10,6 +10,8 @@ from scipy.stats import t as student_t
 from benchmarks.paired_proportions import miss_rates, populations
 from q36eval.records import Clusters, Direction
 from q36eval.stats import _bootstrap, margin_test, summarize
+from q36eval.stats._inference import SEED
+from q36eval.stats._ratio import RatioInference
 
 HIGHER = Direction.HIGHER_IS_BETTER
 
@@ -114,6 +116,15 @@ def test_what_cannot_be_bounded_has_no_bounds(clusters: Clusters, why: str) -> N
     for value in (0.01, 1.0):
         judged = margin_test(clusters, "ratio", Recovery(value), direction=HIGHER)
         assert min(judged.p_pass, judged.p_fail) > 0.025
+
+
+def test_where_the_reference_may_be_negative_no_side_is_proven() -> None:
+    clusters = margins([-3.0, -2.0] * 20, [5.0, -4.9] * 20)
+    judged = RatioInference.of(clusters, SEED)
+    assert judged.ratio < 0  # and the branch's mean clearly so
+    assert judged.p_at_least(0.0) > 0.025
+    mirrored = RatioInference.of(margins([3.0, 2.0] * 20, [5.0, -4.9] * 20), SEED)
+    assert mirrored.p_at_most(0.0) > 0.025
 
 
 def test_a_reference_without_a_margin_has_no_ratio() -> None:
