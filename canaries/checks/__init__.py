@@ -1,16 +1,18 @@
 """Checkers: pure functions of (text, expected) that say what is wrong with an answer and where."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from canaries.checks._base import Check, Expected, Failure, Tools
+from canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools
 from canaries.checks._tool_parser import Call, Reply, parse_reply
+from canaries.checks._tool_types import check_tools
+from canaries.checks.call_facts import CallFacts, call_facts, fault_of
 from canaries.checks.discount import WRONG_CONCLUSION, discount
-from canaries.checks.json_answer import json_answer
+from canaries.checks.json_answer import json_answer, json_in_prose
 from canaries.checks.text import enum_member, exact_lines, exact_text, ordered_list
-from canaries.checks.tool_calls import no_tool_call, tool_call
+from canaries.checks.tool_calls import no_tool_call, tool_call, tool_calls
 
-CHECKS_VERSION = 1
+CHECKS_VERSION = 2
 """Part of the suite's hash: raise it whenever a checker would judge some text differently."""
 
 CHECKS: dict[str, Check[Any]] = {
@@ -21,7 +23,9 @@ CHECKS: dict[str, Check[Any]] = {
         enum_member,
         ordered_list,
         json_answer,
+        json_in_prose,
         tool_call,
+        tool_calls,
         no_tool_call,
         discount,
     )
@@ -39,15 +43,43 @@ def run_checks(text: str, names: Sequence[str], expected: dict[str, Any], tools:
     return [failure for name in names for failure in CHECKS[name](text, expected, tools)]
 
 
+def decisions(
+    text: str,
+    names: Sequence[str],
+    expected: dict[str, Any],
+    tools: Tools = (),
+    kinds: Collection[str] | None = None,
+) -> list[Decision]:
+    """The choices that made `text` right under the named checks, in order of place.
+
+    A check that `text` fails gives none. `kinds` keeps only these kinds; None keeps all.
+
+    Raises:
+        KeyError: an unknown check.
+        pydantic.ValidationError: `expected` lacks what a check needs. Never because of `text`.
+        NotJudgedError: a check ran out of time.
+    """
+    found = [decision for name in names for decision in CHECKS[name].decisions(text, expected, tools)]
+    kept = [decision for decision in found if kinds is None or decision.kind in kinds]
+    return sorted(dict.fromkeys(kept), key=lambda decision: (decision.start, decision.end))
+
+
 __all__ = [
     "CHECKS",
     "CHECKS_VERSION",
     "WRONG_CONCLUSION",
     "Call",
+    "CallFacts",
     "Check",
+    "Decision",
     "Expected",
     "Failure",
+    "NotJudgedError",
     "Reply",
+    "call_facts",
+    "check_tools",
+    "decisions",
+    "fault_of",
     "parse_reply",
     "run_checks",
 ]

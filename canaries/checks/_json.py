@@ -2,74 +2,110 @@
 
 import json
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from canaries.checks._base import Failure, place_of, said_instead, shown, text_code
+from canaries.checks._json_tokens import OPENING, path_text, step, tokens
 
-from canaries.checks._base import Failure, shown
+_WHITE_SPACE = " \t\n\r"
 
 
 class StrictJSONError(ValueError):
-    """The text is not JSON, or is JSON only to a lenient reader. `code` says which way."""
+    """The text is not JSON, or is JSON only to a lenient reader. `code` says which way, `at` is the character."""
 
-    def __init__(self, code: str, place: str, message: str) -> None:
+    def __init__(self, code: str, at: int, place: str, message: str) -> None:
         super().__init__(message)
-        self.code, self.place = code, place
+        self.code, self.at, self.place = code, at, place
+
+
+class _DuplicateKeyError(ValueError):
+    pass
+
+
+class _ConstantError(ValueError):
+    pass
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise StrictJSONError("duplicate_key", f"key {shown(key)}", f"the key {shown(key)} comes twice")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _DuplicateKeyError
     return found
 
 
 def _no_constant(name: str) -> Any:
-    raise StrictJSONError("not_json", "answer", f"{name} is not JSON")
+    raise _ConstantError(name)
 
 
-def strict_json(text: str) -> Any:
-    """Parse RFC 8259 JSON: no duplicate keys, no NaN or infinities, nothing before or after.
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+
+
+def strict_json(text: str, start: int = 0, end: int | None = None) -> Any:
+    """Parse `text[start:end]` as RFC 8259 JSON: no duplicate keys, no NaN, nothing around it but white space.
 
     Raises:
         StrictJSONError: anything else, numbers beyond Python's limits and absurd nesting included.
     """
+    within = text[:end]
+    start += len(within[start:]) - len(within[start:].lstrip(_WHITE_SPACE))
+    value, after = read_json(within, start)
+    rest = within[after:].lstrip(_WHITE_SPACE)
+    if rest:
+        at = len(within) - len(rest)
+        raise StrictJSONError("not_json", at, place_of(text, at), f"not JSON: {shown(rest)} follows the value")
+    return value
+
+
+def read_json(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value that begins at `text[start]`, and the character after it.
+
+    Raises:
+        StrictJSONError: no value of strict JSON begins there.
+    """
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
-    except StrictJSONError:
-        raise
+        return _DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
-        raise StrictJSONError("not_json", f"character {error.pos + 1}", f"not JSON: {error.msg}") from error
-    except (RecursionError, ValueError) as error:
-        raise StrictJSONError("not_json", "answer", f"not JSON: {shown(str(error))}") from error
+        raise StrictJSONError("not_json", error.pos, place_of(text, error.pos), f"not JSON: {error.msg}") from error
+    except _DuplicateKeyError as error:
+        raise _duplicate_key(text, start) from error
+    except _ConstantError as error:
+        at = next((at for kind, at, end, _ in tokens(text, start) if text[at:end] == str(error)), start)
+        raise StrictJSONError("not_json", at, place_of(text, at), f"not JSON: {error}") from error
+    except RecursionError as error:
+        message = "not JSON that can be read: nested too deeply"
+        raise StrictJSONError("not_json", start, place_of(text, start), message) from error
+    except ValueError as error:
+        raise StrictJSONError("not_json", start, place_of(text, start), f"not JSON: {shown(str(error))}") from error
 
 
-@lru_cache(maxsize=256)
-def _validator(schema: str) -> Draft202012Validator:
-    return Draft202012Validator(json.loads(schema))
-
-
-def schema_failures(check: str, value: Any, schema: dict[str, Any]) -> list[Failure]:
-    """What the schema says against `value`, by JSON path."""
-    validator = _validator(json.dumps(schema, sort_keys=True))
-    try:
-        errors = sorted(validator.iter_errors(value), key=lambda error: (error.json_path, error.message))
-    except (RecursionError, OverflowError) as error:
-        return [Failure(check, "schema", "answer", f"cannot be validated: {type(error).__name__}")]
-    return [Failure(check, "schema", error.json_path, shown(error.message)) for error in errors]
+def _duplicate_key(text: str, start: int) -> StrictJSONError:
+    seen: list[set[str]] = []
+    for kind, at, end, path in tokens(text, start):
+        if text[at] in OPENING:
+            seen.append(set())
+        elif kind == "close":
+            seen.pop()
+        elif kind == "key":
+            key = json.loads(text[at:end])
+            if key in seen[-1]:
+                message = f"the key {shown(key)} comes twice in one object"
+                return StrictJSONError("duplicate_key", at, path_text(path), message)
+            seen[-1].add(key)
+    return StrictJSONError("duplicate_key", start, place_of(text, start), "a key comes twice in one object")
 
 
 def differences(check: str, said: Any, wanted: Any, place: str) -> Iterator[Failure]:
-    """Where `said` differs from `wanted`, types included: `true` is not 1 and 1.0 is not 1."""
+    """Where `said` differs from `wanted`, types included: `true` is not 1, and 1.0 is not 1.
+
+    JSON itself does not tell 1.0 from 1, but many readers do, and an integer that turned into 1.0 is a change of form
+    that a canary is there to see. Among numbers with a fraction or an exponent the value alone counts: 1.50 is 1.5.
+    """
     if type(said) is not type(wanted):
         message = f"{shown(said)} is {_json_type(said)}, not {_json_type(wanted)}"
         yield Failure(check, "wrong_type", place, message)
     elif isinstance(wanted, dict):
         for key in [*wanted, *(key for key in said if key not in wanted)]:
-            inner = f"{place}.{key}" if key.isidentifier() else f"{place}[{shown(key)}]"
+            inner = place + step(key)
             if key not in said:
                 yield Failure(check, "missing_key", inner, "is missing")
             elif key not in wanted:
@@ -81,14 +117,26 @@ def differences(check: str, said: Any, wanted: Any, place: str) -> Iterator[Fail
             yield Failure(check, "wrong_length", place, f"{len(said)} elements instead of {len(wanted)}")
         for index, (a, b) in enumerate(zip(said, wanted, strict=False)):
             yield from differences(check, a, b, f"{place}[{index}]")
+    elif isinstance(wanted, str) and said != wanted:
+        code = text_code(said, wanted, "wrong_value")
+        yield Failure(check, code, place, said_instead(said, wanted, code))
     elif said != wanted:
         yield Failure(check, "wrong_value", place, f"is {shown(said)}, not {shown(wanted)}")
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON: numbers by value, so that 3 and 3.0 are, but booleans are no numbers."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(same_json(a, b) for a, b in zip(one, other, strict=True))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 _JSON_TYPES = {
     bool: "a boolean",
     int: "an integer",
-    float: "a number",
+    float: "a number with a fraction or an exponent",
     str: "a string",
     list: "an array",
     dict: "an object",

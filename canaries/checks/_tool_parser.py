@@ -4,25 +4,53 @@ Server-side parsers have bugs of their own, so a model is judged on what it wrot
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from canaries.checks._json import StrictJSONError, strict_json
+from canaries.checks._base import place_of, shown
+from canaries.checks._json import StrictJSONError, read_json
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-_FUNCTION = re.compile(r"\A\s*<function=([^>\n]*)>\n?(.*)</function>\s*\Z", re.DOTALL)
-_PARAMETER = re.compile(r"\s*<parameter=([^>\n]*)>\n?(.*?)\n?</parameter>", re.DOTALL)
-_INTEGER = re.compile(r"-?(0|[1-9]\d{0,30})", re.ASCII)
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d{1,30})?([eE][+-]?\d{1,3})?", re.ASCII)
+MAX_CALLS = 200
+"""Calls that are read of one answer, well formed or not; no canary wants near as many."""
+
+_FUNCTION = re.compile(r"\s*<function=([^>\n]*)>")
+_PARAMETER = re.compile(r"\s*<parameter=([^>\n]*)>\n?")
+_PARAMETER_END = "</parameter>"
+_FUNCTION_END = re.compile(r"\s*(</function>)\s*</tool_call>")
+_JSON_END = re.compile(r"\s*</tool_call>")
+_NEXT_PART = re.compile(r"\n[ \t]{0,40}<(?:parameter|function)=|<tool_call>")
+_BRACE = re.compile(r"\s*\{")
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Where the parts of a call stand in the answer: characters [start, end)."""
+
+    name: Span
+    arguments: dict[str, Span]
+    close: Span
+    """What ends the arguments: `</function>`, or the brace that closes the JSON call."""
+
+    end: int
+    """The character after the whole call."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call as written. XML arguments are raw text until the tool's schema types them; JSON ones are typed."""
+    """One call as written. XML arguments are raw text until the tool's schema types them; JSON ones are typed.
+
+    `number` counts from 1 over all calls of the answer, malformed ones included; `start` is where `<tool_call>` stands.
+    """
 
     name: str
     arguments: dict[str, Any]
     form: Literal["xml", "json"]
+    number: int
+    start: int
+    spans: Spans = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -35,6 +63,9 @@ class Reply:
     problems: tuple[tuple[str, str, str], ...]
     """(code, place, message) of every malformed call."""
 
+    attempts: int = 0
+    """Calls that were begun, well formed or not."""
+
     @property
     def tries_a_call(self) -> bool:
         """Whether the answer contains a call or the beginnings of one."""
@@ -42,102 +73,92 @@ class Reply:
 
 
 class _CallSyntaxError(ValueError):
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, at: int, message: str) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.at = code, at
 
 
 def parse_reply(text: str) -> Reply:
     """Take an answer apart. Never raises."""
     start = text.find(OPEN)
     if start < 0:
-        stray = next((mark for mark in ("<function=", "<parameter=", CLOSE) if mark in text), None)
-        problems = () if stray is None else (("stray_markup", "answer", f"{stray} outside {OPEN}"),)
-        return Reply(text, (), "", problems)
-    before = text[:start]
+        return Reply(text, (), "", _stray_markup(text))
     calls: list[Call] = []
-    found: list[tuple[str, str, str]] = []
-    position = start
+    problems: list[tuple[str, str, str]] = []
+    position, number = start, 0
     while (at := text.find(OPEN, position)) >= 0:
-        between = text[position:at]
-        if between.strip():
-            found.append(("text_between_calls", f"before call {len(calls) + 1}", "text between two calls"))
-        end = text.find(CLOSE, at)
-        if end < 0:
-            found.append(("unclosed_call", f"call {len(calls) + 1}", f"{CLOSE} is missing"))
-            return Reply(before, tuple(calls), "", tuple(found))
+        number += 1
+        if number > MAX_CALLS:
+            problems.append(("too_many_calls", place_of(text, at), f"more than {MAX_CALLS} calls"))
+            break
+        if text[position:at].strip():
+            message = f"{shown(text[position:at].strip())} between two calls"
+            problems.append(("text_between_calls", f"before call {number}, {place_of(text, position)}", message))
         try:
-            calls.append(_call(text[at + len(OPEN) : end]))
+            call = _call(text, at, number)
+            calls.append(call)
+            position = call.spans.end
         except _CallSyntaxError as error:
-            found.append((error.code, f"call {len(calls) + 1}", str(error)))
-        position = end + len(CLOSE)
-    return Reply(before, tuple(calls), text[position:], tuple(found))
+            code, message, position = _after_bad_call(text, at, error)
+            problems.append((code, f"call {number}, {place_of(text, error.at)}", message))
+    return Reply(text[:start], tuple(calls), text[position:], tuple(problems), number)
 
 
-def _call(body: str) -> Call:
-    return _json_call(body) if body.lstrip().startswith("{") else _xml_call(body)
+def _after_bad_call(text: str, at: int, error: _CallSyntaxError) -> tuple[str, str, int]:
+    """Code, message, and where to read on: after the call's end, or at the next call where it has none."""
+    following = text.find(OPEN, at + len(OPEN))
+    close = text.find(CLOSE, at, following if following >= 0 else len(text))
+    if close >= 0:
+        return error.code, str(error), close + len(CLOSE)
+    return "unclosed_call", f"{CLOSE} is missing", following if following >= 0 else len(text)
 
 
-def _json_call(body: str) -> Call:
+def _stray_markup(text: str) -> tuple[tuple[str, str, str], ...]:
+    marks = [(text.find(mark), mark) for mark in ("<function=", "<parameter=", CLOSE)]
+    at, mark = min(((at, mark) for at, mark in marks if at >= 0), default=(-1, ""))
+    return () if at < 0 else (("stray_markup", place_of(text, at), f"{mark} outside {OPEN}"),)
+
+
+def _call(text: str, start: int, number: int) -> Call:
+    body = start + len(OPEN)
+    brace = _BRACE.match(text, body)
+    return _xml_call(text, start, body, number) if brace is None else _json_call(text, start, brace.end() - 1, number)
+
+
+def _json_call(text: str, start: int, brace: int, number: int) -> Call:
     try:
-        value = strict_json(body.strip())
+        value, end = read_json(text, brace)
     except StrictJSONError as error:
-        raise _CallSyntaxError("malformed_call", str(error)) from error
+        raise _CallSyntaxError("malformed_call", error.at, str(error)) from error
+    close = _JSON_END.match(text, end)
+    if close is None:
+        raise _CallSyntaxError("malformed_call", end, f"text between the JSON and {CLOSE}")
     match value:
         case {"name": str(name), "arguments": dict(arguments)}:
-            return Call(name, arguments, "json")
-    raise _CallSyntaxError("malformed_call", 'a JSON call needs "name" and an object "arguments"')
+            spans = Spans((brace, end), {}, (end - 1, end), close.end())
+            return Call(name, arguments, "json", number, start, spans)
+    raise _CallSyntaxError("malformed_call", brace, 'a JSON call needs "name" and an object "arguments"')
 
 
-def _xml_call(body: str) -> Call:
-    function = _FUNCTION.match(body)
+def _xml_call(text: str, start: int, body: int, number: int) -> Call:
+    function = _FUNCTION.match(text, body)
     if function is None:
-        raise _CallSyntaxError("malformed_call", "no <function=NAME> … </function> inside the call")
-    name, inner = function.groups()
+        raise _CallSyntaxError("malformed_call", body, "no <function=NAME> after <tool_call>")
     arguments: dict[str, Any] = {}
-    position = 0
-    while parameter := _PARAMETER.match(inner, position):
-        key, value = parameter.groups()
+    spans: dict[str, Span] = {}
+    position = function.end()
+    while parameter := _PARAMETER.match(text, position):
+        key, begin = parameter.group(1), parameter.end()
         if key in arguments:
-            raise _CallSyntaxError("repeated_argument", "an argument is given twice")
-        arguments[key] = value
-        position = parameter.end()
-    if inner[position:].strip():
-        raise _CallSyntaxError("malformed_call", "text between the parameters, or one that is not closed")
-    return Call(name, arguments, "xml")
-
-
-def typed(raw: str, schema: dict[str, Any]) -> Any:
-    """The value that `raw` stands for under a parameter's schema; text that does not fit the type stays text.
-
-    Booleans are read in any case, as the server-side parsers do.
-    """
-    kinds = schema.get("type", "string")
-    for kind in kinds if isinstance(kinds, list) else [kinds]:
-        value = _read(raw, str(kind))
-        if value is not _UNREADABLE:
-            return value
-    return raw
-
-
-_UNREADABLE = object()
-
-
-def _read(raw: str, kind: str) -> Any:
-    if kind == "string":
-        return raw
-    if kind == "integer":
-        return int(raw) if _INTEGER.fullmatch(raw) else _UNREADABLE
-    if kind == "number":
-        if _INTEGER.fullmatch(raw):
-            return int(raw)
-        return float(raw) if _NUMBER.fullmatch(raw) else _UNREADABLE
-    if kind == "boolean":
-        return {"true": True, "false": False}.get(raw.lower(), _UNREADABLE)
-    if kind == "null":
-        return None if raw == "null" else _UNREADABLE
-    try:
-        value = strict_json(raw)
-    except StrictJSONError:
-        return _UNREADABLE
-    return value if isinstance(value, {"array": list, "object": dict}.get(kind, object)) else _UNREADABLE
+            raise _CallSyntaxError("repeated_argument", parameter.start(1), f"{shown(key)} is given twice")
+        end = text.find(_PARAMETER_END, begin)
+        if end < 0 or _NEXT_PART.search(text, begin - 1, end):
+            raise _CallSyntaxError("unclosed_argument", parameter.start(1), f"{shown(key)} lacks its {_PARAMETER_END}")
+        position = end + len(_PARAMETER_END)
+        end -= end > begin and text[end - 1] == "\n"
+        arguments[key], spans[key] = text[begin:end], (begin, end)
+    close = _FUNCTION_END.match(text, position)
+    if close is None:
+        raise _CallSyntaxError("malformed_call", position, f"no </function> and {CLOSE} after the parameters")
+    parts = Spans(function.span(1), spans, close.span(1), close.end())
+    return Call(function.group(1), arguments, "xml", number, start, parts)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from canaries.checks._base import Check, Expected, Failure, Tools, shown
+from canaries.checks._base import Check, Decision, Expected, Failure, Tools, shown
 
 
 class ExpectedText(Expected):
@@ -89,7 +89,40 @@ def _ordered_list(text: str, expected: ExpectedList, tools: Tools) -> list[Failu
     return failures
 
 
-exact_text = Check("exact_text", ExpectedText, _exact_text)
-exact_lines = Check("exact_lines", ExpectedLines, _exact_lines)
-enum_member = Check("enum_member", ExpectedMember, _enum_member)
-ordered_list = Check("ordered_list", ExpectedList, _ordered_list)
+def _inner(text: str, kind: str, wrong: tuple[str, ...] = (), offset: int = 0) -> Decision:
+    """The decision for `text` without its outer white space, which begins at `offset` of the answer."""
+    start = offset + len(text) - len(text.lstrip())
+    return Decision(kind, start, start + len(text.strip()), wrong)
+
+
+def _pieces(text: str, separator: str, kind: str) -> list[Decision]:
+    """What stands between separators of one character, outer white space aside."""
+    said = text.strip()
+    offset = len(text) - len(text.lstrip())
+    starts = [0, *(match.end() for match in re.finditer(separator, said))]
+    return [_inner(piece, kind, (), offset + at) for piece, at in zip(re.split(separator, said), starts, strict=True)]
+
+
+def _decide_text(text: str, expected: ExpectedText, tools: Tools) -> list[Decision]:
+    return [_inner(text, "text")]
+
+
+def _decide_lines(text: str, expected: ExpectedLines, tools: Tools) -> list[Decision]:
+    return [piece for piece in _pieces(text, r"\n", "line") if piece.end > piece.start]
+
+
+def _decide_member(text: str, expected: ExpectedMember, tools: Tools) -> list[Decision]:
+    return [_inner(text, "member", tuple(option for option in expected.options if option != expected.value))]
+
+
+def _decide_list(text: str, expected: ExpectedList, tools: Tools) -> list[Decision]:
+    return [
+        Decision("item", piece.start, piece.end, tuple(item for item in expected.items if item != right))
+        for piece, right in zip(_pieces(text, r"[,\n]", "item"), expected.items, strict=True)
+    ]
+
+
+exact_text = Check("exact_text", ExpectedText, _exact_text, _decide_text)
+exact_lines = Check("exact_lines", ExpectedLines, _exact_lines, _decide_lines)
+enum_member = Check("enum_member", ExpectedMember, _enum_member, _decide_member)
+ordered_list = Check("ordered_list", ExpectedList, _ordered_list, _decide_list)

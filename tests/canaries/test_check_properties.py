@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from canaries.checks import CHECKS, run_checks
+from canaries.checks import run_checks
 from canaries.specification import load_specs
 
 PROMPTS = [
@@ -42,7 +42,6 @@ def test_no_text_makes_a_checker_raise(text: str) -> None:
         seen.add(tuple(checks))
         failures = run_checks(text, checks, expected, tools)
         json.dumps([failure.as_dict() for failure in failures], ensure_ascii=False).encode("utf-8")
-    assert {name for names in seen for name in names} == set(CHECKS)
 
 
 @pytest.mark.parametrize("seed", range(20))
