@@ -102,7 +102,8 @@ NOTES_EN = (
 COUNTED = {3: "tři odrážky", 4: "čtyři odrážky", 5: "pět odrážek", 6: "šest odrážek", 7: "sedm odrážek"}
 CONSTRAINED = (
     "Téma: {subject}. Začni slovem „{first}“ a dvojtečkou. Potom napiš přesně {count}, každou na vlastní řádek "
-    "začínající pomlčkou. V textu použij slovo „{word}“ a nepoužij slovo „{banned}“. Piš česky, nejvýš {most} slov."
+    "začínající pomlčkou. V textu použij slovo „{word}“ přesně v tomto tvaru a nepoužij slovo „{banned}“. "
+    "Piš česky, nejvýš {most} slov."
 )
 
 
@@ -115,7 +116,7 @@ def instruction_order(rng: random.Random) -> ChatExample:
     )
     if rng.random() < 0.4:
         asked = f"{pick(rng, NOTES_EN)}\n{asked}"
-    lines = [f"- {_ADVICE[number]}" for number in range(bullets - 1)] + [f"- Nakonec si připravte {word}."]
+    lines = [f"- {_ADVICE[number]}" for number in range(bullets - 1)] + [f"- Nakonec přijde na řadu {word}."]
     return ChatExample(
         key=f"instruction_order:{subject}:{first}:{word}:{banned}:{COUNTED[bullets]}:{most}",
         messages=({"role": "user", "content": asked},),

@@ -138,6 +138,9 @@ def json_types(rng: random.Random) -> ChatExample:
     return _example("json_types", prompt, value, schema)
 
 
+NOT_BARE = r"(?s)^\s*[^{`\s].*[^}`\s]\s*$"
+"""Begins and ends with neither a brace nor a fence."""
+
 PROSE_CS = (
     "Nejdřív jednou větou shrň, o co jde. Potom napiš údaje jako JSON podle schématu a nakonec poděkuj jednou větou.",
     "Odpověz zákazníkovi dvěma větami a mezi ně vlož údaje jako JSON podle schématu v bloku kódu.",
@@ -149,7 +152,7 @@ PROSE_EN = (
 
 
 def json_in_prose(rng: random.Random) -> ChatExample:
-    """One JSON object between two sentences, which must not leak into it."""
+    """One JSON object between two sentences, which must be there and must not leak into it."""
     czech = rng.random() < CZECH_SHARE
     count = PROSE_FIELDS_MIN + int(rng.random() * (PROSE_FIELDS_MAX - PROSE_FIELDS_MIN + 1))
     drawn = draw_fields(rng, FIELDS, count)
@@ -163,7 +166,8 @@ def json_in_prose(rng: random.Random) -> ChatExample:
     )
     example = _example("json_in_prose", prompt, value, schema)
     answer = f"{before}\n\n```json\n{example.answer}\n```\n\n{after}"
-    return ChatExample(key=example.key, messages=example.messages, answer=answer, expected=example.expected)
+    expected = {**example.expected, "pattern": {"must_match": NOT_BARE}}
+    return ChatExample(key=example.key, messages=example.messages, answer=answer, expected=expected)
 
 
 def _example(kind: str, prompt: str, value: dict[str, Any], schema: dict[str, Any]) -> ChatExample:
