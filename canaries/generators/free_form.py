@@ -2,11 +2,10 @@
 
 import random
 from dataclasses import replace
-from typing import Any
 
 from canaries.generators._context import context
 from canaries.generators._words import CITIES, FIRST_NAMES_F, FIRST_NAMES_M, PRODUCTS, pick
-from canaries.generators.discount import discount_compare
+from canaries.generators.discount import SYSTEMS, discount_compare
 from q36eval.examples import ChatExample
 
 LONG_CHARACTERS = 6_000
@@ -14,6 +13,8 @@ LONG_CHARACTERS = 6_000
 
 SHORT_CHARACTERS = 250
 """A long context for the sandbox, whose questions have a hundred tokens."""
+
+ADVISER = SYSTEMS[0]
 
 MIN_CHARACTERS, MAX_CHARACTERS = 500, 9_000
 """Of a long answer; asked for are 200 to 350 words, about 1,300 to 2,300 characters."""
@@ -81,19 +82,19 @@ def stability_long_context(rng: random.Random, characters: int = LONG_CHARACTERS
 
 
 def discount_after_context(rng: random.Random, characters: int = SHORT_CHARACTERS) -> ChatExample:
-    """A price comparison after other text, which is as long as the sandbox bears."""
+    """A price comparison after other text in another language, as much of it as the sandbox bears."""
     example = discount_compare(rng)
-    asked = f"{context(rng, characters, True)}\n{example.messages[-1]['content']}"
+    asked = f"{context(rng, characters, False)}\n{example.messages[-1]['content']}"
+    messages = ({"role": "system", "content": ADVISER}, {"role": "user", "content": asked})
     key = example.key.replace("discount_compare:", "discount_after_context:", 1)
-    expected: dict[str, Any] = {
-        **example.expected,
-        "stable": {"scripts": ["Latin"], "min_characters": 40, "max_characters": 400},
-    }
-    return replace(example, key=key, messages=({"role": "user", "content": asked},), expected=expected)
+    stable = {"scripts": ["Latin"], "min_characters": 40, "max_characters": 600}
+    return replace(example, key=key, messages=messages, expected={**example.expected, "stable": stable})
 
 
 FIRST_WORDS = ("Souhrn", "Přehled", "Doporučení", "Závěr", "Odpověď", "Stručně", "Shrnutí", "Rady", "Postup", "Kroky")
-BANNED = ("však", "prostě", "samozřejmě", "opravdu", "bohužel", "určitě", "vlastně", "zkrátka")
+BANNED = (
+    "samozřejmě", "bohužel", "zkrátka", "mimochodem", "koneckonců", "opravdu", "naštěstí", "pochopitelně",
+)  # fmt: skip
 NOTES_EN = (
     "The following note came from an English-speaking colleague: keep it short and practical.",
     "Our office in London asked for this; the readers are in Brno.",
