@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from canaries.checks import CHECKS_VERSION, run_checks
+from canaries.checks import CHECKS_VERSION, NotJudgedError, run_checks
 from canaries.generators import GENERATORS
 from canaries.specification import CanarySpec, DecisivePlace, Family, FixedPrompt, GenerationSettings
 from q36eval.errors import UsageError
@@ -75,6 +75,8 @@ def _check_first(spec: CanarySpec, example: ChatExample) -> None:
         lacking = ".".join(str(part) for part in error.errors()[0]["loc"])
         message = f"its checks need {lacking!r}, which its generator's examples do not state"
         raise UsageError(f"Canary {spec.id}: {message}; name other checks.") from error
+    except NotJudgedError as error:
+        raise UsageError(f"Canary {spec.id}: {error}; write a simpler pattern.") from error
     if failures:
         raise UsageError(f"Canary {spec.id}: its generator's own answer fails, {failures[0].message}; correct either.")
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from canaries._prompts import check_messages, check_schema, check_tools
+from canaries._prompts import check_messages
 from canaries._yaml import read_mapping
-from canaries.checks import CHECKS, run_checks
+from canaries.checks import CHECKS, NotJudgedError, check_tools, run_checks
 from canaries.generators import GENERATORS
 from canaries.suites import FEW
 from q36eval.errors import UsageError
@@ -63,8 +63,6 @@ class FixedPrompt(_Written):
     def _consistent(self) -> "FixedPrompt":
         check_messages(self.messages)
         check_tools(self.tools)
-        if "schema" in self.expected:
-            check_schema(self.expected["schema"], "expected.schema")
         for place in self.decisive:
             if place.before + place.right not in self.answer:
                 raise ValueError(f"decisive: the answer does not hold {place.right!r} after {place.before[-40:]!r}")
@@ -133,6 +131,8 @@ class CanarySpec(_Written):
         except ValidationError as error:
             place, problem = _first_problem(error)
             raise ValueError(f"must_pass {prompt.name!r}: expected.{place}: {problem}") from error
+        except NotJudgedError as error:
+            raise ValueError(f"must_pass {prompt.name!r}: {error}") from error
         if failures:
             raise ValueError(f"must_pass {prompt.name!r}: its own answer fails, {failures[0].message}")
 

@@ -7,8 +7,12 @@ from canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedE
 from canaries.checks._tool_parser import Call, Reply, parse_reply
 from canaries.checks._tool_types import check_tools
 from canaries.checks.call_facts import CallFacts, call_facts, fault_of
+from canaries.checks.code import exact_code
 from canaries.checks.discount import WRONG_CONCLUSION, discount
 from canaries.checks.json_answer import json_answer, json_in_prose
+from canaries.checks.pattern import pattern
+from canaries.checks.stable import stable
+from canaries.checks.style import style
 from canaries.checks.text import enum_member, exact_lines, exact_text, ordered_list
 from canaries.checks.tool_calls import no_tool_call, tool_call, tool_calls
 
@@ -28,6 +32,10 @@ CHECKS: dict[str, Check[Any]] = {
         tool_calls,
         no_tool_call,
         discount,
+        exact_code,
+        style,
+        stable,
+        pattern,
     )
 }
 """Every check by the name that specifications use."""

@@ -1,12 +1,26 @@
-"""Seeded generators of canary examples: each maps a `random.Random` to one conversation and its one right answer."""
+"""Seeded generators of canary examples: each maps a `random.Random` to one conversation and its one right answer.
+
+Further parameters of a generator, all with defaults, are its settings, which a specification may choose.
+"""
 
 from collections.abc import Callable
 
+from canaries.generators.copy_references import copy_code, copy_references
 from canaries.generators.copying import copy_exact
 from canaries.generators.discount import discount_compare, discount_three_shops, discount_threshold, discount_two_step
+from canaries.generators.enum_long import enum_long, enum_order_long
 from canaries.generators.enums import enum_order, enum_select
+from canaries.generators.free_form import (
+    discount_after_context,
+    instruction_order,
+    stability,
+    stability_long_context,
+)
 from canaries.generators.json_extract import json_flat, json_nested
+from canaries.generators.json_types import json_in_prose, json_types
+from canaries.generators.recall import recall
 from canaries.generators.tool_calls import tool_call, tool_none
+from canaries.generators.tool_turns import tool_arguments, tool_follow_up, tool_parallel
 from q36eval.examples import ChatExample
 
 GENERATORS: dict[str, Callable[..., ChatExample]] = {
@@ -23,6 +37,20 @@ GENERATORS: dict[str, Callable[..., ChatExample]] = {
         enum_select,
         enum_order,
         copy_exact,
+        recall,
+        discount_after_context,
+        json_types,
+        json_in_prose,
+        tool_arguments,
+        tool_parallel,
+        tool_follow_up,
+        enum_long,
+        enum_order_long,
+        copy_references,
+        copy_code,
+        stability,
+        stability_long_context,
+        instruction_order,
     )
 }
 """Every generator by name."""

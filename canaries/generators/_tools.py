@@ -20,7 +20,7 @@ class Tool(NamedTuple):
     request: Callable[[random.Random, bool], Asked]
 
 
-def _schema(name: str, description: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+def tool_schema(name: str, description: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     parameters = {"type": "object", "properties": properties, "required": required}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
@@ -166,19 +166,21 @@ def _room(rng: random.Random, czech: bool) -> Asked:
 
 TOOLS = (
     Tool(
-        "get_weather", _schema("get_weather", "Weather in a city", {"city": _STRING, "date": _DATE}, ["city"]), _weather
+        "get_weather",
+        tool_schema("get_weather", "Weather in a city", {"city": _STRING, "date": _DATE}, ["city"]),
+        _weather,
     ),
-    Tool("order_status", _schema("order_status", "State of an order", {"order_id": _STRING}, ["order_id"]), _order),
+    Tool("order_status", tool_schema("order_status", "State of an order", {"order_id": _STRING}, ["order_id"]), _order),
     Tool(
         "send_email",
-        _schema(
+        tool_schema(
             "send_email", "Send an e-mail", {"to": _STRING, "subject": _STRING, "urgent": _BOOLEAN}, ["to", "subject"]
         ),
         _email,
     ),
     Tool(
         "schedule_meeting",
-        _schema(
+        tool_schema(
             "schedule_meeting",
             "Plan a meeting",
             {"date": _DATE, "minutes": _INTEGER, "people": _STRINGS},
@@ -188,7 +190,7 @@ TOOLS = (
     ),
     Tool(
         "transfer_money",
-        _schema(
+        tool_schema(
             "transfer_money",
             "Send money",
             {"account": _STRING, "amount": _INTEGER, "currency": _enum("CZK", "EUR", "USD")},
@@ -198,7 +200,7 @@ TOOLS = (
     ),
     Tool(
         "set_light",
-        _schema(
+        tool_schema(
             "set_light",
             "Switch a light",
             {"room": _enum("kitchen", "bedroom", "lounge", "hall"), "on": _BOOLEAN, "level": _INTEGER},
@@ -208,7 +210,7 @@ TOOLS = (
     ),
     Tool(
         "open_ticket",
-        _schema(
+        tool_schema(
             "open_ticket",
             "Open a support ticket",
             {"title": _STRING, "severity": _enum("low", "medium", "high")},
@@ -218,7 +220,7 @@ TOOLS = (
     ),
     Tool(
         "search_catalogue",
-        _schema(
+        tool_schema(
             "search_catalogue",
             "Find products",
             {"query": _STRING, "max_price": _INTEGER, "in_stock": _BOOLEAN},
@@ -228,7 +230,7 @@ TOOLS = (
     ),
     Tool(
         "translate",
-        _schema(
+        tool_schema(
             "translate",
             "Translate a text",
             {"text": _STRING, "target": _enum("de", "en", "pl", "fr")},
@@ -238,12 +240,12 @@ TOOLS = (
     ),
     Tool(
         "add_reminder",
-        _schema("add_reminder", "Add a reminder", {"date": _DATE, "text": _STRING}, ["date", "text"]),
+        tool_schema("add_reminder", "Add a reminder", {"date": _DATE, "text": _STRING}, ["date", "text"]),
         _reminder,
     ),
     Tool(
         "create_invoice",
-        _schema(
+        tool_schema(
             "create_invoice",
             "Issue an invoice",
             {"customer": _STRING, "total": _INTEGER, "paid": _BOOLEAN},
@@ -253,7 +255,7 @@ TOOLS = (
     ),
     Tool(
         "book_room",
-        _schema(
+        tool_schema(
             "book_room",
             "Book a hotel room",
             {"start": _DATE, "nights": _INTEGER, "guests": _INTEGER},

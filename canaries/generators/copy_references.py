@@ -1,0 +1,157 @@
+"""Copying what stands for something else: hashes, addresses, account numbers; and code whose white space matters."""
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from canaries.generators._words import CITIES, code, iso_date, pick, spaced
+from q36eval.examples import ChatExample
+
+FIELDS_MIN, FIELDS_MAX = 3, 5
+ASKED_MAX = 3
+CZECH_SHARE = 0.6
+
+
+def _hexadecimal(digits: int) -> Callable[[random.Random], str]:
+    return lambda rng: f"{rng.getrandbits(4 * digits):0{digits}x}"
+
+
+def _iban(rng: random.Random) -> str:
+    """With a right check number (ISO 13616: the rearranged number leaves 1 modulo 97)."""
+    account = f"{int(rng.random() * 10**10):010d}{int(rng.random() * 10**10):010d}"
+    check = 98 - int(f"{account}123500") % 97  # C is 12, Z is 35
+    return f"CZ{check:02d}{account}"
+
+
+def _url(rng: random.Random) -> str:
+    host = pick(rng, ("sklad", "obchod", "archiv", "mapy", "faktury")) + pick(rng, (".example.cz", ".example.com"))
+    page = pick(rng, ("detail", "export", "tisk", "Prehled"))
+    query = f"id={int(rng.random() * 10**6)}&klic={_hexadecimal(8)(rng)}"
+    return f"https://{host}/v{1 + int(rng.random() * 4)}/{page}_{code(rng)}?{query}#cast-{int(rng.random() * 90)}"
+
+
+def _moment(rng: random.Random) -> str:
+    hour, minute, second = int(rng.random() * 24), int(rng.random() * 60), int(rng.random() * 60)
+    return f"{iso_date(rng)}T{hour:02d}:{minute:02d}:{second:02d}.{int(rng.random() * 1000):03d}+0{pick(rng, '12')}:00"
+
+
+def _amount(rng: random.Random) -> str:
+    return f"{spaced(10_000 + int(rng.random() * 9_990_000))},{int(rng.random() * 100):02d} Kč"
+
+
+def _address(rng: random.Random) -> str:
+    return ":".join(_hexadecimal(4)(rng) for _ in range(8))
+
+
+def _token(rng: random.Random) -> str:
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return "".join(pick(rng, letters) for _ in range(24))
+
+
+def _street(rng: random.Random) -> str:
+    street = pick(rng, ("Šťastná", "Příčná", "U Mlýna", "Žižkova", "Křižíkova", "Dělnická", "Na Větrníku"))
+    zip_code = f"{100 + int(rng.random() * 690)} {int(rng.random() * 100):02d}"
+    return f"{street} {1 + int(rng.random() * 2000)}/{1 + int(rng.random() * 60)}, {zip_code} {pick(rng, CITIES)}"
+
+
+class Reference(NamedTuple):
+    """A labelled value: its label in Czech and in English, and how it is drawn."""
+
+    czech: str
+    english: str
+    value: Callable[[random.Random], str]
+
+
+REFERENCES = (
+    Reference("otisk SHA-256", "SHA-256 hash", _hexadecimal(64)),
+    Reference("otisk commitu", "commit hash", _hexadecimal(40)),
+    Reference("IBAN", "IBAN", _iban),
+    Reference("odkaz", "link", _url),
+    Reference("čas", "time", _moment),
+    Reference("částka", "amount", _amount),
+    Reference("adresa IPv6", "IPv6 address", _address),
+    Reference("token", "token", _token),
+    Reference("adresa", "address", _street),
+)
+ASK_CS = "Opiš přesně: {what}. Jen hodnoty, každou na vlastní řádek, bez formátování."
+ASK_EN = "Copy exactly: {what}. Only the values, one per line, without formatting."
+
+
+def copy_references(rng: random.Random) -> ChatExample:
+    """One to three of several references, in the order asked; one wrong character leads elsewhere."""
+    czech = rng.random() < CZECH_SHARE
+    references = rng.sample(REFERENCES, FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
+    values = [reference.value(rng) for reference in references]
+    labels = [reference.czech if czech else reference.english for reference in references]
+    asked = rng.sample(range(len(values)), 1 + int(rng.random() * ASKED_MAX))
+    shown = "\n".join(f"{label}: {value}" for label, value in zip(labels, values, strict=True))
+    ask = (ASK_CS if czech else ASK_EN).format(what=", ".join(labels[index] for index in asked))
+    wanted = [values[index] for index in asked]
+    return ChatExample(
+        key=f"copy_references:{shown}:{asked}",
+        messages=({"role": "user", "content": f"{shown}\n\n{ask}"},),
+        answer="\n".join(wanted),
+        expected={"lines": wanted},
+    )
+
+
+NAMES = ("total", "limit", "count", "price", "offset", "weight", "index", "ratio", "level", "width", "delay", "score")
+CODE_CS = "Opiš následující soubor znak po znaku v jednom bloku kódu, včetně odsazení a prázdných řádků. Nic neměň."
+CODE_EN = (
+    "Copy this file character by character in one code block, indentation and blank lines included. Change nothing."
+)
+
+
+def _python(rng: random.Random, names: list[str]) -> str:
+    a, b, c = names
+    low, high, off = (1 + int(rng.random() * 900) for _ in range(3))
+    return (
+        f"def {a}_of({b}, {c}={low}):\n"
+        f"    {a} = 0\n"
+        f"    for each in {b}:\n"
+        f"        if each.{c} > {high}:\n"
+        f"            {a} += each.{c}  -  {off}\n"
+        f"        else:\n"
+        f"            if {a} % {low} == 0:\n"
+        f"                {a} -= 1\n"
+        f"\n"
+        f"    return {a}"
+    )
+
+
+def _makefile(rng: random.Random, names: list[str]) -> str:
+    a, b, c = names
+    one, two = 1 + int(rng.random() * 900), 1 + int(rng.random() * 900)
+    return f"{a}: {b} {c}\n\t@echo {one}   {two}\n\t$(RUN) --{b}={one} \\\n\t\t--{c}={two}\n\n{b}:\n\ttouch {b}.{one}"
+
+
+def _yaml(rng: random.Random, names: list[str]) -> str:
+    a, b, c = names
+    one, two, three = (1 + int(rng.random() * 900) for _ in range(3))
+    return (
+        f"{a}:\n"
+        f"  {b}:\n"
+        f"    - {{{c}: {one},  unit: ms}}\n"
+        f"    - {c}: {two}\n"
+        f"      text: |\n"
+        f"        {pick(rng, CITIES)}\n"
+        f"          {three}\n"
+        f"  {c}:   {three}"
+    )
+
+
+KINDS = ((_python, "python"), (_makefile, "makefile"), (_yaml, "yaml"))
+
+
+def copy_code(rng: random.Random) -> ChatExample:
+    """A short file whose white space is part of it: Python's indentation, a Makefile's tabs, YAML's levels."""
+    written, language = pick(rng, KINDS)
+    text = written(rng, rng.sample(NAMES, 3))
+    fenced = f"```{language}\n{text}\n```"
+    ask = CODE_CS if rng.random() < CZECH_SHARE else CODE_EN
+    return ChatExample(
+        key=f"copy_code:{text}",
+        messages=({"role": "user", "content": f"{ask}\n\n{fenced}"},),
+        answer=fenced,
+        expected={"code": text, "fence": True},
+    )

@@ -1,0 +1,145 @@
+"""Free-form answers: long ones that must stay sound, the same after a long context, ones under several constraints."""
+
+import random
+from dataclasses import replace
+
+from canaries.generators._context import context
+from canaries.generators._words import CITIES, FIRST_NAMES_F, FIRST_NAMES_M, PRODUCTS, pick
+from canaries.generators.discount import SYSTEMS, discount_compare
+from q36eval.examples import ChatExample
+
+LONG_CHARACTERS = 6_000
+"""About 2,000 tokens of Qwen's, whose Czech takes three characters a token; specifications ask for more."""
+
+SHORT_CHARACTERS = 250
+"""A long context for the sandbox, whose questions have a hundred tokens."""
+
+ADVISER = SYSTEMS[0]
+
+MIN_CHARACTERS, MAX_CHARACTERS = 500, 9_000
+"""Of a long answer; asked for are 200 to 350 words, about 1,300 to 2,300 characters."""
+
+SUBJECTS = (
+    "údržba dřevěného plotu", "pěstování rajčat", "stěhování do menšího bytu", "první zimní výprava na hory",
+    "oprava starého kola", "založení sousedské knihovny", "vaření pro deset lidí", "výběr pracovního stolu",
+    "péče o včelstvo", "cesta vlakem přes celou zemi", "zateplení chalupy", "výuka dětí doma", "správa malé dílny",
+    "pečení kváskového chleba", "úklid po povodni", "nákup ojetého auta", "příprava na maraton", "sběr hub",
+    "výsadba ovocného sadu", "nácvik na varhany", "vedení kroniky obce", "oprava střechy", "chov slepic",
+    "organizace plesu", "úspora elektřiny",
+)  # fmt: skip
+FORMS = (
+    "Napiš souvislý článek na téma „{subject}“.",
+    "Napiš podrobný návod pro začátečníky. Téma: {subject}.",
+    "Napiš vyprávění, ve kterém hraje hlavní roli {subject}.",
+    "Napiš dopis příteli o tom, co obnáší {subject}.",
+    "Sepiš rozhovor dvou sousedů. Mluví o tom, co přináší {subject}.",
+)
+FRAME = "{form} Děj se odehrává v místě {city}, vystupuje v něm {person}. Piš česky, asi {words} slov, bez nadpisů."
+LANGUAGE = {"scripts": ["Latin"], "min_characters": MIN_CHARACTERS, "max_characters": MAX_CHARACTERS}
+
+STORY = (
+    "Je to práce, která se zdá jednoduchá jen zpovzdálí.",
+    "{person} s ní v místě {city} začíná den co den znovu a pokaždé se něco přiučí.",
+    "Nejdřív bylo potřeba všechno rozmyslet, sehnat pomoc a nespěchat.",
+    "Sousedé radili různě: jeden chválil starý způsob, druhý věřil novým nástrojům.",
+    "Po týdnu už byl vidět kus hotového díla, a s ním přišla i dobrá nálada.",
+    "Samozřejmě se objevily chyby, ale žádná nebyla tak velká, aby se nedala napravit.",
+    "Nejvíc pomohlo, že si všichni zapisovali, co se povedlo a co ne.",
+    "Když napadl první sníh, zůstalo dost času na odpočinek i na plány pro další rok.",
+    "Kdo chce zkusit totéž, ať začne s malým kouskem a ať se nebojí zeptat.",
+    "Téma „{subject}“ tak nakonec spojilo lidi, kteří se předtím sotva zdravili.",
+)
+"""An answer of the right kind; what a model writes is its own."""
+
+
+def _long_question(rng: random.Random) -> tuple[str, str, str]:
+    """The content by which the question is known, the question, and an answer of the right kind."""
+    subject, city = pick(rng, SUBJECTS), pick(rng, CITIES)
+    name, words = pick(rng, FIRST_NAMES_M + FIRST_NAMES_F), 200 + 10 * int(rng.random() * 16)
+    form = int(rng.random() * len(FORMS))
+    asked = FRAME.format(form=FORMS[form].format(subject=subject), city=city, person=name, words=words)
+    answer = " ".join(STORY).format(subject=subject, city=city, person=name)
+    return f"{subject}:{city}:{name}:{words}:{'abcde'[form]}", asked, answer
+
+
+def stability(rng: random.Random) -> ChatExample:
+    """A text of a few hundred words; judged is whether it stays sound and ends, not what it says."""
+    key, asked, answer = _long_question(rng)
+    return ChatExample(
+        key=f"stability:{key}",
+        messages=({"role": "user", "content": asked},),
+        answer=answer,
+        expected={"stable": LANGUAGE},
+    )
+
+
+def stability_long_context(rng: random.Random, characters: int = LONG_CHARACTERS) -> ChatExample:
+    """The same after a long text, where a cache of low precision decays first."""
+    example = stability(rng)
+    key = example.key.replace("stability:", "stability_long_context:", 1)
+    text = f"{context(rng, characters, True)}\n\nPředchozí text nech stranou. {example.messages[0]['content']}"
+    return replace(example, key=key, messages=({"role": "user", "content": text},))
+
+
+def discount_after_context(rng: random.Random, characters: int = SHORT_CHARACTERS) -> ChatExample:
+    """A price comparison after other text in another language, as much of it as the sandbox bears."""
+    example = discount_compare(rng)
+    asked = f"{context(rng, characters, False)}\n{example.messages[-1]['content']}"
+    messages = ({"role": "system", "content": ADVISER}, {"role": "user", "content": asked})
+    key = example.key.replace("discount_compare:", "discount_after_context:", 1)
+    stable = {"scripts": ["Latin"], "min_characters": 40, "max_characters": 600}
+    return replace(example, key=key, messages=messages, expected={**example.expected, "stable": stable})
+
+
+FIRST_WORDS = ("Souhrn", "Přehled", "Doporučení", "Závěr", "Odpověď", "Stručně", "Shrnutí", "Rady", "Postup", "Kroky")
+BANNED = (
+    "samozřejmě", "bohužel", "zkrátka", "mimochodem", "koneckonců", "opravdu", "naštěstí", "pochopitelně",
+)  # fmt: skip
+NOTES_EN = (
+    "The following note came from an English-speaking colleague: keep it short and practical.",
+    "Our office in London asked for this; the readers are in Brno.",
+    "Context for you: the text goes to a Czech newsletter.",
+)
+COUNTED = {3: "tři odrážky", 4: "čtyři odrážky", 5: "pět odrážek", 6: "šest odrážek", 7: "sedm odrážek"}
+CONSTRAINED = (
+    "Téma: {subject}. Začni slovem „{first}“ a dvojtečkou. Potom napiš přesně {count}, každou na vlastní řádek "
+    "začínající pomlčkou. V textu použij slovo „{word}“ přesně v tomto tvaru a nepoužij slovo „{banned}“. "
+    "Piš česky, nejvýš {most} slov."
+)
+
+
+def instruction_order(rng: random.Random) -> ChatExample:
+    """Several constraints at once: the first word, exactly so many bullets, Czech, a word to use and one to avoid."""
+    subject, first, word, banned = pick(rng, SUBJECTS), pick(rng, FIRST_WORDS), pick(rng, PRODUCTS), pick(rng, BANNED)
+    bullets, most = pick(rng, tuple(COUNTED)), 100 + 10 * int(rng.random() * 11)
+    asked = CONSTRAINED.format(
+        subject=subject, first=first, word=word, banned=banned, count=COUNTED[bullets], most=most
+    )
+    if rng.random() < 0.4:
+        asked = f"{pick(rng, NOTES_EN)}\n{asked}"
+    lines = [f"- {_ADVICE[number]}" for number in range(bullets - 1)] + [f"- Nakonec přijde na řadu {word}."]
+    return ChatExample(
+        key=f"instruction_order:{subject}:{first}:{word}:{banned}:{COUNTED[bullets]}:{most}",
+        messages=({"role": "user", "content": asked},),
+        answer="\n".join([f"{first}: {subject} krok za krokem.", *lines]),
+        expected={
+            "style": {
+                "bullets": bullets,
+                "first_word": first,
+                "language": "cs",
+                "max_words": most,
+                "contains": [word],
+                "lacks": [banned],
+            }
+        },
+    )
+
+
+_ADVICE = (
+    "Začněte včas a rozmyslete si pořadí práce.",
+    "Sežeňte někoho, kdo už to jednou dělal.",
+    "Nechte si rezervu pro případ špatného počasí.",
+    "Zapisujte si, co se osvědčilo.",
+    "Každý den ukliďte místo, kde pracujete.",
+    "Nešetřete na věcech, které drží pohromadě.",
+)

@@ -1,0 +1,93 @@
+"""Long-range recall with structure: a JSON object asked for whose values stand far back in the context."""
+
+import json
+import random
+from functools import lru_cache
+from typing import Any
+
+from canaries.generators._context import DOCUMENTS, context, sentences
+from canaries.generators._fields import (
+    FIELDS,
+    OPENINGS_CS,
+    OPENINGS_EN,
+    TASKS_CS,
+    TASKS_EN,
+    Field,
+    clauses_of,
+    draw_fields,
+    minified,
+    object_schema,
+)
+from canaries.generators._words import code, pick
+from q36eval.examples import ChatExample
+
+CZECH_SHARE = 0.5
+SHORT_CHARACTERS = 1_000
+"""What the sandbox can look back over; real models are asked over far more."""
+
+RECALLED = tuple(field for field in FIELDS if field.type != "boolean")
+"""What has to be looked up: a flag could be guessed."""
+
+FIELDS_MIN, FIELDS_MAX = 3, 4
+RECORDED = 5
+"""Fields of each of several records; some of them are asked for."""
+
+ASK_CS = "Vytáhni ze záznamu {code} údaje do JSON podle schématu. Odpověz jen JSONem bez formátování."
+ASK_EN = "Extract the data of record {code} as JSON under the schema. Answer with bare JSON only."
+
+Drawn = dict[str, tuple[Field, Any]]
+
+
+def recall(rng: random.Random, characters: int = SHORT_CHARACTERS, records: int = 1) -> ChatExample:
+    """A record, at least `characters` of other text, and the question.
+
+    With more `records`, they stand all through one of a few fixed texts, each under a code, and one in the first half
+    is asked for by its code.
+    """
+    czech = rng.random() < CZECH_SHARE
+    return _one_record(rng, characters, czech) if records == 1 else _one_of(rng, characters, records, czech)
+
+
+def _one_record(rng: random.Random, characters: int, czech: bool) -> ChatExample:
+    drawn = draw_fields(rng, RECALLED, FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
+    opening = pick(rng, OPENINGS_CS if czech else OPENINGS_EN)
+    record = f"{opening}{', '.join(clauses_of(rng, drawn, czech))}."
+    task = pick(rng, TASKS_CS if czech else TASKS_EN)
+    return _asked(f"{record}\n{context(rng, characters, czech)}\n{task}", "", drawn, czech)
+
+
+@lru_cache(maxsize=4 * DOCUMENTS)
+def _archive(document: int, characters: int, records: int, czech: bool) -> tuple[str, tuple[tuple[str, Drawn], ...]]:
+    """A text with its records spread evenly, and the records under their codes."""
+    rng = random.Random(f"archive-{document}-{characters}-{records}-{czech}")
+    pieces = list(sentences(document, characters, czech))
+    kept: dict[str, Drawn] = {}
+    while len(kept) < records:
+        kept[code(rng)] = draw_fields(rng, RECALLED, RECORDED)
+    step = len(pieces) / records
+    word = "Záznam" if czech else "Record"
+    for number, (name, drawn) in reversed(list(enumerate(kept.items()))):
+        said = f"{word} {name}: {', '.join(clauses_of(rng, drawn, czech))}."
+        pieces.insert(round(number * step), f"\n{said}\n")
+    return " ".join(pieces), tuple(kept.items())
+
+
+def _one_of(rng: random.Random, characters: int, records: int, czech: bool) -> ChatExample:
+    text, kept = _archive(int(rng.random() * DOCUMENTS), characters, records, czech)
+    name, drawn = kept[int(rng.random() * max(1, records // 2))]
+    asked = rng.sample(sorted(drawn), FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
+    ask = (ASK_CS if czech else ASK_EN).format(code=name)
+    return _asked(f"{text}\n{ask}", f"{name}:", {field: drawn[field] for field in asked}, czech)
+
+
+def _asked(text: str, key: str, drawn: Drawn, czech: bool) -> ChatExample:
+    """The question after `text`, which ends with what is to be done."""
+    value = {name: value for name, (_, value) in drawn.items()}
+    schema = object_schema({name: {"type": field.type} for name, (field, _) in drawn.items()})
+    prompt = f"{text}\n{'Schéma' if czech else 'Schema'}: {minified(schema)}"
+    return ChatExample(
+        key=f"recall:{key}{json.dumps(value, ensure_ascii=False, sort_keys=True)}",
+        messages=({"role": "user", "content": prompt},),
+        answer=minified(value),
+        expected={"object": value, "schema": schema},
+    )
