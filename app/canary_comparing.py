@@ -91,7 +91,9 @@ def _prompt_ids(tokenizer: Any, question: Question) -> tuple[int, ...]:
     try:
         text = rendered_chat(tokenizer, question.messages, question.tools, enable_thinking=question.thinking)
     except Exception as error:  # a template raises whatever it likes
-        raise UsageError(f"The chat template cannot write this conversation: {' '.join(str(error).split())}.") from error
+        raise UsageError(
+            f"The chat template cannot write this conversation: {' '.join(str(error).split())}."
+        ) from error
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 

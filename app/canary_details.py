@@ -7,12 +7,12 @@ have, is None and never an error.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from q36eval.records import Answer, ItemOutcome
 
-Standing = Literal["passed", "flip", "unstable", "reference fails", "not scored"]
-"""How a must-pass prompt came out; `flip`: the branch fails each time what the reference passes each time."""
+AT_RISK_NATS = 0.5
+"""As `canaries.summary` counts them; here too, since what pages import must not lead to torch."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _choice(pair: object) -> tuple[str, float] | None:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         return None
     log_prob = _float(pair[1])
-    return None if log_prob is None else (_text(pair[0]), log_prob)
+    return None if log_prob is None or math.isnan(log_prob) else (_text(pair[0]), log_prob)
 
 
 def scores_of(answer: Answer) -> list[float | None]:
@@ -77,19 +77,6 @@ def scores_of(answer: Answer) -> list[float | None]:
     return [answer.score, *(_float(repeat.get("score")) for repeat in again)]
 
 
-def standing(item: ItemOutcome) -> Standing:
-    """How a must-pass prompt came out over everything that was asked again."""
-    reference, branch = scores_of(item.reference), scores_of(item.branch)
-    if None in reference or None in branch:
-        return "not scored"
-    if all(score != 1.0 for score in reference):
-        return "reference fails"
-    right = {score == 1.0 for score in branch}
-    if any(score != 1.0 for score in reference) or len(right) == 2:
-        return "unstable"
-    return "passed" if right == {True} else "flip"
-
-
 def flips(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
     """What one of the two only answers rightly: regressions first, must-pass ones first among them."""
     found = [item for item in items if item.flip is not None]
@@ -97,13 +84,14 @@ def flips(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
 
 
 def at_risk(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
-    """Items that the branch still answers rightly, but less surely than the reference; its least margins first."""
+    """Items that both still answer rightly and that may turn next: the branch's least margins first."""
     found = []
     for item in items:
-        margins = margin_of(item.reference), margin_of(item.branch)
-        passes = item.branch.score == 1.0 and item.reference.score == 1.0
-        if passes and margins[0] is not None and margins[1] is not None and margins[1].nats < margins[0].nats:
-            found.append((margins[1].nats, item.cluster, item))
+        margin = margin_of(item.branch)
+        right = item.branch.score == 1.0 and item.reference.score == 1.0
+        if right and margin is not None and not margin.nats >= AT_RISK_NATS:
+            # a margin that is no number is the worst that there can be
+            found.append((-math.inf if math.isnan(margin.nats) else margin.nats, item.cluster, item))
     return [item for _, _, item in sorted(found, key=lambda entry: entry[:2])]
 
 
@@ -163,14 +151,13 @@ def choices_words(top: Sequence[tuple[str, float]]) -> str:
 
 
 def _float(value: Any) -> float | None:
-    """A number, also one that JSON had to write as text; None for what is none, and for NaN."""
+    """A number, also one that JSON had to write as text; None for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        number = float(value)
-    except ValueError:
+        return float(value)
+    except (ValueError, OverflowError):
         return None
-    return None if math.isnan(number) else number
 
 
 def _int(value: Any) -> int | None:

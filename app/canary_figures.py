@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from canaries.must_pass import Standing, standing
+
 from app.canary_details import (
-    Standing,
     at_risk,
     divergence_of,
     failures_of,
@@ -16,7 +17,6 @@ from app.canary_details import (
     margin_of,
     reasons,
     scores_of,
-    standing,
 )
 from app.evals_model import shortened
 from q36eval.records import Interval, ItemOutcome, Lane, Measurement, ProbeName
@@ -28,13 +28,14 @@ IN_TABLES = (FAILURE_RATE, MARGIN, MARGIN_RATIO)
 RATE_COLUMNS = ("canary", "reference", "branch", "difference [95 %]", "branch fails", "lost", "gained", "errored")
 MARGIN_COLUMNS = ("canary", "reference, nats", "branch", "change [95 %]", "branch / reference [95 %]", "items")
 OTHER_COLUMNS = ("figure", "of", "reference", "branch", "change [95 %]", "items", "errored")
-STANDINGS: dict[Standing, str] = {
-    "passed": "passed",
-    "flip": "confirmed flips",
-    "unstable": "unstable",
-    "reference fails": "the reference itself fails",
-    "not scored": "not scored",
+STANDINGS = {
+    Standing.PASSED: "passed",
+    Standing.FLIPPED: "confirmed flips",
+    Standing.UNSTABLE: "unstable",
+    Standing.NO_CANARY: "the reference itself fails",
+    Standing.UNKNOWN: "not known",
 }
+ALWAYS_TOLD = (Standing.PASSED, Standing.FLIPPED)
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,10 @@ def fails_words(m: Measurement) -> str:
     if not math.isfinite(m.value):
         return f"– of {m.counts.scored}"
     counted = f"{round(m.value * m.counts.scored)} of {m.counts.scored}"
-    interval = getattr(m, "value_interval", None)
-    bounded = isinstance(interval, Interval) and math.isfinite(interval.upper)
-    return f"{counted}, at most {percent(interval.upper)}" if bounded and interval is not None else counted
+    interval = m.value_interval
+    if interval is None or not math.isfinite(interval.upper):
+        return counted
+    return f"{counted}, at most {percent(interval.upper)}"
 
 
 def margin_rows(run: CanaryRun) -> list[tuple[str, ...]]:
@@ -159,7 +161,7 @@ def must_pass_words(run: CanaryRun) -> str:
     total = sum(map(len, found.values()))
     if not total:
         return "No must-pass prompt was asked."
-    parts = [f"{len(items)} {STANDINGS[name]}" for name, items in found.items() if items or name in ("passed", "flip")]
+    parts = [f"{len(items)} {STANDINGS[name]}" for name, items in found.items() if items or name in ALWAYS_TOLD]
     return f"Must-pass, {total} prompts: {', '.join(parts)}."
 
 
@@ -189,8 +191,8 @@ def canaries_json(run: CanaryRun) -> dict[str, Any]:
     must = run.must_pass()
     return {
         "must_pass": {
-            name.replace(" ", "_"): [_item_json(item) for item in items] if name != "passed" else len(items)
-            for name, items in must.items()
+            kind.replace(" ", "_"): len(items) if kind is Standing.PASSED else [_item_json(item) for item in items]
+            for kind, items in must.items()
         },
         "flips": [_item_json(item, whole=True) for item in flips(run.items)],
         "at_risk": [_item_json(item) for item in at_risk(run.items)],

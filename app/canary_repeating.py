@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app.canary_details import Standing, standing
+from canaries.must_pass import Standing, standing
+
 from app.measuring import Request, measure
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord
@@ -81,8 +82,8 @@ def agreement(repeats: Sequence[Repeat]) -> Agreement:
         scores = tuple(None if one is None else one.branch.score for one in found)
         standings: tuple[Standing, ...] = ()
         if item.must_pass:
-            standings = tuple("not scored" if one is None else standing(one) for one in found)
-        if len(set(scores)) > 1 or len(set(standings)) > 1 or "unstable" in standings:
+            standings = tuple(Standing.UNKNOWN if one is None else standing(one) for one in found)
+        if len(set(scores)) > 1 or len(set(standings)) > 1 or Standing.UNSTABLE in standings:
             differing.append(Differing(item.cluster, item.must_pass, scores, standings))
         texts += len({None if one is None else one.branch.text for one in found}) > 1
     counts = [Counter(item.group for item in repeat.items if item.branch.score == 1.0) for repeat in repeats]

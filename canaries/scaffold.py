@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from canaries.checks import CHECKS, Failure, parse_reply, run_checks
+from canaries.checks import CHECKS, Failure, NotJudgedError, parse_reply, run_checks
 from canaries.checks._json import StrictJSONError, strict_json
 from canaries.checks._tool_parser import Call, typed
 from canaries.transcript import Transcript
@@ -88,6 +88,15 @@ def scaffold(transcript: Transcript, right: str, wanted: Wanted, other: str | No
         "checks": list(checks),
         "must_pass": [{key: value for key, value in prompt.items() if value or key == "expected"}],
     }
+
+
+def passes(answer: str, body: dict[str, Any]) -> bool:
+    """Whether an answer, its reasoning aside, passes the checks of a scaffolded canary."""
+    (prompt,) = body["must_pass"]
+    try:
+        return not run_checks(answer, body["checks"], prompt["expected"], prompt.get("tools", ()))
+    except NotJudgedError:
+        return False
 
 
 def guess_checks(right: str, transcript: Transcript) -> list[str]:
@@ -185,8 +194,12 @@ def _check_answers(checks: Sequence[str], expected: dict[str, Any], right: str, 
             f"The checks {', '.join(checks)} need {place!r}, which the right answer alone does not say; give it with "
             f"--expected."
         ) from error
+    except NotJudgedError as error:
+        raise UsageError(f"The right answer cannot be judged: {error}; correct what is expected.") from error
     if failures:
-        raise UsageError(f"The right answer fails its check {_words(failures[0])}; correct it, or name another --check.")
+        raise UsageError(
+            f"The right answer fails its check {_words(failures[0])}; correct it, or name another --check."
+        )
     if transcript.answer is not None and not run_checks(transcript.answer, checks, expected, transcript.tools):
         raise UsageError(
             f"The transcript's own answer passes {', '.join(checks)}, so this canary would find nothing wrong with it; "

@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from canaries.must_pass import Standing
+
 from app.canary_details import (
+    AT_RISK_NATS,
     at_risk,
     choices_words,
     divergence_of,
@@ -86,8 +89,8 @@ def _must_pass_lines(run: CanaryRun) -> Iterator["Text"]:
     from rich.text import Text
 
     for name, items in run.must_pass().items():
-        for item in items if name != "passed" else ():
-            side = item.reference if name == "reference fails" else item.branch
+        for item in items if name is not Standing.PASSED else ():
+            side = item.reference if name is Standing.NO_CANARY else item.branch
             words = [*reasons(side)[:1], batches_words(item)]
             why = "; ".join(word for word in words if word)
             yield Text(f"  {STANDINGS[name]}: {plain(item.cluster)}: {plain(why)}")
@@ -100,7 +103,7 @@ def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator["Text"]:
         return
     shown = items[:AT_RISK_SHOWN]
     more = f", the {len(shown)} nearest to a flip" if len(shown) < len(items) else ""
-    yield Text(f"\n{len(items)} items still right with a smaller margin than the reference's{more}:")
+    yield Text(f"\n{len(items)} right answers at risk, with a margin below {AT_RISK_NATS:g} nats{more}:")
     for item in shown:
         yield Text(f"  {plain(item.cluster)}: {plain(margin_words(item) or '')}")
 
