@@ -123,7 +123,7 @@ def fails_words(m: Measurement) -> str:
 
 def margin_rows(run: CanaryRun) -> list[tuple[str, ...]]:
     """A row for each canary and lane whose decisive margins were measured, under MARGIN_COLUMNS."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for m in run.found(MARGIN):
         ratio = run.get(MARGIN_RATIO, m.slice)
         values = (number(m.reference_value), number(m.value), change_words(m), ratio_words(ratio))
@@ -143,7 +143,7 @@ def ratio_words(m: Measurement | None) -> str:
 
 def other_rows(run: CanaryRun) -> list[tuple[str, ...]]:
     """Everything else that was measured (trigger agreement, wrong conclusions, counts), under OTHER_COLUMNS."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for m in run.measurements:
         if m.metric not in IN_TABLES:
             counted = m.estimator in ("census", "derived") or m.unit != "fraction"

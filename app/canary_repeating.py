@@ -30,7 +30,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Differing:
-    """One question that did not come out alike: the branch's scores and, of a must-pass prompt, its standings by run."""
+    """One question that did not come out alike: the branch's scores and a must-pass prompt's standings, by run."""
 
     name: str
     must_pass: bool

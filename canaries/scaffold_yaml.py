@@ -107,8 +107,9 @@ def _holds(text: str, wanted: dict[str, Any]) -> bool:
 
 
 def _flow(value: Any) -> str:
-    options = {"default_flow_style": True, "allow_unicode": True, "sort_keys": False, "width": float("inf")}
-    written: str = yaml.dump(value, Dumper=_Dumper, **options)
+    written: str = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, sort_keys=False, width=float("inf")
+    )
     return written.removesuffix("\n").removesuffix("\n...")
 
 

@@ -178,8 +178,8 @@ def _right(given: list[str], asked: "Transcript", compared: "Comparison | None")
         )
     if not compared.reference_ended:
         raise UsageError(
-            "The reference's answer did not end within its tokens, so it cannot be the right one: give --right, or more "
-            "tokens with --max-new-tokens."
+            "The reference's answer did not end within its tokens, so it cannot be the right one: give --right, or "
+            "more tokens with --max-new-tokens."
         )
     if asked.answer is not None and compared.reference == asked.answer.strip():
         raise UsageError("The reference answers just what the transcript has, which is wrong: give --right.")

@@ -1,4 +1,4 @@
-"""What `q36eval canaries --repeat N` prints after the first run's report: whether all runs agree, and where they do not."""
+"""What `q36eval canaries --repeat N` prints after the first run's report: whether all runs agree."""
 
 from collections.abc import Sequence
 from typing import Any
