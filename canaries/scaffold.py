@@ -133,19 +133,8 @@ def decisive_place(right: str, other: str | None) -> dict[str, Any] | None:
     at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
     if at is None:
         return None  # one is the beginning of the other: that it ends is decisive by itself
-    end = at + 1
-    # "7" begins "73": what follows has to tell them apart, or both are right so far
-    while _begins("".join(ours[at:end]), "".join(theirs[at:end])) and end < min(len(ours), len(theirs)):
-        end += 1
     start = sum(map(len, ours[:at]))
-    found, wrong = "".join(ours[at:end]), "".join(theirs[at:end])
-    if _begins(found, wrong):
-        return None
-    return {"before": _before(right, start, found), "right": found, "wrong": [wrong]}
-
-
-def _begins(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
+    return {"before": _before(right, start, ours[at]), "right": ours[at], "wrong": [theirs[at]]}
 
 
 def _before(text: str, start: int, right: str) -> str:

@@ -145,15 +145,18 @@ def _tokenizer(chosen: "Family", reference: str | None, paths: Paths) -> tuple[A
 
 def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
     from canaries.checks import decisions
-    from canaries.probe import rendered
+    from q36eval.chat import rendered_chat
 
+    prompt = None
+    if tokenizer is not None:
+        prompt = rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
     answer = case.answer
     found = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
     places = [{"kind": one.kind, "right": answer[one.start : one.end], "wrong": list(one.wrong)} for one in found]
     places += [{"kind": "place", "right": place.right, "wrong": list(place.wrong)} for place in case.places]
     return {
         "name": case.name,
-        "prompt": rendered(case, tokenizer) if tokenizer is not None else None,
+        "prompt": prompt,
         "messages": list(case.messages),
         "tools": list(case.tools),
         "expected": case.expected,
