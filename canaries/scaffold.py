@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from canaries.checks import CHECKS, Failure, NotJudgedError, parse_reply, run_checks
 from canaries.checks._json import StrictJSONError, strict_json
-from canaries.checks._tool_parser import Call, typed
+from canaries.checks._tool_types import schemas_by_name, typed_arguments
 from canaries.transcript import Transcript
 from q36eval.errors import UsageError
 from q36eval.records import Lane
@@ -107,7 +107,7 @@ def guess_checks(right: str, transcript: Transcript) -> list[str]:
         return ["tool_call" if len(calls) == 1 else "tool_calls"]
     if transcript.tools:
         return ["no_tool_call"]
-    if isinstance(_json_or_none(said), dict):
+    if isinstance(_json_or_none(said), dict | list):
         return ["json"]
     fenced = _FENCE.match(said)
     if fenced is not None and not isinstance(_json_or_none(fenced.group(1)), dict | list):
@@ -178,11 +178,7 @@ def _check_answers(checks: Sequence[str], expected: dict[str, Any], right: str, 
     try:
         failures = run_checks(right, checks, expected, transcript.tools)
     except ValidationError as error:
-        place = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise UsageError(
-            f"The checks {', '.join(checks)} need {place!r}, which the right answer alone does not say; give it with "
-            f"--expected."
-        ) from error
+        raise UsageError(f"The checks {', '.join(checks)} cannot be used: {_problem(error)}.") from error
     except NotJudgedError as error:
         raise UsageError(f"The right answer cannot be judged: {error}; correct what is expected.") from error
     if failures:
@@ -194,6 +190,14 @@ def _check_answers(checks: Sequence[str], expected: dict[str, Any], right: str, 
             f"The transcript's own answer passes {', '.join(checks)}, so this canary would find nothing wrong with it; "
             f"name another --check, or leave that answer out."
         )
+
+
+def _problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return f"they need {place!r}, which the right answer alone does not say; give it with --expected"
+    return f"expected{f'.{place}' if place else ''}: {first['msg'].removeprefix('Value error, ').rstrip('.')}"
 
 
 def _words(failure: Failure) -> str:
@@ -210,8 +214,7 @@ def _budget(right: str, transcript: Transcript, *, thinking: bool) -> int:
 
 
 def _calls(right: str, transcript: Transcript) -> list[dict[str, Any]]:
-    functions = [tool.get("function", tool) for tool in transcript.tools]
-    offered = {function["name"]: function.get("parameters", {}) for function in functions}
+    offered = schemas_by_name(transcript.tools)
     reply = parse_reply(right)
     if not reply.calls:
         raise UsageError("The right answer holds no tool call that can be read, which its check asks for.")
@@ -221,15 +224,7 @@ def _calls(right: str, transcript: Transcript) -> list[dict[str, Any]]:
                 f"The right answer calls {call.name!r}, which the transcript does not offer; it offers "
                 f"{', '.join(offered) or 'no tools'}."
             )
-    return [{"name": call.name, "arguments": _arguments(call, offered[call.name])} for call in reply.calls]
-
-
-def _arguments(call: Call, schema: dict[str, Any]) -> dict[str, Any]:
-    """XML arguments are text until the tool's schema types them."""
-    if call.form == "json":
-        return call.arguments
-    properties = schema.get("properties", {})
-    return {key: typed(raw, properties.get(key, {})) for key, raw in call.arguments.items()}
+    return [{"name": call.name, "arguments": typed_arguments(call, offered[call.name])} for call in reply.calls]
 
 
 def _one_call(right: str, transcript: Transcript) -> dict[str, Any]:

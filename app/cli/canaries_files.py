@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from q36eval.config import Family
 
 DRAWS_SHOWN = 3
-COLUMNS = ("id", "kind", "lanes", "n", "where it runs", "why")
 
 
 def list_canaries(
@@ -39,11 +38,14 @@ def list_canaries(
         print_json([dict(zip(("id", "kind", "lanes", "n", "where", "why"), row, strict=True)) for row in rows])
         return int(ExitCode.PASS)
     from rich.console import Console
+    from rich.text import Text
 
-    from app.cli.tables import plain_table
+    from q36eval.reports._text import plain
 
     console = Console()
-    console.print(plain_table(COLUMNS, rows, right=(3,), whole=(0,)))
+    for name, kind, lanes, count, where, why in rows:
+        console.print(Text(plain(f"{name}  {kind} · {lanes} · n = {count} · {where}"), style="bold"), soft_wrap=True)
+        console.print(Text(f"    {plain(why)}"))
     return int(ExitCode.PASS)
 
 
