@@ -44,14 +44,14 @@ class Wanted:
     max_new_tokens: int | None = None
 
 
-def scaffold(transcript: Transcript, right: str, wanted: Wanted, other: str | None = None) -> dict[str, Any]:
+def scaffold(transcript: Transcript, right: str, wanted: Wanted, others: Sequence[str] = ()) -> dict[str, Any]:
     """A canary with one must-pass prompt, as its file will hold it.
 
     Args:
         transcript: what was asked. Its answer, where it has one, is the wrong one and must fail.
         right: the right answer, raw text in the model's own wire format.
         wanted: what was said of it.
-        other: another answer, whose first difference from `right` is decisive; the transcript's own where None.
+        others: other models' answers. Where a wrong one, or the transcript's own, first parts from `right` is decisive.
 
     Raises:
         UsageError: the checks cannot be guessed or need more than the answer says, the right answer fails them, or the
@@ -64,7 +64,8 @@ def scaffold(transcript: Transcript, right: str, wanted: Wanted, other: str | No
     expected = _expected(checks, right, transcript, wanted.expected or {})
     _check_answers(checks, expected, right, transcript)
     thinking = transcript.thinking or False if wanted.thinking is None else wanted.thinking
-    place = decisive_place(right, transcript.answer if other is None else other)
+    wrong = [answer for answer in others if run_checks(answer, checks, expected, transcript.tools)]
+    wrong += [] if transcript.answer is None else [transcript.answer]
     prompt: dict[str, Any] = {
         "name": "incident",
         "key": f"incident:{wanted.id}",
@@ -72,7 +73,7 @@ def scaffold(transcript: Transcript, right: str, wanted: Wanted, other: str | No
         "tools": list(transcript.tools),
         "expected": expected,
         "answer": right,
-        "decisive": [] if place is None else [place],
+        "decisive": _places(right, wrong),
     }
     default = Lane.FREEFORM if _FREEFORM & set(checks) else Lane.STRUCTURED
     return {
@@ -121,14 +122,22 @@ def guess_checks(right: str, transcript: Transcript) -> list[str]:
     return ["ordered_list" if is_list else "exact_text"]
 
 
-def decisive_place(right: str, other: str | None) -> dict[str, Any] | None:
+def _places(right: str, wrong: Sequence[str]) -> list[dict[str, Any]]:
+    """Where the wrong answers part from the right one, each place once."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for place in (decisive_place(right, answer) for answer in wrong):
+        if place is not None:
+            known = found.setdefault((place["before"], place["right"]), place)
+            known["wrong"] = list(dict.fromkeys(known["wrong"] + place["wrong"]))
+    return list(found.values())
+
+
+def decisive_place(right: str, other: str) -> dict[str, Any] | None:
     """Where `right` first parts from another answer: `{before, right, wrong}`; None where no text could decide.
 
     Pieces are words, so that a number or a name is compared whole; `before` goes back to the beginning of the line, and
     further where the answer says the same thing twice.
     """
-    if other is None or right == other:
-        return None
     ours, theirs = _PIECE.findall(right), _PIECE.findall(other)
     at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
     if at is None:

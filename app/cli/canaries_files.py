@@ -38,14 +38,15 @@ def list_canaries(
         print_json([dict(zip(("id", "kind", "lanes", "n", "where", "why"), row, strict=True)) for row in rows])
         return int(ExitCode.PASS)
     from rich.console import Console
+    from rich.padding import Padding
     from rich.text import Text
 
     from q36eval.reports._text import plain
 
     console = Console()
     for name, kind, lanes, count, where, why in rows:
-        console.print(Text(plain(f"{name}  {kind} · {lanes} · n = {count} · {where}"), style="bold"), soft_wrap=True)
-        console.print(Text(f"    {plain(why)}"))
+        console.print(Text(plain(f"{name} · {kind} · {lanes} · n = {count} · {where}"), style="bold"), soft_wrap=True)
+        console.print(Padding(Text(plain(why)), (0, 0, 0, 4)))
     return int(ExitCode.PASS)
 
 

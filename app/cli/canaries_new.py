@@ -94,10 +94,8 @@ def _scaffolded(
     from canaries.scaffold import passes, scaffold
     from canaries.scaffold_yaml import write_new, yaml_text
 
-    other = None
-    if compared is not None and compared.branch != answer:
-        other = compared.branch
-    body = scaffold(asked, answer, wanted, other)
+    others = [compared.branch] if compared is not None and compared.branch_ended else []
+    body = scaffold(asked, answer, wanted, others)
     verdicts = {} if compared is None else {
         "reference": compared.reference_ended and passes(compared.reference, body),
         "branch": compared.branch_ended and passes(compared.branch, body),
