@@ -21,12 +21,20 @@ from app.canary_details import (
 from app.evals_model import shortened
 from q36eval.records import Interval, ItemOutcome, Lane, Measurement, ProbeName
 from q36eval.reports._text import number
-from q36eval.reports.evals_figures import change_words, percent, why_none
+from q36eval.reports.evals_figures import change_words, percent, percent_interval, why_none
 
-FAILURE_RATE, MARGIN, MARGIN_RATIO = "failure_rate", "decisive_margin", "decisive_margin_ratio"
-IN_TABLES = (FAILURE_RATE, MARGIN, MARGIN_RATIO)
+FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK = "failure_rate", "decisive_margin", "decisive_margin_ratio", "at_risk"
+IN_TABLES = (FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK)
 RATE_COLUMNS = ("canary", "reference", "branch", "difference [95 %]", "branch fails", "lost", "gained", "errored")
-MARGIN_COLUMNS = ("canary", "reference, nats", "branch", "change [95 %]", "branch / reference [95 %]", "items")
+MARGIN_COLUMNS = (
+    "canary",
+    "reference, nats",
+    "branch",
+    "change [95 %]",
+    "branch / reference [95 %]",
+    "at risk",
+    "items",
+)
 OTHER_COLUMNS = ("figure", "of", "reference", "branch", "change [95 %]", "items", "errored")
 STANDINGS = {
     Standing.PASSED: "passed",
@@ -69,11 +77,11 @@ class CanaryRun:
         for item in self.items:
             if item.must_pass:
                 found[standing(item)].append(item)
-        return found
+        return {kind: sorted(items, key=lambda item: item.cluster) for kind, items in found.items()}
 
     def in_slice(self, name: str) -> list[ItemOutcome]:
-        """The family questions of one canary. Which canaries a lane holds is not in the outcomes: then none."""
-        return [item for item in self.items if item.group == name and not item.must_pass]
+        """The family questions of one canary or of all. Which canaries a lane holds is not in the outcomes: none."""
+        return [item for item in self.items if name in (item.group, "all") and not item.must_pass]
 
 
 def rate_rows(run: CanaryRun) -> list[tuple[str, ...]]:
@@ -89,7 +97,7 @@ def _rate_row(run: CanaryRun, m: Measurement) -> tuple[str, ...]:
         m.slice,
         "–" if m.reference_value is None else percent(1.0 - m.reference_value),
         percent(1.0 - m.value),
-        _points(-m.effect, m.effect_interval),
+        _points(m.effect, m.effect_interval, turned=True),
         fails_words(m),
         lost,
         gained,
@@ -97,12 +105,18 @@ def _rate_row(run: CanaryRun, m: Measurement) -> tuple[str, ...]:
     )
 
 
-def _points(effect: float, failures: Interval) -> str:
-    """The difference of pass rates with its interval, which is that of the failure rates turned round."""
+def _points(effect: float, interval: Interval, *, turned: bool = False) -> str:
+    """A difference of shares with its interval; `turned`: that of the passed ones, where failed ones were measured."""
     if not math.isfinite(effect):
         return number(effect)
-    bounds = why_none(failures) or f"[{_point(-failures.upper)}, {_point(-failures.lower)}]"
-    return f"{_point(effect)} {bounds}"
+    value, lower, upper = effect, interval.lower, interval.upper
+    if turned:
+        value, lower, upper = -value, -upper, -lower
+    return f"{_point(value)} " + (why_none(interval) or f"[{_point(lower)}, {_point(upper)}]")
+
+
+def _bounds(interval: Interval) -> str:
+    return why_none(interval) or f"[{number(interval.lower)}, {number(interval.upper)}]"
 
 
 def _point(share: float) -> str:
@@ -127,8 +141,13 @@ def margin_rows(run: CanaryRun) -> list[tuple[str, ...]]:
     for m in run.found(MARGIN):
         ratio = run.get(MARGIN_RATIO, m.slice)
         values = (number(m.reference_value), number(m.value), change_words(m), ratio_words(ratio))
-        rows.append((m.slice, *values, str(m.counts.scored)))
+        rows.append((m.slice, *values, _risk_words(run.get(AT_RISK, m.slice)), str(m.counts.scored)))
     return rows
+
+
+def _risk_words(m: Measurement | None) -> str:
+    """`2.0 % → 14.0 %`: the share of answers whose margin is below the limit, the reference's and the branch's."""
+    return "–" if m is None else f"{percent(m.reference_value)} → {percent(m.value)}"
 
 
 def ratio_words(m: Measurement | None) -> str:
@@ -146,10 +165,15 @@ def other_rows(run: CanaryRun) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for m in run.measurements:
         if m.metric not in IN_TABLES:
-            counted = m.estimator in ("census", "derived") or m.unit != "fraction"
-            shown = number if counted else percent
-            change = "–" if m.reference_value is None else change_words(m)
-            values = (shown(m.reference_value), shown(m.value), change)
+            is_share = m.unit == "fraction" and m.estimator != "census"
+            shown = percent if is_share else number
+            value = shown(m.value)
+            if m.estimator == "mean":  # a comparison by itself: the interval is the figure's own
+                value += f" {percent_interval(m.effect_interval) if is_share else _bounds(m.effect_interval)}"
+            change = "–"
+            if m.reference_value is not None:
+                change = _points(m.effect, m.effect_interval) if is_share else change_words(m)
+            values = (shown(m.reference_value), value, change)
             name = m.metric.replace("_", " ")
             rows.append((name, m.slice, *values, str(m.counts.scored), str(m.counts.errored)))
     return rows

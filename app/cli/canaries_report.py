@@ -1,5 +1,6 @@
 """What `q36eval canaries --branch NAME` prints."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from app.canary_figures import (
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
     RATE_COLUMNS,
-    STANDINGS,
     CanaryRun,
     batches_words,
     margin_rows,
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
     from q36eval.history import History, RunRecord
 
+LABELS = {
+    Standing.FLIPPED: "✗ confirmed flip",
+    Standing.UNSTABLE: "~ unstable",
+    Standing.NO_CANARY: "– no canary, the reference fails",
+    Standing.UNKNOWN: "? not known",
+}
 FLIPS_SHOWN = 3
 AT_RISK_SHOWN = 10
 PROMPT_CHARACTERS = 240
@@ -75,12 +81,12 @@ def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
     yield from _must_pass_lines(run)
     for columns, rows, right in (
         (RATE_COLUMNS, rate_rows(run), (1, 2, 5, 6, 7)),
-        (MARGIN_COLUMNS, margin_rows(run), (1, 2, 5)),
+        (MARGIN_COLUMNS, margin_rows(run), (1, 2, 6)),
         (OTHER_COLUMNS, other_rows(run), (2, 3, 5, 6)),
     ):
         if rows:
             yield Text("")
-            yield plain_table(columns, rows, right=right)
+            yield plain_table(columns, rows, right=right, whole=(0,))
     yield from _risk_lines(at_risk(run.items))
     yield from _flip_parts(flips(run.items))
 
@@ -93,7 +99,7 @@ def _must_pass_lines(run: CanaryRun) -> Iterator["Text"]:
             side = item.reference if name is Standing.NO_CANARY else item.branch
             words = [*reasons(side)[:1], batches_words(item)]
             why = "; ".join(word for word in words if word)
-            yield Text(f"  {STANDINGS[name]}: {plain(item.cluster)}: {plain(why)}")
+            yield Text(f"  {LABELS[name]}  {plain(item.cluster)}: {plain(why)}")
 
 
 def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator["Text"]:
@@ -113,12 +119,22 @@ def _flip_parts(found: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
 
     for direction, title in (("regression", "lost"), ("improvement", "gained")):
         chosen = [item for item in found if item.flip == direction]
-        shown = chosen[:FLIPS_SHOWN]
+        shown = _one_of_each(chosen)[:FLIPS_SHOWN]
         if chosen:
             more = f", {len(shown)} of them in full" if len(shown) < len(chosen) else ""
             yield Text(f"\n{len(chosen)} answers {title}{more}:")
         for item in shown:
             yield from flip_lines(item)
+
+
+def _one_of_each(items: Sequence[ItemOutcome]) -> list[ItemOutcome]:
+    """The first of every canary, then the second, and so on."""
+    rank: Counter[str] = Counter()
+    ranked = []
+    for item in items:
+        ranked.append((rank[item.group], item))
+        rank[item.group] += 1
+    return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
 
 def flip_lines(item: ItemOutcome) -> Iterator["Text"]:
