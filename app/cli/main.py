@@ -9,6 +9,7 @@ import typer
 from app.cli import (
     attribute,
     branches,
+    canaries,
     checkpoint,
     data,
     drift,
@@ -38,7 +39,7 @@ app.command("inspect")(checkpoint.inspect)
 app.command("attribute")(attribute.attribute)
 app.command("kl")(probes.kl)
 app.command("evals")(probes.evals)
-app.command("canaries")(probes.canaries)
+app.add_typer(canaries.app, name="canaries")
 reference.app.command("floor")(reference_floor.floor)
 app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")

@@ -1,4 +1,4 @@
-"""`q36eval kl|evals|canaries`: one probe alone. They measure and do not decide."""
+"""`q36eval kl|evals`: one probe alone, and what every probe alone shares. They measure and do not decide."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,6 @@ import typer
 
 from app.cli.options import (
     AllowCodeExecution,
-    BatchSize,
     ContextOption,
     CorpusOption,
     DeviceOption,
@@ -63,15 +62,15 @@ def kl(
     check_plot(plot, top_k, reference_pack)
     asked = (ProbeName.KL, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    request = replace(_request(*asked, paths=paths), corpus=corpus, context=context, top_k=top_k)
-    run, history = _measured(request, paths)
+    request = replace(request_of(*asked, paths=paths), corpus=corpus, context=context, top_k=top_k)
+    run, history = measured(request, paths)
     if as_json:
-        print_json(_body(run, history) | kl_body(run, paths))
+        print_json(run_body(run, history) | kl_body(run, paths))
     else:
         print_summary(run, history, paths)
     if plot is not None:
         write_plot(run, history, paths, plot)
-    return _exit_code(run, history)
+    return exit_code(run, history)
 
 
 def evals(
@@ -105,36 +104,18 @@ def evals(
 
     asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
-    request = replace(_request(*asked, paths=paths), max_items=max_items, allow_code_execution=allow_code_execution)
+    request = replace(request_of(*asked, paths=paths), max_items=max_items, allow_code_execution=allow_code_execution)
     if plan:
         return _plan(request, policy, paths, as_json=as_json)
     if policy is not None:
         raise UsageError("--policy goes with --plan: without it evals are measured and nothing is judged.")
-    run, history = _measured(request, paths)
+    run, history = measured(request, paths)
     if as_json:
-        print_json(_body(run, history) | evals_body(run, history, flips=flips, recovery_at_least=effective_recovery))
+        print_json(run_body(run, history) | evals_body(run, history, flips=flips, recovery_at_least=effective_recovery))
     else:
         shown = FLIPS_SHOWN if flips is None else flips
         print_summary(run, history, flips=shown, recovery_at_least=effective_recovery, by_task=by_task)
-    return _exit_code(run, history)
-
-
-def canaries(
-    branch: OneBranch,
-    reference: ReferenceOption = None,
-    reference_pack: ReferencePackOption = None,
-    family: FamilyOption = None,
-    suite: SuiteOption = None,
-    device: DeviceOption = "cpu",
-    weights_only: WeightsOnly = False,
-    kv_cache_dtype: KVCacheDtype = None,
-    batch_size: BatchSize = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Measure the canaries against the reference; exit 0 when all was measured, 4 when not."""
-    asked = (ProbeName.CANARIES, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
-    paths = Paths.default()
-    return _measure(replace(_request(*asked, paths=paths), batch_rows=batch_size), paths, as_json=as_json)
+    return exit_code(run, history)
 
 
 def _plan(request: "Request", policy: str | None, paths: Paths, *, as_json: bool) -> int:
@@ -150,16 +131,7 @@ def _plan(request: "Request", policy: str | None, paths: Paths, *, as_json: bool
     return int(ExitCode.PASS)
 
 
-def _measure(request: "Request", paths: Paths, *, as_json: bool) -> int:
-    run, history = _measured(request, paths)
-    if as_json:
-        print_json(_body(run, history))
-    else:
-        _print_table(run, history)
-    return _exit_code(run, history)
-
-
-def _request(
+def request_of(
     probe: ProbeName,
     branch: str,
     reference: str | None,
@@ -172,6 +144,11 @@ def _request(
     *,
     paths: Paths,
 ) -> "Request":
+    """What is asked of one probe.
+
+    Raises:
+        UsageError: an unknown family, branch, reference, device or KV cache.
+    """
     from app.measuring import Request
     from app.targets import load_family, resolve
 
@@ -192,7 +169,8 @@ def _request(
     )
 
 
-def _measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
+def measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
+    """Measure it, with the progress shown."""
     from app.console import ConsoleProgress
     from app.measuring import measure
 
@@ -201,13 +179,15 @@ def _measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
         return measure(request, paths, history, progress), history
 
 
-def _exit_code(run: "RunRecord", history: "History") -> int:
+def exit_code(run: "RunRecord", history: "History") -> int:
+    """0 where everything that was asked was measured, 4 where not."""
     measurements, failures = history.measurements(run.id), history.failures(run.id)
     whole = bool(measurements) and not failures and not any(m.counts.errored for m in measurements)
     return int(ExitCode.PASS if whole else ExitCode.NOT_MEASURED)
 
 
-def _body(run: "RunRecord", history: "History") -> dict[str, Any]:
+def run_body(run: "RunRecord", history: "History") -> dict[str, Any]:
+    """What `--json` holds of every probe's run."""
     return {
         "run": run.id,
         "branch": run.branch,
@@ -221,31 +201,3 @@ def _plain(measurement: Measurement) -> dict[str, Any]:
 
     body: dict[str, Any] = json.loads(measurement.model_dump_json(exclude={"clusters"}))
     return body
-
-
-def _print_table(run: "RunRecord", history: "History") -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from q36eval.gate.noise import floor_metric, is_floor
-
-    measurements = history.measurements(run.id)
-    floors = {(m.metric, m.slice): m.value for m in measurements if is_floor(m.metric)}
-    shown = [m for m in measurements if not is_floor(m.metric)]
-    names = ("metric", "slice", "value", "reference", "effect [95 % interval]", *(["floor"] if floors else []))
-    table = Table(title=run.id)
-    for name in (*names, "scored", "errored"):
-        table.add_column(name, overflow="fold")  # a name that is cut is another metric's too
-    for m in shown:
-        interval = f"{m.effect:.4g} [{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
-        base = "" if m.reference_value is None else f"{m.reference_value:.4g}"
-        floor = floors.get((floor_metric(m.metric), m.slice))
-        beside = ["" if floor is None else f"{floor:.2g}"] if floors else []
-        counted = (str(m.counts.scored), str(m.counts.errored))
-        cells = (m.metric, m.slice, f"{m.value:.4g}", base, interval, *beside, *counted)
-        table.add_row(*(Text(cell) for cell in cells))
-    console = Console()
-    console.print(table)
-    for failure in history.failures(run.id):
-        console.print(Text(f"not measured: {failure.probe}: {failure.reason}"))

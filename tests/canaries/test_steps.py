@@ -1,6 +1,6 @@
 """The probe's steps on real models: the sandbox's reference against itself, and against itself with ruined experts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 

@@ -45,9 +45,7 @@ class Steps:
         self.results: dict[str, ItemResults] = {}
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
-        return [
-            WorkItem(f"q{n}", generations=(GenerationRequest(f"q{n}", tuple(range(n + 1)), 9),)) for n in range(3)
-        ]
+        return [WorkItem(f"q{n}", generations=(GenerationRequest(f"q{n}", tuple(range(n + 1)), 9),)) for n in range(3)]
 
     def digest(self, engine: Any, item: WorkItem, results: ItemResults) -> Digest:
         return Digest(values={"answer": list(results.generated[item.key].token_ids)})

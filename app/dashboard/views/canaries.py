@@ -1,15 +1,31 @@
-"""Canaries: what reference and branch answered, side by side, as raw text."""
+"""Canaries: must-pass outcomes, rates, margins, and what reference and branch answered, side by side, as raw text."""
 
 import streamlit as st
 
+from app.canary_details import AT_RISK_NATS, reasons
+from app.canary_figures import (
+    MARGIN_COLUMNS,
+    RATE_COLUMNS,
+    CanaryRun,
+    margin_rows,
+    must_pass_words,
+    rate_rows,
+    table_rows,
+)
+from app.dashboard.canary_charts import margin_scatter
 from app.dashboard.canary_model import (
     ALL,
     OUTCOMES,
     Filter,
     counts_by_canary,
     diff_text,
-    failure_lines,
+    failure_rows,
+    margin_points,
+    must_pass_rows,
     outcome_label,
+    parting_rows,
+    parting_words,
+    risk_rows,
     select,
 )
 from app.dashboard.inert import block, line
@@ -31,11 +47,45 @@ def draw() -> None:
         for failure in reader.failures(run):
             st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
         return
-    plain_table(counts_by_canary(items), "Outcomes by canary")
+    _draw_figures(CanaryRun.of(reader.measurements(run), items))
+    st.subheader("Answers", anchor=False)
     found = select(items, _choose_filter(items))
     st.caption(f"{len(found)} of {len(items)} questions, regressions first.")
     for item in page_of(found, ITEMS_PER_PAGE, "canaries_page"):
         _draw_item(item)
+
+
+def _draw_figures(run: CanaryRun) -> None:
+    """What the questions come to: tables that have no row are left out, as in runs that measured less."""
+    st.text(line(must_pass_words(run)))
+    _draw_rows("", must_pass_rows(run), "Must-pass prompts that did not pass")
+    plain_table(counts_by_canary(run.items), "Outcomes by canary")
+    _draw_rows("Pass rates", table_rows(RATE_COLUMNS, rate_rows(run)), "Pass rates by canary and lane")
+    _draw_rows("Failed checks", failure_rows(run.items), "Answers that fail each check")
+    _draw_margins(run)
+
+
+def _draw_margins(run: CanaryRun) -> None:
+    points, undrawn = margin_points(run.items)
+    rows = table_rows(MARGIN_COLUMNS, margin_rows(run))
+    if not points and not rows:
+        return
+    _draw_rows("Decisive margins", rows, "Decisive margins by canary and lane")
+    if points:
+        st.text("Each question: below the dashed line the branch is less sure than the reference.")
+        st.plotly_chart(margin_scatter(points), key="canary margins", alt="Decisive margin, reference against branch")
+    if undrawn:
+        st.text(f"{undrawn} questions have a margin that is infinite or no number, and are not drawn.")
+    _draw_rows(f"At risk: right, by less than {AT_RISK_NATS:g} nats", risk_rows(run.items), "Right answers at risk")
+
+
+def _draw_rows(title: str, rows: list[dict[str, str]], alt: str) -> None:
+    """`title` and `alt` are our own words."""
+    if not rows:
+        return
+    if title:
+        st.subheader(title, anchor=False)
+    plain_table(rows, alt)
 
 
 def _choose_filter(items: list[ItemOutcome]) -> Filter:
@@ -62,6 +112,7 @@ def _draw_item(item: ItemOutcome) -> None:
             _draw_answer("Reference", item.reference)
         with right:
             _draw_answer("Branch", item.branch)
+        _draw_parting(item)
         if item.expected is not None:
             st.caption("Expected")
             st.code(block(item.expected), language=None, wrap_lines=True)
@@ -73,11 +124,19 @@ def _draw_item(item: ItemOutcome) -> None:
                 st.code(diff_text(block(item.reference.text), block(item.branch.text)), language=None, wrap_lines=True)
 
 
+def _draw_parting(item: ItemOutcome) -> None:
+    words, rows = parting_words(item), parting_rows(item)
+    if words is not None:
+        st.text(line(words))
+    if rows:
+        plain_table(rows, "The likeliest tokens of both where the answers part")
+
+
 def _draw_answer(side: str, answer: Answer) -> None:
     st.caption(f"{side}: {_score_words(answer)}")
     if answer.text is not None:
         st.code(block(answer.text), language=None, wrap_lines=True)
-    for failure in failure_lines(answer):
+    for failure in reasons(answer):
         st.text(f"✗ {line(failure)}")
 
 

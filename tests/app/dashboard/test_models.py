@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from written_history import identity, outcome
 
-from app.dashboard.canary_model import Filter, diff_text, failure_lines, outcome_label, select
+from app.canary_details import reasons
+from app.dashboard.canary_model import Filter, diff_text, outcome_label, select
 from app.dashboard.charts import drift_figure, margin_figure
 from app.dashboard.drift_model import drift_lines
 from app.dashboard.inert import block, figure_text, line
@@ -99,13 +100,13 @@ def test_missing_score_is_not_a_wrong_answer() -> None:
     assert "REGRESSION" in outcome_label(wrong)[0]
     assert select([errored, wrong], Filter(flips_only=True)) == [wrong]
     assert select([errored, wrong], Filter(outcome="not scored")) == [errored]
-    assert failure_lines(errored.branch) == ["errored: the engine gave up"]
+    assert reasons(errored.branch) == ["errored: the engine gave up"]
 
 
 @pytest.mark.parametrize("failures", [None, 3, "text", [], ["odd"], [{"code": 1}], {"a": 1}])
 def test_failures_of_any_shape_become_lines(failures: object) -> None:
     answer = Answer(score=0.0, text="x", detail={"failures": failures})
-    assert all(isinstance(text, str) for text in failure_lines(answer))
+    assert all(isinstance(text, str) for text in reasons(answer))
 
 
 def test_diff_marks_only_what_changed() -> None:

@@ -1,0 +1,154 @@
+"""Two models on one prompt: what each answers, and what both would have said at the first token where they part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from app.measuring import incomparable
+from app.targets import Target
+from q36eval.chat import rendered_chat
+from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
+from q36eval.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from q36eval.engines.in_process import InProcessEngine
+
+CHOICES = 5
+THINK_END = "</think>"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of both, and how many tokens an answer may take."""
+
+    messages: Sequence[dict[str, Any]]
+    tools: Sequence[dict[str, Any]]
+    thinking: bool
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first token at which the answers part; what each said there, and each one's likeliest tokens (log-probs).
+
+    Both read the same prompt and the same `position` tokens before. A model that ends its turn there says nothing.
+    """
+
+    position: int
+    before: str
+    reference_said: str
+    branch_said: str
+    reference_top: tuple[tuple[str, float], ...]
+    branch_top: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both answers without their reasoning, each whole or cut off at the budget; None for where equal ones part."""
+
+    reference: str
+    branch: str
+    reference_ended: bool
+    branch_ended: bool
+    parting: Parting | None
+
+
+def compare(question: Question, branch: Target, reference: Target, *, device: str, weights_only: bool) -> Comparison:
+    """Ask both in process, one model in memory at a time; the branch is teacher-forced on the reference's answer.
+
+    Raises:
+        UsageError: the two read text in other tokens, or the prompt cannot be written by their chat template.
+        CorruptCheckpointError: one of them is damaged.
+        EngineError: one of them gave no answer.
+    """
+    from q36eval.engines.in_process import InProcessEngine
+
+    options: dict[str, Any] = {"device": device, "emulate_activations": not weights_only}
+    faults = incomparable(
+        InProcessEngine.identity_of(branch.folder, **options), InProcessEngine.identity_of(reference.folder, **options)
+    )
+    if faults:
+        raise UsageError(f"The two cannot be compared: {faults[0]}.")
+    engine = InProcessEngine.load(reference.folder, **options)
+    prompt = _prompt_ids(engine.tokenizer, question)
+    right = _answered(engine, prompt, question, reference)
+    reference_tops = _tops(engine, prompt, right)
+    tokenizer = engine.tokenizer
+    del engine  # the branch needs its memory
+    engine = InProcessEngine.load(branch.folder, **options)
+    other = _answered(engine, prompt, question, branch)
+    tops = (reference_tops, _tops(engine, prompt, right))
+    return Comparison(
+        reference=_without_reasoning(right.text, thinking=question.thinking),
+        branch=_without_reasoning(other.text, thinking=question.thinking),
+        reference_ended=right.finish_reason == "stop",
+        branch_ended=other.finish_reason == "stop",
+        parting=_parting(tokenizer, right, other, tops),
+    )
+
+
+def _prompt_ids(tokenizer: Any, question: Question) -> tuple[int, ...]:
+    try:
+        text = rendered_chat(tokenizer, question.messages, question.tools, enable_thinking=question.thinking)
+    except Exception as error:  # a template raises whatever it likes
+        raise UsageError(
+            f"The chat template cannot write this conversation: {' '.join(str(error).split())}."
+        ) from error
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _answered(engine: "InProcessEngine", prompt: tuple[int, ...], question: Question, target: Target) -> Generated:
+    request = GenerationRequest(key="incident", token_ids=prompt, max_new_tokens=question.max_new_tokens)
+    answer = next(iter(engine.generate([request])))
+    if answer.error is not None:
+        raise EngineError(f"{target.name} gave no answer: {answer.error}.")
+    return answer
+
+
+Tops = list[list[tuple[int, float]]]
+
+
+def _tops(engine: Engine, prompt: tuple[int, ...], answer: Generated) -> Tops:
+    """The likeliest tokens at every token of the answer and at its end, teacher-forced on it."""
+    said = _said(answer)
+    if not said:
+        return []
+    request = ScoreRequest(key="incident", token_ids=prompt + said, first=len(prompt))
+    scored = next(iter(engine.score([request])))
+    if scored.hidden_states is None:
+        raise EngineError(f"The reference's answer could not be scored: {scored.error}.")
+    log_probs = engine.logits(scored.hidden_states).log_softmax(-1)
+    values, ids = log_probs.topk(min(CHOICES, log_probs.shape[-1]), -1)
+    rows = zip(ids.tolist(), values.tolist(), strict=True)
+    return [list(zip(row_ids, row_values, strict=True)) for row_ids, row_values in rows]
+
+
+def _said(answer: Generated) -> tuple[int, ...]:
+    """The answer's tokens with the one that ended its turn."""
+    return answer.token_ids if answer.end_id is None else (*answer.token_ids, answer.end_id)
+
+
+def _parting(tokenizer: Any, right: Generated, other: Generated, tops: tuple[Tops, Tops]) -> Parting | None:
+    ours, theirs = _said(right), _said(other)
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    at = next((at for at, (a, b) in pairs if a != b), None)
+    if at is None:  # equal, or one was cut off where the other goes on
+        return None
+
+    def text(token: int) -> str:
+        return str(tokenizer.decode([token]))
+
+    shown = [tuple((text(token), value) for token, value in rows[at]) if at < len(rows) else () for rows in tops]
+    return Parting(
+        position=at,
+        before=str(tokenizer.decode(list(ours[:at]))),
+        reference_said=text(ours[at]),
+        branch_said=text(theirs[at]),
+        reference_top=shown[0],
+        branch_top=shown[1],
+    )
+
+
+def _without_reasoning(text: str, *, thinking: bool) -> str:
+    """The answer after the reasoning; empty where that never ends."""
+    return (text.partition(THINK_END)[2] if thinking else text).strip()

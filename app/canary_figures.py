@@ -1,0 +1,265 @@
+"""What people read of a canary run: rates and margins by canary, must-pass outcomes, as rows and as JSON. Pure."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.canary_details import (
+    at_risk,
+    divergence_of,
+    failures_of,
+    flips,
+    margin_of,
+    reasons,
+    scores_of,
+)
+from app.evals_model import shortened
+from canaries.must_pass import Standing, standing
+from q36eval.records import Interval, ItemOutcome, Lane, Measurement, ProbeName
+from q36eval.reports._text import number
+from q36eval.reports.evals_figures import change_words, percent, percent_interval, why_none
+
+FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK = "failure_rate", "decisive_margin", "decisive_margin_ratio", "at_risk"
+IN_TABLES = (FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK)
+RATE_COLUMNS = ("canary", "reference", "branch", "difference [95 %]", "branch fails", "lost", "gained", "errored")
+MARGIN_COLUMNS = (
+    "canary",
+    "reference, nats",
+    "branch",
+    "change [95 %]",
+    "branch / reference [95 %]",
+    "at risk",
+    "items",
+)
+OTHER_COLUMNS = ("figure", "of", "reference", "branch", "change [95 %]", "items", "errored")
+STANDINGS = {
+    Standing.PASSED: "passed",
+    Standing.FLIPPED: "confirmed flips",
+    Standing.UNSTABLE: "unstable",
+    Standing.NO_CANARY: "the reference itself fails",
+    Standing.UNKNOWN: "not known",
+}
+ALWAYS_TOLD = (Standing.PASSED, Standing.FLIPPED)
+
+
+@dataclass(frozen=True)
+class CanaryRun:
+    """One run's canaries, as history holds them."""
+
+    measurements: tuple[Measurement, ...]
+    items: tuple[ItemOutcome, ...]
+
+    @classmethod
+    def of(cls, measurements: Iterable[Measurement], items: Iterable[ItemOutcome]) -> "CanaryRun":
+        """What belongs to canaries of a run's measurements and items."""
+        return cls(
+            tuple(m for m in measurements if m.probe is ProbeName.CANARIES),
+            tuple(item for item in items if item.probe is ProbeName.CANARIES),
+        )
+
+    def found(self, metric: str) -> list[Measurement]:
+        """The measurements of a metric: canaries by name, then lanes and totals."""
+        totals = {lane.value for lane in Lane} | {"all"}
+        chosen = [m for m in self.measurements if m.metric == metric]
+        return sorted(chosen, key=lambda m: (m.slice in totals, m.slice))
+
+    def get(self, metric: str, slice_name: str) -> Measurement | None:
+        """One measurement, if there is one."""
+        return next((m for m in self.measurements if (m.metric, m.slice) == (metric, slice_name)), None)
+
+    def must_pass(self) -> dict[Standing, list[ItemOutcome]]:
+        """The must-pass prompts by how they came out."""
+        found: dict[Standing, list[ItemOutcome]] = {name: [] for name in STANDINGS}
+        for item in self.items:
+            if item.must_pass:
+                found[standing(item)].append(item)
+        return {kind: sorted(items, key=lambda item: item.cluster) for kind, items in found.items()}
+
+    def in_slice(self, name: str) -> list[ItemOutcome]:
+        """The family questions of one canary or of all. Which canaries a lane holds is not in the outcomes: none."""
+        return [item for item in self.items if name in (item.group, "all") and not item.must_pass]
+
+
+def rate_rows(run: CanaryRun) -> list[tuple[str, ...]]:
+    """A row for each family and lane, under RATE_COLUMNS."""
+    return [_rate_row(run, m) for m in run.found(FAILURE_RATE)]
+
+
+def _rate_row(run: CanaryRun, m: Measurement) -> tuple[str, ...]:
+    flipped = Counter(item.flip for item in run.in_slice(m.slice))
+    items = run.in_slice(m.slice)
+    lost, gained = (str(flipped[way]) if items else "–" for way in ("regression", "improvement"))
+    return (
+        m.slice,
+        "–" if m.reference_value is None else percent(1.0 - m.reference_value),
+        percent(1.0 - m.value),
+        _points(m.effect, m.effect_interval, turned=True),
+        fails_words(m),
+        lost,
+        gained,
+        str(m.counts.errored),
+    )
+
+
+def _points(effect: float, interval: Interval, *, turned: bool = False) -> str:
+    """A difference of shares with its interval; `turned`: that of the passed ones, where failed ones were measured."""
+    if not math.isfinite(effect):
+        return number(effect)
+    value, lower, upper = effect, interval.lower, interval.upper
+    if turned:
+        value, lower, upper = -value, -upper, -lower
+    return f"{_point(value)} " + (why_none(interval) or f"[{_point(lower)}, {_point(upper)}]")
+
+
+def _bounds(interval: Interval) -> str:
+    return why_none(interval) or f"[{number(interval.lower)}, {number(interval.upper)}]"
+
+
+def _point(share: float) -> str:
+    # no "-0.0": nothing lost is not a loss
+    return f"{100 * share + 0.0:+.1f} %" if share else "0.0 %"
+
+
+def fails_words(m: Measurement) -> str:
+    """`0 of 50, at most 5.8 %`: how many answers of the branch fail, and the upper bound where one is measured."""
+    if not math.isfinite(m.value):
+        return f"– of {m.counts.scored}"
+    counted = f"{round(m.value * m.counts.scored)} of {m.counts.scored}"
+    interval = m.value_interval
+    if interval is None or not math.isfinite(interval.upper):
+        return counted
+    return f"{counted}, at most {percent(interval.upper)}"
+
+
+def margin_rows(run: CanaryRun) -> list[tuple[str, ...]]:
+    """A row for each canary and lane whose decisive margins were measured, under MARGIN_COLUMNS."""
+    rows: list[tuple[str, ...]] = []
+    for m in run.found(MARGIN):
+        ratio = run.get(MARGIN_RATIO, m.slice)
+        values = (number(m.reference_value), number(m.value), change_words(m), ratio_words(ratio))
+        rows.append((m.slice, *values, _risk_words(run.get(AT_RISK, m.slice)), str(m.counts.scored)))
+    return rows
+
+
+def _risk_words(m: Measurement | None) -> str:
+    """`2.0 % → 14.0 %`: the share of answers whose margin is below the limit, the reference's and the branch's."""
+    return "–" if m is None else f"{percent(m.reference_value)} → {percent(m.value)}"
+
+
+def ratio_words(m: Measurement | None) -> str:
+    """A ratio with its interval; a dash where it was not measured."""
+    if m is None:
+        return "–"
+    if not math.isfinite(m.effect):
+        return number(m.effect)
+    interval = m.effect_interval
+    return f"{m.effect:.3f} " + (why_none(interval) or f"[{interval.lower:.3f}, {interval.upper:.3f}]")
+
+
+def other_rows(run: CanaryRun) -> list[tuple[str, ...]]:
+    """Everything else that was measured (trigger agreement, wrong conclusions, counts), under OTHER_COLUMNS."""
+    rows: list[tuple[str, ...]] = []
+    for m in run.measurements:
+        if m.metric not in IN_TABLES:
+            is_share = m.unit == "fraction" and m.estimator != "census"
+            shown = percent if is_share else number
+            value = shown(m.value)
+            if m.estimator == "mean":  # a comparison by itself: the interval is the figure's own
+                value += f" {percent_interval(m.effect_interval) if is_share else _bounds(m.effect_interval)}"
+            change = "–"
+            if m.reference_value is not None:
+                change = _points(m.effect, m.effect_interval) if is_share else change_words(m)
+            values = (shown(m.reference_value), value, change)
+            name = m.metric.replace("_", " ")
+            rows.append((name, m.slice, *values, str(m.counts.scored), str(m.counts.errored)))
+    return rows
+
+
+def must_pass_words(run: CanaryRun) -> str:
+    """How many came out how, in one line."""
+    found = run.must_pass()
+    total = sum(map(len, found.values()))
+    if not total:
+        return "No must-pass prompt was asked."
+    parts = [f"{len(items)} {STANDINGS[name]}" for name, items in found.items() if items or name in ALWAYS_TOLD]
+    return f"Must-pass, {total} prompts: {', '.join(parts)}."
+
+
+def batches_words(item: ItemOutcome) -> str | None:
+    """Which side came out otherwise in another batch: `branch right in 1 of 3`; None where neither was asked again."""
+    parts = []
+    for name, answer in (("reference", item.reference), ("branch", item.branch)):
+        scores = scores_of(answer)
+        if len(scores) > 1:
+            parts.append(f"{name} right in {sum(score == 1.0 for score in scores)} of {len(scores)}")
+    return ", ".join(parts) or None
+
+
+def failures_by_check(items: Iterable[ItemOutcome]) -> list[tuple[str, str, int, int]]:
+    """(check, code, answers of the branch that fail it, of the reference), the branch's most frequent first."""
+    counted = {name: Counter[tuple[str, str]]() for name in ("branch", "reference")}
+    for item in items:
+        for name, answer in (("branch", item.branch), ("reference", item.reference)):
+            counted[name].update({(f["check"] or "?", f["code"] or "?") for f in failures_of(answer)})
+    kinds = set(counted["branch"]) | set(counted["reference"])
+    rows = [(*kind, counted["branch"][kind], counted["reference"][kind]) for kind in kinds]
+    return sorted(rows, key=lambda row: (-row[2], -row[3], row[:2]))
+
+
+def canaries_json(run: CanaryRun) -> dict[str, Any]:
+    """Must-pass outcomes, flips and items at risk; the rates and margins are in the measurements."""
+    must = run.must_pass()
+    return {
+        "must_pass": {
+            kind.replace(" ", "_"): len(items) if kind is Standing.PASSED else [_item_json(item) for item in items]
+            for kind, items in must.items()
+        },
+        "flips": [_item_json(item, whole=True) for item in flips(run.items)],
+        "at_risk": [_item_json(item) for item in at_risk(run.items)],
+        "failed_checks": [
+            {"check": check, "code": code, "branch": branch, "reference": reference}
+            for check, code, branch, reference in failures_by_check(run.items)
+        ],
+    }
+
+
+def _item_json(item: ItemOutcome, *, whole: bool = False) -> dict[str, Any]:
+    """One item with both margins and what failed; `whole`: with prompt, answers and where they part."""
+    margins = {side: margin_of(answer) for side, answer in (("reference", item.reference), ("branch", item.branch))}
+    body: dict[str, Any] = {
+        "canary": item.group,
+        "name": item.cluster,
+        "item_key": item.item_key,
+        "must_pass": item.must_pass,
+        "flip": item.flip,
+        "failures": reasons(item.branch),
+        "reference_failures": reasons(item.reference),
+        "margin_nats": {side: None if m is None else _json_number(m.nats) for side, m in margins.items()},
+        "scores": {"reference": scores_of(item.reference), "branch": scores_of(item.branch)},
+    }
+    if not whole:
+        return body
+    parting = divergence_of(item.branch)
+    sides = {
+        side: json.loads(answer.model_dump_json())
+        for side, answer in (("reference", item.reference), ("branch", item.branch))
+    }
+    position = None if parting is None else parting.position
+    return body | {
+        "prompt": shortened(item.prompt or ""),
+        "expected": item.expected,
+        "first_divergent_token": position,
+        **sides,
+    }
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def table_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+    """Rows with their column names, as a page shows them."""
+    return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -1,0 +1,209 @@
+"""`q36eval canaries new`: a production incident becomes a canary."""
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.options import DeviceOption, FamilyOption, JsonOption, ReferenceOption, WeightsOnly, print_json
+from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode, UsageError
+from q36eval.records import Lane
+
+if TYPE_CHECKING:
+    from app.canary_comparing import Comparison
+    from canaries.scaffold import Wanted
+    from canaries.transcript import Transcript
+
+ANSWER_BUDGET, REASONING_BUDGET = 512, 2_048
+"""Tokens for an answer of which nothing is known yet, and for reasoning before it."""
+
+
+def new(
+    transcript: Annotated[Path, typer.Argument(metavar="TRANSCRIPT", help="OpenAI chat messages as a JSON file.")],
+    why: Annotated[str, typer.Option(help="Why this canary exists: what went wrong, where.")],
+    id: Annotated[str | None, typer.Option(help="The canary's id; from the file's name by default.")] = None,
+    lane: Annotated[list[Lane] | None, typer.Option(help="Kind of use it stands for; guessed by default.")] = None,
+    right: Annotated[
+        list[str] | None,
+        typer.Option(help="The right answer; the reference's own where --branch is given.", metavar="TEXT|@FILE"),
+    ] = None,
+    check: Annotated[list[str] | None, typer.Option(help="What judges the answer; guessed from the right one.")] = None,
+    expected: Annotated[
+        str | None, typer.Option(help="What the checks need and the right answer does not say.", metavar="JSON|@FILE")
+    ] = None,
+    skill: Annotated[str | None, typer.Option(help="What is asked for; `incident` by default.")] = None,
+    thinking: Annotated[bool | None, typer.Option("--thinking/--no-thinking", help="Let it reason first.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Tokens an answer may take.", min=1, max=32_768)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; ID.yaml here by default.", metavar="FILE")
+    ] = None,
+    branch: Annotated[
+        str | None, typer.Option(help="Find what is decisive by asking this branch and the reference.")
+    ] = None,
+    reference: ReferenceOption = None,
+    family: FamilyOption = None,
+    device: DeviceOption = "cpu",
+    weights_only: WeightsOnly = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Make a canary from a transcript: expected values, checks, what is decisive; never overwrites a file."""
+    from canaries.scaffold import SKILL, Wanted
+    from canaries.transcript import read_transcript
+
+    if not why.strip():
+        raise UsageError("--why is empty; say what went wrong, so that a reviewer knows what the canary guards.")
+    if reference is not None and branch is None:
+        raise UsageError("--reference goes with --branch: both are asked, to find where they part.")
+    wanted = Wanted(
+        id=_id(id, transcript),
+        why=" ".join(why.split()),
+        lanes=tuple(lane or ()),
+        checks=tuple(check or ()),
+        expected=_expected(expected),
+        skill=skill or SKILL,
+        thinking=thinking,
+        max_new_tokens=max_new_tokens,
+    )
+    file = out or Path(f"{wanted.id}.yaml")
+    if file.exists():  # told before two models are loaded
+        raise UsageError(f"{file} is there already and is left as it is; name another file with --out.")
+    asked = read_transcript(transcript)
+    compared = None
+    if branch is not None:
+        compared = _compared(asked, wanted, branch, reference, family, device, weights_only=weights_only)
+    answer = _right(right or [], asked, compared)
+    _scaffolded(asked, answer, wanted, compared, file, transcript, given=bool(right), as_json=as_json)
+    return int(ExitCode.PASS)
+
+
+def _scaffolded(
+    asked: "Transcript",
+    answer: str,
+    wanted: "Wanted",
+    compared: "Comparison | None",
+    file: Path,
+    source: Path,
+    *,
+    given: bool,
+    as_json: bool,
+) -> None:
+    from app.cli.scaffold_report import comparison_json, comparison_lines, remarks
+    from canaries.scaffold import passes, scaffold
+    from canaries.scaffold_yaml import write_new, yaml_text
+
+    others = [compared.branch] if compared is not None and compared.branch_ended else []
+    body = scaffold(asked, answer, wanted, others)
+    verdicts = {} if compared is None else {
+        "reference": compared.reference_ended and passes(compared.reference, body),
+        "branch": compared.branch_ended and passes(compared.branch, body),
+    }  # fmt: skip
+    found = comparison_lines(compared, verdicts)
+    write_new(file, yaml_text(body, remarks(body, source.name, wanted, found, right_given=given)))
+    if as_json:
+        place = body["must_pass"][0].get("decisive", [])
+        summary = {"file": str(file), "id": wanted.id, "checks": body["checks"], "decisive": place}
+        print_json(summary | {"comparison": comparison_json(compared, verdicts)})
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    from q36eval.reports._text import plain
+
+    console = Console()
+    console.print(Text(plain(f"{file}: {wanted.id}, judged by {', '.join(body['checks'])}", limit=2_000)))
+    for place in body["must_pass"][0].get("decisive", ()):
+        console.print(Text(plain(f"decisive: {place['right']!r} against {', '.join(map(repr, place['wrong']))}")))
+    for line in found:
+        console.print(Text(plain(line)))
+    console.print(Text("Read the remarks at the top of the file, then ask it: q36eval canaries check FILE."))
+
+
+def _id(given: str | None, transcript: Path) -> str:
+    found = given if given is not None else re.sub(r"[^a-z0-9]+", "-", transcript.stem.lower()).strip("-")
+    if not re.fullmatch(r"[a-z0-9-]+", found):
+        raise UsageError(f"The id {found!r} is none: give --id with lower-case letters, digits and hyphens.")
+    return found
+
+
+def _text(value: str, what: str) -> str:
+    """What was given, or the file that @ names."""
+    if not value.startswith("@"):
+        return value
+    file = Path(value[1:])
+    try:
+        return file.read_text(encoding="utf-8").rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}, {what}, is not UTF-8; save it as UTF-8 text.") from error
+    except OSError as error:
+        raise UsageError(f"{file}, {what}, cannot be read ({error.strerror or error}); check the path.") from error
+
+
+def _expected(given: str | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    try:
+        body = json.loads(_text(given, "what is expected"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError("--expected is not JSON; give one JSON object with what the checks need.") from error
+    if not isinstance(body, dict):
+        raise UsageError("--expected is no JSON object; give one with what the checks need.")
+    return body
+
+
+def _right(given: list[str], asked: "Transcript", compared: "Comparison | None") -> str:
+    """The right answer: the one given, else the reference's own.
+
+    Raises:
+        UsageError: there is none, or there are several.
+    """
+    from canaries.transcript import answer_text
+
+    if len(given) > 1:
+        raise UsageError(f"There are {len(given)} right answers; give the one that must be said.")
+    if given:
+        answer = answer_text(_text(given[0], "the right answer"))
+        if not answer.strip():
+            raise UsageError("The right answer is empty; give the one that must be said.")
+        return answer
+    if compared is None:
+        ends = "an answer that is wrong" if asked.answer is not None else "a question"
+        raise UsageError(
+            f"The transcript ends with {ends}, and nothing says what is right: give --right, or --branch to take the "
+            f"reference's answer."
+        )
+    if not compared.reference_ended:
+        raise UsageError(
+            "The reference's answer did not end within its tokens, so it cannot be the right one: give --right, or "
+            "more tokens with --max-new-tokens."
+        )
+    if asked.answer is not None and compared.reference == asked.answer.strip():
+        raise UsageError("The reference answers just what the transcript has, which is wrong: give --right.")
+    return compared.reference
+
+
+def _compared(
+    asked: "Transcript",
+    wanted: "Wanted",
+    branch: str,
+    reference: str | None,
+    family: str | None,
+    device: str,
+    *,
+    weights_only: bool,
+) -> "Comparison":
+    from app.canary_comparing import Question, compare
+    from app.cli.options import check_device
+    from app.targets import load_family, resolve
+
+    paths = Paths.default()
+    chosen = load_family(family, paths)
+    check_device(device)
+    thinking = bool(asked.thinking) if wanted.thinking is None else wanted.thinking
+    default = ANSWER_BUDGET + (REASONING_BUDGET if thinking else 0)
+    budget = wanted.max_new_tokens or min(default, asked.max_new_tokens or default)
+    question = Question(asked.messages, asked.tools, thinking, budget)
+    targets = (resolve(branch, chosen, paths), resolve(reference or chosen.reference, chosen, paths))
+    return compare(question, *targets, device=device, weights_only=weights_only)

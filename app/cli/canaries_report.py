@@ -1,0 +1,187 @@
+"""What `q36eval canaries --branch NAME` prints."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from app.canary_details import (
+    AT_RISK_NATS,
+    at_risk,
+    choices_words,
+    divergence_of,
+    first_difference,
+    flips,
+    margin_words,
+    reasons,
+)
+from app.canary_figures import (
+    MARGIN_COLUMNS,
+    OTHER_COLUMNS,
+    RATE_COLUMNS,
+    CanaryRun,
+    batches_words,
+    margin_rows,
+    must_pass_words,
+    other_rows,
+    rate_rows,
+)
+from app.cli.tables import plain_table
+from app.evals_model import shortened
+from canaries.must_pass import Standing
+from q36eval.records import Answer, ItemOutcome, ProbeName
+from q36eval.reports._text import plain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from q36eval.history import History, RunRecord
+
+LABELS = {
+    Standing.FLIPPED: "✗ confirmed flip",
+    Standing.UNSTABLE: "~ unstable",
+    Standing.NO_CANARY: "– no canary, the reference fails",
+    Standing.UNKNOWN: "? not known",
+}
+FLIPS_SHOWN = 3
+AT_RISK_SHOWN = 10
+PROMPT_CHARACTERS = 240
+ANSWER_CHARACTERS = 160
+AROUND_DIFFERENCE = 40
+"""Characters shown of each answer before and after the place where they part."""
+
+
+def canary_run(run: "RunRecord", history: "History") -> CanaryRun:
+    """The canaries of a run in history."""
+    return CanaryRun.of(history.measurements(run.id), history.items(run.id, ProbeName.CANARIES))
+
+
+def print_summary(run: "RunRecord", history: "History") -> None:
+    """Must-pass outcomes, rates, margins, what is at risk, the first flips, and what was not measured."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    console.print(Text(plain(f"{run.family}/{run.branch}, run {run.id}"), style="bold"))
+    for part in summary_parts(canary_run(run, history)):
+        console.print(part)
+    for failure in history.failures(run.id):
+        console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
+
+
+def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
+    """The report, piece by piece; everything that a model wrote is one harmless line."""
+    from rich.text import Text
+
+    if not run.measurements and not run.items:
+        yield Text("No canary was asked.")
+        return
+    yield Text(must_pass_words(run))
+    yield from _must_pass_lines(run)
+    for columns, rows, right in (
+        (RATE_COLUMNS, rate_rows(run), (1, 2, 5, 6, 7)),
+        (MARGIN_COLUMNS, margin_rows(run), (1, 2, 6)),
+        (OTHER_COLUMNS, other_rows(run), (2, 3, 5, 6)),
+    ):
+        if rows:
+            yield Text("")
+            yield plain_table(columns, rows, right=right, whole=(0,))
+    yield from _risk_lines(at_risk(run.items))
+    yield from _flip_parts(flips(run.items))
+
+
+def _must_pass_lines(run: CanaryRun) -> Iterator["Text"]:
+    from rich.text import Text
+
+    for name, items in run.must_pass().items():
+        for item in items if name is not Standing.PASSED else ():
+            side = item.reference if name is Standing.NO_CANARY else item.branch
+            words = [*reasons(side)[:1], batches_words(item)]
+            why = "; ".join(word for word in words if word)
+            yield Text(f"  {LABELS[name]}  {plain(item.cluster)}: {plain(why)}")
+
+
+def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator["Text"]:
+    from rich.text import Text
+
+    if not items:
+        return
+    shown = items[:AT_RISK_SHOWN]
+    more = f", the {len(shown)} nearest to a flip" if len(shown) < len(items) else ""
+    yield Text(f"\n{len(items)} right answers at risk, with a margin below {AT_RISK_NATS:g} nats{more}:")
+    for item in shown:
+        yield Text(f"  {plain(item.cluster)}: {plain(margin_words(item) or '')}")
+
+
+def _flip_parts(found: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
+    from rich.text import Text
+
+    for direction, title in (("regression", "lost"), ("improvement", "gained")):
+        chosen = [item for item in found if item.flip == direction]
+        shown = _one_of_each(chosen)[:FLIPS_SHOWN]
+        if chosen:
+            more = f", {len(shown)} of them in full" if len(shown) < len(chosen) else ""
+            yield Text(f"\n{len(chosen)} answers {title}{more}:")
+        for item in shown:
+            yield from flip_lines(item)
+
+
+def _one_of_each(items: Sequence[ItemOutcome]) -> list[ItemOutcome]:
+    """The first of every canary, then the second, and so on."""
+    rank: Counter[str] = Counter()
+    ranked = []
+    for item in items:
+        ranked.append((rank[item.group], item))
+        rank[item.group] += 1
+    return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
+
+
+def flip_lines(item: ItemOutcome) -> Iterator["Text"]:
+    """A flip in full: question, both answers, what failed, where they part, and both models' choices there."""
+    from rich.text import Text
+
+    must = " (must pass)" if item.must_pass else ""
+    yield Text(plain(f"{item.cluster}{must}"), style="bold")
+    yield Text(f"  asked      {_short(item.prompt or '', PROMPT_CHARACTERS)}")
+    if item.expected is not None:
+        yield Text(f"  expected   {_short(item.expected, ANSWER_CHARACTERS)}")
+    wrong = item.branch if item.flip == "regression" else item.reference
+    for name, answer in (("reference", item.reference), ("branch", item.branch)):
+        yield Text(f"  {name:<9}  {_short(answer.text or '', ANSWER_CHARACTERS)}")
+    for reason in reasons(wrong):
+        yield Text(f"  wrong      {plain(reason)}")
+    for line in parting_lines(item):
+        yield Text(f"  {plain(line)}")
+
+
+def parting_lines(item: ItemOutcome) -> list[str]:
+    """Where the two answers part: in characters, in tokens with both models' likeliest ones, and the margins."""
+    lines = []
+    reference, branch = item.reference.text or "", item.branch.text or ""
+    at = first_difference(reference, branch)
+    if at is not None:
+        pieces = (repr(_around(text, at)) for text in (reference, branch))
+        lines.append(f"part at character {at + 1}: {' against '.join(pieces)}")
+    for name, answer in (("reference", item.reference), ("branch", item.branch)):
+        lines += _divergence_lines(name, answer)
+    margin = margin_words(item)
+    return [*lines, margin] if margin else lines
+
+
+def _divergence_lines(name: str, answer: Answer) -> list[str]:
+    found = divergence_of(answer)
+    if found is None:
+        return []
+    top = f", its choices: {choices_words(found.top)}" if found.top else ""
+    return [f"token {found.position + 1}: the {name} says {found.said!r}{top}"]
+
+
+def _around(text: str, at: int) -> str:
+    start = max(0, at - AROUND_DIFFERENCE // 2)
+    cut = text[start : at + AROUND_DIFFERENCE]
+    return ("…" if start else "") + cut + ("…" if at + AROUND_DIFFERENCE < len(text) else "")
+
+
+def _short(text: str, most: int) -> str:
+    """One harmless line with the text's beginning and end."""
+    return plain(shortened(text, most), limit=2 * most)
