@@ -149,7 +149,7 @@ def _rate(
 ) -> Iterator[Measurement]:
     """The share of answers of which `read` says 1, branch against reference."""
     pairs, silent = _pairs(outcomes, read)
-    if not pairs:
+    if not pairs or (silent and not any(pair is not None for pair in pairs)):
         return
     clusters = _clusters(pairs, (0.0, 1.0))
     scored = [pair for pair in pairs if pair is not None]

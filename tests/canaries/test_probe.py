@@ -40,9 +40,25 @@ def _outcome(
     if reference is None:
         digest = Digest(error="the reference could not be measured on this item")
     else:
-        digest = probe.digest(engine, item, reference)
+        first = probe.digest(engine, item, reference)
+        repeats = [{"rows": rows} | {name: first.values[name] for name in ("text", "finish_reason")} for rows in (4, 1)]
+        digest = Digest(values=first.values | {"repeats": repeats})
     (outcome,) = probe.compare(engine, item, branch, digest)
     return outcome
+
+
+def _confirmed(probe: CanaryProbe, outcomes: list[ItemOutcome], in_four: str | None, alone: str) -> list[ItemOutcome]:
+    """The outcomes once the branch was asked again what it flipped; None: the engine broke."""
+    found = {outcome.item_key: outcome for outcome in outcomes}
+    for item in probe.doubtful(outcomes):
+        texts = {item.key + "/four": in_four, item.key + "/alone": alone}
+        generated = {}
+        for request in item.generations:
+            text = texts.get(request.key, "")
+            error = None if text is not None else "engine: out of memory"
+            generated[request.key] = Generated(request, (), text or "", "stop", error=error, rows=4)
+        found[item.key] = probe.confirmed(item, ItemResults(generated=generated), found[item.key])
+    return list(found.values())
 
 
 def _answers(probe: CanaryProbe, items: list[WorkItem]) -> dict[str, str]:
@@ -89,9 +105,18 @@ def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, to
     assert set(found) == {
         "failure_rate[discount-compare]", "failure_rate[tool-call]", "failure_rate[json-flat]",
         "failure_rate[structured]", "failure_rate[freeform]", "right_numbers_wrong_conclusion[all]",
-        "must_pass_flips[all]", "must_pass_flips[structured]", "must_pass_flips[freeform]",
+        "failure_rate[all]", "must_pass_flips[all]", "must_pass_flips[structured]", "must_pass_flips[freeform]",
+        "must_pass_unstable[all]", "must_pass_unstable[structured]", "must_pass_unstable[freeform]",
+        "call_trigger_agreement[tool-call]", "call_trigger_agreement[all]", "schema_accuracy[tool-call]",
+        "schema_accuracy[all]",
     }  # fmt: skip
-    assert {measurement.value for measurement in found.values()} == {0.0}
+    assert {name for name, measurement in found.items() if measurement.value != 0.0} == {
+        "call_trigger_agreement[tool-call]", "call_trigger_agreement[all]", "schema_accuracy[tool-call]",
+        "schema_accuracy[all]",
+    }  # fmt: skip
+    rate = found["failure_rate[json-flat]"]
+    assert rate.value_interval is not None
+    assert rate.value_interval.upper == pytest.approx(1 - 0.025 ** (1 / 20))  # Clopper-Pearson: none of 20 is not none
     assert found["failure_rate[structured]"].counts.scored == 40
     assert found["must_pass_flips[all]"].counts.total == 8
     assert found["must_pass_flips[structured]"].counts.total == 6
@@ -112,10 +137,41 @@ def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, token
     assert flipped.reference_value == 0.0
     assert flipped.effect_interval.lower > 0.3
     assert found["failure_rate[structured]"].value == 0.0
-    flips = found["must_pass_flips[all]"]
-    assert flips.value == 7  # the tie stays a tie
+    unconfirmed = found["must_pass_flips[all]"]
+    assert (unconfirmed.value, unconfirmed.counts.errored) == (0.0, 7)  # nothing passes before it was asked again
+    again = _by_key(list(probe.summarize(_confirmed(probe, outcomes, "nevím", "nevím"))))
+    flips = again["must_pass_flips[all]"]
+    assert (flips.value, flips.counts.errored) == (7, 0)  # the tie stays a tie
     assert "discount-compare-must-pass/near-a" in flips.note
     assert "discount-compare-must-pass/tie" not in flips.note
+
+
+def test_a_flip_counts_when_it_shows_in_every_batch(probe: CanaryProbe, tokenizer: Any) -> None:
+    items = [item for item in probe.plan(tokenizer) if item.key in probe._must_pass]
+    right = _answers(probe, items)
+    key = next(item.key for item in items if "</think>" not in right[item.key])
+    outcomes = [_outcome(probe, i, _results(i, "nevím" if i.key == key else right[i.key]), _results(i, right[i.key]))
+                for i in items]  # fmt: skip
+    (asked,) = probe.doubtful(outcomes)
+    assert asked.key == key
+    groups = [request.group for request in asked.generations]
+    assert sorted(groups.count(group) for group in set(groups)) == [1, 4]
+    assert len({request.key for request in asked.generations}) == 5
+    first = next(outcome for outcome in outcomes if outcome.item_key == key)
+    results = {
+        "flipped": _confirmed(probe, outcomes, "nevím", "nevím"),
+        "unstable": _confirmed(probe, outcomes, right[key], "nevím"),
+        "errored": _confirmed(probe, outcomes, None, "nevím"),
+    }
+    figures = {name: _by_key(list(probe.summarize(found))) for name, found in results.items()}
+    flips = {name: found["must_pass_flips[all]"] for name, found in figures.items()}
+    assert {name: (m.value, m.counts.errored) for name, m in flips.items()} == {
+        "flipped": (1.0, 0), "unstable": (0.0, 0), "errored": (0.0, 1),
+    }  # fmt: skip
+    assert figures["unstable"]["must_pass_unstable[all]"].value == 1.0
+    assert first.cluster in flips["unstable"].note
+    assert not probe.doubtful(results["flipped"])
+    assert not probe.doubtful(results["unstable"])
 
 
 def test_both_raw_texts_and_the_failures_are_kept(probe: CanaryProbe, tokenizer: Any) -> None:
@@ -147,7 +203,8 @@ def test_errors_are_never_wrong_answers(probe: CanaryProbe, tokenizer: Any) -> N
         outcomes.append(_outcome(probe, item, _results(item, text), reference))
     assert {outcome.branch.score for outcome in outcomes[::10]} == {None}
     for measurement in probe.summarize(outcomes):
-        assert measurement.value == 0.0
+        right_is_one = measurement.metric in ("call_trigger_agreement", "schema_accuracy")
+        assert measurement.value == (1.0 if right_is_one else 0.0)
     rate = _by_key(list(probe.summarize(outcomes)))["failure_rate[structured]"]
     assert rate.counts.errored == 8
     assert rate.counts.scored == 32
