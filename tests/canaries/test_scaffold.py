@@ -100,7 +100,7 @@ def test_what_is_no_transcript_is_refused_in_one_sentence(tmp_path: Path, body: 
 
 
 def test_a_transcript_that_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "latin.json").write_bytes('["č"]'.encode("latin-2"))
+    (tmp_path / "latin.json").write_bytes('["č"]'.encode("iso8859-2"))
     for name, needle in (("latin.json", "not UTF-8"), ("none.json", "cannot be read"), (".", "cannot be read")):
         with pytest.raises(UsageError, match=needle):
             read_transcript(tmp_path / name)
