@@ -21,8 +21,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # between single quotes a line break is written as an empty line, which nobody reads as one
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if "\n" in text else None)
+    # elsewhere a line break is written as an empty line, which nobody reads as one, and other controls as they are
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
 
 
 _Dumper.add_representer(str, _string)

@@ -1,0 +1,150 @@
+"""What a canary run says to people: hand-made outcomes, the probe's own measurements, a real history."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from canaries.must_pass import Standing
+from canary_records import HOSTILE, answer, item, outcomes
+
+from app.canary_details import (
+    AT_RISK_NATS,
+    at_risk,
+    divergence_of,
+    first_difference,
+    flips,
+    margin_of,
+    margin_words,
+    reasons,
+)
+from app.canary_figures import CanaryRun, canaries_json, fails_words, margin_rows, must_pass_words, rate_rows
+from app.canary_repeating import Repeat, agreement
+from app.cli.canaries_report import print_summary
+from app.cli.repeats_report import agreement_json, agreement_words
+from canaries.specification import load_specs
+from canaries.summary import AT_RISK_NATS as COUNTED_AT_RISK
+from canaries.summary import summarize_outcomes
+from q36eval.history import History, RunRecord
+from q36eval.records import Answer, ItemOutcome, Measurement
+
+
+def measured(items: list[ItemOutcome]) -> list[Measurement]:
+    """The probe's own measurements of these outcomes."""
+    family = load_specs(only=["discount-compare"], n=1)[0].model_copy(update={"id": "discount"})
+    fixed = load_specs(only=["discount-compare-must-pass"])[0].model_copy(update={"id": "fixed"})
+    return list(summarize_outcomes([family, fixed], items))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[History, RunRecord]:
+    history = History.open(tmp_path / "history.sqlite")
+    begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
+    history.add_items(begun.id, outcomes())
+    for measurement in measured(outcomes()):
+        history.add_measurement(begun.id, measurement)
+    return history, history.finish_run(begun.id)
+
+
+def test_the_summary_names_what_flipped_and_why(run: Any, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    print_summary(run[1], run[0])
+    text = capsys.readouterr().out
+    assert "5 prompts: 1 passed, 1 confirmed flips, 1 unstable, 1 the reference itself fails, 1 not known." in text
+    assert "✗ confirmed flip  fixed/flip: discount/wrong_conclusion at end: decides <script>" in text
+    assert "reference right in 3 of 3, branch right in 0 of 3" in text
+    assert "~ unstable  fixed/unstable: " in text
+    assert "branch right in 1 of 3" in text
+    assert "1 of 4, at most" in text
+    assert "1 right answers at risk, with a margin below 0.5 nats:\n  discount/2: margin 3 → 0.25 nats" in text
+    assert "3 answers lost:" in text
+    assert "1 answers gained:" in text
+    assert "token 2: the reference says ' B', its choices: ' B' 90.5 %, ' A' 9.07 %" in text
+    assert "the fault is the model's" in text
+    assert "[bold red]x[/]" in text, "markup is shown, not obeyed"
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+
+
+def test_rates_are_those_of_the_measurements_and_differences_those_of_passing(run: Any) -> None:
+    found = CanaryRun.of(run[0].measurements(run[1].id), run[0].items(run[1].id))
+    rate = found.get("failure_rate", "discount")
+    assert rate is not None
+    rows = {row[0]: row for row in rate_rows(found)}
+    assert list(rows)[0] == "discount", "canaries come before their sums"
+    assert rows["discount"][1:3] == ("75.0 %", "75.0 %")
+    assert rows["discount"][5:] == ("1", "1", "1")
+    upper = rate.effect_interval.upper
+    assert f"[{-100 * upper:+.1f} %" in rows["discount"][3]
+    assert fails_words(rate.model_copy(update={"value": math.nan})).startswith("– of")
+    margins = {row[0]: row for row in margin_rows(found)}
+    assert margins["discount"][-1] == "3", "questions without a margin are not counted"
+
+
+def test_old_runs_and_empty_ones_are_shown_too(tmp_path: Path, capsys: Any) -> None:
+    history = History.open(tmp_path / "history.sqlite")
+    empty = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
+    print_summary(empty, history)
+    assert "No canary was asked." in capsys.readouterr().out
+    bare = [item("a/1", Answer(score=1.0, text="x"), Answer(score=0.0, text="y"), must_pass=True)]
+    assert "1 not known" in must_pass_words(CanaryRun((), tuple(bare)))
+    history.add_items(empty.id, bare)
+    print_summary(empty, history)
+    assert "part at character 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("odd", [None, 3, "text", [], ["odd"], {"nats": "x"}, {"nats": None, "position": True}, [[1]]])
+def test_details_of_any_shape_are_borne(odd: Any) -> None:
+    found = Answer(score=0.0, text="x", detail={name: odd for name in ("margin", "divergence", "failures")})
+    assert margin_of(found) is None
+    assert divergence_of(found) is None
+    assert all(isinstance(line, str) for line in reasons(found))
+
+
+def test_a_margin_that_is_no_number_is_the_most_at_risk() -> None:
+    items = [item(f"d/{nats}", answer(1.0, nats=3.0), answer(1.0, nats=nats)) for nats in (0.2, math.nan, 0.6, -1.0)]
+    assert [one.cluster for one in at_risk(items)] == ["d/nan", "d/-1.0", "d/0.2"]
+    assert AT_RISK_NATS == COUNTED_AT_RISK, "the list is what the measurement counts"
+    assert "nan nats" in (margin_words(items[1]) or "")
+
+
+def test_flips_lead_with_lost_must_pass_prompts() -> None:
+    assert [one.cluster for one in flips(outcomes())] == ["fixed/flip", "fixed/unstable", "discount/3", "discount/4"]
+    assert first_difference("abc", "abd") == 2
+    assert first_difference("ab", "abc") == 2
+    assert first_difference("ab", "ab") is None
+
+
+def test_json_has_the_flips_in_full_and_only_numbers_json_has() -> None:
+    items = [*outcomes(), item("d/inf", answer(1.0, nats=math.inf), answer(1.0, nats=-math.inf))]
+    body = canaries_json(CanaryRun((), tuple(items)))
+    assert json.loads(json.dumps(body, allow_nan=False)) == body
+    assert body["must_pass"]["passed"] == 1
+    assert [one["name"] for one in body["must_pass"]["flipped"]] == ["fixed/flip"]
+    flip = body["flips"][0]
+    assert flip["branch"]["text"] == HOSTILE
+    assert flip["first_divergent_token"] == 1
+    assert flip["margin_nats"] == {"reference": 4.0, "branch": -1.5}
+    assert body["at_risk"][0]["name"] == "d/inf"
+    assert body["failed_checks"][0] == {"check": "discount", "code": "wrong_conclusion", "branch": 4, "reference": 2}
+
+
+def test_runs_agree_question_by_question() -> None:
+    first, second = outcomes(), outcomes()
+    same = agreement([Repeat(None, "r1", tuple(first)), Repeat(4, "r2", tuple(second))])
+    assert same.must_pass_agree
+    assert same.rates_agree
+    assert [one.name for one in same.differing] == ["fixed/unstable"], "unstable within a run is unstable"
+    second[0] = item("fixed/passed", first[0].reference, answer(0.0, "A", again=(0.0, 0.0)), must_pass=True)
+    second[7] = item("discount/3", first[7].reference, answer(1.0))
+    moved = agreement([Repeat(None, "r1", tuple(first)), Repeat(4, "r2", tuple(second[:-1]))])
+    assert not moved.must_pass_agree
+    assert not moved.rates_agree
+    assert [one.name for one in moved.differing] == ["fixed/passed", "fixed/unstable", "discount/3"]
+    assert moved.differing[0].standings == (Standing.PASSED, Standing.FLIPPED)
+    assert "must-pass outcomes DIFFER, pass rates DIFFER, 3 of 10 questions are unstable" in agreement_words(moved)
+    body = agreement_json(moved, [Repeat(None, "r1", ()), Repeat(4, "r2", ())])
+    assert json.loads(json.dumps(body))["batch_sizes"] == [None, 4]
