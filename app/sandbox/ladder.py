@@ -6,6 +6,8 @@ argmax under teacher forcing.
 
 import json
 import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,34 @@ def round_to_integers(weight: torch.Tensor, bits: int, group: int = GROUP) -> to
     scale = (groups.abs().amax(-1, keepdim=True) / (largest + 0.5)).clamp(min=1e-12)
     rounded: torch.Tensor = (groups / scale).round().clamp(-largest - 1, largest) * scale
     return rounded.reshape(weight.shape).to(weight.dtype)
+
+
+def fp8_blocks(weight: torch.Tensor, block: int = 128) -> torch.Tensor:
+    """`weight` [rows, columns] rounded to FP8 E4M3 with one scale a block, back in its own dtype."""
+    rounded = weight.float().clone()
+    for row in range(0, weight.shape[0], block):
+        for column in range(0, weight.shape[1], block):
+            tile = rounded[row : row + block, column : column + block]
+            scale = (tile.abs().amax() / torch.finfo(torch.float8_e4m3fn).max).clamp(min=1e-12)
+            tile.copy_((tile / scale).to(torch.float8_e4m3fn).float() * scale)
+    return rounded.to(weight.dtype)
+
+
+def make_rung(
+    reference: Path,
+    folder: Path,
+    damaged: Callable[[str], bool],
+    damage: Callable[[torch.Tensor], torch.Tensor],
+) -> Path:
+    """The reference with `damage` done to the tensors whose names are `damaged`, as a complete checkpoint folder."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(reference, folder)
+    tensors = load_file(folder / "model.safetensors")
+    changed = {name: damage(tensor).contiguous() if damaged(name) else tensor for name, tensor in tensors.items()}
+    save_file(changed, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
 
 
 @torch.no_grad()

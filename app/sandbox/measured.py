@@ -6,7 +6,6 @@ The rungs INT4, INT3 and INT2 are the reference with its routed experts rounded 
 values; they are made in the working state and belong to no family.
 """
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from app.cli.options import open_history
 from app.console import ConsoleProgress
 from app.evals_model import GROUP_COLUMNS, group_rows, seconds_by_group
 from app.measuring import Request, measure
-from app.sandbox.ladder import GROUP, LADDER_BITS, round_to_integers
+from app.sandbox.ladder import GROUP, LADDER_BITS, make_rung, round_to_integers
 from app.targets import Target, load_family, resolve
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord
@@ -34,19 +33,11 @@ COLUMNS = (
 )
 
 
-def make_rung(reference: Path, folder: Path, bits: int) -> Path:
+def _rung(reference: Path, folder: Path, bits: int) -> Path:
     """The reference with routed experts rounded to `bits` bits, as a complete checkpoint folder."""
-    from safetensors.torch import load_file, save_file
-
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(reference, folder)
-    tensors = load_file(folder / "model.safetensors")
-    damaged = {
-        name: round_to_integers(tensor, bits, GROUP).contiguous() if ".mlp.experts." in name else tensor
-        for name, tensor in tensors.items()
-    }
-    save_file(damaged, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+    return make_rung(
+        reference, folder, lambda name: ".mlp.experts." in name, lambda tensor: round_to_integers(tensor, bits, GROUP)
+    )
 
 
 def row(run: RunRecord, history: History) -> str:
@@ -87,7 +78,7 @@ def main() -> None:
     reference = resolve(family.reference, family, paths)
     targets = [resolve(name, family, paths) for name in family.branches]
     targets += [
-        Target(f"int{bits}-rung", make_rung(reference.folder, paths.state / "ladder" / f"int{bits}", bits))
+        Target(f"int{bits}-rung", _rung(reference.folder, paths.state / "ladder" / f"int{bits}", bits))
         for bits in LADDER_BITS
         if bits > 2  # the branch int2-experts is the third rung
     ]
