@@ -58,11 +58,20 @@ def right_decisions(case: Case, text: str) -> list[Decision]:
     return [Decision(one.kind, one.start + start, one.end + start, one.wrong) for one in found]
 
 
-def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Answer:
-    """An answer with its score (1 right, 0 wrong; none where a check could not be finished) and why."""
+def judged_answer(
+    case: Case,
+    text: str,
+    finish_reason: str,
+    tokens: int,
+    served_calls: Sequence[Mapping[str, Any]] | None = None,
+) -> Answer:
+    """An answer with its score (1 right, 0 wrong; none where a check could not be finished) and why.
+
+    The model is judged by its raw text; what a server's parser made of it only says whose fault is what a user saw.
+    """
     try:
         failures = judge(case, text, finish_reason)
-        calls = _of_calls(case, failures, text)
+        calls = _of_calls(case, failures, text, served_calls)
     except NotJudgedError as error:
         return Answer(score=None, text=storable(text), error=f"not judged: {error}")
     detail: dict[str, Any] = {
@@ -73,13 +82,15 @@ def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Ans
     return Answer(score=0.0 if failures else 1.0, text=storable(text), detail=detail | calls)
 
 
-def _of_calls(case: Case, failures: Sequence[Failure], text: str) -> dict[str, Any]:
+def _of_calls(
+    case: Case, failures: Sequence[Failure], text: str, served_calls: Sequence[Mapping[str, Any]] | None
+) -> dict[str, Any]:
     """Whether tools were called, by their schemas, and whose fault it is that an answer is wrong."""
     if not TOOL_CHECKS & set(case.checks):
         return {}
     _, answer = answer_of(case, text)
     facts = call_facts(answer, case.tools)
-    fault = fault_of(failures, answer, case.tools, None)
+    fault = fault_of(failures, answer, case.tools, served_calls)
     told: dict[str, Any] = {"called": facts.called, "schema_ok": facts.schema_ok}
     return told if fault is None else told | {"fault": fault}
 
@@ -90,7 +101,8 @@ def branch_answer(case: Case, error: str | None, generated: Generated | None) ->
         fault = fault_of([], None, case.tools, None) if TOOL_CHECKS & set(case.checks) else None
         detail = {} if fault is None else {"fault": fault}
         return Answer(score=None, error=error or "the engine returned no result", detail=detail)
-    return judged_answer(case, generated.text, generated.finish_reason, len(generated.token_ids))
+    tokens = len(generated.token_ids)
+    return judged_answer(case, generated.text, generated.finish_reason, tokens, generated.served_calls)
 
 
 def reference_answer(case: Case, reference: Digest) -> Answer:
