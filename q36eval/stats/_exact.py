@@ -59,7 +59,7 @@ class ExactDifference:
             raise ValueError(f"{self.worse} worse and {self.better} better are no pairs of {self.n}")
 
     def p_at_least(self, margin: float) -> float:
-        """p-value of H0: p_worse - p_better >= `margin`. At least NUISANCE, and 1 where the mean does not contradict."""
+        """p-value of H0: p_worse - p_better >= `margin`. At least NUISANCE; 1 where the mean does not contradict."""
         if self.worse - self.better >= margin * self.n:
             return 1.0
         return min(1.0, self._greatest(margin) + NUISANCE)

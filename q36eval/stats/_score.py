@@ -20,7 +20,7 @@ BISECTION_STEPS = 50
 
 
 def score_statistic(worse: Array | float, better: Array | float, n: int, difference: float) -> Array:
-    """Tango's statistic of p_worse - p_better = `difference`; its variance takes p_better to be the likeliest under that.
+    """Tango's statistic of p_worse - p_better = `difference`; its variance is that at the likeliest p_better.
 
     Minus or plus infinity where the outcome is impossible under the hypothesis.
     """

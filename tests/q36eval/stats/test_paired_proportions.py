@@ -247,11 +247,16 @@ def test_what_can_be_shown_and_power_are_those_of_the_exact_test() -> None:
     )
     assert exact < 0.85 * betting
     found = power(items, limit, confidence=0.975, alpha=0.025, flips=flips, estimator="paired_proportions")
+
     # reference answers are fixed, so what is lost comes from the right ones and what is gained from the wrong ones
-    chances = distribution([(right, flips / 2 * n / right, 0.0), (n - right, 0.0, flips / 2 * n / (n - right))])
-    passing = Verdicts.of(n, limit.value, 0.3).passing
-    # 400 simulated branches know a share of 90 % to 1.5 points: three standard errors
-    assert found.passes == pytest.approx(chances[passing].sum(), abs=0.045)
+    def verdicts(loss: float) -> tuple[float, float]:
+        lost, gained = flips / 2 + loss, flips / 2
+        return both.rates([(right, lost * n / right, 0.0), (n - right, 0.0, gained * n / (n - right))])
+
+    both = Verdicts.of(n, limit.value, 0.4)
+    # 400 simulated branches know a share of 80 % to 2 points: three standard errors
+    assert found.passes == pytest.approx(verdicts(0.0)[0], abs=0.06)
+    assert verdicts(found.detected[0.8])[1] == pytest.approx(0.8, abs=0.06)
     assert found.can_show
 
 
