@@ -21,8 +21,9 @@ _TOKEN = re.compile(
     r"|(?P<dearer>(?<!\w)(?i:(?:nej)?dra(?:žší\w{0,3}|ž|žeji))(?!\w))"
     r"|(?P<not>(?<!\w)(?i:není|nejsou|nebude|nevyjde|nevyjdou|nevychází|nikoli|nikoliv|ani)(?!\w))"
     r"|(?P<but>(?<!\w)(?i:ale|nýbrž)(?!\w))"
-    r"|(?P<aside>(?<!\w)(?i:zatímco|ačkoli|ačkoliv|přestože|jakkoli|třebaže|sice|kdyby\w{0,5}|i když|na první pohled"
+    r"|(?P<aside>(?<!\w)(?i:zatímco|ačkoli|ačkoliv|přestože|jakkoli|třebaže|sice|i když|na první pohled"
     r"|před slevou|původně|bez slevy)(?!\w))"
+    r"|(?P<unreal>(?<!\w)(?i:kdyby\w{0,5}|by[lt][aoy]? by|by byl[aoy]?)(?!\w))"
     r"|(?P<same>(?<!\w)(?i:nastejno|stejn\w{1,4}|shodn\w{1,4})(?!\w))"
     r"|(?P<context>(?<!\w)(?i:cen\w{0,4}|částk\w{0,4}|zaplat\w{0,4}|stoj\w{0,3}|vyjd\w{0,3}|vych[áa]z\w{0,4}|plat\w{0,4}"
     r"|utrat\w{0,4}|peněz)(?!\w))"
@@ -69,7 +70,7 @@ def last_conclusion(text: str) -> Conclusion | None:
         tokens.append(token)
         shops.add(token.shop)
         if token.kind in ("end", "question"):
-            if token.kind == "end":
+            if token.kind == "end" and not any(one.kind == "unreal" for one in tokens):
                 last = _verdict(text, tokens, start) or last
                 by_dearer = _dearer(tokens, start) or by_dearer
             start, tokens = token.end, []
