@@ -10,6 +10,9 @@ from q36eval.errors import UsageError
 MAX_BYTES = 2_000_000
 """A canary of half a million tokens still fits; a file beyond this was not written by a person."""
 
+MAX_DEPTH = 60
+"""Deeper nesting would overflow the stack of whatever walks it, the YAML library first."""
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The same language; libyaml reads it ten times as fast where PyYAML was built with it."""
 
@@ -44,32 +47,47 @@ def read_mapping(file: Path, keys: str) -> dict[str, Any]:
 
 
 def _constructed(text: str, file: Path) -> Any:
+    _refuse_aliases_and_depth(text, file)
     loader = _LOADER(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
-        _refuse_repeats(node, file)
+        _refuse_repeated_keys(node, file)
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _refuse_repeats(root: yaml.Node, file: Path) -> None:
-    """Each node once in the document, each key once in its mapping."""
-    seen: set[int] = set()
+def _refuse_aliases_and_depth(text: str, file: Path) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        where = _where(file, event.start_mark)
+        if isinstance(event, yaml.AliasEvent):
+            raise UsageError(f"{where}: an alias (*{event.anchor}) stands here; write the value out where it is used.")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise UsageError(f"{where}: nested more than {MAX_DEPTH} levels deep; write it flatter.")
+
+
+def _where(file: Path, mark: Any) -> str:
+    return str(file) if mark is None else f"{file}:{mark.line + 1}"
+
+
+def _refuse_repeated_keys(root: yaml.Node, file: Path) -> None:
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        where = f"{file}:{node.start_mark.line + 1}"
-        if id(node) in seen:
-            raise UsageError(f"{where}: an alias (*name) refers here; write the value out where it is used.")
-        seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
         elif isinstance(node, yaml.MappingNode):
             keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             twice = sorted({key for key in keys if keys.count(key) > 1})
             if twice:
-                raise UsageError(f"{where}: the key {twice[0]!r} is given twice; keep one of them.")
+                raise UsageError(
+                    f"{_where(file, node.start_mark)}: the key {twice[0]!r} is given twice; keep one of them."
+                )
             waiting += [part for pair in node.value for part in pair]

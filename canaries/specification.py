@@ -18,6 +18,9 @@ from q36eval.records import Lane
 SPECS_FOLDER = Path(__file__).parent / "specs"
 """The canaries that ship."""
 
+THE_FILE = "the file"
+"""The place of what concerns more than one key."""
+
 
 class _Written(BaseModel):
     """Base of what a person writes: unknown keys are refused."""
@@ -130,7 +133,8 @@ class CanarySpec(_Written):
             failures = run_checks(prompt.answer, self.checks, prompt.expected, prompt.tools)
         except ValidationError as error:
             place, problem = _first_problem(error)
-            raise ValueError(f"must_pass {prompt.name!r}: expected.{place}: {problem}") from error
+            inside = "expected" if place == THE_FILE else f"expected.{place}"
+            raise ValueError(f"must_pass {prompt.name!r}: {inside}: {problem}") from error
         except NotJudgedError as error:
             raise ValueError(f"must_pass {prompt.name!r}: {error}") from error
         if failures:
@@ -227,7 +231,7 @@ def _resized(spec: CanarySpec, n: int) -> CanarySpec:
 def _first_problem(error: ValidationError) -> tuple[str, str]:
     """The key and what is wrong with it."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the file"
+    place = ".".join(str(part) for part in first["loc"]) or THE_FILE
     if first["type"] == "extra_forbidden":
         return place, "unknown key"
     if first["type"] == "missing":

@@ -1,0 +1,208 @@
+"""Specifications written wrong: one clear sentence for each, with the file and the key, and never a traceback."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from canaries.cases import cases_of, draws
+from canaries.generators import GENERATORS
+from canaries.specification import Family, load_specs, read_spec
+from q36eval.errors import UsageError
+from q36eval.examples import ChatExample
+
+VALID = """
+id: greeting
+skill: greeting
+lanes: [freeform]
+why: to have one
+generation: {max_new_tokens: 8}
+checks: [exact_text]
+must_pass:
+  - name: hello
+    key: hello
+    messages: [{role: user, content: "Say hello."}]
+    expected: {text: Hello}
+    answer: Hello
+"""
+
+
+PROMPT_KEYS = "expected: {text"
+"""Where further keys of the fixed prompt can stand."""
+
+
+def refusal(folder: Path, text: str) -> str:
+    """What is said of a canary with that text: one sentence that begins with the file."""
+    file = folder / "greeting.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        read_spec(file)
+    message = str(caught.value)
+    assert message.startswith(str(file))
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("why: to have one", "why: to have one\ncolour: red", "colour: unknown key"),
+        ("max_new_tokens: 8", "max_new_tokens: 0", "generation.max_new_tokens: Input should be greater"),
+        ("max_new_tokens: 8", "max_new_tokens: 8, temperature: 1", "generation.temperature: unknown key"),
+        ("skill: greeting\n", "", "skill: missing"),
+        ("[freeform]", "[prose]", "lanes.0: Input should be 'structured' or 'freeform'"),
+        ("[exact_text]", "[exact]", "no check is called 'exact'; there are exact_text"),
+        ("{text: Hello}", "{txt: Hello}", "must_pass 'hello': expected.text: missing"),
+        ("answer: Hello", "answer: Hi", "must_pass 'hello': its own answer fails"),
+        (
+            "must_pass:",
+            "family: {generator: json_flat, seed: 1, n: 2}\nmust_pass:",
+            "exactly one of must_pass and family",
+        ),
+        ("lanes: [freeform]", "lanes: [freeform", "not valid YAML"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in VALID
+    assert said in refusal(tmp_path, VALID.replace(old, new))
+
+
+def offering(parameters: str) -> str:
+    """A prompt that offers one tool with these parameters."""
+    tool = f"{{type: function, function: {{name: f, parameters: {parameters}}}}}"
+    return f"tools: [{tool}]\n    {PROMPT_KEYS}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("role: user", "role: robot", "message 1 has the role 'robot'; there are system, user"),
+        ('content: "Say hello."', "content: 2024-01-01", "message 1 has no text under content"),
+        (
+            "[{role: user",
+            '[{role: assistant, content: "", tool_calls: [{name: f, arguments: "{}"}]}, {role: user',
+            "message 1: the arguments of 'f' must be a mapping",
+        ),
+        (
+            PROMPT_KEYS,
+            f"tools: [{{type: function, function: {{}}}}]\n    {PROMPT_KEYS}",
+            "must_pass.0: tool 1 has no name",
+        ),
+        (PROMPT_KEYS, offering("{type: objekt}"), "the parameters of tool 'f': the schema is no JSON Schema: $.type"),
+        (PROMPT_KEYS, offering('{properties: {a: {$ref: "http://x.example/s"}}}'), "leads nowhere within it"),
+        ("answer: Hello", "answer: Hello\n    decisive: [{before: Hell, right: a}]", "not hold 'a' after 'Hell'"),
+        (
+            "answer: Hello",
+            "answer: Hello\n    decisive: [{before: Hell, right: o, wrong: [i, o]}]",
+            "decisive: 'o' is called both right and wrong",
+        ),
+        ("answer: Hello", "answer: Hello\n    decisive: [{right: o}]", "must_pass.0.decisive.0.before: missing"),
+    ],
+)
+def test_a_prompt_that_no_model_could_be_asked_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in VALID
+    assert said in refusal(tmp_path, VALID.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("check", "expected", "answer", "said"),
+    [
+        ("json", "{object: {}, schema: {type: 7}}", "{}", "expected: the schema is no JSON Schema: $.type"),
+        ("pattern", "{pattern: {must_match: '(a'}}", "a", "expected.pattern: must_match is no regular expression"),
+        ("pattern", "{pattern: {must_match: '^(a|aa)+$'}}", f"{'a' * 60}!", "ran out of its 0.05 s"),
+    ],
+)
+def test_what_an_answer_cannot_be_judged_by_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, expected: str, answer: str, said: str
+) -> None:
+    monkeypatch.setattr(sys.modules["canaries.checks.pattern"], "PATTERN_SECONDS", 0.05)
+    text = VALID.replace("[exact_text]", f"[{check}]").replace("{text: Hello}", expected)
+    message = refusal(tmp_path, text.replace("answer: Hello", f"answer: '{answer}'"))
+    assert said in message
+    assert "must_pass 'hello'" in message
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("{generator: jsn, seed: 1, n: 2}", "no generator is called 'jsn'; there are discount_compare"),
+        ("{generator: json_flat, seed: 1, n: 2, split: train}", "family.split: Input should be 'test'"),
+        ("{generator: recall, seed: 1, settings: {pages: 3}}", "no setting 'pages'; it has characters, records"),
+        ("{generator: json_flat, seed: 1, settings: {pages: 3}}", "json_flat has no setting 'pages'; it has none"),
+    ],
+)
+def test_a_bad_family_is_refused(tmp_path: Path, family: str, said: str) -> None:
+    assert said in refusal(tmp_path, VALID[: VALID.index("must_pass")] + f"family: {family}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- a list\n", "must hold one mapping with the keys id, skill"),
+        ("", "must hold one mapping"),
+        (VALID.replace("skill:", "id:", 1), "greeting.yaml:2: the key 'id' is given twice"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", "an alias (*a) stands here"),
+        ("a: &a [*a]\n", "an alias (*a) stands here"),
+        ("id: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
+        (f"why: {'[' * 900_000}\n", "nested more than 60 levels deep"),
+        (f"{VALID}# {'x' * 2_000_000}\n", "more than the 2,000,000 that a canary may have"),
+    ],
+    ids=["list", "empty", "key twice", "alias bomb", "alias of itself", "python object", "deep", "large"],
+)
+def test_yaml_that_is_no_canary_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refusal(tmp_path, text)
+
+
+def test_files_that_cannot_be_read_as_text_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "greeting.yaml"
+    file.write_bytes("why: Příliš žluťoučký".encode("cp1250"))
+    with pytest.raises(UsageError, match=r"greeting\.yaml is not UTF-8 \(byte 6"):
+        read_spec(file)
+    (tmp_path / "folder.yaml").mkdir()
+    for name in ("folder.yaml", "missing.yaml"):
+        with pytest.raises(UsageError, match=rf"{name} cannot be read"):
+            read_spec(tmp_path / name)
+
+
+def test_an_empty_folder_and_a_repeated_id_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no canary specification"):
+        load_specs(tmp_path)
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(VALID, encoding="utf-8")
+    with pytest.raises(UsageError, match="already used"):
+        load_specs(tmp_path)
+
+
+def test_a_family_larger_than_its_generator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(rng: random.Random) -> ChatExample:
+        return ChatExample(key=f"few:{rng.randrange(50)}", messages=(), answer="")
+
+    monkeypatch.setitem(GENERATORS, "few", few)
+    with pytest.raises(UsageError, match=r"x: few has only \d+ distinct draws, not n = 40"):
+        draws(Family(generator="few", seed=1, n=40), "x")
+
+
+def test_a_generator_that_raises_is_named_with_its_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [1, 1, 0]
+
+    def broken(rng: random.Random) -> ChatExample:
+        return ChatExample(key=f"test:{1 // left.pop(0)}:b:{len(left)}", messages=(), answer="")
+
+    monkeypatch.setattr("q36eval.examples.split_of", lambda key: "test")
+    monkeypatch.setitem(GENERATORS, "broken", broken)
+    with pytest.raises(UsageError) as caught:
+        draws(Family(generator="broken", seed=1, n=9), "x")
+    assert str(caught.value).startswith("Canary x: broken fails at draw 3 (ZeroDivisionError: ")
+
+
+@pytest.mark.parametrize(
+    ("checks", "said"),
+    [("[tool_call]", "greeting: its checks need 'name'"), ("[no_tool_call, exact_lines]", "need 'lines'")],
+)
+def test_a_family_whose_checks_do_not_fit_its_generator_is_refused(tmp_path: Path, checks: str, said: str) -> None:
+    text = VALID[: VALID.index("must_pass")].replace("[exact_text]", checks)
+    (tmp_path / "greeting.yaml").write_text(f"{text}family: {{generator: json_flat, seed: 1}}\n", encoding="utf-8")
+    (spec,) = load_specs(tmp_path)
+    with pytest.raises(UsageError, match=said):
+        cases_of(spec)
