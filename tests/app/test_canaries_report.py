@@ -74,7 +74,7 @@ def test_rates_are_those_of_the_measurements_and_differences_those_of_passing(ru
     rate = found.get("failure_rate", "discount")
     assert rate is not None
     rows = {row[0]: row for row in rate_rows(found)}
-    assert list(rows)[0] == "discount", "canaries come before their sums"
+    assert next(iter(rows)) == "discount", "canaries come before their sums"
     assert rows["discount"][1:3] == ("75.0 %", "75.0 %")
     assert rows["discount"][5:] == ("1", "1", "1")
     upper = rate.effect_interval.upper
