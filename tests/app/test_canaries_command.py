@@ -35,7 +35,7 @@ def incident(tmp_path: Path) -> Path:
 
 
 def test_the_group_without_a_branch_says_what_to_do() -> None:
-    with pytest.raises(UsageError, match="q36eval canaries --branch NAME.*list, show, check and new"):
+    with pytest.raises(UsageError, match=r"q36eval canaries --branch NAME.*list, show, check and new"):
         run("canaries")
     with pytest.raises(UsageError, match="give the options after the command"):
         run("canaries", "--branch", "bf16", "list")
@@ -53,7 +53,7 @@ def test_list_says_where_each_canary_runs(capsys: Any) -> None:
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["discount-compare"]["n"] == "200"
     assert run("canaries", "list") == 0
-    assert "discount-compare · family · structured, freeform · n = 50 · everywhere" in capsys.readouterr().out
+    assert "enum-order · family · structured · n = 50 · everywhere" in capsys.readouterr().out
 
 
 def test_show_writes_the_prompt_as_it_is_asked_and_what_is_decisive(capsys: Any) -> None:
