@@ -17,7 +17,8 @@ from q36eval.history import History
 
 def test_margins_are_drawn_where_they_are_finite() -> None:
     odd = [item(f"d/{nats}", answer(1.0, nats=1.0), answer(1.0, nats=nats)) for nats in (math.nan, math.inf)]
-    points, undrawn = margin_points([*outcomes(), *odd])
+    named = item("<script>$x$", answer(1.0, nats=2.0), answer(1.0, nats=2.0))
+    points, undrawn = margin_points([*outcomes(), *odd, named])
     assert undrawn == 2
     assert {point.name: point.outcome for point in points}["discount/3"] == "regression"
     figure = margin_scatter(points)
@@ -35,6 +36,10 @@ def test_the_token_table_has_both_models_choices_and_marks_what_was_said() -> No
     assert rows[1]["reference"] == "' A'"
     assert rows[1]["branch, log p"] == "-1.9"
     assert parting_rows(outcomes()[0]) == []
+    second = {"position": 0, "said": "b", "top": [["a", -0.7], ["b", -0.8]]}
+    rows = parting_rows(item("d/1", answer(1.0, divergence=second), answer(0.0)))
+    assert [row["reference"] for row in rows] == ["'a'", "'b' ◂"]
+    assert [row["branch"] for row in rows] == ["", ""]
 
 
 def test_filters_find_what_is_unstable_and_what_is_at_risk() -> None:
