@@ -78,9 +78,9 @@ def test_rates_are_those_of_the_measurements_and_differences_those_of_passing(ru
     assert rows["discount"][1:3] == ("75.0 %", "75.0 %")
     assert rows["discount"][5:] == ("1", "1", "1")
     assert fails_words(rate.model_copy(update={"value": math.nan})).startswith("– of")
-    worse = [item(f"discount/{n}", answer(1.0), answer(float(n > 3))) for n in range(10)]
+    worse = [item(f"discount/{n}", answer(1.0), answer(float(n > 7))) for n in range(10)]
     lost = next(row[3] for row in rate_rows(CanaryRun.of(measured(worse), worse)) if row[0] == "discount")
-    assert lost.startswith("-40.0 % [-"), "what fails more passes less, and its interval with it"
+    assert lost.startswith("-80.0 % [-"), "what fails more passes less, and its interval with it"
     margins = {row[0]: row for row in margin_rows(found)}
     assert margins["discount"][-1] == "3", "questions without a margin are not counted"
 
