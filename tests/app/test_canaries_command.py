@@ -1,0 +1,190 @@
+"""`q36eval canaries` as a person meets it: the group, list, show, check, new; and one real incident on the sandbox."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.main import app
+from canaries.specification import SPECS_FOLDER
+from q36eval.errors import UsageError
+
+REPOSITORY = Path(__file__).parents[2]
+ANSWERED = [{"role": "user", "content": "Co je to?"}, {"role": "assistant", "content": "question"}]
+
+
+def run(*arguments: str | Path) -> Any:
+    """What the command returns; errors are raised as they are."""
+    return app([str(argument) for argument in arguments], standalone_mode=False)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("Q36EVAL_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def incident(tmp_path: Path) -> Path:
+    file = tmp_path / "wrong category.json"
+    file.write_text(json.dumps(ANSWERED), encoding="utf-8")
+    return file
+
+
+def test_the_group_without_a_branch_says_what_to_do() -> None:
+    with pytest.raises(UsageError, match=r"q36eval canaries --branch NAME.*list, show, check and new"):
+        run("canaries")
+    with pytest.raises(UsageError, match="give the options after the command"):
+        run("canaries", "--branch", "bf16", "list")
+
+
+def test_list_says_where_each_canary_runs(capsys: Any) -> None:
+    assert run("canaries", "list", "--json") == 0
+    rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
+    assert len(rows) == len(list(SPECS_FOLDER.glob("*.yaml")))
+    assert rows["discount-compare"]["kind"] == "family"
+    assert rows["discount-compare"]["n"] == "50"
+    assert rows["discount-compare-must-pass"]["kind"] == "must pass"
+    assert all(row["why"] and row["lanes"] and row["where"] for row in rows.values())
+    assert run("canaries", "list", "--suite", "release", "--json") == 0
+    rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["discount-compare"]["n"] == "200"
+    assert run("canaries", "list") == 0
+    assert "enum-order · family · structured · n = 50 · everywhere" in capsys.readouterr().out
+
+
+def test_show_writes_the_prompt_as_it_is_asked_and_what_is_decisive(capsys: Any) -> None:
+    assert run("canaries", "show", "tool-call", "--draws", "1", "--json") == 0
+    body = json.loads(capsys.readouterr().out)
+    (prompt,) = body["prompts"]
+    assert prompt["prompt"].startswith("<|im_start|>system\n")
+    assert prompt["prompt"].endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    tools = [tool["function"]["name"] for tool in prompt["tools"]]
+    decided = next(place for place in prompt["decisive"] if place["kind"] == "tool")
+    assert decided["right"] == prompt["expected"]["name"]
+    assert {decided["right"], *decided["wrong"]} == set(tools)
+    with pytest.raises(UsageError, match="no canary 'nope'"):
+        run("canaries", "show", "nope")
+
+
+def test_show_without_the_weights_shows_the_messages(capsys: Any) -> None:
+    assert run("canaries", "show", "enum-select", "--draws", "1", "--family", "qwen3.6-35b-a3b") == 0
+    shown = capsys.readouterr().out
+    assert "there is no chat template here" in shown
+    assert '"role": "user"' in shown
+
+
+def test_check_names_every_bad_file_in_one_sentence(tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    shipped = (SPECS_FOLDER / "enum-select-must-pass.yaml").read_text(encoding="utf-8")
+    (folder / "good.yaml").write_text(shipped.replace("id: enum-select-must-pass", "id: good"), encoding="utf-8")
+    (folder / "taken.yaml").write_text(shipped, encoding="utf-8")
+    (folder / "unknown.yaml").write_text(shipped + "\ncolour: red\n", encoding="utf-8")
+    assert run("canaries", "check", folder, "--json") == 2
+    found = {Path(one["file"]).stem: one for one in json.loads(capsys.readouterr().out)}
+    assert {name: one["ok"] for name, one in found.items()} == {"good": True, "taken": False, "unknown": False}
+    assert "'enum-select-must-pass' is that of" in found["taken"]["message"]
+    assert "colour" in found["unknown"]["message"]
+    assert run("canaries", "check", folder / "good.yaml") == 0
+    assert "ok " in capsys.readouterr().out
+    with pytest.raises(UsageError, match="There is no file or folder"):
+        run("canaries", "check", tmp_path / "none")
+
+
+def test_an_incident_becomes_a_canary_that_check_accepts(incident: Path, tmp_path: Path, capsys: Any) -> None:
+    right = tmp_path / "right.txt"
+    right.write_text("bug\n", encoding="utf-8")
+    options = '{"value": "bug", "options": ["bug", "question"]}'
+    asked = ("canaries", "new", incident, "--why", "sent to the wrong team", "--right", f"@{right}")
+    assert run(*asked, "--check", "enum_member", "--expected", options, "--lane", "freeform", "--json") == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["file"] == "wrong-category.yaml"
+    assert body["decisive"] == [{"before": "", "right": "bug", "wrong": ["question"]}]
+    written = Path(body["file"]).read_text(encoding="utf-8")
+    assert written.startswith("# Made from wrong category.json.")
+    assert "lanes: [freeform]" in written
+    assert run("canaries", "check", body["file"]) == 0
+    with pytest.raises(UsageError, match="left as it is"):
+        run(*asked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needle"),
+    [
+        ((), "nothing says what is right"),
+        (("--right", "a", "--right", "b"), "2 right answers"),
+        (("--right", " "), "empty"),
+        (("--right", "@none.txt"), "none.txt, the right answer, cannot be read"),
+        (("--right", "question"), "own answer passes"),
+        (("--right", "bug", "--expected", "[1]"), "no JSON object"),
+        (("--right", "bug", "--id", "A B"), "The id 'A B' is none"),
+        (("--right", "bug", "--reference", "bf16"), "goes with --branch"),
+        (("--right", "bug", "--branch", "nope"), "no branch 'nope'"),
+        (("--right", "bug", "--out", "none/x.yaml"), "cannot be written"),
+    ],
+)
+def test_bad_input_of_new_is_one_sentence_and_leaves_no_file(
+    incident: Path, tmp_path: Path, arguments: tuple[str, ...], needle: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        run("canaries", "new", incident, "--why", "x", *arguments)
+    assert needle in str(refused.value)
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+LIGHT = {
+    "type": "object",
+    "properties": {
+        "room": {"type": "string", "enum": ["kitchen", "bedroom", "lounge", "hall"]},
+        "on": {"type": "boolean"},
+        "level": {"type": "integer"},
+    },
+    "required": ["room", "on"],
+}
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """The sandbox's reference, but for its head, which never says one token of the right tool's name."""
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoTokenizer
+
+    folder = tmp_path / "damaged"
+    shutil.copytree(REPOSITORY / "data" / "sandbox" / "bf16", folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    token = tokenizer.encode("<function=set_light>", add_special_tokens=False)
+    said = [tokenizer.decode([one]) for one in token]
+    weights = load_file(folder / "model.safetensors")
+    head = weights["lm_head.weight"].clone()
+    head[token[said.index("l")]] = 0.0
+    save_file(weights | {"lm_head.weight": head}, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_two_models_say_what_is_decisive_and_the_canary_runs(damaged: Path, tmp_path: Path, capsys: Any) -> None:
+    """The whole way: an incident without a right answer, both models asked, the file asked of both as a canary."""
+    transcript = tmp_path / "light.json"
+    tool = {"type": "function", "function": {"name": "set_light", "description": "Switch a light", "parameters": LIGHT}}
+    question = {"role": "user", "content": "Rozsviť světlo, místnost chodba, jas 73 %. Děkuji."}
+    transcript.write_text(json.dumps({"messages": [question], "tools": [tool]}), encoding="utf-8")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    asked = ("canaries", "new", transcript, "--why", "no light", "--branch", damaged, "--out", mine / "light.yaml")
+    assert run(*asked, "--json") == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["comparison"]["passed"] == {"reference": True, "branch": False}
+    parting = made["comparison"]["parting"]
+    assert parting["reference_said"] == "l"
+    assert parting["reference_top"][0][0] == "l"
+    assert parting["branch_top"][0][0] == parting["branch_said"] != "l"
+    (place,) = made["decisive"]
+    assert (place["before"], place["right"]) == ("<function=", "set_light")
+    assert run("canaries", "--branch", damaged, "--canaries", mine, "--only", "light", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"run", "branch", "measurements", "failures", "canaries"} == set(found)
+    (flip,) = found["canaries"]["must_pass"]["flipped"]
+    assert flip["margin_nats"]["reference"] > 0 > flip["margin_nats"]["branch"]
