@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from canaries.must_pass import Standing
 from canary_records import HOSTILE, answer, item, outcomes
 
 from app.canary_details import (
@@ -26,6 +25,7 @@ from app.canary_figures import CanaryRun, canaries_json, fails_words, margin_row
 from app.canary_repeating import Repeat, agreement
 from app.cli.canaries_report import print_summary
 from app.cli.repeats_report import agreement_json, agreement_words
+from canaries.must_pass import Standing
 from canaries.specification import load_specs
 from canaries.summary import AT_RISK_NATS as COUNTED_AT_RISK
 from canaries.summary import summarize_outcomes
