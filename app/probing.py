@@ -100,7 +100,9 @@ def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
         absent = left_out(load_specs(own=chosen.own, skills=None), skills)
         if absent:
             _tell(left_out_sentence(absent, limits.family.name))
-    return CanaryProbe(load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills))
+    found = load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills)
+    shipped = {spec.id for spec in load_specs(skills=None)} if chosen.own is not None else {spec.id for spec in found}
+    return CanaryProbe([s for s in found if s.id in shipped], own=[s for s in found if s.id not in shipped])
 
 
 def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":

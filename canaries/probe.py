@@ -37,6 +37,10 @@ from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 SMALL_BATCH = 4
 """Rows of the batch in which a must-pass prompt is asked again, before it is asked alone."""
 
+SHIPPED, OWN = "canaries", "own canaries"
+GROUPS = {SHIPPED: "", OWN: "own"}
+"""Of the requests of each part of a suite."""
+
 STEPS_VERSION = 1
 """Part of the suite's hash: raise it when what is kept of an answer changes."""
 
@@ -53,28 +57,38 @@ class CanaryProbe:
 
     name = ProbeName.CANARIES
 
-    def __init__(self, specs: Sequence[CanarySpec]) -> None:
-        self.specs = tuple(specs)
-        self._cases = [case for spec in self.specs for case in cases_of(spec)]
+    def __init__(self, specs: Sequence[CanarySpec], own: Sequence[CanarySpec] = ()) -> None:
+        """`specs` are the canaries that ship, `own` a person's beside them: never in one batch with those."""
+        self.specs = (*specs, *own)
+        parts = {SHIPPED: specs, OWN: own}
+        self._cases = {
+            part: [case for spec in part_specs for case in cases_of(spec)] for part, part_specs in parts.items()
+        }
         self._by_key: dict[str, tuple[Case, str]] = {}
         self._requests: dict[str, GenerationRequest] = {}
         self._must_pass: list[str] = []
+        self._parts: dict[str, str] = {}
         self._tokenizer: Any = None
-        contents = json.dumps([STEPS_VERSION, *sorted(case.content for case in self._cases)])
-        self.suite_sha256 = hashlib.sha256(contents.encode()).hexdigest()
+        self.suite_fields = {part: _sha256_of(cases) for part, cases in self._cases.items()}
+        self.suite_sha256 = hashlib.sha256(json.dumps(self.suite_fields).encode()).hexdigest()
+
+    def part_of(self, key: str) -> str:
+        """Whether an item is one of the shipped canaries or a person's own."""
+        return self._parts[key]
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """One greedy generation per question; its key is a hash of the rendered prompt and of how it is judged."""
-        self._by_key, self._tokenizer = {}, tokenizer
+        self._by_key, self._parts, self._tokenizer = {}, {}, tokenizer
         requests: dict[str, GenerationRequest] = {}
-        for case in self._cases:
+        for part, case in ((part, case) for part, cases in self._cases.items() for case in cases):
             prompt = rendered(case, tokenizer)
             key = hashlib.sha256(json.dumps([prompt, case.content]).encode()).hexdigest()
             if key in self._by_key:
                 continue
-            self._by_key[key] = (case, prompt)
+            self._by_key[key], self._parts[key] = (case, prompt), part
             ids = tuple(tokenizer.encode(prompt, add_special_tokens=False))
-            requests[key] = GenerationRequest(key=key, token_ids=ids, max_new_tokens=case.generation.max_new_tokens)
+            budget = case.generation.max_new_tokens
+            requests[key] = GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, group=GROUPS[part])
         shared = common_prefixes([request.token_ids for request in requests.values()])
         pairs = zip(requests.items(), shared, strict=True)
         self._requests = {key: replace(request, shared=count) for (key, request), count in pairs}
@@ -104,16 +118,18 @@ class CanaryProbe:
             token_ids = request.token_ids + answered
             first_row = len(request.token_ids)
             shared = min(request.shared, first_row - 1)
-            scores = (ScoreRequest(item.key + TAUGHT, token_ids, first=first_row, shared=shared),)
+            group = GROUPS[self.part_of(item.key)]
+            scores = (ScoreRequest(item.key + TAUGHT, token_ids, first=first_row, group=group, shared=shared),)
         return FollowUp(scores=scores, repeats=self._repeats(item.key))
 
     def _repeats(self, key: str) -> tuple[GenerationRequest, ...]:
         """A must-pass prompt once more, among `SMALL_BATCH` of them, and alone; nothing of a family's question."""
-        if key not in self._must_pass:
+        if not self._by_key[key][0].must_pass:
             return ()
-        request, chunk = self._requests[key], self._must_pass.index(key) // SMALL_BATCH
+        alike = [other for other in self._must_pass if self.part_of(other) == self.part_of(key)]
+        request, chunk = self._requests[key], alike.index(key) // SMALL_BATCH
         return (
-            replace(request, key=key + FOUR, group=f"four/{chunk}"),
+            replace(request, key=key + FOUR, group=f"four/{GROUPS[self.part_of(key)]}/{chunk}"),
             replace(request, key=key + ALONE, group=f"alone/{key}"),
         )
 
@@ -222,6 +238,12 @@ class CanaryProbe:
 def rendered(case: Case, tokenizer: Any) -> str:
     """The prompt as the chat template writes it, generation prompt included."""
     return rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
+
+
+def _sha256_of(cases: Sequence[Case]) -> str:
+    """Content hash of a part of a suite; empty where it holds nothing."""
+    contents = json.dumps([STEPS_VERSION, *sorted(case.content for case in cases)])
+    return hashlib.sha256(contents.encode()).hexdigest() if cases else ""
 
 
 def _answered(values: Mapping[str, Any]) -> tuple[int, ...]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from q36eval.asking import Work, finished_items
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
-from q36eval.following import first_key, followed_up, second_items
+from q36eval.following import SECOND, first_key, followed_up, second_items
 from q36eval.locks import exclusive
-from q36eval.probes import FollowsUp, KeepsTopK, Probe, SharesTensors, TellsSuite, WorkItem
+from q36eval.probes import FollowsUp, HasParts, KeepsTopK, Probe, SharesTensors, TellsSuite, WorkItem
 from q36eval.records import ProbeName
-from q36eval.references import Capture, Kind, cannot_write
+from q36eval.references import Capture, Kind, cannot_write, captures_in
 from q36eval.sinks import Progress
 
 OpenCaptures = Mapping[ProbeName, Capture]
@@ -119,6 +119,8 @@ def captured(
             for path in sorted(captures[work.probe.name].lock_file for work in absent):
                 locks.enter_context(_locked(path, progress, count))
             captures |= {work.probe.name: open_capture(work.probe) for work in absent}
+            for work in absent:
+                _adopt_parts(work, captures[work.probe.name])
             absent = _unfinished(captures, absent)
             if any(work.todo or _missing_second(work, captures[work.probe.name]) for work in absent):
                 capture_reference(load_reference(), absent, captures, progress, keep_head)
@@ -132,6 +134,31 @@ def captured(
         _check_asked(capture, [*work.items, *second])
         work.items = followed_up(work.items, second)
     return captures
+
+
+def _adopt_parts(work: Work, capture: Capture) -> None:
+    """Take over what a finished capture of the same reference holds of the same parts of a suite.
+
+    So a canary of one's own costs the reference its own answer, and not all the others' again.
+    """
+    probe, header = work.probe, capture.header
+    if not isinstance(probe, HasParts) or len(capture):
+        return
+    for folder, other, manifest in captures_in(capture.folder.parent):
+        alike = (other.probe, other.identity, other.kind, other.top_k) == (
+            header.probe, header.identity, header.kind, header.top_k
+        )  # fmt: skip
+        if folder == capture.folder or manifest is None or not alike:
+            continue
+        parts = {name for name, value in probe.suite_fields.items() if value and other.suite.get(name) == value}
+        wanted = [item.key for item in work.items if probe.part_of(item.key) in parts and item.key not in capture]
+        if wanted:
+            held = Capture(
+                folder.parent, other.identity, other.probe, other.suite_sha256, other.kind, other.top_k,
+                suite=other.suite,
+            )  # fmt: skip
+            for key in (key for first in wanted for key in (first, first + SECOND) if key in held):
+                capture.add(key, held[key], held.asked(key))
 
 
 def _missing_second(work: Work, capture: Capture) -> bool:

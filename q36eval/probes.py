@@ -177,6 +177,15 @@ class TellsSuite(Protocol):
 
 
 @runtime_checkable
+class HasParts(TellsSuite, Protocol):
+    """A suite of parts that are asked apart: what a part's items are answered does not depend on the other parts."""
+
+    def part_of(self, key: str) -> str:
+        """The field of `suite_fields` that stands for the part which the item of that key belongs to."""
+        ...
+
+
+@runtime_checkable
 class KeepsTopK(Protocol):
     """A probe that keeps of each position the `top_k` likeliest tokens and the mass of the rest."""
 
