@@ -14,9 +14,9 @@ with a further `worse`, nor rises with a further `better`.
 
 This is exact for independent draws from one population, as a family's are. Strata that are pooled in fixed numbers have
 rates of their own: mostly their outcomes scatter less, and the test errs less often than it may; but where all that
-differs lies in few items it may err more. Computed exactly (benchmarks/paired_proportions.py), where 2.5 % are allowed:
-at most 2.5 % while no more than a quarter of any stratum differs, 2.7 % where half of one does and nothing else, 3.3 %
-where three quarters, and 6.3 % where four items of any number always differ. Betting is valid for all of them.
+differs lies in few items it may err more. Where 2.5 % are allowed, the most that a search found (benchmarks/README.md) is
+2.5 % while a quarter of such a stratum differs, 2.7 % where half of it does, 3.2 % where three quarters, and 6.3 % where
+four items always differ, either way. Betting is valid for all of them.
 """
 
 from dataclasses import dataclass
