@@ -29,6 +29,9 @@ Rates = Sequence[tuple[int, float, float]]
 ALPHA = 0.025
 SIZES = (20, 50, 200, 500)
 BETTER_RATES = (0.0, 0.002, 0.01, 0.05, 0.15)
+UNLIKE = ((50, 0.0, 0.04), (50, 0.1, 0.02), (200, 0.0, 0.02), (200, 0.05, 0.005), (200, 0.05, 0.05), (500, 0.02, 0.01))
+"""Items, the true loss and the rate at which only the reference fails."""
+
 RESAMPLES = 999
 
 
@@ -78,7 +81,7 @@ class Verdicts:
 
 
 def mixtures(n: int, margin: float, better: float, rng: np.random.Generator, drawn: int) -> Iterator[tuple[str, Rates]]:
-    """Strata that differ, all with a mean rate of `better` and a mean loss of `margin`."""
+    """Strata that differ, all with a mean loss of `margin` and a mean rate of `better` or, by rounding, nearly so."""
     worse, quarter = better + margin, n // 4
     rest = n - quarter
     share = n / quarter
@@ -88,6 +91,12 @@ def mixtures(n: int, margin: float, better: float, rng: np.random.Generator, dra
     half = n // 2
     halves = worse * n / half, better * n / (n - half)
     yield "one half gets worse, the other better", [(half, halves[0], 0.0), (n - half, 0.0, halves[1])]
+    for differing in (0.25, 0.5, 0.75, 1.0):
+        some = round(n * (worse + better) / differing)
+        lost = n * margin / some
+        if some < n and lost <= differing:
+            rates = (differing + lost) / 2, (differing - lost) / 2
+            yield f"{differing:.0%} of some items differ, no others", [(some, *rates), (n - some, 0.0, 0.0)]
     sure = round(n * margin)
     yield (
         "some always fail, the others go either way",
@@ -148,7 +157,7 @@ def unlike(drawn: int) -> Iterator[str]:
     """The same for strata that differ in their rates."""
     yield "| items | margin | better | strata | false PASS, % | false FAIL, % |\n|---|---|---|---|---|---|"
     rng = np.random.default_rng(5)
-    for n, margin, better in ((50, 0.1, 0.02), (200, 0.05, 0.005), (200, 0.05, 0.05), (500, 0.02, 0.01)):
+    for n, margin, better in UNLIKE:
         verdicts = Verdicts.of(n, margin, margin + better)
         random = []
         for name, rates in mixtures(n, margin, better, rng, drawn):
