@@ -70,7 +70,7 @@ def last_conclusion(text: str) -> Conclusion | None:
         tokens.append(token)
         shops.add(token.shop)
         if token.kind in ("end", "question"):
-            if token.kind == "end" and not any(one.kind == "unreal" for one in tokens):
+            if token.kind == "end" and len(tokens) > 1 and not any(one.kind == "unreal" for one in tokens):
                 last = _verdict(text, tokens, start) or last
                 by_dearer = _dearer(tokens, start) or by_dearer
             start, tokens = token.end, []
