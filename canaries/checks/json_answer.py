@@ -17,7 +17,7 @@ _LIKE_JSON = re.compile(r"[{\[\s]{0,99}(?:\{\s{0,99}(?:[\"'}]|\w{1,64}\s{0,9}:)|
 """A bracket that begins JSON, well formed or not; other brackets in prose are brackets."""
 
 _CLOSER = {"{": "}", "[": "]"}
-_MAX_SCANNED = 4_000_000
+_MAX_SCANNED = 50_000_000
 """Characters read in vain before the search for JSON gives up: keeps it linear."""
 
 
@@ -91,8 +91,8 @@ def _search(text: str) -> Iterator[_Found]:
             if _LIKE_JSON.match(text, start):
                 yield _Found(start, None, error)
                 return
-            # how far it was read is unknown where there were too many levels
-            in_vain += error.at - start if error.at > start else len(text) - start
+            # a failure costs its place, for lines are counted; how far it read is unknown where it nested too deeply
+            in_vain += error.at if error.at > start else len(text)
             if in_vain > _MAX_SCANNED:
                 yield _Found(start, None, error)
                 return
