@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools
+from canaries.checks._base import MAX_FAILURES, Check, Decision, Expected, Failure, NotJudgedError, Tools
 from canaries.checks._tool_parser import Call, Reply, parse_reply
 from canaries.checks._tool_types import check_tools
 from canaries.checks.call_facts import CallFacts, call_facts, fault_of
@@ -75,6 +75,7 @@ def decisions(
 __all__ = [
     "CHECKS",
     "CHECKS_VERSION",
+    "MAX_FAILURES",
     "WRONG_CONCLUSION",
     "Call",
     "CallFacts",

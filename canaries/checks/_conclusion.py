@@ -4,6 +4,7 @@ Read token by token, in linear time: shops, words for cheaper, words that turn o
 """
 
 import re
+from bisect import bisect_right
 from typing import NamedTuple
 
 from canaries.checks._plain import plain
@@ -70,7 +71,7 @@ def last_conclusion(text: str) -> Conclusion | None:
         tokens.append(token)
         shops.add(token.shop)
         if token.kind in ("end", "question"):
-            if token.kind == "end" and not any(one.kind == "unreal" for one in tokens):
+            if token.kind == "end" and len(tokens) > 1 and not any(one.kind == "unreal" for one in tokens):
                 last = _verdict(text, tokens, start) or last
                 by_dearer = _dearer(tokens, start) or by_dearer
             start, tokens = token.end, []
@@ -152,19 +153,17 @@ def _clauses(tokens: list[_Token]) -> list[list[_Token]]:
 def _cheaper_shop(clause: list[_Token]) -> _Token | None:
     """The shop that a clause calls the cheaper one: the first after the word, else the nearest before it."""
     kinds = {token.kind for token in clause}
+    shops = [at for at, token in enumerate(clause) if token.shop]
     for at, token in enumerate(clause):
-        if token.kind not in ("cheaper", "less"):
+        if token.kind not in ("cheaper", "less") or (token.kind == "less" and not _is_about_price(clause, at, kinds)):
             continue
-        if token.kind == "less" and not _is_about_price(clause, at, kinds):
-            continue
-        after = next((later for later in clause[at:] if later.shop), None)
-        if after is not None:
-            return after
-        for before in reversed(clause[:at]):
-            if before.shop:
-                return before
-            if before.kind == "number" and token.kind == "less":
-                break
+        following = bisect_right(shops, at)
+        if following < len(shops):
+            return clause[shops[following]]
+        # no shop comes after this word, so none comes after the next either
+        if not shops or (token.kind == "less" and any(one.kind == "number" for one in clause[shops[-1] : at])):
+            return None
+        return clause[shops[-1]]
     return None
 
 

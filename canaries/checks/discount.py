@@ -19,6 +19,8 @@ from canaries.checks._plain import Plain, plain
 
 Shop = Literal["A", "B", "C"]
 WRONG_CONCLUSION = "wrong_conclusion"
+MAX_CHARACTERS = 100_000
+"""A comparison of a few prices never takes so many; a longer answer ran away and is not read."""
 
 _SHOP = re.compile(
     rf"(?<!\w){SHOP_NOUN}([ABC])(?!\w)|^[^\w\n]{{0,8}}([ABC])(?=[ \t]{{0,3}}[:)|])|(?<!\w)([ABC])(?=[ \t]{{0,3}}[:=])",
@@ -74,6 +76,9 @@ def _decimal(value: Fraction) -> str:
 
 
 def _discount(text: str, expected: ExpectedDiscount, tools: Tools) -> Iterator[Failure]:
+    if len(text) > MAX_CHARACTERS:
+        yield Failure("discount", "too_long", "answer", f"{len(text)} characters: not read")
+        return
     read = plain(text)
     yield from _amount_failures(read.text, expected)
     yield from _arithmetic_failures(text, read)
@@ -105,7 +110,9 @@ def _decide_discount(text: str, expected: ExpectedDiscount, tools: Tools) -> lis
 
 
 def _conclusion_decision(decided: Conclusion, read: Plain, expected: ExpectedDiscount) -> Decision:
-    others = [shop for shop in expected.amounts if shop != decided.decision]
+    # the shop that is named; where only the dearer one is, another than the cheaper
+    named = read.text[decided.start]
+    others = [shop for shop in expected.amounts if shop != named]
     start, end = read.original(decided.start), read.original(decided.end - 1) + 1
     if decided.decision != TIE:
         return Decision("conclusion", start, end, tuple(others))

@@ -20,6 +20,9 @@ from canaries.checks._base import (
     text_code,
 )
 
+_LINE = re.compile(r"\S[^\n]*")
+_SEPARATOR = re.compile(r"[,\n]")
+
 
 class ExpectedText(Expected):
     """`text`: the whole answer, outer white space aside."""
@@ -60,14 +63,14 @@ def _exact_text(text: str, expected: ExpectedText, tools: Tools) -> Iterator[Fai
 
 
 def _exact_lines(text: str, expected: ExpectedLines, tools: Tools) -> Iterator[Failure]:
-    said = [piece for piece in _pieces(text, r"\n", "line") if piece.end > piece.start]
+    said = [match.span() for match in _LINE.finditer(text)]
     if len(said) != len(expected.lines):
         message = f"{len(said)} values instead of {len(expected.lines)}"
         yield Failure("exact_lines", "wrong_count", "answer", message)
-    for piece, wanted in zip(said, expected.lines, strict=False):
-        line = text[piece.start : piece.end]
+    for (start, end), wanted in zip(said, expected.lines, strict=False):
+        line = text[start:end].rstrip()
         if line != wanted:
-            yield _text_failure("exact_lines", "different_value", text, piece.start, line, wanted)
+            yield _text_failure("exact_lines", "different_value", text, start, line, wanted)
 
 
 def _enum_member(text: str, expected: ExpectedMember, tools: Tools) -> Iterator[Failure]:
@@ -78,7 +81,7 @@ def _enum_member(text: str, expected: ExpectedMember, tools: Tools) -> Iterator[
 
 
 def _ordered_list(text: str, expected: ExpectedList, tools: Tools) -> Iterator[Failure]:
-    said = [item.strip() for item in re.split(r"[,\n]", text.strip())]
+    said = [item.strip() for item in _SEPARATOR.split(text.strip())]
     if said == expected.items:
         return
     composed = _only_composed(said, expected.items)
@@ -121,20 +124,13 @@ def _inner(text: str, kind: str, wrong: tuple[str, ...] = (), offset: int = 0) -
     return Decision(kind, start, start + len(text.strip()), wrong)
 
 
-def _pieces(text: str, separator: str, kind: str) -> list[Decision]:
-    """What stands between separators of one character, outer white space aside."""
-    said = text.strip()
-    offset = len(text) - len(text.lstrip())
-    starts = [0, *(match.end() for match in re.finditer(separator, said))]
-    return [_inner(piece, kind, (), offset + at) for piece, at in zip(re.split(separator, said), starts, strict=True)]
-
-
 def _decide_text(text: str, expected: ExpectedText, tools: Tools) -> list[Decision]:
     return [_inner(text, "text")]
 
 
 def _decide_lines(text: str, expected: ExpectedLines, tools: Tools) -> list[Decision]:
-    return [piece for piece in _pieces(text, r"\n", "line") if piece.end > piece.start]
+    lines = (match.span() for match in _LINE.finditer(text))
+    return [Decision("line", start, start + len(text[start:end].rstrip())) for start, end in lines]
 
 
 def _decide_member(text: str, expected: ExpectedMember, tools: Tools) -> list[Decision]:
@@ -142,10 +138,12 @@ def _decide_member(text: str, expected: ExpectedMember, tools: Tools) -> list[De
 
 
 def _decide_list(text: str, expected: ExpectedList, tools: Tools) -> list[Decision]:
-    return [
-        Decision("item", piece.start, piece.end, tuple(item for item in expected.items if item != right))
-        for piece, right in zip(_pieces(text, r"[,\n]", "item"), expected.items, strict=True)
-    ]
+    found, at = [], len(text) - len(text.lstrip())
+    for piece, right in zip(_SEPARATOR.split(text.strip()), expected.items, strict=True):
+        others = tuple(item for item in expected.items if item != right)
+        found.append(_inner(piece, "item", others, at))
+        at += len(piece) + 1
+    return found
 
 
 exact_text = Check("exact_text", ExpectedText, _exact_text, _decide_text)

@@ -1,47 +1,35 @@
 """Answers labelled by hand, before any checker saw them: what the checks must say of each, and where."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-import yaml
 
-from canaries.checks import CHECKS, run_checks
+from canaries.checks import CHECKS, decisions, run_checks
+from tests.canaries.labelled_answers import Labelled, labelled_answers
 
-FOLDER = Path(__file__).parent / "labelled"
+LABELLED = list(labelled_answers())
+RIGHT = [answer for answer in LABELLED if not answer.codes]
 ENOUGH = 150
-KEYS = {"text", "codes", "why", "places", "repeat"}
 
 
-def _labelled() -> list[Any]:
-    found = []
-    for file in sorted(FOLDER.glob("*.yaml")):
-        for group in yaml.safe_load(file.read_text(encoding="utf-8")):
-            for number, answer in enumerate(group["answers"], 1):
-                assert set(answer) <= KEYS, answer
-                text = answer["text"] + "".join(part * times for part, times in [answer.get("repeat", ("", 0))])
-                name = f"{file.stem}-{group['checks'][0]}-{number}: {answer['why'][:60]}"
-                found.append(pytest.param(group, text, answer, id=name))
-    return found
-
-
-LABELLED = _labelled()
-
-
-@pytest.mark.parametrize(("group", "text", "label"), LABELLED)
-def test_labelled_answers(group: dict[str, Any], text: str, label: dict[str, Any]) -> None:
-    failures = run_checks(text, group["checks"], group["expected"], group.get("tools", ()))
+@pytest.mark.parametrize("answer", LABELLED, ids=lambda answer: answer.name)
+def test_every_answer_is_judged_as_its_label_says(answer: Labelled) -> None:
+    failures = run_checks(answer.text, answer.checks, answer.expected, answer.tools)
     said = [(failure.code, failure.place, failure.message) for failure in failures]
-    assert {failure.code for failure in failures} == set(label["codes"]), said
-    if "places" in label:
-        assert sorted({failure.place for failure in failures}) == sorted(label["places"]), said
+    assert {failure.code for failure in failures} == answer.codes, said
+    if answer.places is not None:
+        assert sorted({failure.place for failure in failures}) == sorted(answer.places), said
 
 
 def test_every_check_has_right_and_wrong_answers() -> None:
-    judged = [
-        (check, bool(label["codes"]))
-        for group, _, label in (case.values for case in LABELLED)
-        for check in group["checks"]
-    ]
-    assert {check for check, wrong in judged if wrong} == set(CHECKS) == {check for check, wrong in judged if not wrong}
+    right = {check for answer in LABELLED if not answer.codes for check in answer.checks}
+    wrong = {check for answer in LABELLED if answer.codes for check in answer.checks}
+    assert right == wrong == set(CHECKS)
     assert len(LABELLED) >= ENOUGH
+
+
+@pytest.mark.parametrize("answer", RIGHT, ids=lambda answer: answer.name)
+def test_decisions_lie_inside_and_a_wrong_choice_fails(answer: Labelled) -> None:
+    for decision in decisions(answer.text, answer.checks, answer.expected, answer.tools):
+        assert 0 <= decision.start < decision.end <= len(answer.text)
+        for wrong in decision.wrong:
+            changed = answer.text[: decision.start] + wrong + answer.text[decision.end :]
+            assert run_checks(changed, answer.checks, answer.expected, answer.tools), (decision, changed)
