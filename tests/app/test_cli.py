@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import commands
+
 DATA = Path(__file__).parents[2] / "data"
 
 
@@ -55,7 +57,7 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], needles: list[str], tmp_path: Path) -> None:
-    done = q36eval(*arguments, state=tmp_path)
+    done = commands.q36eval(*arguments, state=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     for needle in needles:
@@ -72,7 +74,7 @@ def test_a_plot_that_cannot_be_written_costs_the_plot_alone(tmp_path: Path) -> N
     save_file(
         tensors | {"lm_head.weight": tensors["lm_head.weight"] * 1.1}, folder / weights, metadata={"format": "pt"}
     )
-    done = q36eval("attribute", "--branch", str(folder), "--budget", "40000", "--plot", "/dev/full", state=tmp_path)
+    done = commands.q36eval("attribute", "--branch", str(folder), "--budget", "40000", "--plot", "/dev/full", state=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "/dev/full" in done.stderr
     assert "lm_head" in done.stdout
@@ -83,7 +85,7 @@ def test_a_damaged_reference_is_no_fault_of_the_branch(tmp_path: Path) -> None:
     shutil.copytree(DATA / "sandbox" / "bf16", reference)
     (reference / weights).write_bytes((reference / weights).read_bytes()[:-1000])
     for command in (["inspect", "fp8-head"], ["attribute", "--branch", "fp8-head"]):
-        done = q36eval(*command, "--reference", str(reference), state=tmp_path)
+        done = commands.q36eval(*command, "--reference", str(reference), state=tmp_path)
         assert done.returncode == 2, done.stderr
         assert f"The reference cannot be used: {reference}" in done.stderr
 

@@ -1,9 +1,6 @@
 """The corpus a person brings, through the command line: measured beside the reference's answers, or one sentence."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,17 +8,7 @@ import pytest
 from app.material import context_and_overlap
 from kl.corpus_config import CorpusConfig
 from q36eval.errors import UsageError
-
-
-def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
-    """Run the real program in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", "from app.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "Q36EVAL_STATE": str(state), "HF_DATASETS_CACHE": str(state / "hub")},
-        check=False,
-    )
+from tests.commands import q36eval
 
 
 def written(folder: Path, documents: list[str], extra: str = "") -> Path:

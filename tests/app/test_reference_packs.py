@@ -31,6 +31,7 @@ from q36eval.gate import CriterionVerdict, Policy
 from q36eval.history import History, RunRecord
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import Pack
+from tests.commands import q36eval
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -397,16 +398,6 @@ def test_a_capture_killed_at_twenty_random_moments_resumes_to_the_same_bytes(tmp
     assert len(whole) == 6 + 3 + 3 + 2, "shards; header, head or answers, and manifest of both; their locks"
     for number in range(20):
         assert hashes(tmp_path / str(number)) == whole, done.stdout
-
-
-def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from app.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "Q36EVAL_STATE": str(state)},
-        check=False,
-    )
 
 
 def test_show_and_verify(pack: Path, tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""The command line within this process, which has imported what the commands need: only the start is spared."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+
+def q36eval(*arguments: str, state: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What the program of that name does with these arguments, its exit code, and what it wrote."""
+    from app.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {"Q36EVAL_STATE": str(state), **environment}),
+        mock.patch.object(sys, "argv", ["q36eval", *arguments]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as left:
+            code = left.code
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
