@@ -59,7 +59,7 @@ def draw() -> None:
 
 
 def _draw_figures(run: CanaryRun) -> None:
-    """What the questions come to, a tab each; one that has nothing to show is left out, as in runs that measured less."""
+    """What the questions come to, a tab each; what has nothing to show is left out, as of older runs."""
     st.text(line(must_pass_words(run)))
     must = must_pass_rows(run)
     if must:
