@@ -5,10 +5,12 @@ import streamlit as st
 from app.canary_details import AT_RISK_NATS, reasons
 from app.canary_figures import (
     MARGIN_COLUMNS,
+    OTHER_COLUMNS,
     RATE_COLUMNS,
     CanaryRun,
     margin_rows,
     must_pass_words,
+    other_rows,
     rate_rows,
     table_rows,
 )
@@ -17,6 +19,7 @@ from app.dashboard.canary_model import (
     ALL,
     OUTCOMES,
     Filter,
+    MarginPoint,
     counts_by_canary,
     diff_text,
     failure_rows,
@@ -56,36 +59,35 @@ def draw() -> None:
 
 
 def _draw_figures(run: CanaryRun) -> None:
-    """What the questions come to: tables that have no row are left out, as in runs that measured less."""
+    """What the questions come to, a tab each; what has nothing to show is left out, as of older runs."""
     st.text(line(must_pass_words(run)))
-    _draw_rows("", must_pass_rows(run), "Must-pass prompts that did not pass")
-    plain_table(counts_by_canary(run.items), "Outcomes by canary")
-    _draw_rows("Pass rates", table_rows(RATE_COLUMNS, rate_rows(run)), "Pass rates by canary and lane")
-    _draw_rows("Failed checks", failure_rows(run.items), "Answers that fail each check")
-    _draw_margins(run)
-
-
-def _draw_margins(run: CanaryRun) -> None:
+    must = must_pass_rows(run)
+    if must:
+        plain_table(must, "Must-pass prompts that did not pass")
     points, undrawn = margin_points(run.items)
-    rows = table_rows(MARGIN_COLUMNS, margin_rows(run))
-    if not points and not rows:
-        return
-    _draw_rows("Decisive margins", rows, "Decisive margins by canary and lane")
+    tables = {
+        "Outcomes": counts_by_canary(run.items),
+        "Pass rates": table_rows(RATE_COLUMNS, rate_rows(run)),
+        "Decisive margins": table_rows(MARGIN_COLUMNS, margin_rows(run)),
+        f"At risk: right, by less than {AT_RISK_NATS:g} nats": risk_rows(run.items),
+        "Failed checks": failure_rows(run.items),
+        "Other figures": table_rows(OTHER_COLUMNS, other_rows(run)),
+    }
+    shown = [title for title, rows in tables.items() if rows or (title == "Decisive margins" and points)]
+    for title, tab in zip(shown, st.tabs(shown), strict=True):
+        with tab:
+            if title == "Decisive margins":
+                _draw_margins(points, undrawn)
+            if tables[title]:
+                plain_table(tables[title], title)
+
+
+def _draw_margins(points: list[MarginPoint], undrawn: int) -> None:
     if points:
         st.text("Each question: below the dashed line the branch is less sure than the reference.")
         st.plotly_chart(margin_scatter(points), key="canary margins", alt="Decisive margin, reference against branch")
     if undrawn:
         st.text(f"{undrawn} questions have a margin that is infinite or no number, and are not drawn.")
-    _draw_rows(f"At risk: right, by less than {AT_RISK_NATS:g} nats", risk_rows(run.items), "Right answers at risk")
-
-
-def _draw_rows(title: str, rows: list[dict[str, str]], alt: str) -> None:
-    """`title` and `alt` are our own words."""
-    if not rows:
-        return
-    if title:
-        st.subheader(title, anchor=False)
-    plain_table(rows, alt)
 
 
 def _choose_filter(items: list[ItemOutcome]) -> Filter:

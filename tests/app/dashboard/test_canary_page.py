@@ -67,7 +67,8 @@ def test_the_page_shows_them_and_no_text_acts(tmp_path: Path, visit: Callable[..
     texts = "\n".join(element.value for element in app.text)
     assert "1 confirmed flips, 1 unstable" in texts
     assert "The answers part at token 2: the reference says ' B', the branch '<script>" in texts
-    assert [e.value for e in app.subheader] == ["Failed checks", "At risk: right, by less than 0.5 nats", "Answers"]
+    tabs = [tab.label for tab in app.tabs]
+    assert tabs == ["Outcomes", "Decisive margins", "At risk: right, by less than 0.5 nats", "Failed checks"]
     frames = [frame.value for frame in app.dataframe]
     assert any("branch, log p" in frame for frame in frames)
     assert any("prompt" in frame and "fixed/unstable" in set(frame["prompt"]) for frame in frames)

@@ -1,0 +1,39 @@
+"""The page on canaries holds: its file is one, and every key, check, command and option in it exists and is told."""
+
+import re
+from pathlib import Path
+
+from app.cli.main import app
+from canaries.checks import CHECKS
+from canaries.specification import CanarySpec, Family, FixedPrompt, GenerationSettings, read_spec
+
+PAGE = (Path(__file__).parents[2] / "docs" / "canaries.md").read_text(encoding="utf-8")
+
+
+def test_the_example_is_a_canary_with_every_key(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    file = tmp_path / "example.yaml"
+    file.write_text(example, encoding="utf-8")
+    spec = read_spec(file)
+    assert set(CanarySpec.model_fields) - spec.model_fields_set == {"family"}
+    assert spec.must_pass is not None
+    assert spec.must_pass[0].model_fields_set == set(FixedPrompt.model_fields)
+
+
+def test_every_key_and_every_check_is_explained() -> None:
+    told = set(re.findall(r"`([a-z_]+)`", PAGE))
+    fields = {name for model in (CanarySpec, FixedPrompt, GenerationSettings, Family) for name in model.model_fields}
+    assert fields <= told
+    assert set(CHECKS) <= told
+    rows = set(re.findall(r"^\| `([a-z_]+)` \| ", PAGE, re.MULTILINE))
+    assert set(CHECKS) <= rows
+
+
+def test_every_option_it_names_exists() -> None:
+    import typer
+
+    group = typer.main.get_command(app).commands["canaries"]  # type: ignore[attr-defined]
+    commands = [group, *group.commands.values()]
+    known = {option for command in commands for parameter in command.params for option in parameter.opts}
+    assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= known
+    assert set(re.findall(r"q36eval canaries ([a-z]+)", PAGE)) == set(group.commands)
