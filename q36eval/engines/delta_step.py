@@ -31,7 +31,7 @@ def fast_steps(device: torch.device) -> Iterator[None]:
 
 
 def delta_step(
-    query: Tensor, key: Tensor, value: Tensor, *, g: Tensor, beta: Tensor, initial_state: Tensor, **_: Any
+    query: Tensor, key: Tensor, value: Tensor, *, g: Tensor, beta: Tensor, initial_state: Tensor, **others: Any
 ) -> tuple[Tensor, Tensor]:
     """One token: its output [B, 1, H, Dv] and the state [B, H, Dk, Dv] after it, in float32.
 
