@@ -4,7 +4,8 @@ Times the probe's two passes over one engine, alternately in one run: the answer
 and the teacher-forced pass over the reference's answers that margins are read from; prints seconds, tokens and the
 ratio, as median (smallest to largest) of several rounds. With `--full-shape` the model has the shape of Qwen3.6-35B-A3B
 and random weights, whose answers never end, so that every answer takes its whole budget (`--budget N`: at most so
-many tokens): the most that a suite can take. Times of the release suite are scaled from the draws that were asked, and say so.
+many tokens): the most that a suite can take. The first round there also compiles kernels. Times of the release suite
+are scaled from the draws that were asked, and say so.
 """
 
 import argparse
