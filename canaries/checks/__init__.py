@@ -47,6 +47,7 @@ def run_checks(text: str, names: Sequence[str], expected: dict[str, Any], tools:
     Raises:
         KeyError: an unknown check.
         pydantic.ValidationError: `expected` lacks what a check needs. Never because of `text`.
+        NotJudgedError: a pattern ran out of time on `text`, which says nothing of it.
     """
     return [failure for name in names for failure in CHECKS[name](text, expected, tools)]
 

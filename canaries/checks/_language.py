@@ -36,9 +36,12 @@ OWN_LETTERS = {"cs": "ěřů", "sk": "ľĺŕô", "pl": "ąćęłńśźż", "de":
 
 MIN_FOREIGN_WORDS = 2
 _SETS = {language: frozenset(listed.split()) for language, listed in FUNCTION_WORDS.items()}
-_SHARED = frozenset(
-    word for word in frozenset().union(*_SETS.values()) if sum(word in known for known in _SETS.values()) > 1
-)
+_SPEAKS_FOR = {
+    word: language
+    for language, known in _SETS.items()
+    for word in known
+    if not any(word in others for other, others in _SETS.items() if other != language)
+}
 _OWNERS = {letter: language for language, letters in OWN_LETTERS.items() for letter in letters}
 _LETTERS = re.compile(r"[^\W\d_]+")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]{0,300}`|https?://\S+|„[^“”\n]{0,300}[“”]|\"[^\"\n]{0,300}\"", re.DOTALL)
@@ -54,12 +57,11 @@ class Foreign(NamedTuple):
 def spoken_for(word: str) -> str | None:
     """The language that a word speaks for, if any."""
     small = word.lower()
-    own = next((_OWNERS[letter] for letter in small[:64] if letter in _OWNERS), None)
-    if own is not None:
-        return own
-    if small in _SHARED:
-        return None
-    return next((language for language, known in _SETS.items() if small in known), None)
+    if not small.isascii():
+        own = next((_OWNERS[letter] for letter in small[:64] if letter in _OWNERS), None)
+        if own is not None:
+            return own
+    return _SPEAKS_FOR.get(small)
 
 
 def counts(text: str) -> dict[str, int]:

@@ -53,7 +53,7 @@ _extend: Any = extend  # jsonschema's own function has no types
 _Validator = _extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items})
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def _checked(schema: str) -> Any:
     """A validator for a schema given as canonical JSON.
 

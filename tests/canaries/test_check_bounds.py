@@ -15,9 +15,9 @@ UNITS = [
     "1 - 1 = 2 ", "Obchod A ", "levnější ", "než ", "a\u0316\u0301", ".", "-", "ano ", "- a\n", "漢", '{"a":1},',
     "\ud800",
 ]  # fmt: skip
-CHARACTERS = 50_000
-CPU_SECONDS = 0.5
-"""Linear checks take some hundredths of a second, quadratic ones took from one second to minutes."""
+CHARACTERS = 45_000
+CPU_SECONDS = 1.0
+"""Linear checks take some hundredths of a second, at most three tenths; quadratic ones took from three to minutes."""
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=repr)
