@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools
+from canaries.checks._base import MAX_FAILURES, Check, Decision, Expected, Failure, NotJudgedError, Tools
 from canaries.checks._tool_parser import Call, Reply, parse_reply
 from canaries.checks._tool_types import check_tools
 from canaries.checks.call_facts import CallFacts, call_facts, fault_of
@@ -47,6 +47,7 @@ def run_checks(text: str, names: Sequence[str], expected: dict[str, Any], tools:
     Raises:
         KeyError: an unknown check.
         pydantic.ValidationError: `expected` lacks what a check needs. Never because of `text`.
+        NotJudgedError: a pattern ran out of time on `text`, which says nothing of it.
     """
     return [failure for name in names for failure in CHECKS[name](text, expected, tools)]
 
@@ -75,6 +76,7 @@ def decisions(
 __all__ = [
     "CHECKS",
     "CHECKS_VERSION",
+    "MAX_FAILURES",
     "WRONG_CONCLUSION",
     "Call",
     "CallFacts",

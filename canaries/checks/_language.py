@@ -15,10 +15,10 @@ Language = Literal["cs", "en"]
 
 FUNCTION_WORDS = {
     "cs": """je jsou byl byla bylo byli být se si že ale nebo ani aby když kdy pokud protože proto tak také jako jak už
-        ještě jen pouze ve ze ke ku pro při podle mezi přes před pod nad bez od po za který která které kteří kterou
-        kterého tento tato toto tyto ten ta ty tím tom tohoto této těchto jeho její jejich můj naše vaše co kdo kde
-        proč není nejsou má mají může mohou musí lze bude budou než však tedy například velmi více méně nejen i u""",
-    "en": """the and of is are was were be been has have had it its this that these those with for from by at as or
+        ještě jen pouze ve ze ke ku pro při podle mezi přes před pod nad bez od po za by který která které kteří kterou
+        kterého tento tato toto tyto tím tom tohoto této těchto jeho její jejich můj naše vaše co kdo kde
+        proč není nejsou má mají může mohou musí lze bude budou než však tedy například velmi více méně nejen""",
+    "en": """the and of is are was were be been has have had it its this that these those with for from at as or by
         not but if then than which who what when where why how can could will would should may might must you your we
         our they their he she his her into about over under between because also very more most such there here""",
     "sk": """sú bol bola bolo boli byť sa že ale alebo ani aby keď kedy ak pretože preto tak tiež ako ešte len iba vo
@@ -31,16 +31,20 @@ FUNCTION_WORDS = {
         mit für von zu zum zur bei nach aus im ins als wie wenn weil dass kann können wird werden hat haben sie wir ihr
         ich es sich nur noch sehr mehr über unter zwischen""",
 }  # fmt: skip
-OWN_LETTERS = {"cs": "ěřů", "sk": "ľĺŕôä", "pl": "ąćęłńśźż", "de": "ß", "en": ""}
+OWN_LETTERS = {"cs": "ěřů", "sk": "ľĺŕô", "pl": "ąćęłńśźż", "de": "ß", "en": ""}
 """Letters that no other language of this table writes (é, í, š, ü and the like are shared)."""
 
 MIN_FOREIGN_WORDS = 2
 _SETS = {language: frozenset(listed.split()) for language, listed in FUNCTION_WORDS.items()}
-_SHARED = frozenset(
-    word for word in frozenset().union(*_SETS.values()) if sum(word in known for known in _SETS.values()) > 1
-)
+_SPEAKS_FOR = {
+    word: language
+    for language, known in _SETS.items()
+    for word in known
+    if not any(word in others for other, others in _SETS.items() if other != language)
+}
+_OWNERS = {letter: language for language, letters in OWN_LETTERS.items() for letter in letters}
 _LETTERS = re.compile(r"[^\W\d_]+")
-_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|https?://\S+", re.DOTALL)
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]{0,300}`|https?://\S+|„[^“”\n]{0,300}[“”]|\"[^\"\n]{0,300}\"", re.DOTALL)
 
 
 class Foreign(NamedTuple):
@@ -53,12 +57,11 @@ class Foreign(NamedTuple):
 def spoken_for(word: str) -> str | None:
     """The language that a word speaks for, if any."""
     small = word.lower()
-    for language, letters in OWN_LETTERS.items():
-        if any(letter in letters for letter in small[:64]):
-            return language
-    if small in _SHARED:
-        return None
-    return next((language for language, known in _SETS.items() if small in known), None)
+    if not small.isascii():
+        own = next((_OWNERS[letter] for letter in small[:64] if letter in _OWNERS), None)
+        if own is not None:
+            return own
+    return _SPEAKS_FOR.get(small)
 
 
 def counts(text: str) -> dict[str, int]:
@@ -72,7 +75,7 @@ def counts(text: str) -> dict[str, int]:
 
 
 def foreign_sentences(text: str, wanted: Language) -> Iterator[Foreign]:
-    """The sentences in another language than `wanted`; code, inline code and addresses are no prose."""
+    """The sentences in another language than `wanted`; code, addresses and quotations do not count."""
     prose = _CODE.sub(lambda match: " " * len(match.group()), text)
     for piece in sentences(prose):
         found = counts(prose[piece.start : piece.end])

@@ -1,6 +1,6 @@
 """Repetition loops, found in one pass: no period is guessed, so loops that count or vary a little are found too.
 
-A sequence is worn out once it was said a few times before; a long stretch in which every sequence is worn out is a loop.
+A sequence is worn out once it was said a few times before; a long stretch of nothing but worn-out sequences is a loop.
 Prose repeats names and phrases, but never so many sequences in a row.
 """
 

@@ -6,21 +6,18 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-import regex
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import extend
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from canaries.checks._base import MAX_FAILURES, Failure, NotJudgedError, shown
+from canaries.checks._base import MAX_FAILURES, Failure, shown
+from canaries.checks._regex import compiled, search
 
 MAX_VALUES = 10_000
 """An answer with more values than this is not validated: no right answer is near it, and validation is slow."""
-
-PATTERN_SECONDS = 1.0
-"""What a regular expression may take on one text before it counts as one that never ends."""
 
 _ONE_SCHEMA = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
                "unevaluatedItems", "unevaluatedProperties")  # fmt: skip
@@ -32,12 +29,7 @@ def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterat
     """`pattern` with a limit of time."""
     if not isinstance(instance, str):
         return
-    try:
-        found = regex.search(pattern, instance, timeout=PATTERN_SECONDS)
-    except TimeoutError as error:
-        message = f"the schema's pattern {shown(pattern)} ran out of its {PATTERN_SECONDS:g} s"
-        raise NotJudgedError(message) from error
-    if not found:
+    if not search(pattern, instance):
         yield ValidationError(f"{shown(instance)} does not match {shown(pattern)}")
 
 
@@ -61,7 +53,7 @@ _extend: Any = extend  # jsonschema's own function has no types
 _Validator = _extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items})
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def _checked(schema: str) -> Any:
     """A validator for a schema given as canonical JSON.
 
@@ -70,7 +62,8 @@ def _checked(schema: str) -> Any:
     """
     written = json.loads(schema)
     try:
-        Draft202012Validator.check_schema(written)
+        # no formats: its "regex" knows Python's dialect only, and patterns are compiled below
+        Draft202012Validator.check_schema(written, format_checker=FormatChecker(formats=()))
     except SchemaError as error:
         raise ValueError(f"the schema is no JSON Schema: {error.json_path}: {shown(error.message)}") from error
     except RecursionError as error:
@@ -111,18 +104,6 @@ def _check_keywords(schema: dict[str, Any], place: str, resolver: Any) -> None:
             resolver.lookup(reference)
         except Unresolvable as error:
             raise ValueError(f"the schema's $ref {shown(reference)} ({place}) leads nowhere within it") from error
-
-
-def compiled(pattern: str, what: str) -> Any:
-    """A regular expression of the `regex` library.
-
-    Raises:
-        ValueError: it is none; the sentence begins with `what`.
-    """
-    try:
-        return regex.compile(pattern)
-    except (regex.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{what} is no regular expression: {shown(pattern)}: {error}") from error
 
 
 def check_schema(schema: Any) -> None:

@@ -5,17 +5,27 @@ comparison was flipped. So wrong numbers, a wrong conclusion and a missing one h
 """
 
 import re
-import unicodedata
-from decimal import Decimal
+from collections import defaultdict
+from collections.abc import Iterator
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from canaries.checks._base import Check, Expected, Failure, Tools, shown
+from canaries.checks._amounts import Amount, amounts, false_equations
+from canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown
+from canaries.checks._conclusion import SHOP_NOUN, TIE, Conclusion, conclusion, last_conclusion
+from canaries.checks._plain import Plain, plain
 
 Shop = Literal["A", "B", "C"]
 WRONG_CONCLUSION = "wrong_conclusion"
-_TIE = "tie"
+MAX_CHARACTERS = 100_000
+"""A comparison of a few prices never takes so many; a longer answer ran away and is not read."""
+
+_SHOP = re.compile(
+    rf"(?<!\w){SHOP_NOUN}([ABC])(?!\w)|^[^\w\n]{{0,8}}([ABC])(?=[ \t]{{0,3}}[:)|])|(?<!\w)([ABC])(?=[ \t]{{0,3}}[:=])",
+    re.MULTILINE,
+)
 
 
 class ExpectedDiscount(Expected):
@@ -29,104 +39,89 @@ class ExpectedDiscount(Expected):
     decision: Literal["A", "B", "C", "tie"]
 
 
-_CENTS = r"[0-9]{1,2}(?![0-9])"
-_NUMBER = rf"(?<![0-9,.])[0-9]{{1,3}}(?:[ .,][0-9]{{3}}){{1,4}}(?![0-9])(?:,{_CENTS})?|[0-9]{{1,15}}(?:[.,]{_CENTS})?"
-"""Bounded in length, so that no text overflows a decimal."""
-
-_GROUPED = re.compile(r"([0-9]{1,3}(?:[ .,][0-9]{3})+)(?:,([0-9]{1,2}))?")
-_CURRENCY = r"\s*(?:Kč|korun\w*|,-)?\s*"
-_NUMBERS = re.compile(_NUMBER)
-_DIFFERENCE = re.compile(rf"({_NUMBER}){_CURRENCY}-\s*({_NUMBER}){_CURRENCY}=\s*({_NUMBER})")
-_PERCENTAGE = re.compile(rf"({_NUMBER})\s*%\s*ze?\s+({_NUMBER}){_CURRENCY}=\s*({_NUMBER})")
-
-_SHOP_NAMED = r"(?i:obchod\w*)\s+([ABC])\b"
-"""The letter is upper case: a small "a" is the conjunction."""
-
-_SHOP = re.compile(rf"\b{_SHOP_NAMED}|^\W*([ABC])\b(?=\s*[:)])", re.MULTILINE)
-_CHEAPER = r"(?i:(?:nej)?(?:levněj\w*|výhodněj\w*|méně|míň|lépe|lepší|nižší))"
-_THAN = re.compile(rf"\bnež\b[^.,;\n]*?\b{_SHOP_NAMED}")
-_CHEAPER_THEN_SHOP = re.compile(rf"\b{_CHEAPER}\b[^.,;\n]*?\b{_SHOP_NAMED}")
-_SHOP_THEN_CHEAPER = re.compile(rf"\b{_SHOP_NAMED}[^.,;\d\n]*?\b{_CHEAPER}\b")
-_SAME = re.compile(r"\b(?:nastejno|stejn\w+|shodn\w+)", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"\n|(?<=[.!?])\s+")
-
-
-def _plain(text: str) -> str:
-    """Composed letters, ordinary spaces and minus signs, no Markdown emphasis."""
-    text = unicodedata.normalize("NFC", text)
-    text = re.sub(r"[\u00a0\u2007\u2009\u202f]", " ", text)
-    return re.sub(r"[*`_]", "", re.sub(r"[\u2212\u2013\u2012]", "-", text))
-
-
-def _value(number: str) -> Decimal:
-    """2 450, 2.450 and 2,450 are thousands (three digits follow), 2450,50 has a decimal comma."""
-    grouped = _GROUPED.fullmatch(number)
-    if grouped:
-        return Decimal(re.sub(r"[ .,]", "", grouped.group(1)) + "." + (grouped.group(2) or "0"))
-    return Decimal(number.replace(",", "."))
-
-
-def _segments(text: str) -> dict[str, str]:
-    """What is said of each shop: from its mention to the next one's."""
+def _segments(text: str) -> dict[str, list[tuple[int, int]]]:
+    """Where each shop is spoken of: from its mention to the next one's."""
     mentions = list(_SHOP.finditer(text))
-    said: dict[str, str] = {}
-    for number, mention in enumerate(mentions):
-        end = mentions[number + 1].start() if number + 1 < len(mentions) else len(text)
-        shop = mention.group(1) or mention.group(2)
-        said[shop] = said.get(shop, "") + "\n" + text[mention.end() : end]
-    return said
+    ends = [*(mention.start() for mention in mentions[1:]), len(text)]
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for mention, end in zip(mentions, ends, strict=False):
+        found[mention.group(1) or mention.group(2) or mention.group(3)].append((mention.end(), end))
+    return found
 
 
-def _amount_failures(text: str, expected: ExpectedDiscount) -> list[Failure]:
+def _stated(text: str, segments: list[tuple[int, int]]) -> Iterator[Amount]:
+    return (amount for start, end in segments for amount in amounts(text, start, end))
+
+
+def _amount_failures(text: str, expected: ExpectedDiscount) -> Iterator[Failure]:
     """The final price of every shop must be stated where that shop is worked out."""
     segments = _segments(text)
-    failures = []
-    for shop, amounts in expected.amounts.items():
-        stated = {_value(number) for number in _NUMBERS.findall(segments.get(shop, ""))}
-        if amounts[-1] not in stated:
-            message = f"the final price {amounts[-1]} Kč is not stated"
-            failures.append(Failure("discount", "wrong_amount", f"shop {shop}", message))
-    return failures
+    for shop, wanted in expected.amounts.items():
+        if not any(amount.value == wanted[-1] for amount in _stated(text, segments[shop])):
+            message = f"the final price {wanted[-1]} Kč is not stated"
+            yield Failure("discount", "wrong_amount", f"shop {shop}", message)
 
 
-def _arithmetic_failures(text: str) -> list[Failure]:
+def _arithmetic_failures(answer: str, read: Plain) -> Iterator[Failure]:
     """Every equation that is written out must hold, whatever steps the answer chose."""
-    failures = []
-    for match in _DIFFERENCE.finditer(text):
-        left, right, result = (_value(group) for group in match.groups())
-        if left - right != result:
-            failures.append(Failure("discount", "wrong_arithmetic", shown(match.group(0)), f"it makes {left - right}"))
-    for match in _PERCENTAGE.finditer(text):
-        percent, of, result = (_value(group) for group in match.groups())
-        if percent * of != result * 100:
-            failures.append(
-                Failure("discount", "wrong_arithmetic", shown(match.group(0)), f"it makes {percent * of / 100}")
-            )
-    return failures
+    for equation in false_equations(read.text):
+        written = shown(read.text[equation.start : equation.end])
+        place = place_of(answer, read.original(equation.start))
+        message = f"{written}: the left side makes {_decimal(equation.left)}"
+        yield Failure("discount", "wrong_arithmetic", place, message)
 
 
-def conclusion(text: str) -> str | None:
-    """The last decision an answer states: a shop's letter, `tie`, or None when there is none."""
-    for sentence in reversed(_SENTENCE_END.split(_plain(text))):
-        stripped = _THAN.sub("", sentence)
-        found = _CHEAPER_THEN_SHOP.search(stripped) or _SHOP_THEN_CHEAPER.search(stripped)
-        if found:
-            return found.group(1)
-        if _SAME.search(stripped):
-            return _TIE
-    return None
+def _decimal(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):.6g}"
 
 
-def _discount(text: str, expected: ExpectedDiscount, tools: Tools) -> list[Failure]:
-    plain = _plain(text)
-    failures = _amount_failures(plain, expected) + _arithmetic_failures(plain)
-    decided = conclusion(plain)
+def _discount(text: str, expected: ExpectedDiscount, tools: Tools) -> Iterator[Failure]:
+    if len(text) > MAX_CHARACTERS:
+        yield Failure("discount", "too_long", "answer", f"{len(text)} characters: not read")
+        return
+    read = plain(text)
+    yield from _amount_failures(read.text, expected)
+    yield from _arithmetic_failures(text, read)
+    decided = last_conclusion(read.text)
     if decided is None:
-        failures.append(Failure("discount", "no_conclusion", "end", "no shop is named as the cheaper one"))
-    elif decided != expected.decision:
-        message = f"decides for {decided}, right is {expected.decision}"
-        failures.append(Failure("discount", WRONG_CONCLUSION, "end", message))
-    return failures
+        yield Failure("discount", "no_conclusion", "end", "no shop is named as the cheaper one")
+    elif decided.decision != expected.decision:
+        message = f"decides for {decided.decision}, right is {expected.decision}"
+        place = place_of(text, read.original(decided.start))
+        yield Failure("discount", WRONG_CONCLUSION, place, message)
 
 
-discount = Check("discount", ExpectedDiscount, _discount)
+def _decide_discount(text: str, expected: ExpectedDiscount, tools: Tools) -> list[Decision]:
+    """Every amount where it is first worked out, and the shop, or the words that say that there is none."""
+    read = plain(text)
+    segments = _segments(read.text)
+    found = []
+    for shop, wanted in expected.amounts.items():
+        stated = list(_stated(read.text, segments[shop]))
+        for value in wanted:
+            same = [amount for amount in stated if amount.value == value]
+            worked_out = [
+                amount for amount in same if read.text[max(0, amount.start - 4) : amount.start].rstrip().endswith("=")
+            ]
+            for amount in (worked_out or same)[:1]:
+                found.append(Decision("amount", read.original(amount.start), read.original(amount.end - 1) + 1))
+    decided = last_conclusion(read.text)
+    return found if decided is None else [*found, _conclusion_decision(decided, read, expected)]
+
+
+def _conclusion_decision(decided: Conclusion, read: Plain, expected: ExpectedDiscount) -> Decision:
+    # the shop that is named; where only the dearer one is, another than the cheaper
+    named = read.text[decided.start]
+    others = [shop for shop in expected.amounts if shop != named]
+    start, end = read.original(decided.start), read.original(decided.end - 1) + 1
+    if decided.decision != TIE:
+        return Decision("conclusion", start, end, tuple(others))
+    # a tie is decided at the sentence's first word: there the answer could have begun to name a shop
+    cheaper = "Levnější" if len(others) == 2 else "Nejlevnější"
+    wrong = tuple(f"{cheaper} je obchod {shop}" for shop in others)
+    return Decision("conclusion", read.original(decided.sentence), end, wrong)
+
+
+discount = Check("discount", ExpectedDiscount, _discount, _decide_discount)
+
+__all__ = ["WRONG_CONCLUSION", "ExpectedDiscount", "conclusion", "discount"]

@@ -13,10 +13,11 @@ from canaries.checks._schema import check_json_value, check_schema, schema_failu
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n")
 _BRACKET = re.compile(r"[{\[]")
-_LIKE_JSON = re.compile(r"\{[ \t\n\r]*(?:[\"'}]|\w{1,64}[ \t]*:)|\[[ \t\n\r]*[{\[\"]")
+_LIKE_JSON = re.compile(r"[{\[\s]{0,99}(?:\{\s{0,99}(?:[\"'}]|\w{1,64}\s{0,9}:)|\[\s{0,99}\")")
 """A bracket that begins JSON, well formed or not; other brackets in prose are brackets."""
 
-_MAX_SCANNED = 4_000_000
+_CLOSER = {"{": "}", "[": "]"}
+_MAX_SCANNED = 50_000_000
 """Characters read in vain before the search for JSON gives up: keeps it linear."""
 
 
@@ -71,7 +72,7 @@ def _decide_json(text: str, expected: ExpectedJSON, tools: Tools) -> list[Decisi
 
 
 class _Found(NamedTuple):
-    """A JSON object or array in prose, or what is wrong with one (then it has no value)."""
+    """A JSON object or array in prose, or what is wrong with one."""
 
     start: int
     value: Any
@@ -81,6 +82,7 @@ class _Found(NamedTuple):
 def _search(text: str) -> Iterator[_Found]:
     """Every outermost object or array; ends at the first that begins like JSON and is none."""
     position, in_vain = 0, 0
+    unclosed = {"}": 0, "]": 0}
     while bracket := _BRACKET.search(text, position):
         start = bracket.start()
         try:
@@ -89,14 +91,23 @@ def _search(text: str) -> Iterator[_Found]:
             if _LIKE_JSON.match(text, start):
                 yield _Found(start, None, error)
                 return
-            # how far it was read is unknown where there were too many levels
-            in_vain += error.at - start if error.at > start else len(text) - start
+            # a failure costs its place, for lines are counted; how far it read is unknown where it nested too deeply
+            in_vain += error.at if error.at > start else len(text)
             if in_vain > _MAX_SCANNED:
                 yield _Found(start, None, error)
                 return
             position = start + 1
+            unclosed[_CLOSER[text[start]]] += 1
         else:
-            yield _Found(start, value, None)
+            yield _Found(start, value, _one_too_many(text, position, unclosed))
+
+
+def _one_too_many(text: str, end: int, unclosed: dict[str, int]) -> StrictJSONError | None:
+    """What is wrong where JSON is closed once more than it, or a bracket of the prose before it, was opened."""
+    following = text[end : end + 1]
+    if unclosed.get(following, 1):
+        return None
+    return StrictJSONError("not_json", end, place_of(text, end), f"not JSON: {following} closes nothing")
 
 
 def _json_in_prose(text: str, expected: ExpectedJSON, tools: Tools) -> Iterator[Failure]:

@@ -1,12 +1,11 @@
 """A regular expression that an answer must match, or must not: for what no other check can say."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from canaries.checks._base import Check, Expected, Failure, NotJudgedError, Tools, place_of, shown
-from canaries.checks._schema import PATTERN_SECONDS, compiled
+from canaries.checks._base import Check, Expected, Failure, Tools, place_of, shown
+from canaries.checks._regex import compiled, search
 
 
 class Pattern(BaseModel):
@@ -33,24 +32,11 @@ class ExpectedPattern(Expected):
     pattern: Pattern
 
 
-def _search(pattern: str, text: str) -> Any:
-    """The first match or None.
-
-    Raises:
-        NotJudgedError: the pattern ran out of time, which says nothing of the answer.
-    """
-    try:
-        return compiled(pattern, "the pattern").search(text, timeout=PATTERN_SECONDS)
-    except TimeoutError as error:
-        message = f"the pattern {shown(pattern)} ran out of its {PATTERN_SECONDS:g} s on {len(text)} characters"
-        raise NotJudgedError(message) from error
-
-
 def _pattern(text: str, expected: ExpectedPattern, tools: Tools) -> Iterator[Failure]:
     wanted, unwanted = expected.pattern.must_match, expected.pattern.must_not_match
-    if wanted is not None and not _search(wanted, text):
+    if wanted is not None and not search(wanted, text):
         yield Failure("pattern", "no_match", "answer", f"nothing matches {shown(wanted)}")
-    if unwanted is not None and (found := _search(unwanted, text)):
+    if unwanted is not None and (found := search(unwanted, text)):
         message = f"{shown(found.group())} matches {shown(unwanted)}"
         yield Failure("pattern", "forbidden_match", place_of(text, found.start()), message)
 

@@ -1,72 +1,34 @@
-"""Hand-labelled answers: what each checker must say of them."""
+"""What labelled answers cannot say: decisions, calls' facts and faults, specifications that are refused."""
 
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from canaries.checks import parse_reply, run_checks
+from canaries.checks import (
+    Failure,
+    NotJudgedError,
+    call_facts,
+    check_tools,
+    decisions,
+    fault_of,
+    parse_reply,
+    run_checks,
+)
 from canaries.checks.discount import conclusion
-
-DISCOUNT = {"amounts": {"A": [360, 2040], "B": [2100]}, "decision": "A"}
-RIGHT_LINES = "Obchod A: 15 % z 2 400 Kč = 360 Kč, 2 400 − 360 = 2 040 Kč\nObchod B: 2 400 − 300 = 2 100 Kč\n"
-
-DISCOUNT_ANSWERS = [
-    (RIGHT_LINES + "Levnější je obchod A.", set()),
-    (RIGHT_LINES + "Levnější je obchod B.", {"wrong_conclusion"}),
-    (RIGHT_LINES + "Vyjde to nastejno.", {"wrong_conclusion"}),
-    (RIGHT_LINES, {"no_conclusion"}),
-    (RIGHT_LINES.replace("2 040", "2 140") + "Levnější je obchod A.", {"wrong_amount", "wrong_arithmetic"}),
-    (RIGHT_LINES.replace("360", "380") + "Levnější je obchod A.", {"wrong_arithmetic"}),
-    (RIGHT_LINES.replace("2 100", "2 000") + "Levnější je obchod B.",
-     {"wrong_amount", "wrong_arithmetic", "wrong_conclusion"}),
-    # the amounts swapped between the shops are not the right amounts
-    ("Obchod A: 2 100 Kč\nObchod B: 2 040 Kč\nLevnější je obchod A.", {"wrong_amount"}),
-    # how a large model would write it
-    ("**Obchod A:** 2400 Kč × 0,85 = **2040 Kč**\n\n**Obchod B:** 2400 Kč - 300 Kč = **2100 Kč**\n\n"
-     "Výhodnější je **obchod A** (o 60 Kč levnější než obchod B).", set()),
-    ("- A: sleva je 360,00 Kč, cena 2.040,- Kč\n- B: cena 2\u00a0100\u202fKč\n\nMéně zaplatíte v obchodě A.", set()),
-    ("Obchod A stojí 2 040 Kč. Obchod B stojí 2 100 Kč. Obchod A je levnější než obchod B.", set()),
-    ("Levnější je obchod B? Spočítejme.\n" + RIGHT_LINES + "Levnější je tedy obchod A.", set()),
-    ("", {"wrong_amount", "no_conclusion"}),
-]  # fmt: skip
-
-SCHEMA = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "member": {"type": "boolean"}},
-    "required": ["name", "age", "member"],
-    "additionalProperties": False,
-}
-PERSON = {"object": {"name": "Jiří Říha", "age": 34, "member": True}, "schema": SCHEMA}
-
-JSON_ANSWERS = [
-    ('{"name":"Jiří Říha","age":34,"member":true}', set()),
-    ('\n{ "member": true, "age": 34,\n "name": "Ji\\u0159\\u00ed \\u0158\\u00edha" }\n', set()),
-    ('{"name":"Jiří Říha","age":34,"member":1}', {"schema", "wrong_type"}),
-    ('{"name":"Jiří Říha","age":"34","member":true}', {"schema", "wrong_type"}),
-    ('{"name":"Jiří Říha","age":34.0,"member":true}', {"wrong_type"}),
-    ('{"name":"Jiri Riha","age":34,"member":true}', {"wrong_value"}),
-    ('{"name":"Jiří Říha","age":34}', {"schema", "missing_key"}),
-    ('{"name":"Jiří Říha","age":34,"member":true,"city":"Brno"}', {"schema", "unexpected_key"}),
-    ('{"name":"Jiří Říha","age":34,"age":34,"member":true}', {"duplicate_key"}),
-    ('{"name":"Jiří Říha","age":NaN,"member":true}', {"not_json"}),
-    ("{'name':'Jiří Říha','age':34,'member':True}", {"not_json"}),
-    ('{"name":"Jiří Říha","age":34,"member":true', {"not_json"}),
-    ('{"name":"Jiří Říha","age":34,"member":true} Hotovo.', {"not_json"}),
-    ('```json\n{"name":"Jiří Říha","age":34,"member":true}\n```', {"fenced"}),
-    ('[{"name":"Jiří Říha","age":34,"member":true}]', {"schema", "wrong_type"}),
-]  # fmt: skip
+from canaries.specification import load_specs
 
 TOOLS: list[dict[str, Any]] = [
     {"type": "function", "function": {"name": "book", "parameters": {
-        "type": "object", "required": ["start", "nights"],
+        "type": "object", "required": ["nights"],
         "properties": {
-            "start": {"type": "string", "format": "date"}, "nights": {"type": "integer"},
-            "board": {"type": "string", "enum": ["full", "half"]}, "paid": {"type": "boolean"},
-            "guests": {"type": "array", "items": {"type": "string"}}}}}},
+            "nights": {"type": "integer"}, "board": {"type": "string", "enum": ["full", "half"]},
+            "paid": {"type": "boolean"}, "guests": {"type": "array", "items": {"type": "string"}}}}}},
     {"type": "function", "function": {"name": "weather", "parameters": {
         "type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}}},
 ]  # fmt: skip
-BOOKING = {"name": "book", "arguments": {"start": "2026-05-01", "nights": 3, "paid": True, "guests": ["Jana", "Petr"]}}
+ARGUMENTS = {"nights": 3, "board": "half", "paid": True, "guests": ["Jana", "Petr"]}
+BOOKING = {"name": "book", "arguments": ARGUMENTS}
 
 
 def _xml(name: str, **arguments: str) -> str:
@@ -74,84 +36,11 @@ def _xml(name: str, **arguments: str) -> str:
     return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
 
 
-GOOD = {"start": "2026-05-01", "nights": "3", "paid": "true", "guests": '["Jana", "Petr"]'}
+RIGHT = _xml("book", nights="3", board="half", paid="true", guests='["Jana", "Petr"]')
 HERMES = (
-    '<tool_call>\n{"name": "book", "arguments": {"start": "2026-05-01", "nights": 3, "paid": true, '
+    '<tool_call>\n{"name": "book", "arguments": {"nights": 3, "board": "half", "paid": true, '
     '"guests": ["Jana", "Petr"]}}\n</tool_call>'
 )
-
-TOOL_ANSWERS = [
-    (_xml("book", **GOOD), set()),
-    ("Rezervuji.\n\n" + _xml("book", **GOOD), set()),
-    (HERMES, set()),
-    (HERMES.replace("3,", '"3",'), {"schema", "wrong_type"}),
-    (_xml("book", **GOOD | {"nights": "4"}), {"wrong_value"}),
-    (_xml("book", **GOOD | {"nights": "tři"}), {"schema", "wrong_type"}),
-    (_xml("book", **GOOD | {"nights": "3.0"}), {"schema", "wrong_type"}),
-    (_xml("book", **GOOD | {"paid": "ano"}), {"schema", "wrong_type"}),
-    (_xml("book", **GOOD | {"guests": "Jana, Petr"}), {"schema", "wrong_type"}),
-    (_xml("book", **GOOD | {"guests": '["Petr", "Jana"]'}), {"wrong_value"}),
-    (_xml("book", **GOOD | {"board": "full"}), {"unexpected_key"}),
-    (_xml("book", **GOOD | {"board": "none"}), {"schema", "unexpected_key"}),
-    (_xml("book", start="2026-05-01", paid="true", guests=GOOD["guests"]), {"schema", "missing_key"}),
-    (_xml("weather", city="Praha"), {"wrong_tool"}),
-    (_xml("reserve", **GOOD), {"unknown_tool"}),
-    (_xml("book", **GOOD) + _xml("book", **GOOD), {"several_calls"}),
-    (_xml("book", **GOOD) + "\nHotovo.", {"text_after_call"}),
-    (_xml("book", **GOOD).removesuffix("</tool_call>"), {"unclosed_call"}),
-    (_xml("book", **GOOD).replace("</function>", ""), {"malformed_call"}),
-    (_xml("book", **GOOD).replace("</parameter>\n<parameter=nights>", "<parameter=nights>"),
-     {"unclosed_argument"}),
-    (_xml("book", **GOOD).replace("<parameter=paid>", "<parameter=nights>"), {"repeated_argument"}),
-    ("<function=book>\n</function>", {"stray_markup"}),
-    ("Na to nemám nástroj.", {"no_call"}),
-]  # fmt: skip
-
-TEXT_ANSWERS: list[tuple[str, str, dict[str, Any], set[str]]] = [
-    ("enum_member", "vysoká", {"value": "vysoká", "options": ["vysoká", "nízká"]}, set()),
-    ("enum_member", "nízká\n", {"value": "vysoká", "options": ["vysoká", "nízká"]}, {"wrong_member"}),
-    ("enum_member", "vysoka", {"value": "vysoká", "options": ["vysoká", "nízká"]}, {"not_a_member"}),
-    ("enum_member", "Závažnost je vysoká.", {"value": "vysoká", "options": ["vysoká", "nízká"]}, {"not_a_member"}),
-    ("ordered_list", "A-1, B-2, C-3", {"items": ["A-1", "B-2", "C-3"]}, set()),
-    ("ordered_list", "A-1\nB-2\nC-3\n", {"items": ["A-1", "B-2", "C-3"]}, set()),
-    ("ordered_list", "A-1, C-3, B-2", {"items": ["A-1", "B-2", "C-3"]}, {"wrong_order"}),
-    ("ordered_list", "A-1, B-2", {"items": ["A-1", "B-2", "C-3"]}, {"missing_item"}),
-    ("ordered_list", "A-1, B-2, C-4", {"items": ["A-1", "B-2", "C-3"]}, {"missing_item", "unknown_item"}),
-    ("ordered_list", "A-1, B-2, B-2, C-3", {"items": ["A-1", "B-2", "C-3"]}, {"repeated_item"}),
-    ("exact_lines", "2026-05-01\nŽďár", {"lines": ["2026-05-01", "Žďár"]}, set()),
-    ("exact_lines", "2026-05-10\nŽďár", {"lines": ["2026-05-01", "Žďár"]}, {"different_value"}),
-    ("exact_lines", "Žďár", {"lines": ["2026-05-01", "Žďár"]}, {"wrong_count", "different_value"}),
-    ("exact_lines", "Z\u030cďár", {"lines": ["Žďár"]}, {"different_value"}),
-    ("exact_text", "Na to nemám nástroj.\n", {"text": "Na to nemám nástroj."}, set()),
-    ("exact_text", "Na to nemám nástroj", {"text": "Na to nemám nástroj."}, {"different_text"}),
-    ("no_tool_call", "Na to nemám nástroj.", {}, set()),
-    ("no_tool_call", "Zkusím <tool_call>", {}, {"unwanted_call"}),
-    ("no_tool_call", _xml("weather", city="Brno"), {}, {"unwanted_call"}),
-]  # fmt: skip
-
-
-def _codes(text: str, check: str, expected: dict[str, Any]) -> set[str]:
-    return {failure.code for failure in run_checks(text, [check], expected, TOOLS)}
-
-
-@pytest.mark.parametrize(("text", "codes"), DISCOUNT_ANSWERS)
-def test_discount_answers(text: str, codes: set[str]) -> None:
-    assert _codes(text, "discount", DISCOUNT) == codes
-
-
-@pytest.mark.parametrize(("text", "codes"), JSON_ANSWERS)
-def test_json_answers(text: str, codes: set[str]) -> None:
-    assert _codes(text, "json", PERSON) == codes
-
-
-@pytest.mark.parametrize(("text", "codes"), TOOL_ANSWERS)
-def test_tool_answers(text: str, codes: set[str]) -> None:
-    assert _codes(text, "tool_call", BOOKING) == codes
-
-
-@pytest.mark.parametrize(("check", "text", "expected", "codes"), TEXT_ANSWERS)
-def test_text_answers(check: str, text: str, expected: dict[str, Any], codes: set[str]) -> None:
-    assert _codes(text, check, expected) == codes
 
 
 @pytest.mark.parametrize(
@@ -165,25 +54,88 @@ def test_text_answers(check: str, text: str, expected: dict[str, Any], codes: se
         ("Obě nabídky vyjdou stejně.", "tie"),
         ("Levnější je obchod A.\nVlastně je levnější obchod B.", "B"),
         ("Oba obchody mají slevu.", None),
+        ("Oproti obchodu B je obchod A levnější.", "A"),
+        ("Závěr: C vyjde nejlevněji.", "C"),
     ],
 )
 def test_conclusions(text: str, decided: str | None) -> None:
     assert conclusion(text) == decided
 
 
-def test_failures_say_where() -> None:
-    said = '{"name":"Jiří Říha","age":"34","member":true}'
-    places = {failure.place for failure in run_checks(said, ["json"], PERSON)}
-    assert places == {"$.age"}
-    (failure,) = run_checks("2026-05-10", ["exact_lines"], {"lines": ["2026-05-01"]})
-    assert failure.place == "line 1, character 9"
+def _chosen(
+    text: str, checks: list[str], expected: dict[str, Any], kinds: list[str] | None = None
+) -> list[tuple[str, str, tuple[str, ...]]]:
+    found = decisions(text, checks, expected, TOOLS, kinds)
+    return [(decision.kind, text[decision.start : decision.end], decision.wrong) for decision in found]
 
 
-def test_a_wrong_type_is_told_apart_from_a_wrong_value() -> None:
-    """`true` is not 1 although Python finds them equal."""
-    codes = _codes('{"n":true}', "json", {"object": {"n": 1}})
-    assert codes == {"wrong_type"}
-    assert _codes('{"n":1}', "json", {"object": {"n": True}}) == {"wrong_type"}
+@pytest.mark.parametrize(
+    ("conclusion_sentence", "place", "wrong"),
+    [
+        ("Levnější je obchod A.", "A.", ("B",)),
+        ("Výhodnější je **obchod A** (o 60 Kč levnější než obchod B).", "A** (", ("B",)),
+        ("Obchod A je levnější než obchod B.", "A je", ("B",)),
+        ("Levnější není obchod B, ale obchod A.", "A.", ("B",)),
+        ("Obchod B je o 60 Kč dražší než obchod A.", "B je", ("A",)),
+        ("Levne\u030cjs\u030ci\u0301 je \\(\\textbf{A}\\).", "A}", ("B",)),
+    ],
+)
+def test_the_conclusion_is_decided_where_it_was_found(
+    conclusion_sentence: str, place: str, wrong: tuple[str, ...]
+) -> None:
+    """The amounts too, in a wording that is not the sandbox's, with characters that reading takes away."""
+    text = f"**Obchod A:** 2400 Kč × 0,85 = **2 040** Kč\nObchod B: 2\u00a0100 Kč\n{conclusion_sentence}"
+    found = decisions(text, ["discount"], {"amounts": {"A": [360, 2040], "B": [2100]}, "decision": "A"})
+    assert [text[decision.start : decision.end] for decision in found if decision.kind == "amount"] == [
+        "2 040",
+        "2\u00a0100",
+    ]
+    last = found[-1]
+    assert (last.kind, last.wrong, last.end - last.start) == ("conclusion", wrong, 1)
+    assert text[last.start :].startswith(place)
+
+
+def test_a_tie_is_decided_where_its_sentence_begins() -> None:
+    text = "Obchod A: 300 Kč\nObchod B: 300 Kč\n- Vyjde to nastejno."
+    expected = {"amounts": {"A": [300], "B": [300]}, "decision": "tie"}
+    assert _chosen(text, ["discount"], expected, ["conclusion"]) == [
+        ("conclusion", "Vyjde to nastejno", ("Levnější je obchod A", "Levnější je obchod B"))
+    ]
+
+
+@pytest.mark.parametrize("text", [RIGHT, HERMES])
+def test_decisions_of_a_call(text: str) -> None:
+    found = _chosen(text, ["tool_call"], BOOKING)
+    assert found[:2] == [("call", "<tool_call>", ()), ("tool", "book", ("weather",))]
+    others = {
+        said.strip('"'): [wrong.strip('"') for wrong in wrongs] for kind, said, wrongs in found if kind == "argument"
+    }
+    assert others == {"3": [], "half": ["full"], "true": ["false"], "Jana": [], "Petr": []}
+    assert found[-1] in [("close", "</function>", ("<parameter=",)), ("close", "}", ())]
+
+
+def test_where_no_call_is_right_the_first_word_decides_against_one() -> None:
+    assert _chosen("\nNa to nemám nástroj.", ["no_tool_call"], {}) == [("call", "Na", ("<tool_call>",))]
+
+
+def test_decisions_of_json_leave_out_what_may_come_in_any_order() -> None:
+    text = 'Zde: {"a": 1, "b": {"c": true}}'
+    assert _chosen(text, ["json_in_prose"], {"object": {"b": {"c": True}, "a": 1}}) == [
+        ("value", "1", ()),
+        ("close", ",", ("}",)),
+        ("key", '"b"', ()),
+        ("key", '"c"', ()),
+        ("value", "true", ("false",)),
+        ("close", "}", ()),
+        ("close", "}", ()),
+    ]
+
+
+def test_a_wrong_answer_has_no_decisions_and_every_fixed_prompt_has_some() -> None:
+    assert decisions("B", ["enum_member"], {"value": "A", "options": ["A", "B"]}) == []
+    for spec in load_specs():
+        for prompt in spec.must_pass or ():
+            assert decisions(prompt.answer, spec.checks, prompt.expected, prompt.tools), prompt.name
 
 
 def test_parsing_keeps_prose_and_every_call() -> None:
@@ -192,3 +144,121 @@ def test_parsing_keeps_prose_and_every_call() -> None:
     assert [call.name for call in reply.calls] == ["weather", "book"]
     assert reply.calls[0].arguments == {"city": " Ústí\nnad Labem"}
     assert reply.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "called", "schema_ok"),
+    [
+        (RIGHT, True, True),
+        (RIGHT + HERMES, True, True),
+        ("Hned.\n" + RIGHT + "\nHotovo.", True, True),
+        (RIGHT.replace("3", "tři"), True, False),
+        (RIGHT.replace("half", "none"), True, False),
+        (RIGHT.replace("=book", "=reserve"), True, False),
+        (RIGHT.removesuffix("</tool_call>"), True, False),
+        (RIGHT + HERMES.replace("3", '"3"'), True, False),
+        ("<function=book>\n</function>", True, False),
+        ("Na to nemám nástroj.", False, None),
+    ],
+)
+def test_call_facts(text: str, called: bool, schema_ok: bool | None) -> None:
+    facts = call_facts(text, TOOLS)
+    assert (facts.called, facts.schema_ok) == (called, schema_ok)
+
+
+WRONG = [Failure("tool_call", "wrong_value", "call 1: arguments.nights", "is 4, not 3")]
+SERVED = {"name": "book", "arguments": ARGUMENTS}
+AS_TEXT = '{"nights": 3.0, "board": "half", "paid": true, "guests": ["Jana", "Petr"]}'
+
+
+@pytest.mark.parametrize(
+    ("failures", "text", "served", "fault"),
+    [
+        ([], RIGHT, None, None),
+        ([], RIGHT, [SERVED], None),
+        ([], RIGHT, [{"type": "function", "function": {"name": "book", "arguments": AS_TEXT}}], None),
+        # a known server's parser hands arrays on as text
+        ([], RIGHT, [{"name": "book", "arguments": ARGUMENTS | {"guests": '["Jana", "Petr"]'}}], "parser"),
+        ([], RIGHT, [{"name": "book", "arguments": ARGUMENTS | {"paid": 1}}], "parser"),
+        ([], RIGHT, [{"name": "book", "arguments": "{"}], "parser"),
+        ([], RIGHT, [], "parser"),
+        ([], RIGHT, [SERVED, SERVED], "parser"),
+        ([], "Na to nemám nástroj.", [], None),
+        ([], "Na to nemám nástroj.", [SERVED], "parser"),
+        (WRONG, RIGHT.replace("3", "4"), None, "model"),
+        (WRONG, RIGHT.replace("3", "4"), [SERVED], "model"),
+        ([], None, None, "server"),
+    ],
+)
+def test_who_is_to_blame(failures: list[Failure], text: str | None, served: Any, fault: str | None) -> None:
+    assert fault_of(failures, text, TOOLS, served) == fault
+
+
+@pytest.mark.parametrize(
+    ("check", "expected", "sentence"),
+    [
+        ("json", {"object": {}, "schema": {"type": "strin"}}, "is no JSON Schema"),
+        ("json", {"object": {}, "schema": {"properties": {"a": {"minimum": "1"}}}}, r"\$.properties.a.minimum"),
+        ("json", {"object": {}, "schema": {"properties": {"a": {"pattern": "("}}}}, "no regular expression"),
+        ("json", {"object": {}, "schema": {"$ref": "https://example.com/schema"}}, "leads nowhere"),
+        ("json", {"object": {}, "schema": {"$ref": "#/$defs/a"}}, "leads nowhere"),
+        ("json", {"object": {}, "schema": {"$ref": "#"}}, "breaks its own schema"),
+        ("json", {"object": {"a": 1}, "schema": {"properties": {"a": {"type": "string"}}}}, r"own schema at \$.a"),
+        ("json", {"object": {"a": float("nan")}}, "JSON does not have"),
+        ("json", {"object": 3}, "object"),
+        ("pattern", {"pattern": {"must_match": "(a"}}, "must_match is no regular expression"),
+        ("pattern", {"pattern": {}}, "give must_match"),
+        ("pattern", {"pattern": {"must_mach": "a"}}, "must_mach"),
+        ("style", {"style": {}}, "asks nothing"),
+        ("style", {"style": {"language": "de"}}, "language"),
+        ("stable", {"stable": {"scripts": ["Latn2"], "max_characters": 9, "min_characters": 1}}, "no Unicode script"),
+        ("stable", {"stable": {"scripts": ["Latin"], "max_characters": 1, "min_characters": 9}}, "above"),
+        ("tool_calls", {"calls": []}, "calls"),
+        ("exact_code", {"code": " \n"}, "nothing but white space"),
+    ],
+)
+def test_a_specification_that_cannot_be_used_is_refused(check: str, expected: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        run_checks("", [check], expected)
+
+
+@pytest.mark.parametrize(
+    ("tools", "sentence"),
+    [
+        ([{"function": {"parameters": {}}}], "tool 1 has no name"),
+        ([{"name": "a"}, {"name": "a"}], "two tools are called 'a'"),
+        ([{"name": "a", "parameters": {"properties": {"b": {"type": "int"}}}}], "tool 'a'.*no JSON Schema"),
+        ([{"name": "a", "parameters": {"type": "array"}}], "type object"),
+    ],
+)
+def test_tools_that_no_call_could_be_judged_by_are_refused(tools: list[dict[str, Any]], sentence: str) -> None:
+    check_tools(TOOLS)
+    with pytest.raises(ValueError, match=sentence):
+        check_tools(tools)
+
+
+def test_patterns_of_other_alphabets_are_known() -> None:
+    """JSON Schema's dialect has them, Python's `re` has not."""
+    expected = {"object": {"a": "Žďár"}, "schema": {"properties": {"a": {"pattern": r"^\p{Lu}"}}}}
+    assert run_checks('{"a":"Žďár"}', ["json"], expected) == []
+    failures = run_checks('{"a":"žďár"}', ["json"], expected)
+    assert [failure.code for failure in failures] == ["schema", "wrong_value"]
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "expected"),
+    [
+        ("pattern", "a" * 40 + "!", {"pattern": {"must_match": "^(a|a)+$"}}),
+        (
+            "json",
+            f'{{"a":"{"a" * 40}!"}}',
+            {"object": {"a": "a"}, "schema": {"properties": {"a": {"pattern": "^(a|a)+$"}}}},
+        ),
+    ],
+)
+def test_a_pattern_that_backtracks_for_ever_judges_nothing(
+    check: str, text: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("canaries.checks._regex.PATTERN_SECONDS", 0.1)
+    with pytest.raises(NotJudgedError, match="ran out of"):
+        run_checks(text, [check], expected)
