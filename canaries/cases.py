@@ -15,6 +15,8 @@ from q36eval.errors import UsageError
 from q36eval.examples import ChatExample, draw
 
 MAX_DRAWS_PER_EXAMPLE = 50
+DRAWS_LOOKED_AT = 20
+"""Draws in which every kind of decision of a family occurs."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +64,24 @@ def cases_of(spec: CanarySpec) -> list[Case]:
     if spec.family is not None:
         width = len(str(spec.family.n))
         drawn = draws(spec.family, spec.id)
-        _check_first(spec, drawn[0])
+        _check_fit(spec, drawn)
         return [_case(spec, f"{number:0{width}d}", example) for number, example in enumerate(drawn, 1)]
     return [_case(spec, prompt.name, prompt, tuple(prompt.decisive)) for prompt in spec.must_pass or ()]
 
 
-def _check_first(spec: CanarySpec, example: ChatExample) -> None:
-    """A family's checks fit its generator: the first draw's own answer passes them."""
+def _check_fit(spec: CanarySpec, drawn: Sequence[ChatExample]) -> None:
+    """A family's checks fit its generator: the first draw's own answer passes them, and what is decisive occurs."""
+    first = drawn[0]
     try:
-        failures = run_checks(example.answer, spec.checks, example.expected, example.tools)
+        failures = run_checks(first.answer, spec.checks, first.expected, first.tools)
+        looked_at = drawn[:DRAWS_LOOKED_AT] if spec.decisive else ()
+        spec.check_kinds({kind for each in looked_at for kind in spec.kinds(each.answer, each.expected, each.tools)})
     except ValidationError as error:
         lacking = ".".join(str(part) for part in error.errors()[0]["loc"])
         message = f"its checks need {lacking!r}, which its generator's examples do not state"
         raise UsageError(f"Canary {spec.id}: {message}; name other checks.") from error
-    except NotJudgedError as error:
-        raise UsageError(f"Canary {spec.id}: {error}; write a simpler pattern.") from error
+    except (NotJudgedError, ValueError) as error:
+        raise UsageError(f"Canary {spec.id}: {error}; correct it.") from error
     if failures:
         raise UsageError(f"Canary {spec.id}: its generator's own answer fails, {failures[0].message}; correct either.")
 

@@ -1,7 +1,7 @@
 """What a canary is: one YAML file each, checked when it is read."""
 
 import inspect
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from canaries._prompts import check_messages
 from canaries._yaml import read_mapping
-from canaries.checks import CHECKS, NotJudgedError, check_tools, run_checks
+from canaries.checks import CHECKS, NotJudgedError, check_tools, decisions, run_checks
 from canaries.generators import GENERATORS
 from canaries.suites import FEW
 from q36eval.errors import UsageError
@@ -126,7 +126,25 @@ class CanarySpec(_Written):
             raise ValueError("give exactly one of must_pass and family")
         for prompt in self.must_pass or []:
             self._check_prompt(prompt)
+        if self.must_pass is not None:
+            asked = [(prompt.answer, prompt.expected, prompt.tools) for prompt in self.must_pass]
+            self.check_kinds({kind for right in asked for kind in self.kinds(*right)})
         return self
+
+    def kinds(self, answer: str, expected: dict[str, Any], tools: Sequence[dict[str, Any]]) -> set[str]:
+        """The kinds of decision that a right answer holds under this canary's checks."""
+        return {decision.kind for decision in decisions(answer, self.checks, expected, tools)}
+
+    def check_kinds(self, found: set[str]) -> None:
+        """What is called decisive occurs among `found`, the kinds that right answers hold.
+
+        Raises:
+            ValueError: a kind that they do not hold, which no margin would ever be taken at.
+        """
+        for kind in self.decisive:
+            if kind not in found:
+                offered = f"there are {', '.join(sorted(found))}" if found else "there are none"
+                raise ValueError(f"decisive: no decision of kind {kind!r} in its answers; {offered}")
 
     def _check_prompt(self, prompt: FixedPrompt) -> None:
         try:

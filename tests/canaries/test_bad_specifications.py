@@ -1,7 +1,6 @@
 """Specifications written wrong: one clear sentence for each, with the file and the key, and never a traceback."""
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +97,7 @@ def offering(parameters: str) -> str:
             "decisive: 'o' is called both right and wrong",
         ),
         ("answer: Hello", "answer: Hello\n    decisive: [{right: o}]", "must_pass.0.decisive.0.before: missing"),
+        ("[exact_text]", "[exact_text]\ndecisive: [txt]", "no decision of kind 'txt' in its answers; there are text"),
     ],
 )
 def test_a_prompt_that_no_model_could_be_asked_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -110,13 +110,13 @@ def test_a_prompt_that_no_model_could_be_asked_is_refused(tmp_path: Path, old: s
     [
         ("json", "{object: {}, schema: {type: 7}}", "{}", "expected: the schema is no JSON Schema: $.type"),
         ("pattern", "{pattern: {must_match: '(a'}}", "a", "expected.pattern: must_match is no regular expression"),
-        ("pattern", "{pattern: {must_match: '^(a|aa)+$'}}", f"{'a' * 60}!", "ran out of its 0.05 s"),
+        ("pattern", "{pattern: {must_match: '^(a|aa)+$'}}", f"{'a' * 60}!", "ran out of its"),
     ],
 )
 def test_what_an_answer_cannot_be_judged_by_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, expected: str, answer: str, said: str
 ) -> None:
-    monkeypatch.setattr(sys.modules["canaries.checks.pattern"], "PATTERN_SECONDS", 0.05)
+    monkeypatch.setattr("canaries.checks._regex.PATTERN_SECONDS", 0.05)
     text = VALID.replace("[exact_text]", f"[{check}]").replace("{text: Hello}", expected)
     message = refusal(tmp_path, text.replace("answer: Hello", f"answer: '{answer}'"))
     assert said in message
@@ -198,7 +198,11 @@ def test_a_generator_that_raises_is_named_with_its_draw(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("checks", "said"),
-    [("[tool_call]", "greeting: its checks need 'name'"), ("[no_tool_call, exact_lines]", "need 'lines'")],
+    [
+        ("[tool_call]", "greeting: its checks need 'name'"),
+        ("[no_tool_call, exact_lines]", "need 'lines'"),
+        ("[json]\ndecisive: [value, sum]", "kind 'sum' in its answers; there are close, key, value"),
+    ],
 )
 def test_a_family_whose_checks_do_not_fit_its_generator_is_refused(tmp_path: Path, checks: str, said: str) -> None:
     text = VALID[: VALID.index("must_pass")].replace("[exact_text]", checks)

@@ -10,7 +10,8 @@ from canaries.cases import draws
 from canaries.checks import run_checks
 from canaries.generators import GENERATORS
 from canaries.generators._context import DOCUMENTS
-from canaries.generators._tools import call_text
+from canaries.generators._tools import TOOLS, call_text
+from canaries.generators.tool_turns import _two_requests
 from canaries.specification import CanarySpec, load_specs
 from q36eval.examples import draw, split_of
 
@@ -137,6 +138,10 @@ def test_two_calls_differ_and_both_tools_are_offered() -> None:
         assert {first["name"], second["name"]} <= {tool["function"]["name"] for tool in example.tools}
         same += first["name"] == second["name"]
     assert 40 < same < 120
+    weather = next(tool for tool in TOOLS if tool.name == "get_weather")
+    for _ in range(500):  # its requests alone are few enough to come twice
+        first_asked, second_asked = _two_requests(rng, False, [weather, weather])
+        assert first_asked[2] != second_asked[2]
 
 
 def test_check_numbers_of_accounts_are_right() -> None:
