@@ -74,7 +74,9 @@ def test_a_plot_that_cannot_be_written_costs_the_plot_alone(tmp_path: Path) -> N
     save_file(
         tensors | {"lm_head.weight": tensors["lm_head.weight"] * 1.1}, folder / weights, metadata={"format": "pt"}
     )
-    done = commands.q36eval("attribute", "--branch", str(folder), "--budget", "40000", "--plot", "/dev/full", state=tmp_path)
+    done = commands.q36eval(
+        "attribute", "--branch", str(folder), "--budget", "40000", "--plot", "/dev/full", state=tmp_path
+    )
     assert done.returncode == 2, done.stderr
     assert "/dev/full" in done.stderr
     assert "lm_head" in done.stdout
