@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import app.floors
 import app.measuring
 from app.cli import reference_floor
 from app.floors import FloorKeeper, adopt_floor, floor_file
@@ -141,7 +142,7 @@ def test_the_command_shows_what_was_measured_and_what_could_not_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::20]
-    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+    monkeypatch.setattr(app.floors, "build_probes", lambda *_: [KLProbe(documents)])
     monkeypatch.setattr(kl_floor, "TOKENS", 500)
     monkeypatch.setattr(kl_floor, "DOCUMENTS", 2)
     monkeypatch.setattr(Paths, "default", classmethod(lambda cls: Paths(REPOSITORY, tmp_path)))
