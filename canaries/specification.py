@@ -11,6 +11,7 @@ from canaries._prompts import check_messages
 from canaries._yaml import read_mapping
 from canaries.checks import CHECKS, NotJudgedError, check_tools, decisions, run_checks
 from canaries.generators import GENERATORS
+from canaries.margins import END
 from canaries.suites import FEW
 from q36eval.errors import UsageError
 from q36eval.records import Lane
@@ -136,13 +137,13 @@ class CanarySpec(_Written):
         return {decision.kind for decision in decisions(answer, self.checks, expected, tools)}
 
     def check_kinds(self, found: set[str]) -> None:
-        """What is called decisive occurs among `found`, the kinds that right answers hold.
+        """What is called decisive occurs among `found`, the kinds that right answers hold; every answer ends.
 
         Raises:
             ValueError: a kind that they do not hold, which no margin would ever be taken at.
         """
         for kind in self.decisive:
-            if kind not in found:
+            if kind not in {*found, END}:
                 offered = f"there are {', '.join(sorted(found))}" if found else "there are none"
                 raise ValueError(f"decisive: no decision of kind {kind!r} in its answers; {offered}")
 

@@ -1,5 +1,6 @@
 """The command line as a person meets it: exit codes, one sentence, lists of valid names."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -68,15 +69,21 @@ def test_a_plot_that_cannot_be_written_costs_the_plot_alone(tmp_path: Path) -> N
     """A full disk, after all passes: the table is printed, history has the run."""
     from safetensors.torch import load_file, save_file
 
+    from kl.corpus import load_corpus
+
     folder, weights = tmp_path / "branch", "model.safetensors"
     shutil.copytree(DATA / "sandbox" / "bf16", folder)
     tensors = load_file(folder / weights)
     save_file(
         tensors | {"lm_head.weight": tensors["lm_head.weight"] * 1.1}, folder / weights, metadata={"format": "pt"}
     )
-    done = commands.q36eval(
-        "attribute", "--branch", str(folder), "--budget", "40000", "--plot", "/dev/full", state=tmp_path
-    )
+    documents = load_corpus(DATA / "corpus" / "sandbox")[::6]
+    lines = [json.dumps({"id": one.id, "slice": one.slice, "text": one.text}) for one in documents]
+    (tmp_path / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    corpus = tmp_path / "corpus.yaml"
+    corpus.write_text("name: few\njson_lines: [{path: own.jsonl}]\non_policy: null\n", encoding="utf-8")
+    arguments = ("attribute", "--branch", str(folder), "--corpus", str(corpus), "--budget", "40000")
+    done = commands.q36eval(*arguments, "--plot", "/dev/full", state=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "/dev/full" in done.stderr
     assert "lm_head" in done.stdout

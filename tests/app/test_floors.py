@@ -1,10 +1,13 @@
 """The gate measures its reference's noise floor once, shows it, and refuses a margin below it before it asks."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import app.floors
 import app.measuring
 from app.cli import reference_floor
 from app.floors import FloorKeeper, adopt_floor, floor_file
@@ -41,52 +44,61 @@ class Silent:
     def advance(self, count: int = 1) -> None: ...
 
 
-@pytest.fixture
-def paths(tmp_path: Path) -> Paths:
-    return Paths(REPOSITORY, tmp_path)
-
-
-@pytest.fixture
-def gate(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
-    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
-    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
-    monkeypatch.setattr(kl_floor, "TOKENS", 1000)
-    monkeypatch.setattr(kl_floor, "DOCUMENTS", 3)
+def gate(paths: Paths, margin: float, progress: Silent) -> RunRecord:
+    """One branch on a few documents, under a policy of that margin; a floor of a few tokens."""
     family = load_family(None, paths)
-    history = History.open(paths.history)
-
-    def run(margin: float, progress: Silent, branch: str = "gptq-int4") -> RunRecord:
-        file = paths.state / "policy.yaml"
-        file.write_text(POLICY.replace("MARGIN", f"{margin:f}"))
-        request = Request(
-            family=family,
-            branch=resolve(branch, family, paths),
-            reference=resolve("bf16", family, paths),
-            suite="sandbox",
-            policy=Policy.load(file),
-            probes=ALL_PROBES,
-        )
-        return measure(request, paths, history, progress)
-
-    run.history = history  # type: ignore[attr-defined]
-    return run
+    file = paths.state / "policy.yaml"
+    file.write_text(POLICY.replace("MARGIN", f"{margin:f}"))
+    request = Request(
+        family=family,
+        branch=resolve("gptq-int4", family, paths),
+        reference=resolve("bf16", family, paths),
+        suite="sandbox",
+        policy=Policy.load(file),
+        probes=ALL_PROBES,
+    )
+    return measure(request, paths, History.open(paths.history), progress)
 
 
-def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once(
-    gate: Callable[..., RunRecord], paths: Paths
-) -> None:
-    history: History = gate.history  # type: ignore[attr-defined]
+@pytest.fixture(scope="module", autouse=True)
+def few_documents() -> Iterator[None]:
+    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+        patch.setattr(kl_floor, "TOKENS", 1000)
+        patch.setattr(kl_floor, "DOCUMENTS", 3)
+        yield
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Two gates that were refused, one after the other, and the run of a third, in one state."""
+
+    paths: Paths
+    refused: tuple[Silent, Silent]
+    progress: Silent
+    run: RunRecord
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Gated:
+    paths = Paths(REPOSITORY, tmp_path_factory.mktemp("state"))
     first, second, third = Silent(), Silent(), Silent()
     for progress in (first, second):
         with pytest.raises(UsageError, match=r"'kl' cannot be judged: its margin of 1e-06 .*noise floor of") as refused:
-            gate(1e-6, progress)
+            gate(paths, 1e-6, progress)
         assert refused.value.exit_code == 2
+        history = History.open(paths.history)
         assert not history.items(history.get_run("latest").id)
+    return Gated(paths, (first, second), third, gate(paths, 0.1, third))
+
+
+def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once(gated: Gated) -> None:
+    paths, run, (first, second) = gated.paths, gated.run, gated.refused
     assert "measuring the noise floor" in first.stages
     assert "measuring the branch" not in first.stages
     assert second.stages == []  # known from the reference alone: nothing was even read
-    run = gate(0.1, third)
-    assert "measuring the noise floor" not in third.stages
+    assert "measuring the noise floor" not in gated.progress.stages
     assert run.report is not None
     assert run.report.verdict is Verdict.PASS
     (kept,) = paths.captures.rglob("floor-*.json")
@@ -98,12 +110,14 @@ def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once
     largest = floor.largest("kl_divergence", "all")
     assert largest is not None
     assert (held.loss, held.source) == (largest.slices["all"].kl, largest.name)
+    history = History.open(paths.history)
     in_history = {m.key: m.value for m in history.measurements(run.id) if m.metric.endswith("noise_floor")}
     assert in_history == {m.key: m.value for m in measurements(floor)}
 
 
-def test_a_floor_of_another_reference_is_refused(gate: Callable[..., RunRecord], paths: Paths) -> None:
-    run = gate(0.1, Silent())
+def test_a_floor_of_another_reference_is_refused(gated: Gated, tmp_path: Path) -> None:
+    paths, run = Paths(REPOSITORY, tmp_path / "state"), gated.run
+    shutil.copytree(gated.paths.state, paths.state)
     (kept,) = paths.captures.rglob("floor-*.json")
     assert run.reference_identity is not None
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
@@ -119,19 +133,19 @@ def test_a_floor_of_another_reference_is_refused(gate: Callable[..., RunRecord],
     other = floor.identity.model_copy(update={"checkpoint_sha256": "of another model"})
     write_floor(kept, floor.model_copy(update={"identity": other}))
     with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
-        gate(0.1, Silent())
+        gate(paths, 0.1, Silent())
     with pytest.raises(UsageError, match="checkpoint_sha256 differ"):
         adopt_floor(kept, elsewhere, floor.identity, probe)
 
 
 def test_the_command_shows_what_was_measured_and_what_could_not_be(
-    paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::20]
-    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+    monkeypatch.setattr(app.floors, "build_probes", lambda *_: [KLProbe(documents)])
     monkeypatch.setattr(kl_floor, "TOKENS", 500)
     monkeypatch.setattr(kl_floor, "DOCUMENTS", 2)
-    monkeypatch.setattr(Paths, "default", classmethod(lambda cls: paths))
+    monkeypatch.setattr(Paths, "default", classmethod(lambda cls: Paths(REPOSITORY, tmp_path)))
     monkeypatch.setenv("COLUMNS", "140")
     assert reference_floor.floor(as_json=True) == 0
     document = ReferenceFloor.model_validate_json(capsys.readouterr().out)
