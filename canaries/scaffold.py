@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from canaries.checks import CHECKS, Failure, NotJudgedError, parse_reply, run_checks
+from canaries.checks import CHECKS, Failure, NotJudgedError, check_tools, parse_reply, run_checks
 from canaries.checks._json import StrictJSONError, strict_json
 from canaries.checks._tool_types import schemas_by_name, typed_arguments
 from canaries.transcript import Transcript
@@ -57,6 +57,10 @@ def scaffold(transcript: Transcript, right: str, wanted: Wanted, others: Sequenc
         UsageError: the checks cannot be guessed or need more than the answer says, the right answer fails them, or the
             wrong one passes.
     """
+    try:
+        check_tools(transcript.tools)
+    except ValueError as error:
+        raise UsageError(f"The transcript's tools cannot be asked with: {error}.") from error
     checks = wanted.checks or tuple(guess_checks(right, transcript))
     unknown = [name for name in checks if name not in CHECKS]
     if unknown:
@@ -215,10 +219,10 @@ def _words(failure: Failure) -> str:
 
 def _budget(right: str, transcript: Transcript, *, thinking: bool) -> int:
     """Tokens for an answer twice as long as the right one, a token a character at worst; less where less was asked."""
-    needed = 2 * len(right) + (THINKING_BUDGET if thinking else 0)
     budget = MIN_BUDGET
-    while budget < min(needed, MAX_BUDGET):
+    while budget < min(2 * len(right), MAX_BUDGET):
         budget *= 2
+    budget += THINKING_BUDGET if thinking else 0
     return min(budget, transcript.max_new_tokens or budget)
 
 

@@ -180,6 +180,19 @@ def test_a_right_answer_that_cannot_be_judged_or_fails_is_refused(right: str, wa
         plain(right, **wanted)
 
 
+def test_tools_that_are_none_are_refused() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}
+    with pytest.raises(UsageError, match="tools cannot be asked with"):
+        scaffold(transcript_of({"messages": [QUESTION], "tools": [tool]}), "bug", Wanted("inc", "x"))
+
+
+def test_an_answer_gets_tokens_enough_and_reasoning_its_own() -> None:
+    assert plain("bug")["generation"]["max_new_tokens"] == 64
+    assert plain("x" * 100)["generation"]["max_new_tokens"] == 256
+    assert plain("bug", thinking=True)["generation"]["max_new_tokens"] == 64 + 2048
+    assert plain("bug", max_new_tokens=7)["generation"]["max_new_tokens"] == 7
+
+
 def test_a_transcript_whose_answer_passes_shows_no_incident() -> None:
     asked = transcript_of([QUESTION, {"role": "assistant", "content": "bug"}])
     with pytest.raises(UsageError, match="own answer passes exact_text"):
