@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from canaries.checks import CHECKS, run_checks
-from canaries.scaffold import Wanted, decisive_place, guess_checks, inferred_schema, scaffold
+from canaries.scaffold import Wanted, decisive_place, scaffold
+from canaries.scaffold_checks import EXPECTATIONS, guess_checks, inferred_schema
 from canaries.scaffold_yaml import write_new, yaml_text
 from canaries.specification import load_specs, read_spec
 from canaries.transcript import Transcript, answer_text, read_transcript, transcript_of
@@ -239,6 +240,4 @@ def test_the_file_loads_beside_the_shipped_ones_and_is_never_overwritten(tmp_pat
 
 
 def test_every_check_that_an_answer_can_tell_is_known() -> None:
-    from canaries.scaffold import _EXPECTATIONS
-
-    assert set(_EXPECTATIONS) <= set(CHECKS)
+    assert set(EXPECTATIONS) <= set(CHECKS)
