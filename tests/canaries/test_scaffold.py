@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from canaries.checks import CHECKS, run_checks
-from canaries.scaffold import Wanted, decisive_place, guess_checks, inferred_schema, scaffold
+from canaries.scaffold import Wanted, decisive_place, scaffold
+from canaries.scaffold_checks import EXPECTATIONS, guess_checks, inferred_schema
 from canaries.scaffold_yaml import write_new, yaml_text
 from canaries.specification import load_specs, read_spec
 from canaries.transcript import Transcript, answer_text, read_transcript, transcript_of
@@ -180,6 +181,19 @@ def test_a_right_answer_that_cannot_be_judged_or_fails_is_refused(right: str, wa
         plain(right, **wanted)
 
 
+def test_tools_that_are_none_are_refused() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}
+    with pytest.raises(UsageError, match="tools cannot be asked with"):
+        scaffold(transcript_of({"messages": [QUESTION], "tools": [tool]}), "bug", Wanted("inc", "x"))
+
+
+def test_an_answer_gets_tokens_enough_and_reasoning_its_own() -> None:
+    assert plain("bug")["generation"]["max_new_tokens"] == 64
+    assert plain("x" * 100)["generation"]["max_new_tokens"] == 256
+    assert plain("bug", thinking=True)["generation"]["max_new_tokens"] == 64 + 2048
+    assert plain("bug", max_new_tokens=7)["generation"]["max_new_tokens"] == 7
+
+
 def test_a_transcript_whose_answer_passes_shows_no_incident() -> None:
     asked = transcript_of([QUESTION, {"role": "assistant", "content": "bug"}])
     with pytest.raises(UsageError, match="own answer passes exact_text"):
@@ -226,6 +240,4 @@ def test_the_file_loads_beside_the_shipped_ones_and_is_never_overwritten(tmp_pat
 
 
 def test_every_check_that_an_answer_can_tell_is_known() -> None:
-    from canaries.scaffold import _EXPECTATIONS
-
-    assert set(_EXPECTATIONS) <= set(CHECKS)
+    assert set(EXPECTATIONS) <= set(CHECKS)
