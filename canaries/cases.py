@@ -119,7 +119,7 @@ def draws(family: Family, name: str) -> list[ChatExample]:
         try:
             example = draw(generator, rng, family.split)
         except Exception as error:
-            trouble = f"{type(error).__name__}: {error}"
+            trouble = " ".join(f"{type(error).__name__}: {error}".split())
             raise UsageError(f"Canary {name}: {family.generator} fails at draw {number} ({trouble}).") from error
         found.setdefault(example.key, example)
         if len(found) == family.n:

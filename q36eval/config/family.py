@@ -71,7 +71,7 @@ class Family(_Written):
     policy: str
     branches: dict[str, Branch]
     skills: tuple[str, ...] = ()
-    """What its models have learnt beyond what every canary assumes: canaries of such a skill run only where it is."""
+    """Skills beyond what every model here has learnt; canaries marked `only_where_declared` run only where listed."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
