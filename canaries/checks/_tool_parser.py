@@ -90,6 +90,7 @@ def parse_reply(text: str) -> Reply:
         number += 1
         if number > MAX_CALLS:
             problems.append(("too_many_calls", place_of(text, at), f"more than {MAX_CALLS} calls"))
+            position = len(text)
             break
         if text[position:at].strip():
             message = f"{shown(text[position:at].strip())} between two calls"

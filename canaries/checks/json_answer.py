@@ -13,6 +13,7 @@ from canaries.checks._schema import check_json_value, check_schema, schema_failu
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n")
 _BRACKET = re.compile(r"[{\[]")
+_CLOSING = re.compile(r"\s*([}\]])")
 _LIKE_JSON = re.compile(r"[{\[\s]{0,99}(?:\{\s{0,99}(?:[\"'}]|\w{1,64}\s{0,9}:)|\[\s{0,99}\")")
 """A bracket that begins JSON, well formed or not; other brackets in prose are brackets."""
 
@@ -104,10 +105,11 @@ def _search(text: str) -> Iterator[_Found]:
 
 def _one_too_many(text: str, end: int, unclosed: dict[str, int]) -> StrictJSONError | None:
     """What is wrong where JSON is closed once more than it, or a bracket of the prose before it, was opened."""
-    following = text[end : end + 1]
-    if unclosed.get(following, 1):
+    closer = _CLOSING.match(text, end)
+    if closer is None or unclosed[closer.group(1)]:
         return None
-    return StrictJSONError("not_json", end, place_of(text, end), f"not JSON: {following} closes nothing")
+    at = closer.start(1)
+    return StrictJSONError("not_json", at, place_of(text, at), f"not JSON: {closer.group(1)} closes nothing")
 
 
 def _json_in_prose(text: str, expected: ExpectedJSON, tools: Tools) -> Iterator[Failure]:
