@@ -39,7 +39,7 @@ def delta_step(
     arXiv 2412.06464, equation 10, transposed). `query` and `key` are [B, 1, H, Dk], `value` [B, 1, H, Dv], `g` and
     `beta` [B, 1, H]. `initial_state` itself becomes the new state, as the cache that owns it is told to hold it.
     """
-    batch, _, heads, width = value.shape
+    batch, heads, width = value.shape[0], value.shape[2], value.shape[3]
     rows = batch * heads
     q, k = (_of_length_one(x.float()).reshape(rows, 1, -1) for x in (query, key))
     state = initial_state.view(rows, -1, width)
