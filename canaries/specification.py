@@ -206,11 +206,12 @@ def left_out(specs: Iterable[CanarySpec], skills: Collection[str] | None) -> lis
 
 def left_out_sentence(specs: Iterable[CanarySpec], family: str) -> str:
     """One sentence for people: which canaries are not asked of that family, by skill, and why."""
-    by_skill: dict[str, list[str]] = {}
-    for spec in specs:
-        by_skill.setdefault(spec.skill, []).append(spec.id)
-    listing = "; ".join(f"{skill} ({', '.join(ids)})" for skill, ids in by_skill.items())
-    return f"Not asked, since the family {family} does not declare these skills: {listing}."
+    absent = list(specs)
+    skills = ", ".join(dict.fromkeys(spec.skill for spec in absent))
+    return (
+        f"Not asked are {len(absent)} canaries of skills that the family {family} does not declare: {skills} "
+        f"(see q36eval canaries list)."
+    )
 
 
 def read_spec(file: Path) -> CanarySpec:

@@ -11,7 +11,9 @@ import torch
 
 from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import (
+    CPU_SCORE_BATCH_TOKENS,
     GENERATE_BATCH_ROWS,
+    SCORE_BATCH_TOKENS,
     RequestT,
     generation_batches,
     scoring_batches,
@@ -244,7 +246,7 @@ class InProcessEngine:
         return None
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-        return scoring_batches(requests)
+        return scoring_batches(requests, CPU_SCORE_BATCH_TOKENS if self._device.type == "cpu" else SCORE_BATCH_TOKENS)
 
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
