@@ -89,12 +89,32 @@ class Steps:
         return iter(())
 
 
-def run(tmp_path: Path, branch: Any, reference: Any, sink: MemorySink | None = None) -> tuple[Steps, MemorySink]:
+class Parts(Steps):
+    """The three questions, and one of a person's own beside them; `shipped` stands for what the three ask."""
+
+    def __init__(self, own: bool, shipped: str = "three") -> None:
+        super().__init__()
+        self.own = own
+        self.suite_fields = {"shipped": shipped, "own": "one" if own else ""}
+        self.suite_sha256 = f"{shipped}{own}"
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        mine = WorkItem("mine", generations=(GenerationRequest("mine", (5, 5), 9, group="own"),))
+        return [*super().plan(tokenizer), *([mine] if self.own else [])]
+
+    def part_of(self, key: str) -> str:
+        return "own" if key == "mine" else "shipped"
+
+
+def run(
+    tmp_path: Path, branch: Any, reference: Any, sink: MemorySink | None = None, probe: Steps | None = None
+) -> tuple[Steps, MemorySink]:
     """One run of `Steps`; `reference` None: only what was captured is at hand."""
-    probe, sink = Steps(), sink or MemorySink()
+    probe, sink = probe or Steps(), sink or MemorySink()
 
     def open_capture(asking: Probe) -> Capture:
-        return Capture(tmp_path, IDENTITY, asking.name, asking.suite_sha256)
+        suite = getattr(asking, "suite_fields", {})
+        return Capture(tmp_path, IDENTITY, asking.name, asking.suite_sha256, suite=suite)
 
     load = None if reference is None else lambda: reference
     run_probes(branch, None, lambda works: captured(works, open_capture, load, Silent()), [probe], sink, Silent())
@@ -162,3 +182,18 @@ def test_what_the_branch_got_wrong_is_asked_again_once_also_after_a_kill(tmp_pat
     done = Speaker()
     run(tmp_path, done, None, finished)
     assert done.asked == []
+
+
+def test_a_question_of_ones_own_costs_the_reference_its_own_answer_alone(tmp_path: Path) -> None:
+    first, second, third = Speaker(), Speaker(), Speaker()
+    before, _ = run(tmp_path, Speaker(), first, probe=Parts(own=False))
+    assert len(first.asked) == 9
+    after, _ = run(tmp_path, Speaker(), second, probe=Parts(own=True))
+    assert second.asked == ["mine", "mine/score", "mine/repeat"]
+    assert {key: digest.values for key, digest in after.compared.items() if key != "mine"} == {
+        key: digest.values for key, digest in before.compared.items()
+    }
+    assert after.compared["mine"].values["scored"] == 4.0
+    run(tmp_path, Speaker(), third, probe=Parts(own=True, shipped="others of the same keys"))
+    assert len(third.asked) == 9  # the part that changed is asked anew; one's own is taken over
+    assert "mine" not in third.asked
