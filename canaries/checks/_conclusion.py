@@ -17,7 +17,9 @@ _TOKEN = re.compile(
     rf"(?P<shop>(?<!\w){SHOP_NOUN}([ABC])(?!\w))"
     r"|(?P<than>(?<!\w)(?i:než|oproti|proti|vůči|srovnání|porovnání|rozdíl)(?!\w))"
     r"|(?P<cheaper>(?<!\w)(?i:(?:nej)?(?:levněj\w{1,4}|výhodněj\w{1,4})|vyplatí|vítěz\w{0,4}|vyhrává|doporuč\w{1,5}"
-    r"|(?:nej)?lepší[ \t]{1,3}(?:volb|nabídk)\w{1,3}|závěr|odpověď|rozhodnutí)(?!\w))"
+    r"|(?:nej)?lepší[ \t]{1,3}(?:volb|nabídk)\w{1,3})(?!\w))"
+    r"|(?P<label>(?<!\w)(?i:závěr|odpověď|rozhodnutí)(?!\w))"
+    r"|(?P<more>(?<!\w)(?i:(?:nej)?(?:více?|vyšší\w{0,3}|větší\w{0,3}))(?!\w))"
     r"|(?P<less>(?<!\w)(?i:(?:nej)?(?:méně|míň|lépe|lepší|nižší|menší))(?!\w))"
     r"|(?P<dearer>(?<!\w)(?i:(?:nej)?dra(?:žší\w{0,3}|ž|žeji))(?!\w))"
     r"|(?P<not>(?<!\w)(?i:není|nejsou|nebude|nevyjde|nevyjdou|nevychází|nikoli|nikoliv|ani)(?!\w))"
@@ -118,7 +120,18 @@ def _verdict(text: str, tokens: list[_Token], start: int) -> Conclusion | None:
             denied = True
         elif shop is not None:
             return Conclusion(shop.shop, shop.end - 1, shop.end, sentence)
-    return _tie(tokens, sentence)
+    return _tie(tokens, sentence) or _labelled(_without_compared(text, tokens), sentence)
+
+
+def _labelled(tokens: list[_Token], sentence: int) -> Conclusion | None:
+    """The one shop that a conclusion names which compares nothing: "Závěr: obchod B"."""
+    kinds = {token.kind for token in tokens}
+    if "label" not in kinds or kinds & {"dearer", "more", "not", "aside"} or {"less", "discount"} <= kinds:
+        return None
+    shops = [token for token in tokens if token.shop]
+    if len({token.shop for token in shops}) != 1:
+        return None
+    return Conclusion(shops[0].shop, shops[0].end - 1, shops[0].end, sentence)
 
 
 def _without_compared(text: str, tokens: list[_Token]) -> list[_Token]:
