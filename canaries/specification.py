@@ -251,6 +251,8 @@ def read_spec(file: Path) -> CanarySpec:
 
 def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, CanarySpec]:
     """`known` and what `folder` holds, by id."""
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file; name the folder that it lies in.")
     files = sorted(folder.glob("*.yaml"))
     if not files:
         raise UsageError(f"There is no canary specification (*.yaml) in {folder}; name a folder that has some.")

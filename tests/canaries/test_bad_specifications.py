@@ -169,6 +169,9 @@ def test_files_that_cannot_be_read_as_text_are_refused(tmp_path: Path) -> None:
 def test_an_empty_folder_and_a_repeated_id_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no canary specification"):
         load_specs(tmp_path)
+    (tmp_path / "one.txt").write_text(VALID, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"one\.txt is a file; name the folder"):
+        load_specs(tmp_path / "one.txt")
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(VALID, encoding="utf-8")
     with pytest.raises(UsageError, match="already used"):
