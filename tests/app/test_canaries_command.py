@@ -198,3 +198,8 @@ def test_show_writes_nothing_that_steers_a_terminal(tmp_path: Path, capsys: Any)
     (folder / "hostile.yaml").write_text(hostile, encoding="utf-8")
     assert run("canaries", "show", "hostile", "--canaries", folder, "--family", "qwen3.6-35b-a3b") == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_new_takes_no_id_of_a_shipped_canary(incident: Path) -> None:
+    with pytest.raises(UsageError, match="'json-flat' is that of a shipped canary"):
+        run("canaries", "new", incident, "--why", "x", "--right", "bug", "--id", "json-flat")
