@@ -119,9 +119,7 @@ def _scaffolded(
     for line in found:
         console.print(Text(plain(line)))
     console.print(Text("Read the remarks at the top of the file, then check it: q36eval canaries check FILE."))
-    console.print(
-        Text("It is asked with: q36eval canaries --branch NAME --canaries FOLDER; a gate takes --canaries too.")
-    )
+    console.print(Text("It is asked with: q36eval canaries --branch NAME --canaries FOLDER; gate takes it too."))
 
 
 def _id(given: str | None, transcript: Path) -> str:
