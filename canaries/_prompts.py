@@ -27,3 +27,15 @@ def check_messages(messages: list[dict[str, Any]]) -> None:
                 raise ValueError(f"message {number} holds a tool call without a name")
             if not isinstance(function.get("arguments"), dict):
                 raise ValueError(f"message {number}: the arguments of {function['name']!r} must be a mapping")
+    _check_order([message["role"] for message in messages])
+
+
+def _check_order(roles: list[str]) -> None:
+    """What Qwen's templates refuse, although the sandbox's may write it: a late system message, nothing to answer."""
+    if "system" in roles[1:]:
+        late = roles.index("system", 1) + 1
+        raise ValueError(f"message {late} is a system message after the first message, which no Qwen takes")
+    if "user" not in roles:
+        raise ValueError("no message is a user's, so nothing is asked")
+    if roles[-1] == "assistant":
+        raise ValueError("the last message is an answer; leave it out")

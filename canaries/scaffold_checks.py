@@ -108,6 +108,7 @@ EXPECTATIONS: dict[str, Expectation] = {
     "exact_code": _code,
     "exact_text": lambda right, _: {"text": right.strip()},
     "exact_lines": lambda right, _: {"lines": _lines(right)},
+    "enum_member": lambda right, _: {"value": right.strip()},
     "ordered_list": lambda right, _: {"items": _items(right.strip())},
 }
 """What the right answer alone tells a check. Other checks need what a person says."""

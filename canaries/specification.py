@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from canaries._prompts import check_messages
 from canaries._yaml import read_mapping
-from canaries.checks import CHECKS, NotJudgedError, check_tools, decisions, run_checks
+from canaries.checks import CHECKS, NotJudgedError, check_json_value, check_tools, decisions, run_checks
 from canaries.generators import GENERATORS
 from canaries.margins import END
 from canaries.suites import FEW
@@ -21,6 +21,10 @@ SPECS_FOLDER = Path(__file__).parent / "specs"
 
 THE_FILE = "the file"
 """The place of what concerns more than one key."""
+
+
+_READ = frozenset(key for check in CHECKS.values() for key in check.keys)
+"""What there is to be expected. A key that only other checks read is left to them, another is a slip of the pen."""
 
 
 class _Written(BaseModel):
@@ -66,6 +70,8 @@ class FixedPrompt(_Written):
     @model_validator(mode="after")
     def _consistent(self) -> "FixedPrompt":
         check_messages(self.messages)
+        for what, asked in (("messages", self.messages), ("tools", self.tools), ("expected", self.expected)):
+            check_json_value(asked, what)
         check_tools(self.tools)
         for place in self.decisive:
             if place.before + place.right not in self.answer:
@@ -125,8 +131,11 @@ class CanarySpec(_Written):
             raise ValueError(f"no check is called {unknown[0]!r}; there are {', '.join(CHECKS)}")
         if (self.must_pass is None) == (self.family is None):
             raise ValueError("give exactly one of must_pass and family")
+        known: list[FixedPrompt] = []
         for prompt in self.must_pass or []:
             self._check_prompt(prompt)
+            _check_other(prompt, known)
+            known.append(prompt)
         if self.must_pass is not None:
             asked = [(prompt.answer, prompt.expected, prompt.tools) for prompt in self.must_pass]
             self.check_kinds({kind for right in asked for kind in self.kinds(*right)})
@@ -158,6 +167,18 @@ class CanarySpec(_Written):
             raise ValueError(f"must_pass {prompt.name!r}: {error}") from error
         if failures:
             raise ValueError(f"must_pass {prompt.name!r}: its own answer fails, {failures[0].message}")
+        unread = next((key for key in prompt.expected if key not in _READ), None)
+        if unread is not None:
+            raise ValueError(f"must_pass {prompt.name!r}: expected.{unread}: no check reads this key")
+
+
+def _check_other(prompt: FixedPrompt, others: Sequence[FixedPrompt]) -> None:
+    """Outcomes are told apart by name, and paired by what is asked."""
+    for other in others:
+        if other.name == prompt.name:
+            raise ValueError(f"two prompts are called {prompt.name!r}; rename one of them")
+        if (other.messages, other.tools, other.expected) == (prompt.messages, prompt.tools, prompt.expected):
+            raise ValueError(f"the prompts {other.name!r} and {prompt.name!r} ask the same; leave one out")
 
 
 def load_specs(
@@ -230,6 +251,8 @@ def read_spec(file: Path) -> CanarySpec:
 
 def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, CanarySpec]:
     """`known` and what `folder` holds, by id."""
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file; name the folder that it lies in.")
     files = sorted(folder.glob("*.yaml"))
     if not files:
         raise UsageError(f"There is no canary specification (*.yaml) in {folder}; name a folder that has some.")

@@ -171,7 +171,7 @@ def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> It
     from app.dashboard.inert import block, line
 
     settings = spec.generation
-    yield f"{spec.id} ({_kind(spec)}; {', '.join(spec.lanes)}; skill {spec.skill})"
+    yield line(f"{spec.id} ({_kind(spec)}; {', '.join(spec.lanes)}; skill {spec.skill})")
     yield line(spec.why)
     thinking = "on" if settings.enable_thinking else "off"
     yield f"{settings.decoding}, thinking {thinking}, at most {settings.max_new_tokens} tokens"

@@ -118,13 +118,18 @@ def _scaffolded(
         console.print(Text(plain(f"decisive: {place['right']!r} against {', '.join(map(repr, place['wrong']))}")))
     for line in found:
         console.print(Text(plain(line)))
-    console.print(Text("Read the remarks at the top of the file, then ask it: q36eval canaries check FILE."))
+    console.print(Text("Read the remarks at the top of the file, then check it: q36eval canaries check FILE."))
+    console.print(Text("It is asked with: q36eval canaries --branch NAME --canaries FOLDER; gate takes it too."))
 
 
 def _id(given: str | None, transcript: Path) -> str:
+    from canaries.specification import SPECS_FOLDER
+
     found = given if given is not None else re.sub(r"[^a-z0-9]+", "-", transcript.stem.lower()).strip("-")
     if not re.fullmatch(r"[a-z0-9-]+", found):
         raise UsageError(f"The id {found!r} is none: give --id with lower-case letters, digits and hyphens.")
+    if (SPECS_FOLDER / f"{found}.yaml").exists():
+        raise UsageError(f"The id {found!r} is that of a shipped canary, beside which it is asked; give another --id.")
     return found
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from canaries.checks._base import MAX_FAILURES, Check, Decision, Expected, Failure, NotJudgedError, Tools
+from canaries.checks._schema import check_json_value
 from canaries.checks._tool_parser import Call, Reply, parse_reply
 from canaries.checks._tool_types import check_tools
 from canaries.checks.call_facts import CallFacts, call_facts, fault_of
@@ -16,7 +17,7 @@ from canaries.checks.style import style
 from canaries.checks.text import enum_member, exact_lines, exact_text, ordered_list
 from canaries.checks.tool_calls import no_tool_call, tool_call, tool_calls
 
-CHECKS_VERSION = 2
+CHECKS_VERSION = 3
 """Part of the suite's hash: raise it whenever a checker would judge some text differently."""
 
 CHECKS: dict[str, Check[Any]] = {
@@ -87,6 +88,7 @@ __all__ = [
     "NotJudgedError",
     "Reply",
     "call_facts",
+    "check_json_value",
     "check_tools",
     "decisions",
     "fault_of",

@@ -67,6 +67,11 @@ class Check(Generic[ExpectedT]):
     judge: Callable[[str, ExpectedT, Tools], Iterable[Failure]]
     decide: Callable[[str, ExpectedT, Tools], list[Decision]] = lambda text, expected, tools: []
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """What it reads of `expected`."""
+        return frozenset(field.alias or name for name, field in self.expected.model_fields.items())
+
     def __call__(self, text: str, expected: dict[str, Any], tools: Tools = ()) -> list[Failure]:
         """Judge `text`.
 

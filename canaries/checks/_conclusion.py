@@ -17,7 +17,9 @@ _TOKEN = re.compile(
     rf"(?P<shop>(?<!\w){SHOP_NOUN}([ABC])(?!\w))"
     r"|(?P<than>(?<!\w)(?i:než|oproti|proti|vůči|srovnání|porovnání|rozdíl)(?!\w))"
     r"|(?P<cheaper>(?<!\w)(?i:(?:nej)?(?:levněj\w{1,4}|výhodněj\w{1,4})|vyplatí|vítěz\w{0,4}|vyhrává|doporuč\w{1,5}"
-    r"|závěr|odpověď|rozhodnutí)(?!\w))"
+    r"|(?:nej)?lepší[ \t]{1,3}(?:volb|nabídk)\w{1,3})(?!\w))"
+    r"|(?P<label>(?<!\w)(?i:závěr|odpověď|rozhodnutí)(?!\w))"
+    r"|(?P<more>(?<!\w)(?i:(?:nej)?(?:více?|vyšší\w{0,3}|větší\w{0,3}))(?!\w))"
     r"|(?P<less>(?<!\w)(?i:(?:nej)?(?:méně|míň|lépe|lepší|nižší|menší))(?!\w))"
     r"|(?P<dearer>(?<!\w)(?i:(?:nej)?dra(?:žší\w{0,3}|ž|žeji))(?!\w))"
     r"|(?P<not>(?<!\w)(?i:není|nejsou|nebude|nevyjde|nevyjdou|nevychází|nikoli|nikoliv|ani)(?!\w))"
@@ -25,14 +27,16 @@ _TOKEN = re.compile(
     r"|(?P<aside>(?<!\w)(?i:zatímco|ačkoli|ačkoliv|přestože|jakkoli|třebaže|sice|i když|na první pohled"
     r"|před slevou|původně|bez slevy)(?!\w))"
     r"|(?P<unreal>(?<!\w)(?i:kdyby\w{0,5}|by[lt][aoy]? by|by byl[aoy]?)(?!\w))"
-    r"|(?P<same>(?<!\w)(?i:nastejno|stejn\w{1,4}|shodn\w{1,4})(?!\w))"
+    r"|(?P<same>(?<!\w)(?i:nastejno|stejn\w{1,4}|shodn\w{1,4}|totožn\w{1,4}|totéž|rovnají)(?!\w))"
     r"|(?P<context>(?<!\w)(?i:cen\w{0,4}|částk\w{0,4}|zaplat\w{0,4}|stoj\w{0,3}|vyjd\w{0,3}|vych[áa]z\w{0,4}|plat\w{0,4}"
     r"|utrat\w{0,4}|peněz)(?!\w))"
     r"|(?P<discount>(?<!\w)(?i:slev\w{0,4})(?!\w))"
     r"|(?P<question>\?)"
+    r"|(?P<by>(?<!\w)(?i:o)[ \t]{1,3}\d+(?:[ .,]\d+){0,5})"
+    r"|(?P<beside>\(\d+(?:[ .,]\d+){0,5}[ \t]{0,3}(?:Kč|CZK|korun)?\))"
     r"|(?P<number>\d+)"
     r"|(?P<bare>(?<![\w])[ABC](?!\w))"
-    r"|(?P<comma>[,;])"
+    r"|(?P<comma>[,;](?![ \t]{1,3}což(?!\w)))"
     r"|(?P<end>\n|[.!](?=\s))"
 )
 _A_VERB = re.compile(r"[ \t]{1,3}(?:je|vyjde|vychází|stojí|má|nabízí|vítězí|vyhrává)(?!\w)")
@@ -116,7 +120,18 @@ def _verdict(text: str, tokens: list[_Token], start: int) -> Conclusion | None:
             denied = True
         elif shop is not None:
             return Conclusion(shop.shop, shop.end - 1, shop.end, sentence)
-    return _tie(tokens, sentence)
+    return _tie(tokens, sentence) or _labelled(_without_compared(text, tokens), sentence)
+
+
+def _labelled(tokens: list[_Token], sentence: int) -> Conclusion | None:
+    """The one shop that a conclusion names which compares nothing: "Závěr: obchod B"."""
+    kinds = {token.kind for token in tokens}
+    if "label" not in kinds or kinds & {"dearer", "more", "not", "aside"} or {"less", "discount"} <= kinds:
+        return None
+    shops = [token for token in tokens if token.shop]
+    if len({token.shop for token in shops}) != 1:
+        return None
+    return Conclusion(shops[0].shop, shops[0].end - 1, shops[0].end, sentence)
 
 
 def _without_compared(text: str, tokens: list[_Token]) -> list[_Token]:
@@ -161,7 +176,11 @@ def _cheaper_shop(clause: list[_Token]) -> _Token | None:
         if following < len(shops):
             return clause[shops[following]]
         # no shop comes after this word, so none comes after the next either
-        if not shops or (token.kind == "less" and any(one.kind == "number" for one in clause[shops[-1] : at])):
+        if not shops:
+            return None
+        # "obchod A 500 Kč a méně" speaks of the number, "o 40 Kč méně" of the shop, and so it does after "(500 Kč)"
+        differs = clause[at - 1].kind == "by"
+        if token.kind == "less" and not differs and any(one.kind == "number" for one in clause[shops[-1] : at]):
             return None
         return clause[shops[-1]]
     return None
@@ -175,9 +194,10 @@ def _is_about_price(clause: list[_Token], at: int, kinds: set[str]) -> bool:
 
 def _tie(tokens: list[_Token], sentence: int) -> Conclusion | None:
     kinds = {token.kind for token in tokens}
-    if "not" in kinds or ("discount" in kinds and "context" not in kinds):
+    if "discount" in kinds and "context" not in kinds:
         return None
-    same = next((token for token in tokens if token.kind == "same"), None)
+    affirmed = [clause for clause in _clauses(tokens) if "not" not in {token.kind for token in clause}]
+    same = next((token for clause in affirmed for token in clause if token.kind == "same"), None)
     return None if same is None else Conclusion(TIE, same.start, same.end, sentence)
 
 

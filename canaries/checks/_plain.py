@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 _REWRITE = re.compile(
-    r"(?P<times>(?<=[ \t])\*(?=[ \t])|\\times(?![a-z])|\\cdot(?![a-z]))"
+    r"(?P<times>(?<=[ \t])\*(?=[ \t])|[·⋅∙]|\\times(?![a-z])|\\cdot(?![a-z]))"
     r"|(?P<comma>\{,\})"
     r"|(?P<percent>\\%)"
     r"|(?P<space>[\u00a0\u2007\u2009\u202f]|\\[,;: ])"

@@ -1,5 +1,6 @@
 """Regular expressions that people write, with a limit of time: some backtrack for ever."""
 
+import re
 from typing import Any
 
 import regex
@@ -9,6 +10,17 @@ from canaries.checks._base import NotJudgedError, shown
 PATTERN_SECONDS = 1.0
 """What one search may take before it counts as one that never ends."""
 
+MAX_EXPANDED = 200_000
+"""Nested counted repeats are written out when they are compiled: `(?:(?:a{100}){100}){100}`, a million parts, takes
+290 MB."""
+
+_RECURSION = re.compile(r"(?<!\\)\(\?(?:R|[+-]?\d+|&\w+|P>\w+)\)")
+"""A pattern within itself takes gigabytes before its time is over."""
+
+_PART = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\()|(?P<close>\))|\{(?P<least>\d*),?(?P<most>\d*)\}|.", re.DOTALL
+)
+
 
 def compiled(pattern: str, what: str) -> Any:
     """A regular expression of the `regex` library.
@@ -16,10 +28,33 @@ def compiled(pattern: str, what: str) -> Any:
     Raises:
         ValueError: it is none; the sentence begins with `what`.
     """
+    if _expanded(pattern) > MAX_EXPANDED:
+        raise ValueError(f"{what} repeats too much to be compiled: {shown(pattern)}; nest no counted repeats")
+    if _RECURSION.search(pattern):
+        raise ValueError(f"{what} holds itself, which no limit of memory bounds: {shown(pattern)}; write it out")
     try:
         return regex.compile(pattern)
     except (regex.error, RecursionError, OverflowError) as error:
         raise ValueError(f"{what} is no regular expression: {shown(pattern)}: {error}") from error
+
+
+def _expanded(pattern: str) -> int:
+    """Parts of a pattern with its counted repeats written out; of what is no pattern, any number."""
+    sizes, last = [0], 0
+    for part in _PART.finditer(pattern):
+        if part.group("open"):
+            sizes.append(0)
+            last = 0
+        elif part.group("close") and len(sizes) > 1:
+            last = max(1, sizes.pop())
+            sizes[-1] += last
+        elif counts := [int(each[:9]) for each in part.group("least", "most") if each]:
+            sizes[-1] += last * max(0, max(counts) - 1)
+            last *= max(counts)
+        else:
+            last = 1
+            sizes[-1] += 1
+    return sum(sizes)
 
 
 def search(pattern: str, text: str) -> Any:

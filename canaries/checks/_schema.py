@@ -1,7 +1,7 @@
 """JSON Schema (draft 2020-12): refuses what is no schema, and validates a model's answer within bounds."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -13,7 +13,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from canaries.checks._base import MAX_FAILURES, Failure, shown
+from canaries.checks._base import MAX_FAILURES, Failure, NotJudgedError, shown
 from canaries.checks._regex import compiled, search
 
 MAX_VALUES = 10_000
@@ -72,8 +72,11 @@ def _checked(schema: str) -> Any:
     validator = _Validator(written, registry=Registry())
     resource = DRAFT202012.create_resource(written)
     resolver = Registry().with_resource("", resource).resolver_with_root(resource)
-    for place, part in _subschemas(written, "$"):
-        _check_keywords(part, place, resolver)
+    parts = list(_subschemas(written, "$"))
+    known = {id(part) for _, part in parts}
+    for place, part in parts:
+        _check_keywords(part, place)
+        _check_references(part, place, resolver, known)
     return validator
 
 
@@ -92,18 +95,26 @@ def _subschemas(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]
                 yield from _subschemas(part, f"{place}.{key}.{name}")
 
 
-def _check_keywords(schema: dict[str, Any], place: str, resolver: Any) -> None:
+def _check_keywords(schema: dict[str, Any], place: str) -> None:
     """What the metaschema lets pass although it cannot be used."""
     if "patternProperties" in schema:
         raise ValueError(f"the schema's patternProperties ({place}) cannot be time-limited; name the properties")
     if "pattern" in schema:
         compiled(schema["pattern"], f"the schema's pattern ({place})")
-    reference = schema.get("$ref")
-    if reference is not None:
+
+
+def _check_references(schema: dict[str, Any], place: str, resolver: Any, known: Collection[int]) -> None:
+    """A reference leads to a part of the schema that was checked itself, never to elsewhere or to another keyword."""
+    for key in ("$ref", "$dynamicRef"):
+        if key not in schema:
+            continue
+        written = f"the schema's {key} {shown(schema[key])} ({place})"
         try:
-            resolver.lookup(reference)
-        except Unresolvable as error:
-            raise ValueError(f"the schema's $ref {shown(reference)} ({place}) leads nowhere within it") from error
+            found = resolver.lookup(schema[key]).contents
+        except (Unresolvable, ValueError) as error:
+            raise ValueError(f"{written} leads nowhere within it") from error
+        if not isinstance(found, bool) and id(found) not in known:
+            raise ValueError(f"{written} leads to no schema; move it under $defs")
 
 
 def check_schema(schema: Any) -> None:
@@ -142,13 +153,15 @@ def schema_failures(check: str, value: Any, schema: dict[str, Any], base: str = 
     """What the schema says against `value`, by JSON path from `base`; the first of them where there are many.
 
     Raises:
-        NotJudgedError: a pattern of the schema ran out of time.
+        NotJudgedError: a pattern of the schema ran out of time, or one of its references leads nowhere.
     """
     if _count(value) > MAX_VALUES:
         return [Failure(check, "schema", base, f"more than {MAX_VALUES} values: not validated")]
     validator = _checked(json.dumps(schema, sort_keys=True))
     try:
         found = list(islice(validator.iter_errors(value), MAX_FAILURES))
+    except Unresolvable as error:  # a part with an $id of its own, against which its references are read
+        raise NotJudgedError(f"a reference of the schema leads nowhere: {shown(str(error))}") from error
     except (RecursionError, OverflowError) as error:
         return [Failure(check, "schema", base, f"cannot be validated: {type(error).__name__}")]
     errors = sorted((base + error.json_path[1:], shown(error.message)) for error in found)

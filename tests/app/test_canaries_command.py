@@ -188,3 +188,18 @@ def test_two_models_say_what_is_decisive_and_the_canary_runs(damaged: Path, tmp_
     assert {"run", "branch", "measurements", "failures", "canaries"} == set(found)
     (flip,) = found["canaries"]["must_pass"]["flipped"]
     assert flip["margin_nats"]["reference"] > 0 > flip["margin_nats"]["branch"]
+
+
+def test_show_writes_nothing_that_steers_a_terminal(tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    text = (SPECS_FOLDER / "enum-select.yaml").read_text(encoding="utf-8")
+    hostile = text.replace("id: enum-select", "id: hostile").replace("skill: enum_select", 'skill: "s\\e[31m"')
+    (folder / "hostile.yaml").write_text(hostile, encoding="utf-8")
+    assert run("canaries", "show", "hostile", "--canaries", folder, "--family", "qwen3.6-35b-a3b") == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_new_takes_no_id_of_a_shipped_canary(incident: Path) -> None:
+    with pytest.raises(UsageError, match="'json-flat' is that of a shipped canary"):
+        run("canaries", "new", incident, "--why", "x", "--right", "bug", "--id", "json-flat")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from canaries.cases import cases_of, draws
+from canaries.checks._regex import compiled
 from canaries.generators import GENERATORS
 from canaries.specification import Family, load_specs, read_spec
 from q36eval.errors import UsageError
@@ -168,6 +169,9 @@ def test_files_that_cannot_be_read_as_text_are_refused(tmp_path: Path) -> None:
 def test_an_empty_folder_and_a_repeated_id_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no canary specification"):
         load_specs(tmp_path)
+    (tmp_path / "one.txt").write_text(VALID, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"one\.txt is a file; name the folder"):
+        load_specs(tmp_path / "one.txt")
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(VALID, encoding="utf-8")
     with pytest.raises(UsageError, match="already used"):
@@ -210,3 +214,63 @@ def test_a_family_whose_checks_do_not_fit_its_generator_is_refused(tmp_path: Pat
     (spec,) = load_specs(tmp_path)
     with pytest.raises(UsageError, match=said):
         cases_of(spec)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{text: Hello}", "{text: Hello, when: 2026-01-31}", "expected.when is a YAML date (2026-01-31)"),
+        ("{text: Hello}", "{text: Hello, most: .nan}", "expected.most is nan"),
+        ("{text: Hello}", "{text: Hello, any_ordr: true}", "expected.any_ordr: no check reads this key"),
+        (
+            "answer: Hello",
+            "answer: Hello\n    tools: [{name: f, description: 2026-01-31, parameters: {}}]",
+            "tools[0].description is a YAML date",
+        ),
+        ('content: "Say hello."', 'content: "Say hello.", sent: 2026-01-31', "messages[0].sent is a YAML date"),
+        ('"Say hello."}', '"Say hello."}, {role: system, content: Be short.}', "message 2 is a system message"),
+        ("role: user", "role: system", "no message is a user's"),
+        ('"Say hello."}', '"Say hello."}, {role: assistant, content: Hi}', "the last message is an answer"),
+    ],
+)
+def test_what_no_model_could_be_asked_is_refused_before_a_run(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in VALID
+    assert said in refusal(tmp_path, VALID.replace(old, new))
+
+
+def test_two_prompts_of_a_file_differ_in_name_and_in_what_is_asked(tmp_path: Path) -> None:
+    prompt = VALID[VALID.index("  - name") :]
+    assert "two prompts are called 'hello'" in refusal(tmp_path, VALID + prompt.replace("Say hello.", "Greet me."))
+    again = prompt.replace("name: hello", "name: again")
+    assert "the prompts 'hello' and 'again' ask the same" in refusal(tmp_path, VALID + again)
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ('{$dynamicRef: "http://127.0.0.1:9/x.json"}', "leads nowhere within it"),
+        ('{$dynamicRef: "#here"}', "leads nowhere within it"),
+        ('{properties: {a: {$ref: "#/x"}}, x: {$ref: "http://127.0.0.1:9/x.json"}}', "leads to no schema"),
+        ('{properties: {a: {$ref: "#/x"}}, x: {patternProperties: {"^(a+)+$": {}}}}', "leads to no schema"),
+        (
+            '{properties: {a: {$id: "http://other/", $ref: "#/$defs/b"}}, $defs: {b: {type: integer}}}',
+            "a reference of the schema leads nowhere",
+        ),
+    ],
+)
+def test_a_reference_leads_to_a_part_of_the_schema_that_is_checked_too(tmp_path: Path, schema: str, said: str) -> None:
+    text = VALID.replace("[exact_text]", "[json]").replace("answer: Hello", "answer: '{\"a\": 1}'")
+    assert said in refusal(tmp_path, text.replace("{text: Hello}", f"{{object: {{a: 1}}, schema: {schema}}}"))
+
+
+@pytest.mark.parametrize("pattern", ["(?:(?:a{9999}){9999}){9999}", "(a|(?1)b|(?1))+$", "(?:a(?R)?)*b"])
+def test_a_pattern_that_would_take_all_memory_is_refused_unread(tmp_path: Path, pattern: str) -> None:
+    text = VALID.replace("[exact_text]", "[pattern]")
+    assert "expected.pattern: must_match" in refusal(
+        tmp_path, text.replace("{text: Hello}", f"{{pattern: {{must_match: '{pattern}'}}}}")
+    )
+
+
+@pytest.mark.parametrize("pattern", [r"(?s)^.{0,50000}$", r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", r"[{(]{2}"])
+def test_ordinary_repeats_are_no_explosion(pattern: str) -> None:
+    assert compiled(pattern, "it")

@@ -169,7 +169,7 @@ def test_where_two_answers_first_part() -> None:
 @pytest.mark.parametrize(
     ("right", "wanted", "needle"),
     [
-        ("bug", {"checks": ("enum_member",)}, "need 'value'"),
+        ("bug", {"checks": ("enum_member",)}, "need 'options'"),
         ("bug", {"checks": ("nope",)}, "No check is called 'nope'"),
         ("bug", {"checks": ("tool_call",)}, "no tool call"),
         ("bug", {"checks": ("json",)}, "no JSON"),
