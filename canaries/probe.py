@@ -167,7 +167,8 @@ class CanaryProbe:
         token_ids, text = answer["token_ids"], answer["text"]
         if judged_answer(case, text, answer["finish_reason"], len(token_ids)).score != 1.0:
             return []
-        tokens = decisive_tokens(self._tokenizer, token_ids, text, right_decisions(case, text))
+        decided = right_decisions(case, text)
+        tokens = decisive_tokens(self._tokenizer, token_ids, text, decided, answer["end_id"])
         if answer["end_id"] is not None and END in (case.decisive or [END]):
             tokens.append(DecisiveToken(END, len(token_ids), answer["end_id"]))
         return tokens
