@@ -112,7 +112,7 @@ def reference_answer(case: Case, reference: Digest) -> Answer:
     values = reference.values
     answer = judged_answer(case, values["text"], values["finish_reason"], len(values["token_ids"]))
     repeats = values.get("repeats")
-    if case.must_pass and repeats is None and answer.error is None:
+    if case.must_pass and not repeats and answer.error is None:
         return Answer(score=None, error="the reference was not asked again, so nothing is known of its steadiness")
     return with_detail(answer, {"repeats": repeats_of(case, repeats)}) if repeats else answer
 

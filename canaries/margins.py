@@ -59,26 +59,30 @@ class Teacher:
 
 
 def decisive_tokens(
-    tokenizer: Any, token_ids: Sequence[int], text: str, decisions: Sequence[Decision]
+    tokenizer: Any, token_ids: Sequence[int], text: str, decisions: Sequence[Decision], end_id: int | None = None
 ) -> list[DecisiveToken]:
     """Where among an answer's tokens its decisions fall.
 
     A wrong alternative is put in the right one's place and read again from the token in which the decision begins: it
-    decides at the token where it first differs. Where the tokenizer would write the answer in other tokens than the
-    model did, any other token there counts as wrong.
+    decides at the token where it first differs. Of `high` and `higher` that is where one of them ends: with `end_id`,
+    the end of turn after the answer (None where none came). Where the tokenizer would write the answer in other tokens
+    than the model did, any other token there counts as wrong.
     """
     spans = token_spans(tokenizer, token_ids, text)
+    ending = [] if end_id is None else [end_id]
+    said = [*token_ids, *ending]
     found: dict[tuple[str, int], set[int]] = {}
     open_ended: set[tuple[str, int]] = set()
     for decision in decisions:
         inside = [at for at, (start, end) in enumerate(spans) if start < decision.end and end > decision.start]
-        parts = _partings(tokenizer, token_ids, text, spans, decision, inside[0]) if inside and decision.wrong else []
+        choosing = inside and decision.wrong
+        parts = _partings(tokenizer, token_ids, text, spans, decision, inside[0], ending) if choosing else []
         for position, token in parts:
             found.setdefault((decision.kind, position), set()).add(token)
         if not parts:
             open_ended |= {(decision.kind, position) for position in inside}
     tokens = [
-        DecisiveToken(kind, position, token_ids[position], tuple(sorted(wrong)))
+        DecisiveToken(kind, position, said[position], tuple(sorted(wrong)))
         for (kind, position), wrong in found.items()
         if (kind, position) not in open_ended
     ]
@@ -93,6 +97,7 @@ def _partings(
     spans: Sequence[tuple[int, int]],
     decision: Decision,
     first: int,
+    ending: Sequence[int],
 ) -> list[tuple[int, int]]:
     """For every wrong alternative the position at which its tokens leave the answer's, and its token there."""
     begins = spans[first][0]
@@ -103,7 +108,7 @@ def _partings(
     found = []
     for wrong in decision.wrong:
         other = tokenizer.encode(before + wrong + after, add_special_tokens=False)
-        pairs = enumerate(zip(rest, other, strict=False))
+        pairs = enumerate(zip([*rest, *ending], [*other, *ending], strict=False))
         parting = next(((first + at, b) for at, (a, b) in pairs if a != b), None)
         if parting is not None:
             found.append(parting)

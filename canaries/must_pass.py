@@ -27,7 +27,7 @@ def standing(outcome: ItemOutcome) -> Standing:
     reference, branch = outcome.reference, outcome.branch
     if reference.score is None:
         return Standing.UNKNOWN
-    theirs = [reference.score, *repeat_scores(reference)]
+    theirs = _scores(reference)
     if any(score == 0.0 for score in theirs):
         return Standing.NO_CANARY
     if branch.score is None or None in theirs:
@@ -46,6 +46,10 @@ def repeat_scores(answer: Answer) -> list[float | None]:
     return [repeat.get("score") for repeat in repeats]
 
 
+def _scores(answer: Answer) -> list[float | None]:
+    return [answer.score, *repeat_scores(answer)]
+
+
 def must_pass_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
     """Confirmed flips, and prompts that flip in some batches only.
 
@@ -59,7 +63,8 @@ def must_pass_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Itera
     asked = len(outcomes) - len(by_standing[Standing.NO_CANARY])
     unknown = len(by_standing[Standing.UNKNOWN])
     counts = Counts(total=asked, scored=asked - unknown, errored=unknown)
-    steady = len(outcomes) - len(by_standing[Standing.NO_CANARY]) - unknown
+    # of the reference alone: what errored on the branch is no fault of its
+    steady = sum(set(_scores(outcome.reference)) == {1.0} for outcome in outcomes)
     notes = [f"the reference passes {steady} of {len(outcomes)} must-pass prompts every time"]
     told = {
         Standing.FLIPPED: "flipped in every batch",

@@ -41,7 +41,7 @@ SHIPPED, OWN = "canaries", "own canaries"
 GROUPS = {SHIPPED: "", OWN: "own"}
 """Of the requests of each part of a suite."""
 
-STEPS_VERSION = 1
+STEPS_VERSION = 2
 """Part of the suite's hash: raise it when what is kept of an answer changes."""
 
 FOUR, ALONE, TAUGHT = "/four", "/alone", "/taught"
@@ -89,9 +89,14 @@ class CanaryProbe:
             ids = tuple(tokenizer.encode(prompt, add_special_tokens=False))
             budget = case.generation.max_new_tokens
             requests[key] = GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, group=GROUPS[part])
-        shared = common_prefixes([request.token_ids for request in requests.values()])
-        pairs = zip(requests.items(), shared, strict=True)
-        self._requests = {key: replace(request, shared=count) for (key, request), count in pairs}
+        # each part for itself: what one's own canaries begin with moves no batch of the shipped ones
+        shared = {
+            key: count
+            for part in self._cases
+            for keys in [[key for key in requests if self.part_of(key) == part]]
+            for key, count in zip(keys, common_prefixes([requests[key].token_ids for key in keys]), strict=True)
+        }
+        self._requests = {key: replace(request, shared=shared[key]) for key, request in requests.items()}
         self._must_pass = sorted(key for key, (case, _) in self._by_key.items() if case.must_pass)
         return [WorkItem(key=key, generations=(request,)) for key, request in self._requests.items()]
 
@@ -126,12 +131,19 @@ class CanaryProbe:
         """A must-pass prompt once more, among `SMALL_BATCH` of them, and alone; nothing of a family's question."""
         if not self._by_key[key][0].must_pass:
             return ()
-        alike = [other for other in self._must_pass if self.part_of(other) == self.part_of(key)]
+        alike = self._alike(key)
         request, chunk = self._requests[key], alike.index(key) // SMALL_BATCH
-        return (
-            replace(request, key=key + FOUR, group=f"four/{GROUPS[self.part_of(key)]}/{chunk}"),
-            replace(request, key=key + ALONE, group=f"alone/{key}"),
-        )
+        group = f"four/{GROUPS[self.part_of(key)]}/{chunk}"
+        # the last batch is filled up, by prompts whose answers are not kept
+        places = range(-len(alike) % SMALL_BATCH if key == alike[-1] else 0)
+        fillers = {f"{key}{FOUR}/{n}": self._requests[alike[n % len(alike)]] for n in places}
+        four = {key + FOUR: request} | fillers
+        batch = [replace(asked, key=name, group=group) for name, asked in four.items()]
+        return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
+
+    def _alike(self, key: str) -> list[str]:
+        """The must-pass prompts of the part which that one belongs to, itself among them."""
+        return [other for other in self._must_pass if self.part_of(other) == self.part_of(key)]
 
     def digest_follow_up(self, engine: Engine, item: WorkItem, first: Digest, results: ItemResults) -> Digest:
         """The reference's margins and choices on its own answer, and what it answered in other batches."""
@@ -155,7 +167,8 @@ class CanaryProbe:
         token_ids, text = answer["token_ids"], answer["text"]
         if judged_answer(case, text, answer["finish_reason"], len(token_ids)).score != 1.0:
             return []
-        tokens = decisive_tokens(self._tokenizer, token_ids, text, right_decisions(case, text))
+        decided = right_decisions(case, text)
+        tokens = decisive_tokens(self._tokenizer, token_ids, text, decided, answer["end_id"])
         if answer["end_id"] is not None and END in (case.decisive or [END]):
             tokens.append(DecisiveToken(END, len(token_ids), answer["end_id"]))
         return tokens
@@ -186,6 +199,9 @@ class CanaryProbe:
         case, _ = self._by_key[item.key]
         known, generated = reference.values, results.generated.get(item.key)
         theirs, ours = reference_answer(case, reference), branch_answer(case, results.error, generated)
+        if theirs.score is not None and "teacher" not in known and self.follow_up(item, reference).scores:
+            reason = "the reference could not be scored on its own answer, so nothing is known of its margin"
+            theirs = Answer(score=None, text=theirs.text, error=reason)
         if theirs.score is None or ours.score is None or generated is None or "teacher" not in known:
             return theirs, ours
         tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
@@ -223,7 +239,7 @@ class CanaryProbe:
     def _again(self, key: str) -> tuple[GenerationRequest, ...]:
         """The same question in a batch of `SMALL_BATCH`, among other must-pass prompts, and in one of its own."""
         request = self._requests[key]
-        others = [other for other in self._must_pass if other != key] or [key]
+        others = [other for other in self._alike(key) if other != key] or [key]
         place = sum(other < key for other in others)
         fillers = [others[(place + number) % len(others)] for number in range(SMALL_BATCH - 1)]
         four = {key + FOUR: request} | {f"{key}{FOUR}/{n}": self._requests[other] for n, other in enumerate(fillers)}

@@ -144,6 +144,12 @@ def _measurement(
     )
 
 
+def _own_interval(clusters: Clusters) -> Interval | None:
+    """Of the branch's own share; what errored may have been either. None where nothing was scored."""
+    scored, errored = sum(clusters.units), sum(clusters.errored)
+    return proportion_interval(round(sum(clusters.branch)), scored, errored=errored) if scored else None
+
+
 def _rate(
     metric: str, slice_name: str, outcomes: Sequence[ItemOutcome], read: Reading, direction: Direction
 ) -> Iterator[Measurement]:
@@ -157,7 +163,7 @@ def _rate(
     only_reference = sum(branch < reference for branch, reference in scored)
     note = f"{only_branch} only on the branch, {only_reference} only on the reference"
     note += f"; {silent} questions say nothing of it" if silent else ""
-    own = proportion_interval(round(sum(clusters.branch)), len(scored)) if scored else None
+    own = _own_interval(clusters)
     yield _measurement(metric, slice_name, clusters, "paired_proportions", direction, "fraction", note, own)
 
 
@@ -167,7 +173,8 @@ def _margins(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measu
     if not any(pair is not None for pair in pairs):
         return
     clusters = _clusters(pairs, None)
-    shrunk = sum(pair is not None and pair[0] < pair[1] for pair in pairs)
+    # one that is no number is the worst that a margin can be
+    shrunk = sum(pair is not None and not pair[0] >= pair[1] for pair in pairs)
     known = sum(pair is not None for pair in pairs)
     note = f"smaller on the branch in {shrunk} of {known}"
     direction = Direction.HIGHER_IS_BETTER
@@ -184,8 +191,7 @@ def _tool_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[
         single = clusters.model_copy(update={"reference": None})
         direction = Direction.HIGHER_IS_BETTER
         note = "whether a tool is called at all, as the reference does"
-        agreed = round(sum(clusters.branch))
-        own = proportion_interval(agreed, sum(clusters.units)) if any(clusters.units) else None
+        own = _own_interval(clusters)
         yield _measurement("call_trigger_agreement", slice_name, single, "mean", direction, "fraction", note, own)
     yield from _rate("schema_accuracy", slice_name, outcomes, _meets_schema, Direction.HIGHER_IS_BETTER)
 

@@ -16,6 +16,8 @@ OPTIONS = {
     "overlap": "--corpus or --context",
     "context": "--context",
     "top_k": "--top-k",
+    "canaries": "--suite, --only, --draws and version of q36eval",
+    "own canaries": "--canaries",
 }
 """Which option decides a part of a suite."""
 

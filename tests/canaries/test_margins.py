@@ -57,6 +57,18 @@ def test_alternatives_that_part_later_decide_later(tokenizer: Any) -> None:
     assert len(found) == 2
 
 
+def test_of_two_choices_of_which_one_begins_the_other_the_end_decides(tokenizer: Any) -> None:
+    short, long, end = _encoded(tokenizer, "high"), _encoded(tokenizer, "higher"), tokenizer.eos_token_id
+    assert long[: len(short)] == short
+    for text, ids, other in (("high", short, "higher"), ("higher", long, "high")):
+        tokens = decisive_tokens(tokenizer, ids, text, [_decision(text, text, other, "low")], end)
+        found = {token.position: (token.right, token.wrong) for token in tokens}
+        parting = (end, (long[len(short)],)) if text == "high" else (long[len(short)], (end,))
+        assert found[len(short)] == parting
+        assert found[0][1] == (_encoded(tokenizer, "low")[0],)
+        assert len(found) == 2
+
+
 def test_without_alternatives_every_token_of_the_place_decides_against_any_other(tokenizer: Any) -> None:
     text = "CZ78 2382 0124"
     ids = _encoded(tokenizer, text)

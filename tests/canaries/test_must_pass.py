@@ -74,3 +74,13 @@ def test_what_could_not_be_confirmed_is_errored_so_that_nothing_passes_on_it() -
     doubtful, fine = _outcome(STEADY, _answer(WRONG), "a/x"), _outcome(STEADY, _answer(RIGHT), "a/y")
     flips = _figures(doubtful, fine)["must_pass_flips"]
     assert (flips.value, flips.counts.scored, flips.counts.errored) == (0.0, 1, 1)
+
+
+def test_what_errored_on_the_branch_is_no_fault_of_the_reference() -> None:
+    outcomes = [
+        _outcome(STEADY, _answer(UNKNOWN), "a/x"),
+        _outcome(STEADY, _answer(RIGHT), "a/y"),
+        _outcome(_answer(RIGHT, RIGHT, UNKNOWN), _answer(RIGHT), "a/z"),
+        _outcome(_answer(RIGHT, WRONG, RIGHT), _answer(RIGHT), "a/w"),
+    ]
+    assert "passes 2 of 4 must-pass prompts every time" in _figures(*outcomes)["must_pass_flips"].note

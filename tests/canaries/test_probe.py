@@ -1,9 +1,11 @@
 """The probe on the sandbox's own tokenizer and template, with answers written by hand."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.special import betaincinv
 
 from canaries.probe import CanaryProbe
 from canaries.specification import load_specs
@@ -210,6 +212,72 @@ def test_errors_are_never_wrong_answers(probe: CanaryProbe, tokenizer: Any) -> N
     assert rate.counts.scored == 32
     assert rate.clusters is not None
     assert (sum(rate.clusters.units), sum(rate.clusters.errored)) == (32, 8)
+    assert rate.value_interval is not None
+    assert rate.value_interval.upper == pytest.approx(betaincinv(9, 32, 0.975))  # all 8 may have failed, 8 of 40
+
+
+def test_a_reference_that_was_not_scored_on_its_answer_is_errored_and_not_silent(
+    probe: CanaryProbe, tokenizer: Any
+) -> None:
+    item = next(item for item in probe.plan(tokenizer) if item.key not in probe._must_pass)
+    first = Digest(values={"text": "nevím", "finish_reason": "stop", "token_ids": [5], "end_id": 2, "rows": 1})
+    engine: Any = None
+    (outcome,) = probe.compare(engine, item, _results(item, "nevím"), first)
+    assert outcome.reference.score is None
+    assert "could not be scored on its own answer" in (outcome.reference.error or "")
+    rate = _by_key(list(probe.summarize([outcome])))["failure_rate[all]"]
+    assert (rate.counts.scored, rate.counts.errored) == (0, 1)
+
+
+def test_a_margin_that_is_no_number_is_told_as_shrunk_and_gives_no_figure(probe: CanaryProbe, tokenizer: Any) -> None:
+    items = [item for item in probe.plan(tokenizer) if item.key not in probe._must_pass]
+    right = _answers(probe, items)
+    outcomes = []
+    for item in items:
+        found = _outcome(probe, item, _results(item, right[item.key]), _results(item, right[item.key]))
+        sides = {
+            side: answer.model_copy(update={"detail": {"margin": {"nats": nats}}})
+            for side, answer, nats in (("branch", found.branch, float("nan")), ("reference", found.reference, 3.0))
+        }
+        outcomes.append(found.model_copy(update=sides))
+    margin = _by_key(list(probe.summarize(outcomes)))["decisive_margin[all]"]
+    assert margin.value != margin.value
+    assert margin.note == "smaller on the branch in 60 of 60"
+
+
+@pytest.mark.parametrize("repeats", [None, []])
+def test_a_must_pass_prompt_of_which_no_repeat_is_known_is_errored(
+    probe: CanaryProbe, tokenizer: Any, repeats: list[Any] | None
+) -> None:
+    item = next(item for item in probe.plan(tokenizer) if item.key in probe._must_pass)
+    values = probe.digest(None, item, _results(item, "nevím")).values | {"repeats": repeats}  # type: ignore[arg-type]
+    (outcome,) = probe.compare(None, item, _results(item, "nevím"), Digest(values))  # type: ignore[arg-type]
+    assert outcome.reference.score is None
+
+
+def test_a_must_pass_prompt_is_asked_of_the_reference_among_four_and_alone(tokenizer: Any) -> None:
+    specs = load_specs(only=["discount-compare-must-pass"])  # of six prompts
+    (first, *_) = specs[0].must_pass or ()
+    own = specs[0].model_copy(update={"id": "own-one", "must_pass": [first]})
+    probe = CanaryProbe(specs, own=[own])
+    items = probe.plan(tokenizer)
+    asked = [request for item in items for request in probe.follow_up(item, Digest()).repeats]
+    assert len({request.key for request in asked}) == len(asked)
+    rows = Counter(request.group for request in asked)
+    assert sorted(rows.values()) == [1] * 7 + [4] * 3
+    assert {item.key + ending for item in items for ending in ("/four", "/alone")} <= {r.key for r in asked}
+
+
+def test_canaries_of_ones_own_change_nothing_that_the_shipped_ones_are_asked(tokenizer: Any) -> None:
+    """Also where they begin as those do: not what is computed once for several, nor who is asked again with whom."""
+    specs = load_specs(only=["tool-call", "tool-call-must-pass"], n=12)
+    own = [spec.model_copy(update={"id": f"own-{spec.id}"}) for spec in specs]
+    alone, beside = CanaryProbe(specs), CanaryProbe(specs, own=own)
+    items = alone.plan(tokenizer)
+    assert [item for item in beside.plan(tokenizer) if beside.part_of(item.key) == "canaries"] == items
+    for key in alone._must_pass:
+        assert beside._again(key) == alone._again(key)
+        assert beside._repeats(key) == alone._repeats(key)
 
 
 def test_an_answer_that_never_ends_is_wrong(probe: CanaryProbe, tokenizer: Any) -> None:

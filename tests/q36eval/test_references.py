@@ -231,6 +231,22 @@ def test_captures_of_two_references_are_no_pack(pack: Path) -> None:
         Pack.open(pack)
 
 
+@pytest.mark.parametrize(
+    ("part", "advice"),
+    [
+        ("own canaries", "pass the same --canaries."),
+        ("canaries", "pass the same --suite, --only, --draws and version of q36eval."),
+    ],
+)
+def test_a_pack_of_other_canaries_names_the_option_to_change(tmp_path: Path, part: str, advice: str) -> None:
+    held = {"canaries": "shipped", "own canaries": ""}
+    capture = Capture(tmp_path, IDENTITY, ProbeName.CANARIES, "suite", suite=held)
+    capture.add("x", Digest(values={}))
+    capture.finish(["x"])
+    with pytest.raises(UsageError, match=f"differs in {part} .*{advice}"):
+        Pack.open(tmp_path).capture_of(ProbeName.CANARIES, "another", held | {part: "mine"})
+
+
 def test_a_head_that_is_not_kept_is_rebuilt_and_checked(tmp_path: Path) -> None:
     capture = opened(tmp_path, restore=lambda: {"head": HEAD})
     capture.share({"head": HEAD}, keep=False)
