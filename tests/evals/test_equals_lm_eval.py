@@ -11,12 +11,12 @@ import yaml
 from evals.frozen import write_frozen
 from evals.probe import EvalsProbe
 from evals.suite import LoadedSuite
+from q36eval.asking import Work, finished_items
 from q36eval.capturing import asked_sha256
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.shared_prefix import common_prefix
-from q36eval.runner import Work, finished_items
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
