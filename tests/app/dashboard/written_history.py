@@ -26,6 +26,9 @@ HOSTILE = (
 )
 
 
+HIGHER_IS_BETTER = ("accuracy", "decisive_margin_ratio")
+
+
 def identity(weights: str, **changes: str) -> DeploymentIdentity:
     fields = {"tokenizer_sha256": "b" * 64, "chat_template_sha256": "c" * 64, "engine": "in-process"}
     return DeploymentIdentity(checkpoint_sha256=weights * 64, **fields | {"engine_version": "5.17.0"} | changes)
@@ -41,7 +44,7 @@ def measured(
         metric=metric,
         slice=slice,
         unit=unit,
-        direction=Direction.HIGHER_IS_BETTER if metric == "accuracy" else Direction.LOWER_IS_BETTER,
+        direction=Direction.HIGHER_IS_BETTER if metric in HIGHER_IS_BETTER else Direction.LOWER_IS_BETTER,
         estimator=estimator,
         value=value,
         reference_value=reference,
@@ -84,6 +87,11 @@ def evidence(policy: Policy, damage: float, seed: int) -> list[Measurement]:
             sums = 200 * damage * criterion.margin.value * rng.lognormal(-0.5, 1.0, n)
             clusters = Clusters(units=(200,) * n, branch=tuple(map(float, sums)), errored=(0,) * n)
             found.append(measured(probe, metric, slice, clusters, "mean", "nats/token"))
+        elif metric == "decisive_margin_ratio":
+            theirs = np.random.default_rng(seed).lognormal(1.8, 0.4, 250)  # of its own: other draws stay as they are
+            ours = theirs * (1 - 0.1 * damage)
+            clusters = Clusters(units=(1,) * 250, branch=tuple(ours), reference=tuple(theirs), errored=(0,) * 250)
+            found.append(measured(probe, metric, slice, clusters, "ratio", "ratio"))
         elif criterion.margin.kind == "min_retention":
             nll = 200 * (1.5 + 0.5 * rng.random(120))
             noise = 200 * (damage * 0.02 + rng.normal(0, 0.01, 120))
