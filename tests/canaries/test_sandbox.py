@@ -6,9 +6,11 @@ import pytest
 
 from canaries.probe import CanaryProbe
 from canaries.specification import load_specs
-from q36eval.engines.base import Engine
-from q36eval.probes import ItemResults
-from q36eval.records import ItemOutcome
+from q36eval.capturing import captured
+from q36eval.probes import Probe
+from q36eval.references import Capture
+from q36eval.runner import run_probes
+from tests.canaries.test_steps import Told
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 
@@ -17,24 +19,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def ask(probe: CanaryProbe, engine: Engine) -> list[ItemOutcome]:
-    """Every item of `probe`, the engine judged against itself."""
-    items = {item.key: item for item in probe.plan(engine.tokenizer)}
-    outcomes = []
-    for generated in engine.generate([request for item in items.values() for request in item.generations]):
-        item, results = items[generated.request.key], ItemResults(generated={generated.request.key: generated})
-        outcomes += probe.compare(engine, item, results, probe.digest(engine, item, results))
-    return outcomes
-
-
 @pytest.mark.slow
-def test_the_reference_passes_its_must_pass_prompts() -> None:
-    """At least 97 %: what the sandbox promises, and what makes a flip worth reporting."""
+def test_the_reference_passes_its_must_pass_prompts(tmp_path: Path) -> None:
+    """At least 97 %, in every batch: what the sandbox promises, and what makes a flip worth reporting."""
     from q36eval.engines.in_process import InProcessEngine
 
+    told, engine = Told(), InProcessEngine.load(BF16)
+
+    def open_capture(probe: Probe) -> Capture:
+        return Capture(tmp_path, engine.identity, probe.name, probe.suite_sha256)
+
     probe = CanaryProbe([spec for spec in load_specs() if spec.must_pass])
-    outcomes = ask(probe, InProcessEngine.load(BF16))
-    failed = [outcome.cluster for outcome in outcomes if outcome.reference.score != 1.0]
-    assert len(failed) <= 0.03 * len(outcomes), failed
-    flips = next(m for m in probe.summarize(outcomes) if m.metric == "must_pass_flips" and m.slice == "all")
-    assert (flips.value, flips.counts.scored) == (0.0, len(outcomes) - len(failed))
+    captures = lambda works: captured(works, open_capture, lambda: engine, told)  # noqa: E731
+    run_probes(engine, engine.tokenizer, captures, [probe], told, told)
+    assert not told.failures
+    failed = [outcome.cluster for outcome in told.items.values() if outcome.reference.score != 1.0]
+    assert len(failed) <= 0.03 * len(told.items), failed
+    flips = told.measurements["must_pass_flips[all]"]
+    assert (flips.value, flips.counts.scored) == (0.0, len(told.items) - len(failed))
