@@ -24,6 +24,7 @@ from kl.floor_file import (
 )
 from kl.probe import KLProbe
 from q36eval.engines import Scored, ScoreRequest
+from q36eval.engines.batches import CPU_SCORE_BATCH_TOKENS, scoring_batches
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.perturbed import SHIFT
 from q36eval.errors import UsageError
@@ -116,28 +117,28 @@ def test_rounding_logits_to_bf16_costs_what_a_naive_computation_says(
 def test_left_padding_costs_what_a_naive_computation_says(
     bf16: Any, items: Sequence[WorkItem], capture: dict[str, Digest], floor: ReferenceFloor
 ) -> None:
-    """Padded as transformers' generation pads, here by its own `pad`; all documents fit one batch."""
-    ids = [item.scores[0].token_ids for item in sorted(items, key=lambda item: -len(item.scores[0].token_ids))]
-    keys = [item.key for item in sorted(items, key=lambda item: -len(item.scores[0].token_ids))]
-    width = max(map(len, ids)) + SHIFT
-    assert len(ids) * (width - SHIFT) <= 4096
-    tokenizer = bf16.tokenizer
-    padded = tokenizer.pad(
-        {"input_ids": [list(one) for one in ids]},
-        padding="max_length",
-        max_length=width,
-        padding_side="left",
-        return_tensors="pt",
-    )
-    positions = (padded["attention_mask"].cumsum(-1) - 1).masked_fill(padded["attention_mask"] == 0, 0)
-    logits_at = bf16.model.model(
-        input_ids=padded["input_ids"], attention_mask=padded["attention_mask"], position_ids=positions, use_cache=False
-    ).last_hidden_state
+    """Padded as transformers' generation pads, here by its own `pad`, each of the engine's batches to its own width."""
+    keys = {item.scores[0].key: item.key for item in items}
     kls = []
-    for at, key in enumerate(keys):
-        reference = float32_logits(bf16, capture[key].tensors["hidden_states"])
-        perturbed = float32_logits(bf16, logits_at[at, width - len(ids[at]) : -1])
-        kls.append(naive(reference.numpy(), perturbed.numpy()))
+    for batch in scoring_batches([item.scores[0] for item in items], CPU_SCORE_BATCH_TOKENS):
+        ids = [request.token_ids for request in batch]
+        width = max(map(len, ids)) + SHIFT
+        padded = bf16.tokenizer.pad(
+            {"input_ids": [list(one) for one in ids]},
+            padding="max_length",
+            max_length=width,
+            padding_side="left",
+            return_tensors="pt",
+        )
+        mask = padded["attention_mask"]
+        positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)
+        states = bf16.model.model(
+            input_ids=padded["input_ids"], attention_mask=mask, position_ids=positions, use_cache=False
+        ).last_hidden_state
+        for at, request in enumerate(batch):
+            reference = float32_logits(bf16, capture[keys[request.key]].tensors["hidden_states"])
+            perturbed = float32_logits(bf16, states[at, width - len(ids[at]) : -1])
+            kls.append(naive(reference.numpy(), perturbed.numpy()))
     everything = np.concatenate(kls)
     found = row(floor, "left-padding")
     assert found.kl == pytest.approx(everything.mean(), rel=1e-3)
