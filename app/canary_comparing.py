@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from app.measuring import incomparable
 from app.targets import Target
+from canaries.answers import THINK_END
+from canaries.margins import taught
 from q36eval.chat import rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from q36eval.engines.in_process import InProcessEngine
-
-CHOICES = 5
-THINK_END = "</think>"
 
 
 @dataclass(frozen=True)
@@ -117,10 +116,7 @@ def _tops(engine: Engine, prompt: tuple[int, ...], answer: Generated) -> Tops:
     scored = next(iter(engine.score([request])))
     if scored.hidden_states is None:
         raise EngineError(f"The reference's answer could not be scored: {scored.error}.")
-    log_probs = engine.logits(scored.hidden_states).log_softmax(-1)
-    values, ids = log_probs.topk(min(CHOICES, log_probs.shape[-1]), -1)
-    rows = zip(ids.tolist(), values.tolist(), strict=True)
-    return [list(zip(row_ids, row_values, strict=True)) for row_ids, row_values in rows]
+    return taught(engine.logits, scored.hidden_states, said, []).choices
 
 
 def _said(answer: Generated) -> tuple[int, ...]:

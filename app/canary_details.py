@@ -9,10 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from canaries.risk import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome
-
-AT_RISK_NATS = 0.5
-"""As `canaries.summary` counts them; here too, since what pages import must not lead to torch."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from canaries.answers import TOOL_CHECKS
 from canaries.checks import WRONG_CONCLUSION
 from canaries.checks.discount import discount
 from canaries.must_pass import must_pass_figures
+from canaries.risk import AT_RISK_NATS
 from canaries.specification import CanarySpec
 from q36eval.records import (
     Answer,
@@ -22,9 +23,6 @@ from q36eval.records import (
     ProbeName,
 )
 from q36eval.stats import proportion_interval, summarize
-
-AT_RISK_NATS = 0.5
-"""An answer that the reference gets right and whose least margin is below this (odds of 1.65 to 1) may turn next."""
 
 Reading = Callable[[Answer], float | None]
 """What is read of an answer; None where it says nothing of it."""

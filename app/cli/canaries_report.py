@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from app.canary_details import (
-    AT_RISK_NATS,
     at_risk,
     choices_words,
     divergence_of,
@@ -28,6 +27,7 @@ from app.canary_figures import (
 from app.cli.tables import plain_table
 from app.evals_model import shortened
 from canaries.must_pass import Standing
+from canaries.risk import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports._text import plain
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from app.canary_details import AT_RISK_NATS
 from app.dashboard.canary_model import MarginPoint
 from app.dashboard.charts import GREY
 from app.dashboard.inert import figure_text
+from canaries.risk import AT_RISK_NATS
 
 AT_RISK = "rgba(201,133,0,0.12)"
 LOOKS = {

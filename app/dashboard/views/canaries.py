@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.canary_details import AT_RISK_NATS, reasons
+from app.canary_details import reasons
 from app.canary_figures import (
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
@@ -33,6 +33,7 @@ from app.dashboard.canary_model import (
 )
 from app.dashboard.inert import block, line
 from app.dashboard.parts import choose_run, page_of, plain_table, reader_or_stop, verdict_badge
+from canaries.risk import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome
 
 ITEMS_PER_PAGE = 10
