@@ -109,8 +109,9 @@ class Clusters(Record):
     None where the value is itself a comparison, as a divergence is); `errored` counts units that gave no value.
     `bounds` are the least and greatest possible per-unit values, or None when unbounded. `strata` name each cluster's
     stratum where strata are weighted equally, and `tail` is there where a quantile is judged: then `branch` counts the
-    units above its estimate. `schedule` is there where asking may stop early: what decides must then be known
-    beforehand. Without it everything was asked, and one look is taken.
+    units above its estimate. `names` are the clusters' own, alike in every run that asks the same: by them two runs
+    pair, and a waiver finds the canary it excuses. `schedule` is there where asking may stop early: what decides must
+    then be known beforehand. Without it everything was asked, and one look is taken.
     """
 
     units: tuple[int, ...]
@@ -121,6 +122,7 @@ class Clusters(Record):
     strata: tuple[str, ...] | None = None
     tail: Tail | None = None
     schedule: Schedule | None = None
+    names: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
     def _same_length(self) -> "Clusters":
@@ -129,6 +131,8 @@ class Clusters(Record):
             lengths.add(len(self.reference))
         if self.strata is not None:
             lengths.add(len(self.strata))
+        if self.names is not None:
+            lengths.add(len(self.names))
         if self.tail is not None:
             lengths.update(map(len, self.tail.above))
         if self.schedule is not None:

@@ -136,11 +136,11 @@ def _report_needs(report: GateReport) -> list[str]:
 def _waiver_needs(waivers: Sequence[Waiver], now: datetime) -> list[str]:
     today = now.astimezone(UTC).date()
     needs = []
-    for waiver in sorted(waivers, key=lambda waiver: (waiver.expires, waiver.criterion)):
+    for waiver in sorted(waivers, key=lambda waiver: (waiver.expires, waiver.scope)):
         if waiver.expires < today:
-            needs.append(f"The waiver of {waiver.criterion} by {waiver.owner} expired on {waiver.expires}.")
+            needs.append(f"The waiver of {waiver.scope} by {waiver.owner} expired on {waiver.expires}.")
         elif waiver.expires - today <= EXPIRES_SOON:
-            needs.append(f"The waiver of {waiver.criterion} by {waiver.owner} expires on {waiver.expires}.")
+            needs.append(f"The waiver of {waiver.scope} by {waiver.owner} expires on {waiver.expires}.")
     return needs
 
 

@@ -3,11 +3,22 @@
 from q36eval.gate.decide import decide
 from q36eval.gate.integrity import NON_FINITE
 from q36eval.gate.policy import Criterion, Margin, Policy
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Waiver
+from q36eval.gate.report import (
+    Circumstances,
+    CriterionResult,
+    CriterionVerdict,
+    GateReport,
+    LaneResult,
+    SignOff,
+    Stage,
+    StageState,
+    Waiver,
+)
 from q36eval.gate.sequential import PolicyRule
 
 __all__ = [
     "NON_FINITE",
+    "Circumstances",
     "Criterion",
     "CriterionResult",
     "CriterionVerdict",
@@ -16,6 +27,9 @@ __all__ = [
     "Margin",
     "Policy",
     "PolicyRule",
+    "SignOff",
+    "Stage",
+    "StageState",
     "Waiver",
     "decide",
 ]

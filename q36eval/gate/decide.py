@@ -8,7 +8,7 @@ from q36eval.gate.integrity import with_integrity
 from q36eval.gate.judge import judge
 from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Waiver
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Stage, Waiver
 from q36eval.records import Lane, Measurement, ProbeFailure, Verdict
 from q36eval.stats import holm
 
@@ -20,8 +20,15 @@ def decide(
     failures: Sequence[ProbeFailure] = (),
     *,
     on: date | None = None,
+    blessed: Sequence[Measurement] = (),
+    stages: Sequence[Stage] = (),
+    require_sign_off: bool = False,
+    sign_offs: Sequence[SignOff] = (),
 ) -> GateReport:
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
+
+    `blessed` are the measurements of the run that the branch was last accepted with, `stages` what was asked in which
+    order (passed on into the report), `sign_offs` the signatures under this very run.
 
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
     convincingly outside its margin after Holm over its tier; counted faults (`max_count`) stand outside Holm, one is
@@ -53,6 +60,7 @@ def decide(
         lanes=lanes,
         criteria=tuple(results),
         failures=tuple(sorted(failures, key=lambda failure: (failure.probe, failure.kind, failure.reason))),
+        stages=tuple(stages),
         notes=tuple(notes),
     )
 
@@ -116,7 +124,7 @@ def _apply_waivers(
     notes: set[str] = set()
     for waiver in sorted(waivers, key=lambda w: (w.expires, w.owner, w.reason), reverse=True):
         subject = f"the waiver of {waiver.criterion} by {waiver.owner}"
-        if waiver.criterion not in criteria:
+        if waiver.criterion is None or waiver.criterion not in criteria:
             notes.add(f"{subject} has no effect: the policy has no such criterion")
         elif on is None or on > waiver.expires:
             notes.add(f"{subject} is not in force: it expired after {waiver.expires}")
@@ -125,7 +133,7 @@ def _apply_waivers(
         elif by_id[waiver.criterion].verdict is CriterionVerdict.NOT_MEASURED:
             notes.add(f"{subject} has no effect: what was not measured cannot be waived")
         elif by_id[waiver.criterion].verdict is not CriterionVerdict.PASS and not by_id[waiver.criterion].waived:
-            by_id[waiver.criterion] = by_id[waiver.criterion].model_copy(update={"waived_by": waiver})
+            by_id[waiver.criterion] = by_id[waiver.criterion].model_copy(update={"waived_by": (waiver,)})
     return [by_id[result.id] for result in results], sorted(notes)
 
 

@@ -19,13 +19,15 @@ class Margin(PolicyModel):
     """How much may be lost.
 
     `max_value`: the figure itself, in its unit (a mean divergence, a quantile of it). `max_increase`: how much worse
-    than the reference, in the metric's unit, whichever direction is better. `min_recovery`: branch / reference of a
-    score, 1 = nothing lost. `min_retention`: perplexity_reference / perplexity_branch, 1 = nothing lost. `max_count`:
-    how many may be counted.
+    than the baseline, in the metric's unit, whichever direction is better. `min_recovery`: branch / baseline of a
+    score, 1 = nothing lost. `min_retention`: perplexity_baseline / perplexity_branch, 1 = nothing lost. `max_count`:
+    how many may be counted. The baseline is the reference, or (`against: blessed`) what the branch's last blessed run
+    measured, compared cluster by cluster.
     """
 
     kind: MarginKind
     value: float
+    against: Literal["reference", "blessed"] = "reference"
     source: str = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -35,6 +37,8 @@ class Margin(PolicyModel):
                 raise ValueError(f"a {self.kind} margin lies in (0, 1], not {self.value:g}")
         elif self.value < 0:
             raise ValueError(f"a {self.kind} margin is not negative, but {self.value:g} is")
+        if self.against == "blessed" and self.kind in ("max_value", "max_count"):
+            raise ValueError(f"a {self.kind} margin is absolute, so it holds against nothing")
         return self
 
 

@@ -1,10 +1,10 @@
 """What the gate answers: per criterion, per lane and overall. Pure data, replayable and printable."""
 
-from datetime import date
+from datetime import date, datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from q36eval.gate.noise import NoiseFloor
 from q36eval.gate.policy import Margin
@@ -21,12 +21,76 @@ class CriterionVerdict(StrEnum):
 
 
 class Waiver(Record):
-    """A reviewer's written exception to one criterion, in force up to and including `expires`."""
+    """A reviewer's written exception, in force up to and including `expires`.
+
+    It excuses what all of its scope names: a criterion by its id, every criterion over a slice, and of them only what
+    one canary caused (by its id).
+    """
 
     owner: str = Field(min_length=1)
     reason: str = Field(min_length=1)
-    criterion: str = Field(min_length=1)
+    criterion: str | None = Field(default=None, min_length=1)
+    canary: str | None = Field(default=None, min_length=1)
+    slice: str | None = Field(default=None, min_length=1)
     expires: date
+
+    @model_validator(mode="after")
+    def _names_something(self) -> "Waiver":
+        if self.criterion is None and self.canary is None and self.slice is None:
+            raise ValueError("a waiver names a criterion, a canary or a slice")
+        return self
+
+    @property
+    def scope(self) -> str:
+        """What it excuses, in words."""
+        named = (("criterion", self.criterion), ("slice", self.slice), ("canary", self.canary))
+        return ", ".join(f"{what} {name}" for what, name in named if name is not None)
+
+
+class SignOff(Record):
+    """A reviewer's signature under one run as it was found: `report_sha256` is the hash of the JSON report signed."""
+
+    owner: str = Field(min_length=1)
+    reason: str = Field(min_length=1)
+    at: datetime
+    report_sha256: str
+
+
+class Circumstances(Record):
+    """What a decision hangs on besides the policy and the evidence; kept with the run, so that a replay is exact.
+
+    `on` is the day of the decision, `waivers` those that were known then, `waivers_from` the file they came from where
+    history's own did not count, `blessed_run` the run that margins `against: blessed` were held against.
+    """
+
+    on: date
+    waivers: tuple[Waiver, ...] = ()
+    waivers_from: str | None = None
+    blessed_run: str | None = None
+    require_sign_off: bool = False
+
+
+class StageState(StrEnum):
+    """How far one stage of a run was asked."""
+
+    MEASURED = "measured"
+    PARTLY = "partly"
+    """A crash or an error kept some of it from being measured."""
+    NOT_ASKED = "not asked"
+
+
+class Stage(Record):
+    """One stage of a run in the order of asking, cheap evidence first.
+
+    `items` counts what was asked of `planned`. `settled` names the criteria by which the verdict stood after this stage
+    whatever was still to come; stages after it are `not asked`.
+    """
+
+    name: str
+    state: StageState
+    items: int = Field(ge=0)
+    planned: int = Field(ge=0)
+    settled: tuple[str, ...] = ()
 
 
 class CriterionResult(Record):
@@ -35,9 +99,11 @@ class CriterionResult(Record):
     `figure` and `figure_interval` are in the margin's own terms (recovery and retention as ratios, losses as losses);
     `loss`, `loss_interval` and `limit` are what was tested: `p_pass` against loss >= limit, `p_fail` against
     loss <= limit, `p_fail_adjusted` after Holm. Both bounds of an interval hold one-sided at the criterion's
-    `confidence`. Figures are None where nothing could be judged. `noise_floor` is what the reference loses against
-    itself in that figure, None where it was not measured or the metric has none. `waived_by` is set only where a waiver
-    made a difference; the verdict beside it stays what was found.
+    `confidence`. Figures are None where nothing could be judged. `to_turn` says in the loss' unit by how much the bound
+    that decided would have to move for another verdict: of a PASS how far the upper bound lies inside the limit, of a
+    FAIL how far the lower one lies outside, of an INCONCLUSIVE how far the upper bound lies outside. `noise_floor` is
+    what the reference loses against itself in that figure, None where it was not measured or the metric has none.
+    `waived_by` is there only where waivers made a difference; the verdict beside it stays what was found.
     """
 
     id: str
@@ -62,31 +128,47 @@ class CriterionResult(Record):
     p_pass: float = 1.0
     p_fail: float = 1.0
     p_fail_adjusted: float = 1.0
+    to_turn: float | None = None
     noise_floor: NoiseFloor | None = None
     counts: Counts | None = None
     infrastructure: bool = False
-    waived_by: Waiver | None = None
+    waived_by: tuple[Waiver, ...] = ()
 
     @property
     def waived(self) -> bool:
-        """Whether this criterion was set aside by a waiver."""
-        return self.waived_by is not None
+        """Whether this criterion was set aside by waivers."""
+        return bool(self.waived_by)
+
+    @field_validator("waived_by", mode="before")
+    @classmethod
+    def _as_kept_before(cls, kept: Any) -> Any:
+        """Reports of schema 1 hold one waiver or none."""
+        return () if kept is None else (kept,) if isinstance(kept, dict | Waiver) else kept
 
 
 class LaneResult(Record):
-    """The verdict for one kind of use; `decisive` names the criteria that made it anything but PASS."""
+    """The verdict for one kind of use.
+
+    `decisive` names the criteria that made it anything but PASS, `nearest` the blocking criterion nearest to turning it
+    (by `to_turn` as a share of its limit; counts, which one fault turns, apart).
+    """
 
     lane: Lane
     verdict: Verdict
     headline: str
     decisive: tuple[str, ...] = ()
+    nearest: tuple[str, ...] = ()
     waived: tuple[str, ...] = ()
 
 
 class GateReport(Record):
-    """The gate's answer. `exit_code` is that of the process; `notes` say what a reader should know beside it."""
+    """The gate's answer. `exit_code` is that of the process; `notes` say what a reader should know beside it.
 
-    schema_version: Literal[1] = 1
+    `stages` is the order of asking, and where it stopped. Where a sign-off is required and missing
+    (`awaiting_sign_off`) nothing passes: the lanes keep what was found, the whole is INCONCLUSIVE.
+    """
+
+    schema_version: Literal[1, 2] = 2
     policy: str
     verdict: Verdict
     headline: str
@@ -96,4 +178,7 @@ class GateReport(Record):
     lanes: tuple[LaneResult, ...]
     criteria: tuple[CriterionResult, ...]
     failures: tuple[ProbeFailure, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    awaiting_sign_off: bool = False
+    signed_by: tuple[SignOff, ...] = ()
     notes: tuple[str, ...] = ()

@@ -22,6 +22,8 @@ runs = Table(
     Column("finished", String),
     Column("verdict", String),
     Column("report", JSON(none_as_null=True)),
+    Column("circumstances", JSON(none_as_null=True)),
+    Column("timings", JSON, nullable=False, server_default="{}"),
     Index("ix_runs_branch", "family", "branch", "started"),
 )
 
@@ -89,7 +91,20 @@ waivers = Table(
     Column("branch", String, nullable=False),
     Column("owner", String, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("criterion", String, nullable=False),
+    Column("criterion", String),
     Column("expires", String, nullable=False),
     Column("revoked", String),
+    Column("canary", String),
+    Column("slice", String),
+)
+
+sign_offs = Table(
+    "sign_offs",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("owner", String, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", String, nullable=False),
+    Column("report_sha256", String, nullable=False),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from q36eval.gate.report import GateReport
+from q36eval.gate.report import Circumstances, GateReport
 from q36eval.records import DeploymentIdentity, Measurement, Record, Verdict
 
 
@@ -23,7 +23,8 @@ class RunRecord(Record):
 
     `identity` is None where the branch could not even be read. `suites` maps a probe's name to its suite hash;
     `provenance` holds package versions, the git commit and its dirty flag, and how much was asked for (`exhaustive`, or
-    only until what the policy judges was settled; `max_items` of each eval task). Times are UTC.
+    only until what the policy judges was settled; `max_items` of each eval task). `circumstances` is what its verdict
+    hangs on besides, `timings` the seconds of each stage and of the set-up before them. Times are UTC.
     """
 
     id: str
@@ -39,6 +40,8 @@ class RunRecord(Record):
     finished: datetime | None = None
     verdict: Verdict | None = None
     report: GateReport | None = None
+    circumstances: Circumstances | None = None
+    timings: dict[str, float] = Field(default_factory=dict)
 
 
 class Blessing(Record):

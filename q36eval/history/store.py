@@ -12,7 +12,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from q36eval.errors import UsageError
 from q36eval.gate.policy import Policy
-from q36eval.gate.report import GateReport, Waiver
+from q36eval.gate.report import Circumstances, GateReport, Waiver
 from q36eval.history import _tables as tables
 from q36eval.history._database import WRITE, open_engine
 from q36eval.history._rows import (
@@ -117,6 +117,8 @@ class History:
         reference_identity: DeploymentIdentity | None = None,
         suites: Mapping[str, str] | None = None,
         state: RunState | None = None,
+        circumstances: Circumstances | None = None,
+        timings: Mapping[str, float] | None = None,
     ) -> RunRecord:
         """Add what only became known after the start, or reopen a run to resume it; None leaves a field as it is."""
         values = {
@@ -124,6 +126,8 @@ class History:
             "reference_identity": None if reference_identity is None else json_values(reference_identity),
             "suites": None if suites is None else dict(suites),
             "state": None if state is None else state.value,
+            "circumstances": None if circumstances is None else json_values(circumstances),
+            "timings": None if timings is None else dict(timings),
         }
         self._update_run(run_id, {name: value for name, value in values.items() if value is not None})
         return self.get_run(run_id)
@@ -303,7 +307,8 @@ class History:
     def waivers(self, family: str, branch: str) -> dict[int, Waiver]:
         """Waivers of a branch that were not revoked, by number. Whether one has expired is the gate's to say."""
         columns = tables.waivers.c
-        query = select(columns.id, columns.owner, columns.reason, columns.criterion, columns.expires).where(
+        scope = (columns.criterion, columns.canary, columns.slice)
+        query = select(columns.id, columns.owner, columns.reason, *scope, columns.expires).where(
             columns.family == family, columns.branch == branch, columns.revoked.is_(None)
         )
         rows = [dict(row._mapping) for row in self._read(query.order_by(columns.id))]

@@ -124,8 +124,8 @@ ADVISORY_NOTE = "* advisory: shown, never blocking"
 
 def waiver_text(result: CriterionResult) -> str | None:
     """Who excused it, until when and why."""
-    waiver = result.waived_by
-    return None if waiver is None else f"waived by {waiver.owner} until {waiver.expires}: {waiver.reason}"
+    told = [f"waived by {waiver.owner} until {waiver.expires}: {waiver.reason}" for waiver in result.waived_by]
+    return "; ".join(told) or None
 
 
 def why_text(result: CriterionResult) -> str:

@@ -106,7 +106,7 @@ def test_a_waiver_sets_a_failure_aside_and_shows_it() -> None:
     assert (report.verdict, report.exit_code, report.headline) == (Verdict.PASS, 0, "PASS with waivers")
     assert report.waived == ("tools",)
     assert result(report, "tools").verdict is CriterionVerdict.FAIL
-    assert result(report, "tools").waived_by == waiver
+    assert result(report, "tools").waived_by == (waiver,)
     for late in (date(2026, 5, 2), None):
         expired = decide(small_policy(), evidence(tools_broken=80), [waiver], on=late)
         assert (expired.verdict, expired.waived) == (Verdict.FAIL, ())
