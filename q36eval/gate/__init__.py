@@ -14,7 +14,7 @@ from q36eval.gate.report import (
     StageState,
     Waiver,
 )
-from q36eval.gate.sequential import PolicyRule
+from q36eval.gate.sequential import PolicyRule, failed_lanes
 
 __all__ = [
     "NON_FINITE",
@@ -32,4 +32,5 @@ __all__ = [
     "StageState",
     "Waiver",
     "decide",
+    "failed_lanes",
 ]

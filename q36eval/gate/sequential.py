@@ -1,25 +1,30 @@
-"""When a task has been asked enough: every criterion over it would be decided by the evidence so far. Pure."""
+"""When enough was asked: of a task, and of the whole run. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 
+from q36eval.gate.integrity import with_integrity
 from q36eval.gate.judge import judge
+from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy
-from q36eval.gate.report import CriterionVerdict
-from q36eval.records import Measurement, ProbeName
+from q36eval.gate.report import CriterionResult, CriterionVerdict, Waiver
+from q36eval.records import Lane, Measurement, ProbeName
 from q36eval.stats import settled
 
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """Says which measurements a policy's criteria need no more items for.
+    """Says which measurements a policy's criteria need no more items for, and when its verdict stands.
 
     A criterion is settled when `decide` would call it PASS or FAIL on this very evidence, whatever the others show
     (`q36eval.stats.settled`). Only evidence with a schedule may be looked at as often as one likes, so nothing else is
-    ever settled early.
+    ever settled early. `waivers` are those that `decide` will be handed, on the day `on`.
     """
 
     policy: Policy
+    waivers: tuple[Waiver, ...] = ()
+    on: date | None = None
 
     def judged(self, probe: ProbeName) -> frozenset[str]:
         """Keys of the measurements that the policy judges of that probe, advisory criteria among them."""
@@ -32,13 +37,85 @@ class PolicyRule:
         still_open = {criterion.key for criterion in judged if not self._is_settled(criterion, found[criterion.key])}
         return frozenset(criterion.key for criterion in judged) - still_open
 
+    def decided(self, measurements: Sequence[Measurement], complete: Collection[ProbeName]) -> tuple[str, ...]:
+        """The criteria by which every lane has failed whatever is still to come; none while a lane is open."""
+        failed = failed_lanes(self.policy, measurements, complete, self.waivers, self.on)
+        if set(failed) != set(self.policy.lanes):
+            return ()
+        return tuple(sorted({name for names in failed.values() for name in names}))
+
     def _is_settled(self, criterion: Criterion, measurement: Measurement) -> bool:
-        if measurement.clusters is None or measurement.clusters.schedule is None:
+        if not _may_be_looked_at(measurement):
             return False
         result = judge(criterion, [measurement], [])
         if result.verdict is CriterionVerdict.NOT_MEASURED:
             return False
-        sharing = [
-            other for other in self.policy.criteria if other.tier == criterion.tier and other.margin.kind != "max_count"
-        ]
-        return settled(result, criterion.confidence, self.policy.alpha, max(1, len(sharing))) != "open"
+        shared = _sharing_alpha(self.policy, criterion)
+        return settled(result, criterion.confidence, self.policy.alpha, shared) != "open"
+
+
+def failed_lanes(
+    policy: Policy,
+    measurements: Sequence[Measurement],
+    complete: Collection[ProbeName],
+    waivers: Sequence[Waiver] = (),
+    on: date | None = None,
+) -> dict[Lane, tuple[str, ...]]:
+    """The lanes that `decide` will call FAIL whatever is still measured, each with the criteria that settle it.
+
+    `complete` are the probes that were asked all they will be asked. A counted fault stays counted, so it settles its
+    lanes at once; any other figure does when its probe is complete, or when it may be looked at after every block, and
+    then only beyond Bonferroni's bound, which Holm's adjusted p-value never exceeds whatever the other criteria show.
+    Nothing settles a lane that a waiver might set aside. A lane is never passed early: PASS needs every criterion.
+    """
+    rules = with_integrity(policy, measurements)
+    found: dict[str, list[Measurement]] = {}
+    for measurement in measurements:
+        found.setdefault(measurement.key, []).append(measurement)
+    failed: dict[Lane, list[str]] = {}
+    for criterion in rules.criteria:
+        evidence = found.get(criterion.key, [])
+        if criterion.tier != "blocking" or len(evidence) != 1 or _may_be_excused(criterion, waivers, on):
+            continue
+        whole = criterion.probe in complete
+        if not (whole or criterion.margin.kind == "max_count" or _may_be_looked_at(evidence[0])):
+            continue
+        if _stays_failed(rules, criterion, judge(criterion, evidence, [], floor_of(criterion, measurements)), whole):
+            for lane in criterion.lanes:
+                failed.setdefault(lane, []).append(criterion.id)
+    return {lane: tuple(sorted(names)) for lane, names in failed.items()}
+
+
+def _stays_failed(policy: Policy, criterion: Criterion, result: CriterionResult, whole: bool) -> bool:
+    if result.verdict is CriterionVerdict.NOT_MEASURED:
+        return False
+    if criterion.margin.kind == "max_count":
+        return result.p_fail <= policy.alpha
+    shared = _sharing_alpha(policy, criterion)
+    answer = settled(result, criterion.confidence, policy.alpha, shared)
+    return answer == "fail" or (answer == "open" and whole and criterion.on_inconclusive == "fail")
+
+
+def _sharing_alpha(policy: Policy, criterion: Criterion) -> int:
+    """How many criteria Holm corrects for: those of its tier that are no counts."""
+    return max(1, sum(other.tier == criterion.tier and other.margin.kind != "max_count" for other in policy.criteria))
+
+
+def _may_be_looked_at(measurement: Measurement) -> bool:
+    """Whether it may be tested after every block without losing its error rate."""
+    return measurement.clusters is not None and measurement.clusters.schedule is not None
+
+
+def _may_be_excused(criterion: Criterion, waivers: Sequence[Waiver], on: date | None) -> bool:
+    """Whether a waiver in force concerns the criterion, wholly or in part."""
+    return criterion.waivable and any(_concerns(criterion, waiver) for waiver in _in_force(waivers, on))
+
+
+def _in_force(waivers: Sequence[Waiver], on: date | None) -> Iterator[Waiver]:
+    return (waiver for waiver in waivers if on is not None and on <= waiver.expires)
+
+
+def _concerns(criterion: Criterion, waiver: Waiver) -> bool:
+    named = waiver.criterion is None or waiver.criterion == criterion.id
+    sliced = waiver.slice is None or waiver.slice == criterion.slice
+    return named and sliced and (waiver.canary is None or criterion.probe is ProbeName.CANARIES)

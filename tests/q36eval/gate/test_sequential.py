@@ -1,11 +1,13 @@
-"""When a criterion needs no more items: only when the decision on that very evidence is made, and would stand."""
+"""When enough was asked: only when the decision on that very evidence is made, and would stand."""
 
-from evidence import accuracy, failure_rate, small_policy
+from datetime import date
+
+from evidence import accuracy, census, failure_rate, small_policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from q36eval.gate import CriterionVerdict, PolicyRule, decide
-from q36eval.records import Measurement, ProbeName, Schedule
+from q36eval.gate import CriterionVerdict, PolicyRule, Waiver, decide, failed_lanes
+from q36eval.records import Lane, Measurement, ProbeName, Schedule, Verdict
 
 DECIDED = (CriterionVerdict.PASS, CriterionVerdict.FAIL)
 
@@ -45,3 +47,66 @@ def test_a_clear_loss_and_a_clear_pass_are_settled_and_a_close_one_is_not() -> N
 
 def test_evidence_that_was_not_laid_out_beforehand_is_never_settled_early() -> None:
     assert not PolicyRule(small_policy()).settled([accuracy([1] * 400, [1] * 400)])
+
+
+BOTH = {Lane.STRUCTURED, Lane.FREEFORM}
+ALL_PROBES = frozenset(ProbeName)
+DAY = date(2030, 1, 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lost=st.integers(0, 60), broken=st.integers(0, 60), faults=st.integers(0, 1), taken=st.integers(0, 3),
+    excused=st.sampled_from([None, "mmlu", "tools", "intact"]),
+)  # fmt: skip
+def test_a_lane_that_failed_early_fails_whatever_comes_after(
+    lost: int, broken: int, faults: int, taken: int, excused: str | None
+) -> None:
+    evidence = [
+        census(ProbeName.WEIGHTS, "integrity_faults", faults),
+        failure_rate([1] * broken + [0] * (200 - broken), [0] * 200, "tools"),
+        accuracy([0] * lost + [1] * (200 - lost), [1] * 200),
+    ]
+    seen, to_come = evidence[:taken], evidence[taken:]
+    waivers = [] if excused is None else [Waiver(owner="eva", reason="known", criterion=excused, expires=DAY)]
+    complete = {measured.probe for measured in seen}
+    failed = failed_lanes(small_policy(), seen, complete, waivers, DAY)
+    for rest in ([], to_come, [accuracy([1] * 200, [1] * 200)] if taken < 3 else []):
+        lanes = {lane.lane: lane for lane in decide(small_policy(), [*seen, *rest], waivers, on=DAY).lanes}
+        for lane, names in failed.items():
+            assert lanes[lane].verdict is Verdict.FAIL
+            assert set(names) <= set(lanes[lane].decisive)
+
+
+def test_one_counted_fault_settles_its_lanes_before_its_probe_is_done_and_a_rate_only_after() -> None:
+    policy = small_policy()
+    fault = census(ProbeName.WEIGHTS, "integrity_faults", 1)
+    assert set(failed_lanes(policy, [fault], [])) == BOTH
+    broken = failure_rate([1] * 100 + [0] * 100, [0] * 200, "tools")
+    assert failed_lanes(policy, [broken], [ProbeName.WEIGHTS]) == {}
+    assert failed_lanes(policy, [broken], [ProbeName.CANARIES]) == {Lane.STRUCTURED: ("tools",)}
+    assert PolicyRule(policy).decided([broken], [ProbeName.CANARIES]) == ()
+    ruined = looked_at(accuracy([0] * 200 + [1] * 200, [1] * 400))
+    assert PolicyRule(policy).decided([broken, ruined], [ProbeName.CANARIES]) == ("mmlu", "tools")
+
+
+def test_what_a_waiver_may_set_aside_settles_nothing_while_it_is_in_force() -> None:
+    broken = failure_rate([1] * 100 + [0] * 100, [0] * 200, "tools")
+    for scope in ({"criterion": "tools"}, {"slice": "tools"}, {"canary": "tool-order"}):
+        waiver = Waiver(owner="eva", reason="known", expires=DAY, **scope)
+        assert failed_lanes(small_policy(), [broken], ALL_PROBES, [waiver], DAY) == {}
+        assert failed_lanes(small_policy(), [broken], ALL_PROBES, [waiver], date(2030, 1, 2))
+    other = Waiver(owner="eva", reason="known", expires=DAY, criterion="mmlu")
+    assert failed_lanes(small_policy(), [broken], ALL_PROBES, [other], DAY)
+
+
+def test_a_policy_that_refuses_what_is_not_proven_settles_it_once_all_was_asked() -> None:
+    strict = [
+        criterion.model_copy(update={"on_inconclusive": "fail"}) if criterion.id == "tools" else criterion
+        for criterion in small_policy().criteria
+    ]
+    close = failure_rate([1] * 16 + [0] * 184, [0] * 200, "tools")
+    policy = small_policy(criteria=strict)
+    assert failed_lanes(small_policy(), [close], ALL_PROBES) == {}
+    assert failed_lanes(policy, [close], ALL_PROBES) == {Lane.STRUCTURED: ("tools",)}
+    assert failed_lanes(policy, [close], []) == {}
