@@ -19,6 +19,9 @@ from q36eval.probes import Confirms, Digest, InRounds, ItemResults, WorkItem
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.sinks import Captures, Progress, Sink, TimesTasks
 
+AGAIN = "asking again"
+"""What a person calls asking in other batches, once more."""
+
 
 class StoppingRule(Protocol):
     """When enough was asked, of a task and of a branch."""
@@ -171,12 +174,14 @@ class _Asking:
         try:
             found = {outcome.item_key: outcome for outcome in own_outcomes(work, self.outcomes)}
             again = [in_group(item, probe.name) for item in probe.doubtful(list(found.values()))]
-            if again:
-                self.progress.stage("asking again, in other batches", len(again))
+            if isinstance(self.progress, TimesTasks):
+                for item in again:
+                    self.progress.expect(AGAIN, item.tokens)
             for _, item, results in finished_items(self.engine, [Work(probe, again)]):
                 confirmed.append(probe.confirmed(item, results, found[item.key]))
                 self.sink.add_items(confirmed[-1:])
-                self.progress.advance()
+                if isinstance(self.progress, TimesTasks):
+                    self.progress.worked(AGAIN, item.tokens, results.seconds)
         except Q36Error:
             raise
         except Exception as error:
