@@ -195,7 +195,7 @@ def test_what_is_doubted_is_asked_again_once_and_the_time_that_is_left_is_still_
 def test_no_more_is_asked_again_than_the_verdict_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("q36eval.rounds.PORTION", 1)
     probe = Doubting(ProbeName.CANARIES, ["first", "second"])
-    asked, sink, _ = asked_of(tmp_path, [probe], StandsAt(2))
+    asked, _, _ = asked_of(tmp_path, [probe], StandsAt(2))
     assert [key for key in asked if "again" in key] == ["canaries/first/0/again"]
     asked, _, _ = asked_of(tmp_path, [probe], None, Measured())
     assert len([key for key in asked if "again" in key]) == 2, "without a rule all of it"
