@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import MarginKind
 
-
 CriterionId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
 
 
@@ -119,6 +118,6 @@ class Policy(PolicyModel):
         Raises:
             UsageError: one sentence that names the file, the key and the valid names.
         """
-        from q36eval.gate._policy_file import read_policy
+        from q36eval.gate.policy_file import read_policy
 
         return read_policy(path)

@@ -1,9 +1,9 @@
 """What a policy file may say: a whole policy, or what one changes of another. Every unknown key is refused."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Required
 
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
-from typing_extensions import Required, TypedDict
+from typing_extensions import TypedDict  # pydantic refuses that of typing before Python 3.12
 
 from q36eval.gate.policy import CriterionId, PolicyModel
 from q36eval.records import Lane, ProbeName

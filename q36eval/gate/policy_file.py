@@ -11,8 +11,8 @@ from pydantic_core import ErrorDetails
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.gate._inheritance import inherit
-from q36eval.gate._policy_model import KEYS, CriterionPart, MarginPart, PolicyFile
 from q36eval.gate.policy import Policy
+from q36eval.gate.policy_schema import KEYS, CriterionPart, MarginPart, PolicyFile
 
 FILE_ENDINGS = (".yaml", ".yml")
 
@@ -52,7 +52,7 @@ def read_policy(path: Path, shipped: Path | None = None) -> Policy:
 
 
 def policy_problems(path: Path, shipped: Path | None = None) -> tuple[str, ...]:
-    """Everything that keeps the file from being a policy, a sentence each; of a file it extends, what is wrong there."""
+    """Everything that keeps the file from being a policy, a sentence each; where it extends one, of that one first."""
     try:
         _resolved(path, shipped or Paths.default().policies, ())
     except _Wrong as wrong:
