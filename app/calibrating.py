@@ -192,7 +192,7 @@ def _uncalibrated(
     if criterion.margin.kind == "max_count":
         counted = [each for each in noise if each.kind == "reference" and each.loss > criterion.margin.value]
         if counted:
-            return f"the reference itself counts {counted[0].loss:g} in run {counted[0].run}: look at it, a count is no noise"
+            return f"the reference itself counts {counted[0].loss:g} in run {counted[0].run}, which is a fault"
         return "a counted fault is no noise"
     if criterion.margin.against == "blessed":
         return "it is held against the blessed run, of which the reference's noise says nothing"
@@ -206,7 +206,7 @@ def _uncalibrated(
 
 
 def _showable(policy: Policy, criterion: Criterion, measurement: Measurement) -> tuple[float | None, float | None]:
-    """The least limit that the items of a measurement can show, and up to which share of changed answers it is shown."""
+    """The least limit that its items can show, and up to which share of changed answers the margin is shown."""
     clusters, margin = measurement.clusters, criterion.margin
     if clusters is None or clusters.reference is None or margin.kind not in ("min_recovery", "max_increase"):
         return None, None
@@ -281,8 +281,8 @@ def _why(asked: Sequence[tuple[float, str]], noise: Sequence[Noise], accepted: f
     if accepted is not None:
         worst = max((each for each in noise if each.kind == "accepted"), key=lambda each: each.needed)
         parts.append(
-            f"the accepted run {worst.run} ({worst.branch}) {_lost(worst)} on {worst.scored:,} scored, and a branch that "
-            f"loses as much is to pass {PASSES:.0%} of the time"
+            f"the accepted run {worst.run} ({worst.branch}) {_lost(worst)} on {worst.scored:,} scored, and a branch "
+            f"that loses as much is to pass {PASSES:.0%} of the time"
         )
     still = sorted(each.run for each in noise if each.kind == "reference" and not each.moved)
     if still:

@@ -64,7 +64,9 @@ FIGURES: Mapping[ProbeName, Mapping[str, Figure]] = {
         "accuracy": Figure("accuracy, the mean over items", "paired_mean", HIGHER, "fraction"),
         "macro_accuracy": Figure("accuracy, the mean of the tasks' means", "paired_mean", HIGHER, "fraction"),
         "recovery": Figure("accuracy over the reference's", "derived", HIGHER, "of the reference"),
-        "macro_recovery": Figure("mean of the tasks' accuracies over the reference's", "derived", HIGHER, ""),
+        "macro_recovery": Figure(
+            "mean of the tasks' accuracies over the reference's", "derived", HIGHER, "of the reference"
+        ),
         "items_lost": Figure("items lost", "census", LOWER, "items"),
         "items_gained": Figure("items gained", "census", HIGHER, "items"),
         "items_planned": Figure("items of the suite", "census", HIGHER, "items"),

@@ -12,7 +12,7 @@ FILE_ENDINGS = (".yaml", ".yml")
 
 def shipped_policies(paths: Paths) -> dict[str, Path]:
     """The files of the policies that ship, by name."""
-    return {file.stem: file for file in sorted(paths.policies.glob("*.yaml"))}
+    return {file.stem: file for file in sorted(paths.policies.glob("*.yaml"), key=lambda file: file.stem)}
 
 
 def policy_file(name_or_path: str, paths: Paths) -> Path:

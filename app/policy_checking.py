@@ -104,8 +104,8 @@ def _too_few(criterion: Criterion, asked: Asked) -> str | None:
     least = tightest_limit(identical, criterion.margin.kind, **settings)
     excluded = f"over {GREATEST_LIMIT:g}" if least is None else f"{least:.2g}"
     return (
-        f"its margin of {criterion.margin.value:g} cannot be shown by the {available} draws of {criterion.slice}: even of "
-        f"the reference itself they exclude no loss below {excluded}"
+        f"its margin of {criterion.margin.value:g} cannot be shown by the {available} draws of {criterion.slice}: even "
+        f"of the reference itself they exclude no loss below {excluded}"
     )
 
 
@@ -130,6 +130,6 @@ def _remarks_on(criterion: Criterion, asked: Asked) -> Iterator[str]:
         yield "it blocks every branch that was never blessed, since there is nothing to hold it against."
     texts = criterion.probe is ProbeName.KL and criterion.slice != "all" and "=" not in criterion.slice
     if texts and asked.texts is None:
-        yield f"the suite {asked.suite} brings no texts: the corpus that --corpus names must have a slice {criterion.slice}."
+        yield f"{asked.suite} brings no texts: the corpus that --corpus names must have a slice {criterion.slice}."
     if criterion.margin.value == 0 and has_floor(criterion.probe, criterion.metric):
         yield "a margin of 0 is kept by no computation that rounds."

@@ -31,7 +31,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-class _Wrong(Exception):
+class _PolicyError(Exception):
     """What is wrong with a policy, a sentence each."""
 
     def __init__(self, *sentences: str) -> None:
@@ -47,16 +47,16 @@ def read_policy(path: Path, shipped: Path | None = None) -> Policy:
     """
     try:
         return _resolved(path, shipped or Paths.default().policies, ())
-    except _Wrong as wrong:
-        raise UsageError(wrong.sentences[0]) from wrong
+    except _PolicyError as error:
+        raise UsageError(error.sentences[0]) from error
 
 
 def policy_problems(path: Path, shipped: Path | None = None) -> tuple[str, ...]:
     """Everything that keeps the file from being a policy, a sentence each; where it extends one, of that one first."""
     try:
         _resolved(path, shipped or Paths.default().policies, ())
-    except _Wrong as wrong:
-        return wrong.sentences
+    except _PolicyError as error:
+        return error.sentences
     return ()
 
 
@@ -64,35 +64,35 @@ def _resolved(path: Path, shipped: Path, below: tuple[Path, ...]) -> Policy:
     chain = (*below, path.resolve())
     if path.resolve() in below:
         names = " -> ".join(file.name for file in chain[chain.index(path.resolve()) :])
-        raise _Wrong(f"policy {path}: policies extend each other in a circle: {names}.")
+        raise _PolicyError(f"policy {path}: policies extend each other in a circle: {names}.")
     document = _document(path)
     try:
         file = PolicyFile.model_validate(document)
     except ValidationError as error:
-        raise _Wrong(*(f"policy {path}: {_problem(found)}." for found in error.errors())) from error
+        raise _PolicyError(*(f"policy {path}: {_problem(found)}." for found in error.errors())) from error
     base = None
     if file.extends is not None:
         base = _resolved(_parent(path, file.extends, shipped), shipped, chain)
     inherited = inherit(base, file.model_dump(mode="json", exclude_unset=True))
     if inherited.problems:
-        raise _Wrong(*(f"policy {path}: {problem}." for problem in inherited.problems))
+        raise _PolicyError(*(f"policy {path}: {problem}." for problem in inherited.problems))
     try:
         return Policy.model_validate(inherited.document)
     except ValidationError as error:
         problems = [_problem(found, inherited.places) for found in error.errors()]
-        raise _Wrong(*(f"policy {path}: {problem}." for problem in problems)) from error
+        raise _PolicyError(*(f"policy {path}: {problem}." for problem in problems)) from error
 
 
 def _parent(path: Path, extends: str, shipped: Path) -> Path:
     if extends.endswith(FILE_ENDINGS):
         parent = path.parent / extends
         if not parent.is_file():
-            raise _Wrong(f"policy {path}: extends: there is no file {parent}.")
+            raise _PolicyError(f"policy {path}: extends: there is no file {parent}.")
         return parent
     parent = shipped / f"{extends}.yaml"
     if "/" in extends or not parent.is_file():
         known = ", ".join(shipped_names(shipped))
-        raise _Wrong(
+        raise _PolicyError(
             f"policy {path}: extends: there is no policy {extends!r}; known policies: {known}, or name a .yaml file."
         )
     return parent
@@ -107,16 +107,16 @@ def _document(path: Path) -> dict[Any, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _Wrong(_missing_file_sentence(path, error)) from error
+        raise _PolicyError(_missing_file_sentence(path, error)) from error
     try:
         # a subclass of the safe loader: builds plain values only
         document = yaml.load(text, Loader=_UniqueKeyLoader)
     except yaml.YAMLError as error:
-        raise _Wrong(f"policy {path} is not valid YAML: {_yaml_problem(error)}.") from error
+        raise _PolicyError(f"policy {path} is not valid YAML: {_yaml_problem(error)}.") from error
     except (ValueError, TypeError, RecursionError) as error:
-        raise _Wrong(f"policy {path} is not valid YAML: {type(error).__name__}: {error}.") from error
+        raise _PolicyError(f"policy {path} is not valid YAML: {type(error).__name__}: {error}.") from error
     if not isinstance(document, dict):
-        raise _Wrong(f"policy {path} must be a mapping with the keys {', '.join(KEYS[PolicyFile])}.")
+        raise _PolicyError(f"policy {path} must be a mapping with the keys {', '.join(KEYS[PolicyFile])}.")
     return document
 
 
