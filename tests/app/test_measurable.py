@@ -15,7 +15,7 @@ from kl.measurements import document_measurements
 from q36eval.config import Family, Paths
 from q36eval.gate import Criterion
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
-from q36eval.stats import _bootstrap
+from q36eval.stats import _bootstrap, _margin
 
 REPOSITORY = Path(__file__).parents[2]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
@@ -61,6 +61,7 @@ def of_texts() -> Iterator[Measurement]:
 
 def test_every_measurement_is_in_the_catalogue_as_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 199)  # what is measured is asked here, not how well
+    monkeypatch.setattr(_margin, "RECOVERY_BISECTION_STEPS", 2)
     made = [*of_evals(), *of_canaries(), *of_texts()]
     for measurement in made:
         known = FIGURES[measurement.probe][measurement.metric]

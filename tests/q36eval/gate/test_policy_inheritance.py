@@ -155,6 +155,15 @@ def test_a_circle_over_several_files_names_them_all(tmp_path: Path) -> None:
     assert policy_problems(path) != ()
 
 
+def test_the_example_of_the_docs_is_a_policy(tmp_path: Path) -> None:
+    page = (SHIPPED.parents[1] / "docs" / "policy.md").read_text(encoding="utf-8")
+    example = tmp_path / "example.yaml"
+    example.write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    policy = Policy.load(example)
+    assert policy.lineage == ("release",)
+    assert "ruler-128k" not in {criterion.id for criterion in policy.criteria}
+
+
 def test_drop_without_anything_inherited_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, "own", BASE | {"drop": ["mmlu"]})
     with pytest.raises(UsageError, match="this policy extends none"):
