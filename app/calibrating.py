@@ -1,5 +1,6 @@
 """Margins proposed from measured noise: the reference against itself, accepted runs, and the noise floor of the KL."""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -84,7 +85,8 @@ class Calibration:
     def as_json(self) -> dict[str, Any]:
         """Plain values; the policy by its name."""
         criteria = [
-            {**asdict(each), "floor": None if each.floor is None else each.floor.model_dump()} for each in self.criteria
+            {**asdict(each), "floor": None if each.floor is None else json.loads(each.floor.model_dump_json())}
+            for each in self.criteria
         ]
         runs = [{"run": each.run.id, "branch": each.run.branch, "kind": each.kind} for each in self.runs]
         return {
@@ -196,6 +198,8 @@ def _uncalibrated(
         return "a counted fault is no noise"
     if criterion.margin.against == "blessed":
         return "it is held against the blessed run, of which the reference's noise says nothing"
+    if floor is not None and not math.isfinite(floor.loss):
+        return f"its noise floor is no finite number ({floor.source}), and refuses every margin"
     if noise or floor is not None:
         return None
     if not runs[0]:
@@ -233,7 +237,7 @@ def _asked(
     largest: Measurement | None,
 ) -> Iterator[tuple[float, str]]:
     """Limits below which no margin makes sense, each with its reason."""
-    if floor is not None and math.isfinite(floor.loss):
+    if floor is not None:
         yield floor.loss, f"the noise floor is {floor.loss:.3g} {floor_unit(criterion.metric)} ({floor.source})"
     for each in noise:
         if each.kind == "reference" and each.moved:

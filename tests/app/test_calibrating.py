@@ -1,5 +1,7 @@
 """Margins proposed from noise: from which runs, in which direction, and never wider without being asked."""
 
+import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import yaml
 
 from app.calibrated_file import as_policy_file, write_policy
 from app.calibrating import Calibration, CriterionCalibration, calibration
+from app.policy_checking import check_policy
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy, decide
@@ -212,6 +215,25 @@ def test_what_stopped_early_is_no_measure_of_noise(state: State) -> None:
     _, by_id = state.calibrated(policy(mmlu=0.9))
     assert by_id["mmlu"].change == "not calibrated"
     assert "--exhaustive" in by_id["mmlu"].why
+
+
+def test_a_floor_of_no_number_is_told_and_not_calculated_with(state: State) -> None:
+    state.run("bf16", [divergence(0.0), floor(math.inf)])
+    found, by_id = state.calibrated(policy(mmlu=0.9))
+    assert by_id["kl"].change == "not calibrated"
+    assert "no finite number" in by_id["kl"].why
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_check_holds_margins_against_the_floor_that_history_knows(state: State) -> None:
+    sandbox = REPOSITORY / "data" / "policies" / "sandbox.yaml"
+    run = state.run("main", [divergence(0.0), floor(0.01)])
+    assert check_policy(sandbox, state.paths).problems == ()
+    state.run("main", [divergence(0.0), floor(0.02)])
+    found = check_policy(sandbox, state.paths)
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith("kl: its margin of 0.014 nats/token lies below the noise floor of 0.02")
+    assert run.id not in found.floor
 
 
 def test_counts_and_what_is_held_against_the_blessed_run_are_left_alone(state: State) -> None:

@@ -100,6 +100,17 @@ def test_one_flipped_czech_discount_fails_every_lane_and_nobody_waives_it() -> N
         assert not own["czech-discount"].waivable
 
 
+def test_published_figures_are_kept_with_their_source() -> None:
+    """What the cards ask for; whoever changes a margin of release changes what it claims to hold a branch to."""
+    margins = {criterion.id: criterion.margin for criterion in Policy.load(SHIPPED["release"]).criteria}
+    published = {"kl": (0.014, "88plug"), "mmlu": (0.99, "88plug"), "ruler-128k": (0.97, "88plug")}
+    published |= {"perplexity": (0.979, "palmfuture"), "czech-discount": (0, "inferRouter")}
+    for name, (value, card) in published.items():
+        assert margins[name].value == value
+        assert f"{card} " in margins[name].source
+        assert "card" in margins[name].source
+
+
 def test_the_lanes_apart_are_the_lanes_of_release() -> None:
     """So that judging both at once and each alone ask the same of a branch."""
     whole = Policy.load(SHIPPED["release"])
