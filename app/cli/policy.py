@@ -113,7 +113,7 @@ def schema() -> None:
     """Print the JSON Schema of a policy file, for editors."""
     from q36eval.gate.policy_schema import policy_schema
 
-    print(json.dumps(policy_schema(), indent=2, ensure_ascii=False))
+    print(json.dumps(policy_schema(), indent=1, ensure_ascii=False))
 
 
 @app.command("calibrate")

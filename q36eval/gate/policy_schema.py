@@ -9,6 +9,8 @@ from q36eval.gate.policy import CriterionId, PolicyModel
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import MarginKind
 
+TITLE = "q36eval policy"
+
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 _MARGIN_BY_KIND: dict[str, Any] = {
@@ -96,7 +98,6 @@ class PolicyFile(PolicyModel):
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
-        title="q36eval policy",
         json_schema_extra=_WHOLE_WITHOUT_EXTENDS,
     )
 
@@ -128,4 +129,14 @@ KEYS: dict[type[Any], tuple[str, ...]] = {
 
 def policy_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a policy file, for editors. What inheritance gives is beyond it."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **TypeAdapter(PolicyFile).json_schema()}
+    schema = _untitled(TypeAdapter(PolicyFile).json_schema())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": TITLE, **schema}
+
+
+def _untitled(schema: Any) -> Any:
+    """Without the titles that only repeat a key's name."""
+    if isinstance(schema, list):
+        return [_untitled(entry) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _untitled(entry) for key, entry in schema.items() if key != "title" or not isinstance(entry, str)}

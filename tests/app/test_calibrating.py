@@ -15,17 +15,9 @@ from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy, decide
 from q36eval.history import History, RunRecord
-from q36eval.records import (
-    Clusters,
-    Counts,
-    DeploymentIdentity,
-    Direction,
-    Interval,
-    Measurement,
-    ProbeName,
-    Schedule,
-)
-from q36eval.stats import _bootstrap, summarize
+from q36eval.records import Clusters, DeploymentIdentity, Measurement, ProbeName, Schedule
+from q36eval.stats import _bootstrap
+from tests.q36eval.gate.evidence import HIGHER, census, measurement
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml")
@@ -62,50 +54,19 @@ def accuracy(lost: int, gained: int, scored: int = ITEMS, planned: int = ITEMS) 
         schedule=Schedule(largest=1, blocks=tuple(10 * i // planned for i in range(scored))),
     )
     return [
-        measurement(ProbeName.EVALS, "accuracy", "mmlu", clusters, "paired_mean", Direction.HIGHER_IS_BETTER),
+        measurement(ProbeName.EVALS, "accuracy", clusters, "paired_mean", HIGHER, "mmlu"),
         counted("items_planned", "mmlu", planned),
     ]
 
 
 def divergence(nats: float) -> Measurement:
     values = tuple(100 * nats * (1 + 0.1 * (i % 5)) for i in range(120))
-    return measurement(
-        ProbeName.KL, "kl_divergence", "all", Clusters(units=(100,) * 120, branch=values, errored=(0,) * 120), "mean"
-    )
-
-
-def measurement(probe, metric, slice, clusters, estimator, direction=Direction.LOWER_IS_BETTER) -> Measurement:
-    value, reference, effect, interval = summarize(clusters, estimator)
-    scored = sum(clusters.units)
-    return Measurement(
-        probe=probe,
-        metric=metric,
-        slice=slice,
-        unit="unit",
-        direction=direction,
-        estimator=estimator,
-        value=value,
-        reference_value=reference,
-        effect=effect,
-        effect_interval=interval,
-        counts=Counts(total=scored, scored=scored, errored=0),
-        clusters=clusters,
-    )
+    clusters = Clusters(units=(100,) * 120, branch=values, errored=(0,) * 120)
+    return measurement(ProbeName.KL, "kl_divergence", clusters, "mean")
 
 
 def counted(metric: str, slice: str, count: float, probe: ProbeName = ProbeName.EVALS) -> Measurement:
-    return Measurement(
-        probe=probe,
-        metric=metric,
-        slice=slice,
-        unit="items",
-        direction=Direction.HIGHER_IS_BETTER,
-        estimator="census",
-        value=count,
-        effect=count,
-        effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
-        counts=Counts(total=ITEMS, scored=ITEMS, errored=0),
-    )
+    return census(probe, metric, count, slice, ITEMS)
 
 
 def floor(nats: float) -> Measurement:

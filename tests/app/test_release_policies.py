@@ -9,9 +9,10 @@ import pytest
 from app.policies import family_of, shipped_policies
 from app.policy_checking import check_policy
 from q36eval.config import Family, Paths
-from q36eval.gate import Policy, decide
-from q36eval.records import Clusters, Counts, Direction, Interval, Lane, Measurement, ProbeName, Verdict
-from q36eval.stats import as_expected, power, summarize
+from q36eval.gate import Criterion, Policy, decide
+from q36eval.records import Clusters, Direction, Estimator, Lane, Measurement, ProbeName, Verdict
+from q36eval.stats import as_expected, power
+from tests.q36eval.gate.evidence import HIGHER, LOWER, census, measurement
 
 REPOSITORY = Path(__file__).parents[2]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
@@ -22,32 +23,8 @@ MMLU, RULER_128K, STRUCTURED = 14_042, 1_300, 3_800
 """Items of the release suite (docs/evals.md) and draws of its canaries."""
 
 
-def census(probe: ProbeName, metric: str, slice: str, count: float) -> Measurement:
-    exact = Interval(lower=count, upper=count, level=0.95, method="census")
-    counts = Counts(total=100, scored=100, errored=0)
-    fields = {"direction": Direction.LOWER_IS_BETTER, "unit": "faults", "estimator": "census", "value": count}
-    return Measurement(
-        probe=probe, metric=metric, slice=slice, effect=count, effect_interval=exact, counts=counts, **fields
-    )
-
-
-def figure(criterion, clusters: Clusters, estimator: str, direction: Direction) -> Measurement:
-    value, reference, effect, interval = summarize(clusters, estimator)
-    scored = sum(clusters.units)
-    return Measurement(
-        probe=criterion.probe,
-        metric=criterion.metric,
-        slice=criterion.slice,
-        unit="unit",
-        direction=direction,
-        estimator=estimator,
-        value=value,
-        reference_value=reference,
-        effect=effect,
-        effect_interval=interval,
-        counts=Counts(total=scored, scored=scored, errored=0),
-        clusters=clusters,
-    )
+def figure(criterion: Criterion, clusters: Clusters, estimator: Estimator, direction: Direction) -> Measurement:
+    return measurement(criterion.probe, criterion.metric, clusters, estimator, direction, criterion.slice)
 
 
 @cache
@@ -61,21 +38,21 @@ def lossless(name: str) -> tuple[Measurement, ...]:
     for c in policy.criteria:
         n = sizes.get(c.slice, 200)
         if c.margin.kind == "max_count":
-            found[c.key] = census(c.probe, c.metric, c.slice, 0)
+            found[c.key] = census(c.probe, c.metric, 0, c.slice)
         elif c.metric == "accuracy":
-            found[c.key] = figure(c, as_expected([1] * n, 0.8), "paired_mean", Direction.HIGHER_IS_BETTER)
+            found[c.key] = figure(c, as_expected([1] * n, 0.8), "paired_mean", HIGHER)
         elif c.probe is ProbeName.CANARIES and c.margin.kind == "max_increase":
-            better = Direction.HIGHER_IS_BETTER if c.metric == "schema_accuracy" else Direction.LOWER_IS_BETTER
+            better = HIGHER if c.metric == "schema_accuracy" else LOWER
             found[c.key] = figure(c, as_expected([1] * n, 0.05), "paired_proportions", better)
         elif c.probe is ProbeName.KL:
             kl = Clusters(
                 units=(500,) * 120, branch=tuple(0.5 + 0.01 * (i % 9) for i in range(120)), errored=(0,) * 120
             )
-            found[c.key] = figure(c, kl, "mean", Direction.LOWER_IS_BETTER)
+            found[c.key] = figure(c, kl, "mean", LOWER)
         elif c.metric == "word_perplexity":
             nll = tuple(2_000.0 + i for i in range(62))
             same = Clusters(units=(1_000,) * 62, branch=nll, reference=nll, errored=(0,) * 62)
-            found[c.key] = figure(c, same, "perplexity", Direction.LOWER_IS_BETTER)
+            found[c.key] = figure(c, same, "perplexity", LOWER)
     return tuple(found.values())
 
 
@@ -91,7 +68,7 @@ def test_one_flipped_czech_discount_fails_every_lane_and_nobody_waives_it() -> N
     policy = Policy.load(SHIPPED["release"])
     key = "canaries.must_pass_flips[discount-compare-must-pass]"
     rest = [measurement for measurement in lossless("release") if measurement.key != key]
-    flipped = census(ProbeName.CANARIES, "must_pass_flips", "discount-compare-must-pass", 1)
+    flipped = census(ProbeName.CANARIES, "must_pass_flips", 1, "discount-compare-must-pass")
     report = decide(policy, [*rest, flipped])
     assert {lane.verdict for lane in report.lanes} == {Verdict.FAIL}
     assert "czech-discount" in report.decisive
@@ -165,7 +142,7 @@ def test_figures_beside_the_margins_are_what_the_items_show(
     policy = Policy.load(SHIPPED["release"])
     found = next(each for each in policy.criteria if each.id == criterion)
     assert f"{flips:.1%}".replace("%", " %") in found.note
-    direction = Direction.LOWER_IS_BETTER if estimator == "paired_proportions" else Direction.HIGHER_IS_BETTER
+    direction = LOWER if estimator == "paired_proportions" else HIGHER
     blocks = tuple(np.arange(items) // 300)
     planned = as_expected([1] * items, score)
     if estimator == "paired_mean":
