@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import FamilyOption, JsonOption, OwnCanaries, SuiteOption, print_json
+from app.cli.options import JsonOption, OwnCanaries, SuiteOption, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="What decides about a release: shipped policies, and your own.")
 
+ForFamily = Annotated[
+    str | None,
+    typer.Option("--family", help="Family name or file; else the one that the policy is for.", metavar="NAME|FILE"),
+]
 PolicyArgument = Annotated[str, typer.Argument(help="A shipped policy, or a .yaml file.", metavar="NAME|FILE")]
 
 
@@ -50,20 +54,22 @@ def _row(policy: "Policy") -> dict[str, Any]:
 
 @app.command("show")
 def show(policy: PolicyArgument, as_json: JsonOption = False) -> None:
-    """Print a policy whole, with all that it inherits; as YAML, or with --json."""
+    """Print a policy whole, with all that it inherits: as a file that extends none, or with --json as runs keep it."""
     whole = json.loads(_load(policy).model_dump_json())
     if as_json:
         print_json(whole)
         return
     import yaml
 
+    print(f"# whole; made of {', '.join(whole['lineage']) or 'no other'}")
+    del whole["lineage"]
     print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120), end="")
 
 
 @app.command("check")
 def check(
     policy: PolicyArgument,
-    family: FamilyOption = None,
+    family: ForFamily = None,
     suite: SuiteOption = None,
     canaries: OwnCanaries = None,
     as_json: JsonOption = False,
@@ -119,7 +125,7 @@ def schema() -> None:
 @app.command("calibrate")
 def calibrate(
     policy: PolicyArgument,
-    family: FamilyOption = None,
+    family: ForFamily = None,
     run: Annotated[
         list[str] | None, typer.Option("--run", help="Take this run for accepted too, blessed or not.", metavar="RUN")
     ] = None,

@@ -29,9 +29,11 @@ def test_list_names_what_ships(tmp_path: Path) -> None:
 
 def test_show_prints_the_whole_policy(tmp_path: Path) -> None:
     printed = commands.q36eval("policy", "show", own(tmp_path, drop=["ruler"]), state=tmp_path)
-    shown = Policy.model_validate(yaml.safe_load(printed.stdout))
-    assert shown == Policy.load(tmp_path / "own.yaml")
-    assert shown.lineage == ("sandbox",)
+    (tmp_path / "whole.yaml").write_text(printed.stdout, encoding="utf-8")
+    own_policy, whole = Policy.load(tmp_path / "own.yaml"), Policy.load(tmp_path / "whole.yaml")
+    assert whole == own_policy.model_copy(update={"lineage": ()})
+    kept = commands.q36eval("policy", "show", str(tmp_path / "own.yaml"), "--json", state=tmp_path)
+    assert Policy.model_validate_json(kept.stdout) == own_policy
 
 
 def test_schema_is_the_committed_one(tmp_path: Path) -> None:
