@@ -61,11 +61,11 @@ def lost_in_the_last_block(severity: int, errored: int) -> Measurement:
 
 @cache
 def broken_answers(severity: int, errored: int) -> Measurement:
-    """Eighty questions of each of three canaries: first one breaks, then a second."""
-    breaks = ((0, 0), (6, 0), (60, 0), (80, 10), (80, 80))[severity]
-    branch = [int(row < count) for count in (*breaks, 0) for row in range(80)]
-    names = questions(("a", 80), ("b", 80), ("c", 80))
-    found = paired(branch, [0] * 240, "failure_rate", "structured", errored, "paired_proportions", LOWER)
+    """Forty questions of each of three canaries: first one breaks, then a second."""
+    breaks = ((0, 0), (6, 0), (20, 0), (40, 3), (40, 9))[severity]
+    branch = [int(row < count) for count in (*breaks, 0) for row in range(40)]
+    names = questions(("a", 40), ("b", 40), ("c", 40))
+    found = paired(branch, [0] * 120, "failure_rate", "structured", errored, "paired_proportions", LOWER)
     clusters = found.clusters.model_copy(update={"names": names})
     return found.model_copy(update={"probe": ProbeName.CANARIES, "clusters": clusters})
 
@@ -96,6 +96,11 @@ def paired(
 def flipped_prompts(severity: int, errored: int) -> Measurement:
     a, b = ((0, 0), (1, 0), (3, 0), (3, 1), (9, 9))[severity]
     return flips({"a": (20, a), "b": (20, b)})
+
+
+@cache
+def non_finite(severity: int, errored: int) -> Measurement:
+    return census(ProbeName.KL, "non_finite_tokens", (0, 0, 1, 2, 9)[severity])
 
 
 @cache
@@ -184,10 +189,11 @@ KINDS = (
     Kind("mmlu", EVALS, "accuracy", "mmlu", "min_recovery", (0.8, 0.93), lost_answers, may_error=True),
     Kind("mmlu-drift", EVALS, "accuracy", "mmlu", "min_recovery", (0.8, 0.93), lost_answers, True, True),
     Kind("ruler", EVALS, "accuracy", "ruler", "max_increase", (0.05, 0.1), lost_in_the_last_block, may_error=True),
-    Kind("failures", CANARIES, "failure_rate", "structured", "max_increase", (0.05, 0.1), broken_answers),
-    Kind("failures-drift", CANARIES, "failure_rate", "structured", "max_increase", (0.05,), broken_answers, True),
+    Kind("failures", CANARIES, "failure_rate", "structured", "max_increase", (0.08, 0.2), broken_answers),
+    Kind("failures-drift", CANARIES, "failure_rate", "structured", "max_increase", (0.08,), broken_answers, True),
     Kind("must-pass", CANARIES, "must_pass_flips", "structured", "max_count", (0, 2), flipped_prompts),
     Kind("intact", ProbeName.WEIGHTS, "integrity_faults", "all", "max_count", (0,), faults),
+    Kind("finite", KL, "non_finite_tokens", "all", "max_count", (0, 2), non_finite),
     Kind("kl", KL, "kl_divergence", "all", "max_value", (0.008, 0.02), divergences),
     Kind("kl-drift", KL, "kl_divergence", "all", "max_increase", (0.002, 0.015), divergences, True),
     Kind("kl-slices", KL, "kl_macro_average", "all", "max_value", (0.01, 0.03), equally_weighted),

@@ -118,7 +118,7 @@ def cases(draw: st.DrawFn, chosen: Sequence[Kind] = KINDS) -> Case:
     )
 
 
-drawing = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+drawing = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def by_id(report: GateReport) -> dict[str, CriterionVerdict]:
