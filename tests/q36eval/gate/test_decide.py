@@ -74,6 +74,14 @@ def test_a_crash_with_figures_present_still_does_not_pass() -> None:
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 4)
 
 
+def test_losing_evidence_does_not_make_another_criterion_fail() -> None:
+    """34 of 200 lost are p = 0.018: too little beside one other criterion, whether that was measured or not."""
+    measured = evidence(mmlu_lost=34)
+    for kept in (measured, [measured[0], measured[2]]):
+        found = result(decide(small_policy(), kept), "mmlu")
+        assert (found.verdict, found.p_fail < 0.025) == (CriterionVerdict.INCONCLUSIVE, True)
+
+
 def test_a_proven_failure_outranks_what_was_not_measured() -> None:
     crash = ProbeFailure(probe=ProbeName.EVALS, reason="killed", kind="crashed")
     report = decide(small_policy(), evidence(tools_broken=80)[1:], failures=[crash])
