@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from q36eval.gate.judge import judge
 from q36eval.gate.noise import floor_of, is_floor
 from q36eval.gate.policy import Criterion, Policy
-from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.gate.report import CriterionResult
 from q36eval.records import Clusters, Counts, Measurement, ProbeFailure, ProbeName
 from q36eval.stats import summarize
 
@@ -62,8 +62,9 @@ class Evidence:
             [_without(measurement, canaries) for measurement in of.get(criterion.key, [])]
             for of in (self.measured, self.blessed)
         )
+        # its p-value is 1 where what is left cannot be judged
         result = self._judge(criterion.model_copy(update={"min_scored": 1}), rest, theirs)
-        return result.verdict is not CriterionVerdict.NOT_MEASURED and result.p_pass <= 1.0 - criterion.confidence
+        return result.p_pass <= 1.0 - criterion.confidence
 
     def _judge(self, criterion: Criterion, found: list[Measurement], blessed: list[Measurement]) -> CriterionResult:
         failures = [failure for failure in self.failures if failure.probe == criterion.probe]

@@ -84,6 +84,19 @@ def test_a_criterion_over_one_canary_alone_is_excused_whole() -> None:
     assert decided(alone, waiver(canary="discount"), min_scored=1).verdict is Verdict.PASS
 
 
+def test_a_canary_is_excused_against_the_blessed_run_too() -> None:
+    against = policy().criteria[1].margin.model_copy(update={"against": "blessed"})
+    drift = policy().criteria[1].model_copy(update={"margin": against})
+    held = policy().model_copy(update={"criteria": (policy().criteria[0], drift)})
+
+    def verdict(broken: Measurement) -> Verdict:
+        waivers = [waiver(canary="discount")]
+        return decide(held, [broken, INTACT], waivers, on=DAY, blessed=[failures(discount=5, invoice=60)]).verdict
+
+    assert verdict(failures(discount=90, invoice=60)) is Verdict.PASS, "the other was accepted as it is"
+    assert verdict(failures(discount=90, invoice=120)) is Verdict.FAIL
+
+
 def test_a_rest_too_small_to_judge_is_no_excuse() -> None:
     """Errored questions of the rest weigh more, the fewer it holds: 5 of 600 are below 1 %, 5 of 400 above."""
     found = failures(discount=90)
