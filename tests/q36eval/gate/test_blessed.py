@@ -156,6 +156,9 @@ def test_a_run_that_stopped_early_is_compared_as_far_as_it_went() -> None:
     for now, then in ((whole, start), (start, whole)):
         result = judged(now, [shuffled_in_blocks(then)], value=0.8)
         assert (result.verdict, result.counts.total) == (CriterionVerdict.PASS, 150)
+        paired = against_blessed(now, [shuffled_in_blocks(then)])
+        assert isinstance(paired, Measurement)
+        assert paired.clusters.schedule == start.clusters.schedule, "bets stay those of the blocks"
     middle = in_blocks(answers([1] * 150, asked=names()[50:200]), first=1)
     assert "asked other items" in judged(whole, [middle]).reason
     half_a_block = in_blocks(answers([1] * 125))
