@@ -27,7 +27,7 @@ Builder = Callable[[int, int], Measurement]
 class Kind:
     """One criterion to draw: what it judges, by which margins, and how its evidence is made.
 
-    `blessed` says that it holds against what the same builder makes at severity 0.
+    `blessed` says that it holds against what the same builder made for the blessed run.
     """
 
     id: str
