@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
-from q36eval.records import Answer, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
+from canaries.naming import question_name
+from q36eval.records import Answer, Clusters, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import DEFAULT_LEVEL
 
 
@@ -57,9 +58,10 @@ def must_pass_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Itera
     """
     if not outcomes:
         return
+    standings = [standing(outcome) for outcome in outcomes]
     by_standing: dict[Standing, list[str]] = {kind: [] for kind in Standing}
-    for outcome in outcomes:
-        by_standing[standing(outcome)].append(outcome.cluster)
+    for outcome, kind in zip(outcomes, standings, strict=True):
+        by_standing[kind].append(outcome.cluster)
     asked = len(outcomes) - len(by_standing[Standing.NO_CANARY])
     unknown = len(by_standing[Standing.UNKNOWN])
     counts = Counts(total=asked, scored=asked - unknown, errored=unknown)
@@ -86,5 +88,17 @@ def must_pass_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Itera
             effect=count,
             effect_interval=Interval(lower=count, upper=count, level=DEFAULT_LEVEL, method="census"),
             counts=counts,
+            clusters=_clusters(outcomes, standings, kind),
             note="; ".join(notes),
         )
+
+
+def _clusters(outcomes: Sequence[ItemOutcome], standings: Sequence[Standing], counted: Standing) -> Clusters:
+    """One prompt a cluster, 1 where it came out as is counted; without those that the reference itself fails."""
+    asked = [(o, kind) for o, kind in zip(outcomes, standings, strict=True) if kind is not Standing.NO_CANARY]
+    return Clusters(
+        units=tuple(int(kind is not Standing.UNKNOWN) for _, kind in asked),
+        branch=tuple(float(kind is counted) for _, kind in asked),
+        errored=tuple(int(kind is Standing.UNKNOWN) for _, kind in asked),
+        names=tuple(question_name(outcome) for outcome, _ in asked),
+    )

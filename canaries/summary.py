@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from canaries.answers import TOOL_CHECKS
 from canaries.checks import WRONG_CONCLUSION
 from canaries.checks.discount import discount
 from canaries.must_pass import must_pass_figures
+from canaries.naming import question_name
 from canaries.risk import AT_RISK_NATS
 from canaries.specification import CanarySpec
 from q36eval.records import (
@@ -83,32 +85,47 @@ def _errored(outcome: ItemOutcome) -> bool:
     return outcome.branch.score is None or outcome.reference.score is None
 
 
-def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> tuple[list[tuple[float, float] | None], int]:
-    """Both readings of every outcome that has them, None of those that errored; and how many have none at all."""
-    pairs: list[tuple[float, float] | None] = []
-    silent = 0
+@dataclass(frozen=True)
+class _Pairs:
+    """Both readings of every question that has them, None of those that errored, and the questions' names.
+
+    `silent` counts those of which nothing can be read.
+    """
+
+    values: Sequence[tuple[float, float] | None]
+    names: Sequence[str]
+    silent: int = 0
+
+    @property
+    def scored(self) -> list[tuple[float, float]]:
+        return [pair for pair in self.values if pair is not None]
+
+    def clusters(self, bounds: tuple[float, float] | None) -> Clusters:
+        """One question a cluster."""
+        columns = [(0, 0.0, 0.0, 1) if pair is None else (1, *pair, 0) for pair in self.values]
+        return Clusters(
+            units=tuple(column[0] for column in columns),
+            branch=tuple(column[1] for column in columns),
+            reference=tuple(column[2] for column in columns),
+            errored=tuple(column[3] for column in columns),
+            bounds=bounds,
+            names=tuple(self.names),
+        )
+
+
+def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
+    values: list[tuple[float, float] | None] = []
+    names: list[str] = []
     for outcome in outcomes:
-        if _errored(outcome):
-            pairs.append(None)
-            continue
         branch, reference = read(outcome.branch), read(outcome.reference)
-        if branch is None or reference is None:
-            silent += 1
+        if _errored(outcome):
+            values.append(None)
+        elif branch is not None and reference is not None:
+            values.append((branch, reference))
         else:
-            pairs.append((branch, reference))
-    return pairs, silent
-
-
-def _clusters(pairs: Sequence[tuple[float, float] | None], bounds: tuple[float, float] | None) -> Clusters:
-    """One question a cluster."""
-    scored = [(0.0, 0.0) if pair is None else pair for pair in pairs]
-    return Clusters(
-        units=tuple(int(pair is not None) for pair in pairs),
-        branch=tuple(pair[0] for pair in scored),
-        reference=tuple(pair[1] for pair in scored),
-        errored=tuple(int(pair is None) for pair in pairs),
-        bounds=bounds,
-    )
+            continue
+        names.append(question_name(outcome))
+    return _Pairs(values, names, len(outcomes) - len(values))
 
 
 def _measurement(
@@ -152,29 +169,27 @@ def _rate(
     metric: str, slice_name: str, outcomes: Sequence[ItemOutcome], read: Reading, direction: Direction
 ) -> Iterator[Measurement]:
     """The share of answers of which `read` says 1, branch against reference."""
-    pairs, silent = _pairs(outcomes, read)
-    if not pairs or (silent and not any(pair is not None for pair in pairs)):
+    pairs = _pairs(outcomes, read)
+    if not pairs.values or (pairs.silent and not pairs.scored):
         return
-    clusters = _clusters(pairs, (0.0, 1.0))
-    scored = [pair for pair in pairs if pair is not None]
-    only_branch = sum(branch > reference for branch, reference in scored)
-    only_reference = sum(branch < reference for branch, reference in scored)
+    clusters = pairs.clusters((0.0, 1.0))
+    only_branch = sum(branch > reference for branch, reference in pairs.scored)
+    only_reference = sum(branch < reference for branch, reference in pairs.scored)
     note = f"{only_branch} only on the branch, {only_reference} only on the reference"
-    note += f"; {silent} questions say nothing of it" if silent else ""
+    note += f"; {pairs.silent} questions say nothing of it" if pairs.silent else ""
     own = _own_interval(clusters)
     yield _measurement(metric, slice_name, clusters, "paired_proportions", direction, "fraction", note, own)
 
 
 def _margins(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
     """The mean least margin of the questions that the reference answers right: its change in nats, and its ratio."""
-    pairs, _ = _pairs(outcomes, least_margin)
-    if not any(pair is not None for pair in pairs):
+    pairs = _pairs(outcomes, least_margin)
+    if not pairs.scored:
         return
-    clusters = _clusters(pairs, None)
+    clusters = pairs.clusters(None)
     # one that is no number is the worst that a margin can be
-    shrunk = sum(pair is not None and not pair[0] >= pair[1] for pair in pairs)
-    known = sum(pair is not None for pair in pairs)
-    note = f"smaller on the branch in {shrunk} of {known}"
+    shrunk = sum(not branch >= reference for branch, reference in pairs.scored)
+    note = f"smaller on the branch in {shrunk} of {len(pairs.scored)}"
     direction = Direction.HIGHER_IS_BETTER
     yield _measurement("decisive_margin", slice_name, clusters, "paired_mean", direction, "nats", note)
     if all(math.isfinite(value) for value in clusters.branch):
@@ -185,7 +200,8 @@ def _tool_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[
     """Whether a call was made at all, as the reference did, and whether the calls that were made meet their schema."""
     agreements = [_agreement(outcome) for outcome in outcomes]
     if agreements:
-        clusters = _clusters([None if agreed is None else (agreed, 1.0) for agreed in agreements], (0.0, 1.0))
+        values = [None if agreed is None else (agreed, 1.0) for agreed in agreements]
+        clusters = _Pairs(values, [question_name(outcome) for outcome in outcomes]).clusters((0.0, 1.0))
         single = clusters.model_copy(update={"reference": None})
         direction = Direction.HIGHER_IS_BETTER
         note = "whether a tool is called at all, as the reference does"

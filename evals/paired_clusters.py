@@ -1,5 +1,6 @@
 """From item outcomes to clusters: sums of a value under branch and reference over texts that share a source."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,9 @@ from q36eval.records import Clusters, Counts, ItemOutcome, Schedule
 from q36eval.stats import planned_largest
 
 Pair = tuple[float, float]
+NAME_CHARACTERS = 12
+"""Of a hash: among 14,000 clusters two share one once in three million suites."""
+
 Values = Callable[[ItemOutcome], Pair | None]
 """The branch's value of one item and the reference's; None where either gave none."""
 
@@ -75,8 +79,9 @@ def paired_clusters(
     """Sums of `units` and `values` per cluster, the units of items without a value apart.
 
     A value is the item's sum over its units; `bounds` are those of a unit's value. Clusters come in the order of their
-    first outcome.
+    first outcome, each named by what was asked in it.
     """
+    outcomes = list(outcomes)
     sums: dict[str, tuple[int, float, float, int]] = {}
     for outcome in outcomes:
         scored, branch_sum, reference_sum, errored = sums.get(outcome.cluster, (0, 0.0, 0.0, 0))
@@ -92,6 +97,18 @@ def paired_clusters(
         reference=tuple(row[2] for row in columns),
         errored=tuple(row[3] for row in columns),
         bounds=bounds,
+        names=_names(outcomes),
+    )
+
+
+def _names(outcomes: Sequence[ItemOutcome]) -> tuple[str, ...]:
+    """Of each cluster in the order of first outcomes: the hash of the keys of all its items, by which two runs pair."""
+    keys: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        keys.setdefault(outcome.cluster, []).append(outcome.item_key)
+    return tuple(
+        hashlib.sha256("\n".join([cluster, *sorted(items)]).encode()).hexdigest()[:NAME_CHARACTERS]
+        for cluster, items in keys.items()
     )
 
 

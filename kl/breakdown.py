@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kl.measurements import ALL, GROUP_METRICS, KL, Metric, errored_tokens, left_out, measurement
+from kl.measurements import ALL, GROUP_METRICS, KL, Metric, document_names, errored_tokens, left_out, measurement
 from q36eval.records import Clusters, ItemOutcome, Measurement
 from q36eval.stats import quantile_clusters
 
@@ -119,6 +119,7 @@ def _group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> Iterator[Me
     units = np.bincount(document, minlength=len(tokens.outcomes))
     errored = np.array([errored_tokens(outcome) for outcome in tokens.outcomes])
     kept = np.flatnonzero(units + errored)
+    names = document_names(tokens.outcomes)
 
     def sums(column: str) -> tuple[float, ...]:
         weights = tokens.figures[column][members]
@@ -131,6 +132,7 @@ def _group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> Iterator[Me
             reference=None if metric.reference_column is None else sums(metric.reference_column),
             errored=tuple(errored[kept].tolist()),
             bounds=metric.bounds,
+            names=tuple(names[row] for row in kept),
         )
         yield measurement(metric, name, clusters, left_out(everyone - document.size, everyone))
 

@@ -20,6 +20,8 @@ from q36eval.stats import summarize
 
 ALL = "all"
 
+NAME_CHARACTERS = 12
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -110,6 +112,11 @@ def _finite_of(details: Iterable[dict[str, Any]]) -> tuple[int, int]:
     return sum(tokens - finite for tokens, finite in seen), sum(tokens for tokens, _ in seen)
 
 
+def document_names(outcomes: Iterable[ItemOutcome]) -> tuple[str, ...]:
+    """What documents are called in the evidence, by which two runs pair: the beginning of the hash of their text."""
+    return tuple(outcome.item_key[:NAME_CHARACTERS] for outcome in outcomes)
+
+
 def errored_tokens(outcome: ItemOutcome) -> int:
     """How many tokens of a document gave no figure because the engine failed."""
     return 0 if outcome.branch.error is None else int(outcome.branch.detail["tokens"])
@@ -128,6 +135,7 @@ def _of_slice(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Meas
             reference=None if metric.reference_column is None else _column(details, metric.reference_column),
             errored=tuple(map(errored_tokens, outcomes)),
             bounds=metric.bounds,
+            names=document_names(outcomes),
         )
         note = f"{len(outcomes)} documents; worst token {worst:.3g} nats" if metric is KL else ""
         yield measurement(metric, slice_name, clusters, joined(note, left_out(*_finite_of(details))))
@@ -145,6 +153,7 @@ def _macro_average(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         branch=_column(details, KL.column),
         errored=tuple(map(errored_tokens, outcomes)),
         strata=strata,
+        names=document_names(outcomes),
     )
     metric = Metric("kl_macro_average", KL.unit, KL.column, estimator="stratified_mean")
     note = f"{len(set(strata))} slices, equally weighted"

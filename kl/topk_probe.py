@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kl.measurements import joined, left_out, non_finite_tokens
+from kl.measurements import document_names, joined, left_out, non_finite_tokens
 from kl.packs import asked_tensors, scored_states, scored_tokens
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
@@ -174,6 +174,7 @@ def _measurement(outcomes: Sequence[ItemOutcome], metric: str, column: str, unit
         units=tuple(scored),
         branch=tuple(float(detail.get(column, 0.0)) for detail in details),
         errored=tuple(errored),
+        names=document_names(outcomes),
     )
     value, _, effect, interval = summarize(clusters, "mean")
     return Measurement(

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import date
 
 from q36eval.errors import ExitCode
+from q36eval.gate.distance import clearest_first, nearest, to_turn
+from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import with_integrity
-from q36eval.gate.judge import judge
-from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Stage, Waiver
-from q36eval.records import Lane, Measurement, ProbeFailure, Verdict
+from q36eval.gate.waivers import apply_waivers
+from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats import holm
 
 
@@ -28,7 +29,8 @@ def decide(
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
 
     `blessed` are the measurements of the run that the branch was last accepted with, `stages` what was asked in which
-    order (passed on into the report), `sign_offs` the signatures under this very run.
+    order (passed on into the report), `sign_offs` the signatures under this very report, as it is found without any.
+    Their order is of no matter, nor is that of criteria, measurements, failures or waivers.
 
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
     convincingly outside its margin after Holm over its tier; counted faults (`max_count`) stand outside Holm, one is
@@ -41,46 +43,47 @@ def decide(
     was found, who excused it and until when, and wants the pipeline to go on. So the criterion keeps its verdict and
     carries the waiver, the lane is judged by the others, and the headline says "with waivers". What was not measured
     is unknown, not known and accepted, so it cannot be waived; nor can a criterion marked `waivable: false`; and a lane
-    of which nothing is left is INCONCLUSIVE. Without `on` no waiver is in force.
+    of which nothing is left is INCONCLUSIVE, and so is then the whole. Without `on` no waiver is in force.
+
+    Where a sign-off is required and missing, what would pass is INCONCLUSIVE; a signature turns nothing but that.
     """
-    policy = with_integrity(policy, measurements)
-    judged = _judge_all(policy, measurements, failures)
-    decided = _verdicts(policy, judged)
-    results, notes = _apply_waivers(policy, decided, waivers, on)
-    lanes = tuple(_lane_result(lane, results) for lane in policy.lanes)
+    policy = _in_order(with_integrity(policy, measurements))
+    evidence = Evidence.of(policy, measurements, failures, blessed)
+    decided = _verdicts(policy, [evidence.judged(criterion) for criterion in policy.criteria])
+    results, notes = apply_waivers(policy, decided, waivers, on, evidence)
     blocking = [result for result in results if result.tier == "blocking"]
+    lanes = tuple(_lane_result(lane, blocking) for lane in policy.lanes)
     verdict, decisive, waived = _combine(blocking)
+    unguarded = [] if decisive else [lane.lane for lane in lanes if lane.verdict is not Verdict.PASS]
+    if unguarded:
+        verdict = Verdict.INCONCLUSIVE
+        notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
+    signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
+    awaiting = require_sign_off and not signed_by and verdict is Verdict.PASS
+    if awaiting:
+        verdict = Verdict.INCONCLUSIVE
     return GateReport(
         policy=policy.name,
         verdict=verdict,
-        headline=_headline(verdict, waived),
+        headline=_headline(verdict, waived) + (", awaiting sign-off" if awaiting else ""),
         exit_code=int(_exit_code(verdict, blocking)),
         decisive=decisive,
         waived=waived,
         lanes=lanes,
         criteria=tuple(results),
-        failures=tuple(sorted(failures, key=lambda failure: (failure.probe, failure.kind, failure.reason))),
+        failures=evidence.failures,
         stages=tuple(stages),
+        awaiting_sign_off=awaiting,
+        signed_by=signed_by,
         notes=tuple(notes),
     )
 
 
-def _judge_all(
-    policy: Policy, measurements: Sequence[Measurement], failures: Sequence[ProbeFailure]
-) -> list[CriterionResult]:
-    by_key: dict[str, dict[str, Measurement]] = {}
-    for measurement in measurements:
-        # identical repeats (a resumed run) are one measurement
-        by_key.setdefault(measurement.key, {})[measurement.model_dump_json()] = measurement
-    return [
-        judge(
-            criterion,
-            list(by_key.get(criterion.key, {}).values()),
-            sorted((f for f in failures if f.probe == criterion.probe), key=lambda f: (f.kind, f.reason)),
-            floor_of(criterion, measurements),
-        )
-        for criterion in policy.criteria
-    ]
+def _in_order(policy: Policy) -> Policy:
+    """The policy with its criteria as the report lists them, however they were written: by tier, probe and id."""
+    probes = list(ProbeName)
+    criteria = sorted(policy.criteria, key=lambda c: (c.tier == "advisory", probes.index(c.probe), c.id))
+    return policy.model_copy(update={"criteria": tuple(criteria)})
 
 
 def _verdicts(policy: Policy, judged: list[CriterionResult]) -> list[CriterionResult]:
@@ -100,6 +103,8 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
         return result
     inside = result.p_pass <= 1.0 - criterion.confidence
     outside = p_fail_adjusted <= alpha
+    # no bound decides where the evidence contradicts itself, or where a margin lies below the noise floor
+    bound_decides = not (inside and outside) and not result.reason
     if inside and not outside:
         verdict, reason = CriterionVerdict.PASS, f"inside the margin at {criterion.confidence:.1%} confidence"
     elif outside and not inside:
@@ -109,49 +114,37 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     elif inside and outside:
         verdict, reason = CriterionVerdict.INCONCLUSIVE, "the evidence contradicts itself"
     else:
-        # a reason was given before, where a margin lies below the noise floor
         verdict, reason = CriterionVerdict.INCONCLUSIVE, result.reason or "the interval reaches across the margin"
+    distance = to_turn(result, verdict) if bound_decides else None
     if verdict is CriterionVerdict.INCONCLUSIVE and criterion.on_inconclusive == "fail":
         verdict, reason = CriterionVerdict.FAIL, f"{reason}, and the policy refuses what is not proven"
-    return result.model_copy(update={"verdict": verdict, "reason": reason, "p_fail_adjusted": p_fail_adjusted})
+    update = {"verdict": verdict, "reason": reason, "p_fail_adjusted": p_fail_adjusted, "to_turn": distance}
+    return result.model_copy(update=update)
 
 
-def _apply_waivers(
-    policy: Policy, results: list[CriterionResult], waivers: Sequence[Waiver], on: date | None
-) -> tuple[list[CriterionResult], list[str]]:
-    criteria = {criterion.id: criterion for criterion in policy.criteria}
-    by_id = {result.id: result for result in results}
-    notes: set[str] = set()
-    for waiver in sorted(waivers, key=lambda w: (w.expires, w.owner, w.reason), reverse=True):
-        subject = f"the waiver of {waiver.criterion} by {waiver.owner}"
-        if waiver.criterion is None or waiver.criterion not in criteria:
-            notes.add(f"{subject} has no effect: the policy has no such criterion")
-        elif on is None or on > waiver.expires:
-            notes.add(f"{subject} is not in force: it expired after {waiver.expires}")
-        elif not criteria[waiver.criterion].waivable:
-            notes.add(f"{subject} has no effect: the policy lets nobody waive this criterion")
-        elif by_id[waiver.criterion].verdict is CriterionVerdict.NOT_MEASURED:
-            notes.add(f"{subject} has no effect: what was not measured cannot be waived")
-        elif by_id[waiver.criterion].verdict is not CriterionVerdict.PASS and not by_id[waiver.criterion].waived:
-            by_id[waiver.criterion] = by_id[waiver.criterion].model_copy(update={"waived_by": (waiver,)})
-    return [by_id[result.id] for result in results], sorted(notes)
-
-
-def _lane_result(lane: Lane, results: list[CriterionResult]) -> LaneResult:
-    verdict, decisive, waived = _combine([r for r in results if r.tier == "blocking" and lane in r.lanes])
-    return LaneResult(lane=lane, verdict=verdict, headline=_headline(verdict, waived), decisive=decisive, waived=waived)
+def _lane_result(lane: Lane, blocking: list[CriterionResult]) -> LaneResult:
+    concerned = [result for result in blocking if lane in result.lanes]
+    verdict, decisive, waived = _combine(concerned)
+    return LaneResult(
+        lane=lane,
+        verdict=verdict,
+        headline=_headline(verdict, waived),
+        decisive=decisive,
+        nearest=nearest(verdict, [result for result in concerned if not result.waived], decisive),
+        waived=waived,
+    )
 
 
 def _combine(blocking: list[CriterionResult]) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
-    """Verdict, the criteria that made it anything but PASS, and those set aside by waivers; ids are sorted."""
+    """Verdict, the criteria that made it anything but PASS (the clearest first), and the ids set aside by waivers."""
     waived = tuple(sorted(result.id for result in blocking if result.waived))
     standing = [result for result in blocking if not result.waived]
-    failed = tuple(sorted(r.id for r in standing if r.verdict is CriterionVerdict.FAIL))
+    failed = [result for result in standing if result.verdict is CriterionVerdict.FAIL]
     if failed:
-        return Verdict.FAIL, failed, waived
-    open_ = tuple(sorted(r.id for r in standing if r.verdict is not CriterionVerdict.PASS))
-    if open_ or not standing:
-        return Verdict.INCONCLUSIVE, open_, waived
+        return Verdict.FAIL, clearest_first(failed), waived
+    not_passed = [result for result in standing if result.verdict is not CriterionVerdict.PASS]
+    if not_passed or not standing:
+        return Verdict.INCONCLUSIVE, clearest_first(not_passed), waived
     return Verdict.PASS, (), waived
 
 

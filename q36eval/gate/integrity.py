@@ -18,10 +18,12 @@ SOURCE = "a model that emits NaN or infinity is broken, whatever its scores; eve
 def with_integrity(policy: Policy, measurements: Iterable[Measurement]) -> Policy:
     """The policy, and where tokens without finite figures were counted, the rule that refuses them in all its lanes.
 
-    A policy that has this rule itself, for all of its lanes and for nobody to waive, stays as it is.
+    A policy that has this rule itself, for all of its lanes and for nobody to waive, stays as it is. One that asks for
+    them in a laxer way gets the rule counted or not: else losing the count would turn a FAIL into a PASS.
     """
     counted = any((m.probe, m.metric) == (ProbeName.KL, NON_FINITE) and not m.value <= 0 for m in measurements)
-    if not counted or any(_is_the_rule(criterion, policy) for criterion in policy.criteria):
+    asked_for = any((c.probe, c.metric) == (ProbeName.KL, NON_FINITE) for c in policy.criteria)
+    if not (counted or asked_for) or any(_is_the_rule(criterion, policy) for criterion in policy.criteria):
         return policy
     rule = Criterion(
         id=_free_id({criterion.id for criterion in policy.criteria}),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from q36eval.gate.blessed import against_blessed
 from q36eval.gate.noise import NoiseFloor, below_floor
 from q36eval.gate.policy import Criterion
 from q36eval.gate.report import CriterionResult, CriterionVerdict
@@ -14,22 +15,39 @@ LEAST_CLUSTERS = 30
 
 
 def judge(
-    criterion: Criterion, found: list[Measurement], failures: list[ProbeFailure], floor: NoiseFloor | None = None
+    criterion: Criterion,
+    found: Sequence[Measurement],
+    failures: Sequence[ProbeFailure],
+    floor: NoiseFloor | None = None,
+    blessed: Sequence[Measurement] = (),
 ) -> CriterionResult:
     """The criterion's figures and p-values, with verdict NOT_MEASURED or (for now) INCONCLUSIVE.
 
-    `found` are the distinct measurements with the criterion's key, `failures` those of its probe. A margin below its
-    `floor` proves nothing either way: both p-values are 1, and the reason says why.
+    `found` are the distinct measurements with the criterion's key, `failures` those of its probe, `blessed` the
+    measurements with that key of the run that a margin `against: blessed` holds against. A margin below its `floor`
+    proves nothing either way: both p-values are 1, and the reason says why.
     """
     if len(found) != 1:
         return _missing(criterion, len(found), failures).model_copy(update={"noise_floor": floor})
-    measurement = found[0]
-    described = _describe(criterion, measurement).model_copy(update={"noise_floor": floor})
-    proven = _already_proven(criterion, measurement)
-    if not proven and any(failure.kind == "crashed" for failure in failures):
+    described = _describe(criterion, found[0]).model_copy(update={"noise_floor": floor})
+    if not _already_proven(criterion, found[0]) and any(failure.kind == "crashed" for failure in failures):
         reason = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
         return described.model_copy(update={"reason": reason, "infrastructure": True})
-    problem = None if proven else _why_unfit(criterion, measurement)
+    if criterion.margin.against == "reference":
+        return _tested(criterion, found[0], described, floor)
+    paired = against_blessed(found[0], blessed)
+    if isinstance(paired, str):
+        # what stands beside it is the reference's, which this criterion does not ask about
+        return described.model_copy(update={"reason": paired, "reference_value": None})
+    described = _describe(criterion, paired).model_copy(update={"noise_floor": floor})
+    return _tested(criterion, paired, described, floor)
+
+
+def _tested(
+    criterion: Criterion, measurement: Measurement, described: CriterionResult, floor: NoiseFloor | None
+) -> CriterionResult:
+    """`described` with what its margin test says, or why there is none."""
+    problem = None if _already_proven(criterion, measurement) else _why_unfit(criterion, measurement)
     if problem is not None:
         reason, infrastructure = problem
         return described.model_copy(update={"reason": reason, "infrastructure": infrastructure})
@@ -59,7 +77,7 @@ def _already_proven(criterion: Criterion, measurement: Measurement) -> bool:
     return counted and math.isfinite(measurement.value) and measurement.value > criterion.margin.value
 
 
-def _missing(criterion: Criterion, found: int, failures: list[ProbeFailure]) -> CriterionResult:
+def _missing(criterion: Criterion, found: int, failures: Sequence[ProbeFailure]) -> CriterionResult:
     if found > 1:
         reason = f"{criterion.key} was measured {found} times with different figures"
     elif failures:
@@ -70,7 +88,7 @@ def _missing(criterion: Criterion, found: int, failures: list[ProbeFailure]) -> 
     return _blank(criterion).model_copy(update={"reason": reason, "infrastructure": crashed})
 
 
-def _reasons(failures: list[ProbeFailure]) -> str:
+def _reasons(failures: Sequence[ProbeFailure]) -> str:
     return "; ".join(f"{failure.kind}: {failure.reason}" for failure in failures)
 
 

@@ -76,7 +76,8 @@ def floor_of(criterion: "Criterion", measurements: Iterable[Measurement]) -> Noi
         stand_in = f", over all tokens for want of one of {criterion.slice}"
     if not found:
         return None
-    worst = max(found, key=lambda m: math.inf if math.isnan(m.value) else m.value)
+    # of equal ones the note decides, so that the order of measurements is of no matter
+    worst = max(found, key=lambda m: (math.inf if math.isnan(m.value) else m.value, m.note))
     return NoiseFloor(loss=worst.value, source=worst.note + stand_in)
 
 

@@ -149,8 +149,10 @@ class CriterionResult(Record):
 class LaneResult(Record):
     """The verdict for one kind of use.
 
-    `decisive` names the criteria that made it anything but PASS, `nearest` the blocking criterion nearest to turning it
-    (by `to_turn` as a share of its limit; counts, which one fault turns, apart).
+    `decisive` names the criteria that made it anything but PASS, those furthest from turning first (counted faults and
+    what was not measured before them). `nearest` is the criterion on which turning hangs, by `to_turn` as a share of
+    its limit: of a PASS the blocking one nearest to its limit (counts, which one fault turns, apart), of any other the
+    furthest of the decisive ones, for all of them must turn; empty where one of those is a count or has no bound.
     """
 
     lane: Lane
@@ -164,8 +166,9 @@ class LaneResult(Record):
 class GateReport(Record):
     """The gate's answer. `exit_code` is that of the process; `notes` say what a reader should know beside it.
 
-    `stages` is the order of asking, and where it stopped. Where a sign-off is required and missing
-    (`awaiting_sign_off`) nothing passes: the lanes keep what was found, the whole is INCONCLUSIVE.
+    `criteria` come by tier (blocking first), probe and id, whatever order the policy wrote them in. `stages` is the
+    order of asking, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks it
+    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found.
     """
 
     schema_version: Literal[1, 2] = 2

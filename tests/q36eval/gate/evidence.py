@@ -69,6 +69,26 @@ def failure_rate(branch: Sequence[int], reference: Sequence[int], slice: str) ->
     return measurement(ProbeName.CANARIES, "failure_rate", clusters, "paired_mean", LOWER, slice)
 
 
+def questions(*canaries: tuple[str, int]) -> tuple[str, ...]:
+    """Names of so many questions of each canary, as the probe gives them."""
+    return tuple(f"{canary}/{number:03}#0" for canary, count in canaries for number in range(count))
+
+
+def named(found: Measurement, names: Sequence[str]) -> Measurement:
+    """The same, its clusters named."""
+    assert found.clusters is not None
+    clusters = Clusters.model_validate(found.clusters.model_dump() | {"names": tuple(names)})
+    return found.model_copy(update={"clusters": clusters})
+
+
+def flips(counts: dict[str, tuple[int, int]], slice: str = "structured") -> Measurement:
+    """The census of must-pass prompts: of each canary how many were asked and how many of them flipped."""
+    names = questions(*((canary, asked) for canary, (asked, _) in counts.items()))
+    flipped = [float(number < lost) for asked, lost in counts.values() for number in range(asked)]
+    clusters = Clusters(units=(1,) * len(names), branch=tuple(flipped), errored=(0,) * len(names), names=names)
+    return measurement(ProbeName.CANARIES, "must_pass_flips", clusters, "census", slice=slice)
+
+
 def divergence(per_token: Sequence[float], slice: str = "all", tokens: int = 200) -> Measurement:
     n = len(per_token)
     clusters = Clusters(units=(tokens,) * n, branch=tuple(k * tokens for k in per_token), errored=(0,) * n)

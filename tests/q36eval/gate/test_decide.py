@@ -1,17 +1,14 @@
-"""The decision's rules, one by one and as properties."""
+"""The decision's rules, one by one; what holds of any evidence is in test_decide_properties.py."""
 
-from datetime import date
+from datetime import UTC, date, datetime
 
 import pytest
-from evidence import accuracy, census, failure_rate, small_policy
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from evidence import accuracy, census, divergence, failure_rate, small_policy
 
-from q36eval.gate import CriterionVerdict, GateReport, Waiver, decide
-from q36eval.records import Counts, Measurement, ProbeFailure, ProbeName, Verdict
+from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, SignOff, Waiver, decide
+from q36eval.records import Counts, Lane, Measurement, ProbeFailure, ProbeName, Verdict
 
 N = 200
-ORDER = {Verdict.FAIL: 0, Verdict.INCONCLUSIVE: 1, Verdict.PASS: 2}
 
 
 def evidence(mmlu_lost: int = 0, tools_broken: int = 0, faults: int = 0) -> list[Measurement]:
@@ -77,6 +74,14 @@ def test_a_crash_with_figures_present_still_does_not_pass() -> None:
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 4)
 
 
+def test_losing_evidence_does_not_make_another_criterion_fail() -> None:
+    """34 of 200 lost are p = 0.018: too little beside one other criterion, whether that was measured or not."""
+    measured = evidence(mmlu_lost=34)
+    for kept in (measured, [measured[0], measured[2]]):
+        found = result(decide(small_policy(), kept), "mmlu")
+        assert (found.verdict, found.p_fail < 0.025) == (CriterionVerdict.INCONCLUSIVE, True)
+
+
 def test_a_proven_failure_outranks_what_was_not_measured() -> None:
     crash = ProbeFailure(probe=ProbeName.EVALS, reason="killed", kind="crashed")
     report = decide(small_policy(), evidence(tools_broken=80)[1:], failures=[crash])
@@ -139,37 +144,85 @@ def test_report_survives_json() -> None:
     assert GateReport.model_validate_json(report.model_dump_json()) == report
 
 
-losses = st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(0, 1))
+def with_margins(mmlu: float, tools: float, **changes: object) -> Policy:
+    """`small_policy` with other margins."""
+    old = small_policy().criteria
+    values = (mmlu, tools, 0.0)
+    criteria = [
+        criterion.model_copy(update={"margin": criterion.margin.model_copy(update={"value": value})} | changes)
+        for criterion, value in zip(old, values, strict=True)
+    ]
+    return small_policy(criteria=tuple(criteria))
 
 
-@settings(max_examples=60, deadline=None)
-@given(losses, st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 1)))
-def test_worse_evidence_never_improves_a_verdict(base, more) -> None:
-    before = decide(small_policy(), evidence(*base))
-    after = decide(small_policy(), evidence(*(b + m for b, m in zip(base, more, strict=True))))
-    assert ORDER[after.verdict] <= ORDER[before.verdict]
-    for lane_before, lane_after in zip(before.lanes, after.lanes, strict=True):
-        assert ORDER[lane_after.verdict] <= ORDER[lane_before.verdict]
+def test_a_verdict_says_how_far_its_bound_was_from_the_limit() -> None:
+    """Moved by that much and no more, the margin gives another verdict."""
+    for lost, verdict in ((0, "PASS"), (18, "INCONCLUSIVE"), (80, "FAIL")):
+        measured = evidence(mmlu_lost=lost)
+        found = result(decide(small_policy(), measured), "mmlu")
+        assert found.verdict == verdict
+        distance = found.to_turn if verdict == "PASS" else -found.to_turn
+        for beyond, turned in ((1e-4, True), (-1e-4, False)):
+            policy = with_margins(0.9 + distance + (beyond if verdict == "PASS" else -beyond), 0.1)
+            # alone, so that Holm takes nothing off
+            alone = decide(small_policy(criteria=policy.criteria[:1]), measured)
+            assert (result(alone, "mmlu").verdict != verdict) == turned, (verdict, beyond)
 
 
-@settings(max_examples=40, deadline=None)
-@given(losses, st.sets(st.integers(0, 2), min_size=1))
-def test_removing_a_measurement_never_yields_pass(base, removed) -> None:
-    kept = [m for i, m in enumerate(evidence(*base)) if i not in removed]
-    report = decide(small_policy(), kept)
-    assert report.verdict is not Verdict.PASS
-    assert report.exit_code != 0
-
-
-@settings(max_examples=30, deadline=None)
-@given(losses, st.permutations(range(3)), st.permutations(range(3)))
-def test_order_is_irrelevant(base, criteria_order, measurement_order) -> None:
-    policy, measured = small_policy(), evidence(*base)
-    straight = decide(policy, measured)
-    shuffled = decide(
-        small_policy(criteria=tuple(policy.criteria[i] for i in criteria_order)),
-        [measured[i] for i in measurement_order],
+def test_what_has_no_bound_has_no_distance() -> None:
+    assert result(decide(small_policy(), evidence(faults=3)), "intact").to_turn == 3.0
+    assert result(decide(small_policy(), evidence()), "intact").to_turn == 0.0
+    assert result(decide(small_policy(), evidence()[1:]), "mmlu").to_turn is None
+    floor = census(ProbeName.KL, "kl_divergence_noise_floor", 0).model_copy(update={"value": 0.5})
+    criterion = Criterion(
+        id="kl",
+        probe=ProbeName.KL,
+        metric="kl_divergence",
+        margin=Margin(kind="max_value", value=0.1, source="test"),
+        lanes=(Lane.FREEFORM,),
     )
-    by_id = lambda report: sorted(report.criteria, key=lambda r: r.id)  # noqa: E731
-    assert by_id(straight) == by_id(shuffled)
-    assert straight.model_dump(exclude={"criteria"}) == shuffled.model_dump(exclude={"criteria"})
+    refused = decide(Policy(name="p", criteria=(criterion,)), [divergence([0.01] * 60), floor])
+    assert (refused.criteria[0].verdict, refused.criteria[0].to_turn) == (CriterionVerdict.INCONCLUSIVE, None)
+
+
+def test_a_policy_that_refuses_what_is_not_proven_shows_how_much_proof_is_missing() -> None:
+    strict = with_margins(0.9, 0.1, on_inconclusive="fail")
+    lenient, refused = (result(decide(p, evidence(mmlu_lost=18)), "mmlu") for p in (small_policy(), strict))
+    assert (refused.verdict, refused.to_turn) == (CriterionVerdict.FAIL, lenient.to_turn)
+
+
+def test_the_clearest_failure_comes_first_and_the_nearest_pass_is_named() -> None:
+    both_lanes = with_margins(0.9, 0.1, lanes=(Lane.STRUCTURED, Lane.FREEFORM))
+    failed = decide(both_lanes, evidence(mmlu_lost=60, tools_broken=150))
+    assert failed.decisive == ("tools", "mmlu")
+    assert failed.lanes[0].nearest == ("tools",), "both must turn"
+    assert decide(both_lanes, evidence(mmlu_lost=150, tools_broken=60)).decisive == ("mmlu", "tools")
+    with_a_fault = decide(both_lanes, evidence(mmlu_lost=150, tools_broken=60, faults=1))
+    assert with_a_fault.decisive == ("intact", "mmlu", "tools")
+    assert with_a_fault.lanes[0].nearest == (), "no bound that moves mends a fault"
+    passed = decide(both_lanes, evidence(mmlu_lost=3))
+    assert {lane.nearest for lane in passed.lanes} == {("mmlu",)}
+    unknown = decide(both_lanes, evidence(mmlu_lost=18)[:2])
+    assert (unknown.verdict, unknown.decisive) == (Verdict.INCONCLUSIVE, ("intact", "mmlu"))
+
+
+SIGNED = SignOff(owner="eva", reason="looked through", at=datetime(2026, 5, 1, tzinfo=UTC), report_sha256="0" * 64)
+
+
+def test_what_would_pass_waits_for_a_signature() -> None:
+    waiting = decide(small_policy(), evidence(), require_sign_off=True)
+    assert (waiting.verdict, waiting.exit_code, waiting.awaiting_sign_off) == (Verdict.INCONCLUSIVE, 3, True)
+    assert waiting.headline == "INCONCLUSIVE, awaiting sign-off"
+    assert {lane.verdict for lane in waiting.lanes} == {Verdict.PASS}, "the lanes keep what was found"
+    signed = decide(small_policy(), evidence(), require_sign_off=True, sign_offs=[SIGNED])
+    assert signed.signed_by == (SIGNED,)
+    assert signed.model_copy(update={"signed_by": ()}) == decide(small_policy(), evidence())
+
+
+@pytest.mark.parametrize("lost", [18, 150])
+def test_a_signature_turns_no_other_verdict(lost: int) -> None:
+    found = decide(small_policy(), evidence(mmlu_lost=lost))
+    assert found.verdict is not Verdict.PASS
+    for signatures in ((), (SIGNED,)):
+        asked = decide(small_policy(), evidence(mmlu_lost=lost), require_sign_off=True, sign_offs=signatures)
+        assert asked.model_copy(update={"signed_by": ()}) == found

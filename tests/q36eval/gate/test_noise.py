@@ -150,6 +150,11 @@ def test_a_policy_that_refuses_what_is_not_proven_fails_it() -> None:
     assert decided([floor(2e-4)], on_inconclusive="fail").verdict is Verdict.FAIL
 
 
+def test_of_equal_floors_the_same_one_is_named_whatever_their_order() -> None:
+    equal = [floor(2e-4).model_copy(update={"note": note}) for note in ("left-padding", "batch-of-one")]
+    assert decided(equal) == decided(equal[::-1])
+
+
 def test_a_report_with_a_floor_survives_json() -> None:
     report = decided([floor(math.inf)])
     assert GateReport.model_validate_json(report.model_dump_json()) == report

@@ -1,0 +1,121 @@
+"""What a decision is made from, criterion by criterion: as it is, and without the canaries that were excused. Pure."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from q36eval.gate.judge import judge
+from q36eval.gate.noise import floor_of, is_floor
+from q36eval.gate.policy import Criterion, Policy
+from q36eval.gate.report import CriterionResult
+from q36eval.records import Clusters, Counts, Measurement, ProbeFailure, ProbeName
+from q36eval.stats import summarize
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Distinct measurements by key, the blessed run's too, and the failures of the probes.
+
+    Identical repeats (a resumed run) are one measurement; `floors` are the measured noise floors.
+    """
+
+    measured: dict[str, list[Measurement]]
+    blessed: dict[str, list[Measurement]]
+    failures: tuple[ProbeFailure, ...]
+    floors: tuple[Measurement, ...]
+
+    @classmethod
+    def of(
+        cls,
+        policy: Policy,
+        measurements: Sequence[Measurement],
+        failures: Sequence[ProbeFailure],
+        blessed: Sequence[Measurement] = (),
+    ) -> "Evidence":
+        """What the policy judges, of everything that was measured."""
+        wanted = {criterion.key for criterion in policy.criteria}
+        return cls(
+            measured=_distinct(measurements, wanted),
+            blessed=_distinct(blessed, wanted),
+            failures=tuple(sorted(failures, key=lambda f: (f.probe, f.kind, f.reason))),
+            floors=tuple(m for m in measurements if m.probe is ProbeName.KL and is_floor(m.metric)),
+        )
+
+    def judged(self, criterion: Criterion) -> CriterionResult:
+        """The criterion's figures and p-values, before Holm and waivers."""
+        return self._judge(criterion, self.measured.get(criterion.key, []), self.blessed.get(criterion.key, []))
+
+    def canaries(self, criterion: Criterion) -> frozenset[str]:
+        """The canaries by which the criterion's evidence is named; none where it was written without names."""
+        if criterion.probe is not ProbeName.CANARIES:
+            return frozenset()
+        found = self.measured.get(criterion.key, [])
+        return frozenset(_canary_of(name) for m in found if m.clusters is not None for name in m.clusters.names or ())
+
+    def passes_without(self, criterion: Criterion, canaries: Collection[str]) -> bool:
+        """Whether what is not of these canaries lies inside the margin, or nothing else is judged.
+
+        How many items the policy asks for was asked of all of them; how many a test needs is asked of what is left.
+        """
+        if self.canaries(criterion) <= set(canaries):
+            return True
+        rest, theirs = (
+            [_without(measurement, canaries) for measurement in of.get(criterion.key, [])]
+            for of in (self.measured, self.blessed)
+        )
+        # its p-value is 1 where what is left cannot be judged
+        result = self._judge(criterion.model_copy(update={"min_scored": 1}), rest, theirs)
+        return result.p_pass <= 1.0 - criterion.confidence
+
+    def _judge(self, criterion: Criterion, found: list[Measurement], blessed: list[Measurement]) -> CriterionResult:
+        failures = [failure for failure in self.failures if failure.probe == criterion.probe]
+        return judge(criterion, found, failures, floor_of(criterion, self.floors), blessed)
+
+
+def _distinct(measurements: Iterable[Measurement], wanted: Collection[str]) -> dict[str, list[Measurement]]:
+    by_key: dict[str, list[Measurement]] = {}
+    for measurement in measurements:
+        if measurement.key in wanted:
+            by_key.setdefault(measurement.key, []).append(measurement)
+    # by their JSON, in which no NaN differs from itself
+    return {
+        key: found if len(found) == 1 else list({m.model_dump_json(): m for m in found}.values())
+        for key, found in by_key.items()
+    }
+
+
+def _canary_of(name: str) -> str:
+    """The canary that a cluster named `CANARY/QUESTION` belongs to."""
+    return name.partition("/")[0]
+
+
+def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement:
+    """The measurement made from the clusters of all other canaries; as it is without names or sums of its own."""
+    clusters = measurement.clusters
+    if clusters is None or clusters.names is None or clusters.tail is not None or measurement.estimator == "derived":
+        return measurement
+    kept = [row for row, name in enumerate(clusters.names) if _canary_of(name) not in canaries]
+    rest = _rows(clusters, kept)
+    value, reference_value, effect, interval = summarize(rest, measurement.estimator)
+    scored, errored = sum(rest.units), sum(rest.errored)
+    return measurement.model_copy(
+        update={
+            "value": value,
+            "reference_value": reference_value,
+            "effect": effect,
+            "effect_interval": interval,
+            "counts": Counts(total=scored + errored, scored=scored, errored=errored),
+            "clusters": rest,
+        }
+    )
+
+
+def _rows(clusters: Clusters, kept: Sequence[int]) -> Clusters:
+    columns = {
+        name: None if column is None else tuple(column[row] for row in kept)
+        for name in ("units", "branch", "reference", "errored", "strata", "names")
+        for column in (getattr(clusters, name),)
+    }
+    schedule = clusters.schedule
+    if schedule is not None:
+        schedule = schedule.model_copy(update={"blocks": tuple(schedule.blocks[row] for row in kept)})
+    return clusters.model_copy(update=columns | {"schedule": schedule})

@@ -1,0 +1,129 @@
+"""What reviewers excused: which criteria waivers set aside, and why the others had no effect. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from itertools import combinations
+
+from q36eval.gate.evidence import Evidence
+from q36eval.gate.policy import Criterion, Policy
+from q36eval.gate.report import CriterionResult, CriterionVerdict, Waiver
+
+EVERYTHING = "all"
+"""The slice that is none: a waiver of it alone would excuse nearly every criterion at once."""
+
+MOST_COMBINED = 6
+"""Of so many waived canaries every combination is tried; of more, each one alone and all together."""
+
+
+def apply_waivers(
+    policy: Policy,
+    results: Sequence[CriterionResult],
+    waivers: Sequence[Waiver],
+    on: date | None,
+    evidence: Evidence,
+) -> tuple[list[CriterionResult], list[str]]:
+    """The results, with `waived_by` where waivers in force on that day set one aside, and notes on the others.
+
+    A waiver of a criterion, or of a slice, excuses a FAIL or an INCONCLUSIVE of what it names. One of a canary excuses
+    it only if what is not of that canary passes; several combine, and those of the smallest combination that does are
+    named. An INCONCLUSIVE rest is no excuse: the reviewer accepted what the canary shows, not what nobody knows.
+    """
+    in_force = sorted((w for w in set(waivers) if on is not None and on <= w.expires), key=_order)
+    found = [
+        _excused(criterion, result, in_force, evidence)
+        for criterion, result in zip(policy.criteria, results, strict=True)
+    ]
+    notes = {note for waiver in set(waivers) for note in _notes(waiver, policy, found, on, evidence)}
+    return found, sorted(notes)
+
+
+def _order(waiver: Waiver) -> tuple[str, ...]:
+    """The last to expire comes first, and no two different ones are equal."""
+    scope = (waiver.criterion or "", waiver.slice or "", waiver.canary or "")
+    return (f"{date.max.toordinal() - waiver.expires.toordinal():07}", waiver.owner, waiver.reason, *scope)
+
+
+def _excused(
+    criterion: Criterion, result: CriterionResult, in_force: Sequence[Waiver], evidence: Evidence
+) -> CriterionResult:
+    if not criterion.waivable or result.verdict in (CriterionVerdict.PASS, CriterionVerdict.NOT_MEASURED):
+        return result
+    concerning = [waiver for waiver in in_force if _concerns(waiver, criterion, evidence)]
+    whole = [waiver for waiver in concerning if waiver.canary is None]
+    by = (whole[0],) if whole else _enough_canaries(criterion, concerning, evidence)
+    return result.model_copy(update={"waived_by": by})
+
+
+def _enough_canaries(criterion: Criterion, waivers: Sequence[Waiver], evidence: Evidence) -> tuple[Waiver, ...]:
+    """The fewest waivers without whose canaries the criterion passes; none where all of them are not enough."""
+    of_canary: dict[str, Waiver] = {}
+    for waiver in waivers:
+        of_canary.setdefault(waiver.canary or "", waiver)
+    for canaries in _combined(sorted(of_canary)):
+        if evidence.passes_without(criterion, canaries):
+            return tuple(sorted((of_canary[canary] for canary in canaries), key=_order))
+    return ()
+
+
+def _combined(canaries: list[str]) -> Iterator[tuple[str, ...]]:
+    """Small combinations first."""
+    sizes = range(1, len(canaries) + 1) if len(canaries) <= MOST_COMBINED else (1, len(canaries))
+    for size in sizes:
+        yield from combinations(canaries, size)
+
+
+def _concerns(waiver: Waiver, criterion: Criterion, evidence: Evidence) -> bool:
+    """Whether the criterion lies in everything that the waiver names."""
+    if waiver.slice is not None and (waiver.slice != criterion.slice or _names_everything(waiver)):
+        return False
+    if waiver.canary is not None and waiver.canary not in evidence.canaries(criterion):
+        return False
+    return waiver.criterion is None or waiver.criterion == criterion.id
+
+
+def _names_everything(waiver: Waiver) -> bool:
+    return waiver.slice == EVERYTHING and waiver.criterion is None and waiver.canary is None
+
+
+def _notes(
+    waiver: Waiver, policy: Policy, results: Sequence[CriterionResult], on: date | None, evidence: Evidence
+) -> Iterator[str]:
+    """Why a waiver does not do what its author may believe it does."""
+    subject = f"the waiver of {waiver.scope} by {waiver.owner}"
+    if on is None or on > waiver.expires:
+        yield f"{subject} is not in force: it expired after {waiver.expires}"
+        return
+    if _names_everything(waiver):
+        yield f"{subject} has no effect: slice {EVERYTHING} is everything, so name the criterion"
+        return
+    concerned = [
+        (criterion, result)
+        for criterion, result in zip(policy.criteria, results, strict=True)
+        if _concerns(waiver, criterion, evidence)
+    ]
+    if not concerned:
+        yield f"{subject} has no effect: {_nothing_named(waiver, policy)}"
+    elif not any(criterion.waivable for criterion, _ in concerned):
+        whose = _listed(criterion.id for criterion, _ in concerned)
+        yield f"{subject} has no effect: the policy lets nobody waive {whose}"
+    for criterion, result in concerned:
+        if not criterion.waivable or result.waived:
+            continue
+        if result.verdict is CriterionVerdict.NOT_MEASURED:
+            yield f"{subject} has no effect on {criterion.id}: what was not measured cannot be waived"
+        elif result.verdict is not CriterionVerdict.PASS:
+            yield f"{subject} does not excuse {criterion.id}: what is not of that canary does not pass either"
+
+
+def _nothing_named(waiver: Waiver, policy: Policy) -> str:
+    if waiver.criterion is not None and waiver.criterion not in {criterion.id for criterion in policy.criteria}:
+        return "the policy has no such criterion"
+    if waiver.slice is not None and waiver.slice not in {criterion.slice for criterion in policy.criteria}:
+        return "the policy judges no such slice"
+    if waiver.canary is not None:
+        return "no evidence that it concerns is named after that canary"
+    return "the policy has no criterion that is all of this"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

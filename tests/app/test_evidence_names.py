@@ -1,0 +1,145 @@
+"""Every probe names what it asked, alike in every run that asks the same: runs pair, and waivers find canaries."""
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import date
+
+import pytest
+
+from canaries.specification import CanarySpec
+from canaries.summary import summarize_outcomes
+from evals.accuracy import accuracy
+from evals.perplexity import perplexities
+from kl.measurements import document_measurements
+from q36eval.gate import Criterion, Margin, Policy, Waiver, decide
+from q36eval.gate.blessed import ESTIMATORS
+from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict
+
+REPEATS = {"repeats": [{"score": 0.0}, {"score": 0.0}]}
+
+
+def spec(name: str, **asked: object) -> CanarySpec:
+    return CanarySpec.model_construct(id=name, skill="x", lanes=[Lane.STRUCTURED], checks=[], **asked)
+
+
+FAMILIES = [spec(name, family=object(), must_pass=None) for name in ("invoice", "discount")]
+FIXED = [spec(f"{name}-must-pass", family=None, must_pass=[object()]) for name in ("invoice", "discount")]
+
+
+def canary_outcomes(broken: Sequence[str] = ()) -> list[ItemOutcome]:
+    """Thirty questions of each family and five fixed prompts, all wrong under the branch where they are broken."""
+    return [
+        ItemOutcome(
+            probe=ProbeName.CANARIES,
+            group=each.id,
+            item_key=f"{number:02}{each.id}".ljust(64, "0"),
+            cluster=f"{each.id}/{number:02}",
+            must_pass=each.must_pass is not None,
+            branch=Answer(score=float(each.id not in broken), detail=REPEATS if each.id in broken else {}),
+            reference=Answer(score=1.0),
+        )
+        for each in (*FAMILIES, *FIXED)
+        for number in range(30 if each.family else 5)
+    ]
+
+
+def eval_outcomes() -> list[ItemOutcome]:
+    details = {"margin_nats": 1.0, "nll_nats": 20.0, "tokens": 10, "words": 7, "bytes": 40}
+    return [
+        ItemOutcome(
+            probe=ProbeName.EVALS,
+            group="mmlu",
+            item_key=f"{number:064}",
+            cluster=f"fact {number // 2}",
+            branch=Answer(score=float(number % 3 > 0), detail=details),
+            reference=Answer(score=1.0, detail=details),
+        )
+        for number in range(20)
+    ]
+
+
+def documents() -> list[ItemOutcome]:
+    columns = ("forward_kl", "reverse_kl", "top1_agrees", "branch_nll", "reference_nll", "delta_p_squared")
+    sums = dict.fromkeys((*columns, "branch_p", "reference_p"), 1.0) | {"tokens": 9, "finite_tokens": 9}
+    return [
+        ItemOutcome(
+            probe=ProbeName.KL,
+            group="corpus",
+            item_key=f"{number:064}"[::-1],
+            cluster=f"czech-{number:03}",
+            stratum=("czech", "json")[number % 2],
+            branch=Answer(score=0.1, detail=sums),
+            reference=Answer(score=None),
+        )
+        for number in range(12)
+    ]
+
+
+def of_canaries(outcomes: Sequence[ItemOutcome]) -> list[Measurement]:
+    return list(summarize_outcomes([*FAMILIES, *FIXED], outcomes))
+
+
+def of_evals(outcomes: Sequence[ItemOutcome]) -> list[Measurement]:
+    return [*accuracy("mmlu", outcomes), *perplexities("mmlu", outcomes)]
+
+
+def of_documents(outcomes: Sequence[ItemOutcome]) -> list[Measurement]:
+    return list(document_measurements(outcomes))
+
+
+@pytest.mark.parametrize(
+    ("measured", "outcomes"),
+    [(of_canaries, canary_outcomes()), (of_evals, eval_outcomes()), (of_documents, documents())],
+    ids=["canaries", "evals", "kl"],
+)
+def test_whatever_can_be_paired_is_named_by_what_was_asked(
+    measured: Callable[[Sequence[ItemOutcome]], list[Measurement]], outcomes: list[ItemOutcome]
+) -> None:
+    """In whatever order; and of all the figures that an item enters, one name changes where it is reworded."""
+    first, shuffled, reworded = (
+        {found.key: names(found) for found in measured(asked) if found.estimator in ESTIMATORS}
+        for asked in (
+            outcomes,
+            random.Random(1).sample(outcomes, len(outcomes)),
+            [outcomes[0].model_copy(update={"item_key": "f" * 64}), *outcomes[1:]],
+        )
+    )
+    assert first == shuffled
+    changed = {key: len(first[key] - reworded[key]) for key in first}
+    assert set(changed.values()) <= {0, 1}
+    assert all(changed[key] for key in changed if "[all]" in key or "[mmlu]" in key)
+
+
+def names(found: Measurement) -> set[str]:
+    assert found.clusters is not None
+    assert found.clusters.names is not None
+    assert len(set(found.clusters.names)) == len(found.clusters.units)
+    return set(found.clusters.names)
+
+
+def test_a_waiver_of_a_canary_finds_it_in_what_the_probe_measured() -> None:
+    lane = {"lanes": (Lane.STRUCTURED,), "probe": ProbeName.CANARIES, "slice": "structured"}
+    rate, count = (
+        Margin(kind="max_increase", value=0.2, source="test"),
+        Margin(kind="max_count", value=0, source="test"),
+    )
+    policy = Policy(
+        name="p",
+        criteria=(
+            Criterion(id="failures", metric="failure_rate", margin=rate, **lane),
+            Criterion(id="must-pass", metric="must_pass_flips", margin=count, min_scored=10, **lane),
+            Criterion(id="unstable", metric="must_pass_unstable", margin=count, **lane),
+        ),
+    )
+    broken = ("discount", "discount-must-pass")
+    measured = of_canaries(canary_outcomes(broken))
+    day = date(2026, 5, 1)
+    waivers = [Waiver(owner="eva", reason="x", canary=name, expires=day) for name in broken]
+    report = decide(policy, measured, waivers, on=day)
+    assert {result.id: result.waived_by for result in report.criteria if result.waived} == {
+        "failures": (waivers[0],),
+        "must-pass": (waivers[1],),
+    }
+    assert (report.verdict, decide(policy, measured, waivers[:1], on=day).verdict) == (Verdict.PASS, Verdict.FAIL)
+    both = of_canaries(canary_outcomes((*broken, "invoice-must-pass")))
+    assert decide(policy, both, waivers, on=day).decisive == ("must-pass",)

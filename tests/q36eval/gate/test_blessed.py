@@ -1,0 +1,180 @@
+"""Margins against the blessed run: the same questions, paired by name, whatever the reference answered."""
+
+import random
+
+import numpy as np
+import pytest
+from evidence import HIGHER, accuracy, divergence, measurement, named, perplexity
+
+from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Margin, Policy, decide
+from q36eval.gate.blessed import against_blessed
+from q36eval.gate.policy import MarginKind
+from q36eval.records import Clusters, Lane, Measurement, ProbeName, Schedule
+from q36eval.stats import margin_test
+
+N = 400
+
+
+def names(count: int = N) -> list[str]:
+    return [f"item-{number}" for number in range(count)]
+
+
+def answers(branch: list[int], reference: list[int] | None = None, asked: list[str] | None = None) -> Measurement:
+    return named(accuracy(branch, reference or [1] * len(branch)), asked or names(len(branch)))
+
+
+def shuffled(found: Measurement, seed: int = 0) -> Measurement:
+    """The same evidence in another order, as another run may have asked it."""
+    rows = list(range(len(found.clusters.units)))
+    random.Random(seed).shuffle(rows)
+    columns = {
+        name: None if column is None else tuple(column[row] for row in rows)
+        for name in ("units", "branch", "reference", "errored", "names")
+        for column in (getattr(found.clusters, name),)
+    }
+    return found.model_copy(update={"clusters": found.clusters.model_copy(update=columns)})
+
+
+def in_blocks(found: Measurement, first: int = 0, largest: int = 1) -> Measurement:
+    """Asked in blocks of fifty, of which the first is numbered `first`."""
+    schedule = Schedule(largest=largest, blocks=tuple(first + row // 50 for row in range(len(found.clusters.units))))
+    return found.model_copy(update={"clusters": found.clusters.model_copy(update={"schedule": schedule})})
+
+
+def judged(
+    now: Measurement, then: list[Measurement], kind: MarginKind = "min_recovery", value: float = 0.9
+) -> CriterionResult:
+    criterion = Criterion(
+        id="it",
+        probe=now.probe,
+        metric=now.metric,
+        slice=now.slice,
+        margin=Margin(kind=kind, value=value, against="blessed", source="test"),
+        lanes=(Lane.FREEFORM,),
+    )
+    (result,) = decide(Policy(name="p", criteria=(criterion,)), [now], blessed=then).criteria
+    return result
+
+
+def test_what_was_accepted_counts_and_not_the_reference() -> None:
+    half = [0] * (N // 2) + [1] * (N // 2)
+    assert judged(answers(half), [shuffled(answers(half))]).verdict is CriterionVerdict.PASS
+    better_than_reference = answers(half, [0] * N)
+    fell = judged(better_than_reference, [shuffled(answers([1] * N, [0] * N))])
+    assert (fell.verdict, fell.figure, fell.value, fell.reference_value) == (CriterionVerdict.FAIL, 0.5, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("lost", [0, 12, 25, 200])
+def test_the_test_is_that_of_columns_paired_by_hand(lost: int) -> None:
+    now, then = answers([0] * lost + [1] * (N - lost)), answers([1] * (N - 3) + [0] * 3)
+    result = judged(now, [shuffled(then)])
+    by_hand = Clusters(
+        units=(1,) * N,
+        branch=now.clusters.branch,
+        reference=then.clusters.branch,
+        errored=(0,) * N,
+        bounds=(0.0, 1.0),
+    )
+    expected = margin_test(by_hand, "paired_mean", result.margin, direction=HIGHER)
+    assert (result.p_pass, result.p_fail, result.loss) == (expected.p_pass, expected.p_fail, expected.loss)
+
+
+def test_divergences_perplexities_and_ratios_pair_too() -> None:
+    rng = np.random.default_rng(5)
+    kl = rng.lognormal(-6, 1, 60)
+    steady, risen = (named(divergence((kl + more).tolist()), names(60)) for more in (0.0, 0.01))
+    blessed = shuffled(named(divergence(kl.tolist()), names(60)))
+    for now, verdict in ((steady, CriterionVerdict.PASS), (risen, CriterionVerdict.FAIL)):
+        result = judged(now, [blessed], "max_increase", 0.002)
+        assert (result.verdict, result.reference_value) == (verdict, blessed.value)
+    nll = 1.5 + rng.random(60)
+    reference = (nll + 3).tolist()
+    worse, same = (named(perplexity((nll + more).tolist(), reference), names(60)) for more in (0.05, 0.0))
+    assert judged(same, [shuffled(same)], "min_retention", 0.98).verdict is CriterionVerdict.PASS
+    assert judged(worse, [shuffled(same)], "min_retention", 0.98).verdict is CriterionVerdict.FAIL
+    columns = {"units": (1,) * 60, "errored": (0,) * 60, "reference": (100.0,) * 60, "names": tuple(names(60))}
+    margins = [Clusters(branch=tuple(scale * nll), **columns) for scale in (1.0, 0.5)]
+    strong, weak = (measurement(ProbeName.CANARIES, "margin", each, "ratio", HIGHER) for each in margins)
+    assert judged(weak, [strong], "min_recovery", 0.8).verdict is CriterionVerdict.FAIL
+    assert judged(weak, [shuffled(weak)], "min_recovery", 0.8).verdict is CriterionVerdict.PASS
+
+
+def unnamed(found: Measurement) -> Measurement:
+    return found.model_copy(update={"clusters": found.clusters.model_copy(update={"names": None})})
+
+
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        ([], "no blessed run holds evals.accuracy[mmlu]: accept a run of this branch"),
+        ([unnamed(answers([1] * N))], "the blessed run's evidence does not name what was asked"),
+        ([answers([1] * N, asked=[f"old-{name}" for name in names()])], "asked other items: 400 clusters"),
+        ([answers([1] * (N + 1))], "1 clusters that this run lacks, and 0 that only this one has"),
+        ([in_blocks(answers([1] * N), first=1)], "asked the same items in other blocks"),
+        ([in_blocks(answers([1] * N), largest=3)], "asked the same items in other blocks"),
+        ([answers([1] * N), answers([0] * N)], "2 times with different figures"),
+        ([answers([1] * N, asked=["item-0"] * N)], "the blessed run's evidence does not name what was asked"),
+    ],
+)
+def test_what_cannot_be_paired_is_not_measured_and_says_what_to_do(then: list[Measurement], words: str) -> None:
+    result = judged(in_blocks(answers([1] * N)), then)
+    assert (result.verdict, result.infrastructure) == (CriterionVerdict.NOT_MEASURED, False)
+    assert words in result.reason
+    assert "bless" in result.reason
+
+
+def test_other_counts_weights_units_and_kinds_are_not_compared() -> None:
+    now = named(divergence([0.01] * 60), names(60))
+    longer = named(divergence([0.01] * 60, tokens=201), names(60))
+    assert "counted otherwise in 60 of 60 clusters" in judged(now, [longer], "max_increase", 0.01).reason
+    weighed = now.model_copy(update={"clusters": now.clusters.model_copy(update={"bounds": (0.0, 9.0)})})
+    assert "weighed what was asked otherwise" in judged(now, [weighed], "max_increase", 0.01).reason
+    bits = now.model_copy(update={"unit": "bits/token"})
+    assert "in another way" in judged(now, [bits], "max_increase", 0.01).reason
+    greatest = now.model_copy(update={"estimator": "maximum"})
+    assert "a maximum cannot be held against a blessed run" in judged(greatest, [greatest], "max_increase", 1).reason
+
+
+def test_what_errored_in_either_run_is_errored() -> None:
+    """One item in four hundred each: its other half says nothing, and at its worst it counts against PASS."""
+    whole, now, then = answers([1] * N), named(accuracy([1] * N, [1] * N, errored=1), names()), names()[::-1]
+    blessed = named(accuracy([1] * N, [1] * N, errored=1), then)
+    for pair, errored in (((now, whole), 1), ((whole, blessed), 1), ((now, blessed), 2)):
+        paired = against_blessed(pair[0], [pair[1]])
+        assert isinstance(paired, Measurement)
+        assert (paired.counts.total, paired.counts.errored) == (N, errored)
+        assert judged(pair[0], [pair[1]]).p_pass > judged(whole, [whole]).p_pass
+    tokens = Clusters(units=(90, 100), branch=(1.0, 1.0), errored=(10, 0), names=("a", "b"))
+    partly = measurement(ProbeName.KL, "kl_divergence", tokens, "mean")
+    paired = against_blessed(partly, [partly])
+    assert isinstance(paired, Measurement)
+    assert (paired.clusters.units, paired.clusters.errored) == ((0, 100), (100, 0)), "the whole document"
+
+
+def test_a_run_that_stopped_early_is_compared_as_far_as_it_went() -> None:
+    whole, start = in_blocks(answers([1] * N)), in_blocks(answers([1] * 150))
+    for now, then in ((whole, start), (start, whole)):
+        result = judged(now, [shuffled_in_blocks(then)], value=0.8)
+        assert (result.verdict, result.counts.total) == (CriterionVerdict.PASS, 150)
+        paired = against_blessed(now, [shuffled_in_blocks(then)])
+        assert isinstance(paired, Measurement)
+        assert paired.clusters.schedule == start.clusters.schedule, "bets stay those of the blocks"
+    middle = in_blocks(answers([1] * 150, asked=names()[50:200]), first=1)
+    assert "asked other items" in judged(whole, [middle]).reason
+    half_a_block = in_blocks(answers([1] * 125))
+    assert "asked other items" in judged(whole, [half_a_block]).reason
+    assert "asked other items" in judged(unplanned(whole), [unplanned(start)]).reason
+
+
+def shuffled_in_blocks(found: Measurement) -> Measurement:
+    """Other order within the last block, which a run may have."""
+    columns = found.clusters
+    last = max(columns.schedule.blocks)
+    rows = [r for r in range(len(columns.units)) if columns.schedule.blocks[r] < last]
+    rows += [r for r in range(len(columns.units) - 1, -1, -1) if columns.schedule.blocks[r] == last]
+    update = {"names": tuple(columns.names[r] for r in rows), "branch": tuple(columns.branch[r] for r in rows)}
+    return found.model_copy(update={"clusters": columns.model_copy(update=update)})
+
+
+def unplanned(found: Measurement) -> Measurement:
+    return found.model_copy(update={"clusters": found.clusters.model_copy(update={"schedule": None})})
