@@ -6,25 +6,15 @@ from typing import Annotated
 import typer
 
 from app.cli.options import open_history
-from q36eval.errors import UsageError
+from app.cli.report_formats import FORMATS, check_formats
 
 
 def report(
     run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")],
-    format: Annotated[str, typer.Option("--format", help="markdown, json or junit.")] = "markdown",
+    format: Annotated[str, typer.Option("--format", help=f"Of {', '.join(FORMATS)}.")] = "markdown",
 ) -> None:
     """Print the report of a finished gate run."""
-    from q36eval.reports import to_json, to_junit, to_markdown
-
-    formats = ("markdown", "json", "junit")
-    if format not in formats:
-        raise UsageError(f"There is no report format {format!r}; formats are: {', '.join(formats)}.")
+    check_formats([format])
     history = open_history()
     record = history.get_run(run)
-    if record.report is None:
-        raise UsageError(f"Run {record.id} has no verdict to report; it is {record.state} and only measured.")
-    if format == "junit":
-        sys.stdout.write(to_junit(record.report, record))
-        return
-    write = to_markdown if format == "markdown" else to_json
-    sys.stdout.write(write(record.report, record, history.measurements(record.id)))
+    sys.stdout.write(FORMATS[format].text(record, history.measurements(record.id)))

@@ -1,18 +1,19 @@
 """The report as JUnit XML: red in every pipeline exactly when the gate does not pass."""
 
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.records import Verdict
+from q36eval.records import Measurement, Verdict
 from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, plain, why_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
 
-def to_junit(report: GateReport, run: "RunRecord | None" = None) -> str:
+def to_junit(report: GateReport, run: "RunRecord | None" = None, _measurements: Sequence[Measurement] = ()) -> str:
     """One test case per criterion and per lane, and one for the verdict.
 
     Blocking: FAIL and INCONCLUSIVE are failures (type = verdict), NOT_MEASURED is an error. Advisory or waived: skipped
