@@ -50,7 +50,7 @@ def _loss_text(result: CriterionResult, loss: float) -> str:
     if not result.limit:
         return words
     share = loss / result.limit
-    return f"{words}, {number(share)} times its width" if share >= 1 else f"{words}, {100 * share:.0f} % of its width"
+    return f"{words}, {share:.1f} times its width" if share >= 1 else f"{words}, {100 * share:.0f} % of its width"
 
 
 def decided_by(report: GateReport, lane: LaneResult | None = None) -> tuple[CriterionResult, ...]:
