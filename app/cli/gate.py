@@ -1,10 +1,12 @@
 """`q36eval gate`: measure branches and decide."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.github_output import announce
 from app.cli.options import (
     AllowCodeExecution,
     BatchSize,
@@ -71,6 +73,8 @@ def gate(
     from app.targets import load_family, resolve
 
     formats = check_formats(format)
+    if out is None and set(format or ()) - {"github"}:
+        raise UsageError("--format writes files: name a folder for them with --out.")
     if resume is not None and len(branch) != 1:
         raise UsageError("--resume continues one run; give exactly one --branch with it.")
     paths = Paths.default()
@@ -113,6 +117,8 @@ def gate(
             _print_report(run)
         if folder is not None:
             write_reports(run, folder, formats, history.measurements(run.id))
+        if "github" in (format or ()):
+            announce(run, history.measurements(run.id), sys.stderr if as_json else sys.stdout)
     if as_json:
         documents = [report_json(run, history.measurements(run.id)) for run in runs]
         print_json(documents[0] if len(documents) == 1 else documents)

@@ -11,7 +11,7 @@ from q36eval.reports._text import figure_text, html, interval_text, margin_text,
 from q36eval.reports.flips import Flips, flips
 from q36eval.reports.story import distance_text
 
-WIDTH, LEFT, RIGHT, ROW, TOP = 1040, 230, 700, 26, 30
+WIDTH, LEFT, RIGHT, ROW, TOP = 1060, 250, 720, 26, 30
 MARK = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "NOT_MEASURED": "∅"}
 KL = "kl_divergence"
 
@@ -48,6 +48,8 @@ def _criterion_row(result: CriterionResult, axis: Axis, y: float) -> Iterator[st
     yield f'<g class="{result.verdict}"><title>{html(hover)}</title>'
     yield _label(name_text(result), y)
     value = math.nan if result.loss is None else result.loss / limit
+    if axis.beyond(interval.lower / limit) > 0:
+        yield f'<text class="tick" x="{RIGHT - 10}" y="{y + 4}" text-anchor="end">{value:.1f} × the margin</text>'
     yield from _interval(axis, interval.lower / limit, value, interval.upper / limit, y)
     rule = margin_text(result.margin, result.unit)
     yield f'<text class="says" x="{RIGHT + 16}" y="{y + 4}">{MARK[result.verdict]} {html(verdict_text(result))}</text>'
@@ -148,10 +150,9 @@ def _interval(axis: Axis, lower: float, value: float, upper: float, y: float) ->
     if bounded and not (math.isnan(lower) or math.isnan(upper)):
         left, right = axis.at(lower), axis.at(upper)
         yield f'<line class="bar" x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}"/>'
-        for bound, way in ((lower, -1), (upper, 1)):
-            if axis.beyond(bound):
-                tip = axis.at(bound)
-                yield f'<path class="arrow" d="M{tip + 9 * way:.1f} {y}L{tip:.1f} {y - 6}L{tip:.1f} {y + 6}Z"/>'
+        for way in sorted({axis.beyond(lower), axis.beyond(upper)} - {0}):
+            tip = axis.right if way > 0 else axis.left
+            yield f'<path class="arrow" d="M{tip + 9 * way:.1f} {y}L{tip:.1f} {y - 6}L{tip:.1f} {y + 6}Z"/>'
     if not math.isnan(value) and not axis.beyond(value):
         yield f'<circle class="dot" cx="{axis.at(value):.1f}" cy="{y}" r="5"/>'
 

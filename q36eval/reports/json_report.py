@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.gate.report import GateReport
+from q36eval.json_text import json_text
 from q36eval.records import Measurement
 from q36eval.reports.document import EvalsSection, ReportDocument, RunSection, report_schema
 from q36eval.reports.evals_figures import EvalsFigures, figures_json, recovery_asked
@@ -23,12 +24,12 @@ def to_json(report: GateReport, run: "RunRecord | None" = None, measurements: Se
     """
     document = ReportDocument(report=report, run=_run_section(run), evals=_evals_section(report, measurements))
     body = json.loads(document.model_dump_json(by_alias=True))
-    return _written(body, indent=2)
+    return json_text(body, indent=2)
 
 
 def json_schema() -> str:
     """The JSON Schema of `to_json`, as it is published."""
-    return _written(report_schema(), indent=1)
+    return json_text(report_schema(), indent=1)
 
 
 def _run_section(run: "RunRecord | None") -> RunSection | None:
@@ -40,9 +41,3 @@ def _evals_section(report: GateReport, measurements: Sequence[Measurement]) -> E
     if not figures.measured:
         return None
     return EvalsSection.model_validate(figures_json(figures, recovery_asked(report)))
-
-
-def _written(body: object, indent: int) -> str:
-    """JSON text in which nothing begins a command of a pipeline's runner, as `##[error]` does anywhere in a line."""
-    text = json.dumps(body, sort_keys=True, indent=indent, allow_nan=False)
-    return text.replace("##", "#\\u0023") + "\n"
