@@ -66,15 +66,16 @@ def _in_unit(margin: Margin, value: float) -> str:
 
 
 def margin_text(margin: Margin, unit: str | None) -> str:
-    """The margin as a rule: `recovery ≥ 95 %`, `≤ 0.014 nats/token`."""
+    """The margin as a rule: `recovery ≥ 95 %`, `≤ 0.014 nats/token`, `retention ≥ 99 % against the blessed run`."""
     limit = _in_unit(margin, margin.value)
-    return {
+    rule = {
         "max_value": f"≤ {limit} {unit or ''}".rstrip(),
         "max_increase": f"worse by ≤ {limit}",
         "min_recovery": f"recovery ≥ {limit}",
         "min_retention": f"retention ≥ {limit}",
         "max_count": f"count ≤ {limit}",
     }[margin.kind]
+    return f"{rule} against the blessed run" if margin.against == "blessed" else rule
 
 
 def interval_text(margin: Margin, interval: Interval | None) -> str:

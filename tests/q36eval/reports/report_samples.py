@@ -174,7 +174,7 @@ def run_of(branch: str = HOSTILE, **other: object) -> RunRecord:
         branch=branch,
         identity=identity,
         reference_identity=None,
-        provenance={"note": HOSTILE, "share": math.inf},
+        provenance={"note": HOSTILE, "word": "w" * 300, "share": math.inf},
         state=RunState.FINISHED,
         started=datetime(2026, 5, 1, 10, 11, 12, tzinfo=UTC),
         finished=datetime(2026, 5, 1, 10, 11, 12, tzinfo=UTC) + timedelta(seconds=90.5),

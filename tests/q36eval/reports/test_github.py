@@ -44,6 +44,7 @@ def test_no_text_is_a_command_of_its_own() -> None:
     log = "\n".join(lines)
     assert len(commands(log)) == len(lines) == len(re.split(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]", log))
     assert {level for level, _, _ in commands(log)} <= {"error", "warning"}
+    assert any("%0A {{x}}" in message for _, _, message in commands(log))  # a percent sign stays one
     assert not re.search(r"##\w*\[", log)
     assert max(map(len, lines)) < 4096
 

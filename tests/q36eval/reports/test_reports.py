@@ -9,9 +9,9 @@ from markdown_it import MarkdownIt
 from report_samples import HOSTILE, clean_report, hostile_report, measured, run_of, with_distances
 from rich.console import Console
 
-from q36eval.gate import GateReport
+from q36eval.gate import GateReport, Margin
 from q36eval.reports import to_console, to_json, to_markdown
-from q36eval.reports._text import plain
+from q36eval.reports._text import margin_text, plain
 from q36eval.reports.html_report import to_html
 
 OWN_TAGS = {
@@ -56,6 +56,13 @@ def test_how_near_a_pass_was_is_told() -> None:
     for text in (to_markdown(judged), console_text(judged, 200)):
         assert "Nearest to turning" in text
         assert "inside the margin by 0.0035 nats/token, 25 % of its width" in text
+
+
+def test_a_margin_names_what_it_is_held_against() -> None:
+    margin = Margin(kind="min_recovery", value=0.99, source="test")
+    assert margin_text(margin, None) == "recovery ≥ 99 %"
+    blessed = margin.model_copy(update={"against": "blessed"})
+    assert margin_text(blessed, None) == "recovery ≥ 99 % against the blessed run"
 
 
 def test_plain_text_is_one_harmless_line() -> None:
