@@ -89,6 +89,9 @@ class _Published(GenerateJsonSchema):
     def field_title_should_be_set(self, _schema: Any) -> bool:
         return False
 
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])  # a field that is always there has no default
+
     def field_is_required(self, *_field: Any, **_total: Any) -> bool:
         return True
 

@@ -28,8 +28,15 @@ def to_json(report: GateReport, run: "RunRecord | None" = None, measurements: Se
 
 
 def json_schema() -> str:
-    """The JSON Schema of `to_json`, as it is published."""
-    return json_text(report_schema(), indent=1)
+    """The JSON Schema of `to_json` as it is published: one definition a line."""
+    schema = report_schema()
+    definitions = schema.pop("$defs")
+    lines = ",\n".join(f"  {json.dumps(name)}: {_one_line(definitions[name])}" for name in sorted(definitions))
+    return _one_line(schema)[:-1] + ', "$defs": {\n' + lines + "\n}}\n"
+
+
+def _one_line(body: object) -> str:
+    return json.dumps(body, sort_keys=True, allow_nan=False)
 
 
 def _run_section(run: "RunRecord | None") -> RunSection | None:
