@@ -1,5 +1,6 @@
 """What to do about a verdict: commands, the most useful first."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
 DEFAULT_FAMILY = "sandbox"
+
+_SAFE = re.compile(r"[\w./][\w ./@+,=-]*", re.ASCII)
+"""Commands stand in a terminal, in a code span of Markdown and in HTML: nothing in them needs escaping."""
 
 
 @dataclass(frozen=True)
@@ -87,5 +91,6 @@ def _checkpoint(run: "RunRecord") -> str:
 
 
 def _word(name: str, placeholder: str) -> str:
-    """A name that is safe to copy into a shell; the placeholder for one that holds what cannot be shown."""
-    return shlex.quote(name) if name == plain(name) and not name.startswith("-") else placeholder
+    """A name as a shell reads it; the placeholder for one that no format may show unescaped, or that is an option."""
+    safe = _SAFE.fullmatch(name) is not None and name == plain(name)
+    return shlex.quote(name) if safe else placeholder

@@ -65,7 +65,7 @@ def decided_by(report: GateReport, lane: LaneResult | None = None) -> tuple[Crit
 
 def decision_line(result: CriterionResult) -> str:
     """One criterion that decided: figure against margin, and how far from turning."""
-    told = [f"{figure_text(result)} against {margin_text(result.margin, result.unit)}"]
+    told = [f"{figure_text(result)} (margin: {margin_text(result.margin, result.unit)})"]
     if result.verdict is CriterionVerdict.NOT_MEASURED:
         told = [why_text(result)]
     elif result.margin.kind != COUNTED:

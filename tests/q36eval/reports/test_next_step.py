@@ -42,9 +42,9 @@ def test_what_is_told_fits_the_verdict() -> None:
 
 
 def test_names_are_safe_to_copy() -> None:
-    assert shlex.split(steps(hostile_report(), branch="a b;rm $(x)")[1])[-1] == "a b;rm $(x)"
-    assert steps(hostile_report(), branch=HOSTILE)[1] == "q36eval attribute --branch BRANCH"
-    assert steps(hostile_report(), branch="--force")[1] == "q36eval attribute --branch BRANCH"
+    assert shlex.split(steps(hostile_report(), branch="my runs/int4")[1])[-1] == "my runs/int4"
+    for name in (HOSTILE, "--force", "a;rm $(x)", "a` <b>x</b> `", "a'b", "a::b", "", "a\nb"):
+        assert steps(hostile_report(), branch=name)[1] == "q36eval attribute --branch BRANCH"
     assert steps(hostile_report(), family="qwen3.6-35b-a3b")[1].endswith("--branch main --family qwen3.6-35b-a3b")
 
 
