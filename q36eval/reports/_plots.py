@@ -31,7 +31,7 @@ def criteria_plot(report: GateReport) -> str:
     caption = (
         "How much of its margin each criterion uses up: the dot is the figure, the bar its interval (each bound holds "
         "one-sided at the criterion's confidence). It passes when the whole bar lies left of the margin, and fails "
-        "when it lies right of it beyond chance. Arrows: further than drawn."
+        "when it lies right of it beyond chance. Arrows: further than drawn, with how many margins the figure is."
     )
     return _figure("Criteria as intervals against their margins", caption, parts, height)
 
@@ -49,7 +49,7 @@ def _criterion_row(result: CriterionResult, axis: Axis, y: float) -> Iterator[st
     yield _label(name_text(result), y)
     value = math.nan if result.loss is None else result.loss / limit
     if axis.beyond(interval.lower / limit) > 0:
-        yield f'<text class="tick" x="{RIGHT - 10}" y="{y + 4}" text-anchor="end">{value:.1f} × the margin</text>'
+        yield f'<text class="tick" x="{RIGHT - 10}" y="{y + 4}" text-anchor="end">{value:.1f} ×</text>'
     yield from _interval(axis, interval.lower / limit, value, interval.upper / limit, y)
     rule = margin_text(result.margin, result.unit)
     yield f'<text class="says" x="{RIGHT + 16}" y="{y + 4}">{MARK[result.verdict]} {html(verdict_text(result))}</text>'
