@@ -1,12 +1,12 @@
 """`q36eval gate`: measure branches and decide."""
 
-import json
-from functools import partial
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.github_output import announce
 from app.cli.options import (
     AllowCodeExecution,
     BatchSize,
@@ -30,19 +30,15 @@ from app.cli.options import (
     resolve_reference,
     worst,
 )
+from app.cli.report_formats import FORMATS, check_formats, make_report_folder, report_json, write_reports
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from q36eval.config import Family
     from q36eval.gate import Policy
     from q36eval.history import RunRecord
-    from q36eval.records import Measurement
-
-FORMATS = {"json": "report.json", "markdown": "report.md", "junit": "junit.xml"}
 
 
 def gate(
@@ -77,7 +73,9 @@ def gate(
     from app.request import ALL_PROBES, Request
     from app.targets import load_family, resolve
 
-    formats = _formats(format)
+    formats = check_formats(format)
+    if out is None and set(format or ()) - {"github"}:
+        raise UsageError("--format writes files: name a folder for them with --out.")
     if resume is not None and len(branch) != 1:
         raise UsageError("--resume continues one run; give exactly one --branch with it.")
     paths = Paths.default()
@@ -120,6 +118,8 @@ def gate(
             _print_report(run)
         if folder is not None:
             write_reports(run, folder, formats, history.measurements(run.id))
+        if "github" in (format or ()):
+            announce(run, history.measurements(run.id), sys.stderr if as_json else sys.stdout)
     if as_json:
         documents = [report_json(run, history.measurements(run.id)) for run in runs]
         print_json(documents[0] if len(documents) == 1 else documents)
@@ -138,52 +138,6 @@ def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Po
     from q36eval.gate import Policy
 
     return Policy.load(policy_file(name_or_path or family.policy, paths))
-
-
-def make_report_folder(folder: Path | None, distinct: bool) -> None:
-    """Make the folder before anything is measured.
-
-    Raises:
-        UsageError: it cannot be made, or two branches would write into the same one.
-    """
-    if folder is None:
-        return
-    if not distinct:
-        raise UsageError("Two branches would write their reports into one folder; gate them one at a time with --out.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"The report folder {folder} cannot be made: {error.strerror}.") from error
-
-
-def report_json(run: "RunRecord", measurements: "Sequence[Measurement]") -> object:
-    """The run's JSON report as a document."""
-    from q36eval.reports import to_json
-
-    assert run.report is not None, "a gate run has a report"
-    return json.loads(to_json(run.report, run, measurements))
-
-
-def write_reports(run: "RunRecord", folder: Path, formats: list[str], measurements: "Sequence[Measurement]") -> None:
-    """Write the report in each format into `folder`."""
-    from q36eval.reports import to_json, to_junit, to_markdown
-
-    if run.report is None:
-        raise UsageError(f"Run {run.id} has no verdict to report; it only measured.")
-    writers: dict[str, Callable[..., str]] = {
-        "json": partial(to_json, measurements=measurements),
-        "markdown": partial(to_markdown, measurements=measurements),
-        "junit": to_junit,
-    }
-    for name in formats:
-        (folder / FORMATS[name]).write_text(writers[name](run.report, run), encoding="utf-8")
-
-
-def _formats(asked: list[str] | None) -> list[str]:
-    unknown = [name for name in asked or [] if name not in FORMATS]
-    if unknown:
-        raise UsageError(f"There is no report format {unknown[0]!r}; formats are: {', '.join(FORMATS)}.")
-    return asked or list(FORMATS)
 
 
 def _print_report(run: "RunRecord") -> None:

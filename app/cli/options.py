@@ -122,7 +122,6 @@ def check_device(device: str) -> None:
 
 def print_json(body: Any) -> None:
     """One JSON document on stdout; NaN and infinities are strings in what it is given."""
-    import json
+    from q36eval.json_text import json_text
 
-    json.dump(body, sys.stdout, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
-    sys.stdout.write("\n")
+    sys.stdout.write(json_text(body, indent=1))

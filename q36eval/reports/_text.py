@@ -1,5 +1,6 @@
 """Text from models, engines and people, made harmless; figures, made readable."""
 
+import html as _html
 import math
 import re
 
@@ -18,13 +19,20 @@ _HOSTILE = re.compile(
     "]"
 )
 
+_COMMAND = re.compile(r"##(?=\w*\[)|::")
+"""How a line of output speaks to the runner of a pipeline: `::error::`, `##[error]`, `##vso[…]`, `##teamcity[…]`."""
+
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "#": "&#35;"})
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 
 
 def plain(text: str, limit: int = MAX_CHARACTERS) -> str:
-    """One line without control, bidirectional or unwritable characters (shown as U+FFFD), cut at `limit`."""
+    """One line without control, bidirectional or unwritable characters (shown as U+FFFD), cut at `limit`.
+
+    What the runner of a pipeline would read as a command in its log is broken by a space.
+    """
     line = _HOSTILE.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+    line = _COMMAND.sub(lambda found: " ".join(found.group()), line)
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
@@ -33,6 +41,11 @@ def markdown(text: str) -> str:
     escaped = plain(text).translate(_ENTITIES)
     escaped = _MARKDOWN.sub(r"\\\1", escaped)
     return escaped.replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def html(text: str) -> str:
+    """`plain` text for the content or a quoted attribute of an HTML or SVG element."""
+    return _html.escape(plain(text), quote=True)
 
 
 def number(value: float | None) -> str:
@@ -53,15 +66,16 @@ def _in_unit(margin: Margin, value: float) -> str:
 
 
 def margin_text(margin: Margin, unit: str | None) -> str:
-    """The margin as a rule: `recovery ≥ 95 %`, `≤ 0.014 nats/token`."""
+    """The margin as a rule: `recovery ≥ 95 %`, `≤ 0.014 nats/token`, `retention ≥ 99 % against the blessed run`."""
     limit = _in_unit(margin, margin.value)
-    return {
+    rule = {
         "max_value": f"≤ {limit} {unit or ''}".rstrip(),
         "max_increase": f"worse by ≤ {limit}",
         "min_recovery": f"recovery ≥ {limit}",
         "min_retention": f"retention ≥ {limit}",
         "max_count": f"count ≤ {limit}",
     }[margin.kind]
+    return f"{rule} against the blessed run" if margin.against == "blessed" else rule
 
 
 def interval_text(margin: Margin, interval: Interval | None) -> str:

@@ -1,10 +1,10 @@
 """The report for a terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.gate.report import CriterionResult, GateReport
 from q36eval.reports._text import (
     ADVISORY_NOTE,
     counts_text,
@@ -18,6 +18,16 @@ from q36eval.reports._text import (
     plain,
     verdict_text,
     why_text,
+)
+from q36eval.reports.next_step import next_steps
+from q36eval.reports.story import (
+    decided_by,
+    decided_title,
+    decision_line,
+    not_measured,
+    notes,
+    reasons,
+    stage_text,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +45,8 @@ NUMERIC = ("branch", "reference", "judged", "interval", "floor", "scored")
 
 
 def to_console(report: GateReport, run: "RunRecord | None" = None) -> "RenderableType":
-    """Verdict first, lanes, a table of criteria, then why anything is not PASS. No text is read as markup."""
+    """Verdict first, lanes, what decided and how nearly, a table of criteria; then why anything is not PASS, what was
+    not measured, where asking stopped, and what to do. No text is read as markup."""
     return _ConsoleReport(report, run)
 
 
@@ -49,9 +60,14 @@ class _ConsoleReport:
     def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
         yield _verdict_line(self.report, self.run)
         yield from _lane_lines(self.report)
+        yield from _listed(decided_title(self.report), _decided_lines(self.report))
         yield _criteria_table(self.report, wide=options.max_width >= WIDE)
         yield from (_text(line) for line in floor_lines(self.report))
-        yield from _reason_lines(self.report)
+        yield from _listed("Why", [_reason(result) for result in reasons(self.report)])
+        yield from _listed("Not measured", [_gap(why, names) for why, names in not_measured(self.report)])
+        yield from _listed("Asked, in this order", _stage_lines(self.report))
+        yield from _listed("Notes", [_text(note) for note in notes(self.report)])
+        yield from _listed("Next", _next_lines(self.report, self.run))
 
 
 def _text(content: str, style: str = "") -> "Text":
@@ -109,12 +125,40 @@ def _cells(result: CriterionResult) -> dict[str, "Text"]:
     }
 
 
-def _reason_lines(report: GateReport) -> list["RenderableType"]:
-    lines: list[RenderableType] = []
-    for result in report.criteria:
-        if result.verdict is not CriterionVerdict.PASS:
-            line = _text(result.id, "bold").append(": ").append_text(_text(why_text(result)))
-            lines.append(line)
-    lines += [_text(f"{failure.probe} {failure.kind}: {failure.reason}") for failure in report.failures]
-    lines += [_text(f"note: {note}") for note in report.notes]
-    return lines
+def _listed(title: str, lines: "Sequence[Text]") -> Iterator["RenderableType"]:
+    """A heading and what stands under it; nothing where there is nothing."""
+    from rich.padding import Padding
+
+    if lines:
+        yield _text(title, "bold underline")
+        yield from (Padding(line, (0, 0, 0, 2)) for line in lines)
+
+
+def _decided_lines(report: GateReport) -> list["Text"]:
+    return [
+        _text(result.id, "bold")
+        .append(" ")
+        .append_text(_text(verdict_text(result), STYLES[result.verdict]))
+        .append(": ")
+        .append_text(_text(decision_line(result)))
+        for result in decided_by(report)
+    ]
+
+
+def _reason(result: CriterionResult) -> "Text":
+    return _text(result.id, "bold").append(": ").append_text(_text(why_text(result)))
+
+
+def _gap(why: str, names: tuple[str, ...]) -> "Text":
+    line = _text(", ".join(names), "bold")
+    return line.append(": ").append_text(_text(why)) if names else _text(why)
+
+
+def _stage_lines(report: GateReport) -> list["Text"]:
+    return [_text(stage.name, "bold").append(": ").append_text(_text(stage_text(stage))) for stage in report.stages]
+
+
+def _next_lines(report: GateReport, run: "RunRecord | None") -> list["Text"]:
+    return [
+        _text(step.command, "bold cyan").append("  ").append_text(_text(step.why)) for step in next_steps(report, run)
+    ]

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.gate.report import GateReport
+from q36eval.json_text import json_text
 from q36eval.records import Measurement
+from q36eval.reports.document import EvalsSection, ReportDocument, RunSection, report_schema
 from q36eval.reports.evals_figures import EvalsFigures, figures_json, recovery_asked
 
 if TYPE_CHECKING:
@@ -13,16 +15,36 @@ if TYPE_CHECKING:
 
 
 def to_json(report: GateReport, run: "RunRecord | None" = None, measurements: Sequence[Measurement] = ()) -> str:
-    """`{"evals": …, "report": …, "run": …}` with sorted keys: the same input gives the same bytes.
+    """`{"evals": …, "report": …, "run": …, "schema": …}` with sorted keys: the same input gives the same bytes.
 
     `evals` holds recovery, flips and counts by group of tasks, and effective lengths; null where none was measured.
+    `json_schema` says what to rely on.
 
     ASCII only, so text of models can neither drive a terminal nor break an encoding; non-finite numbers are strings.
     """
+    document = ReportDocument(report=report, run=_run_section(run), evals=_evals_section(report, measurements))
+    body = json.loads(document.model_dump_json(by_alias=True))
+    return json_text(body, indent=2)
+
+
+def json_schema() -> str:
+    """The JSON Schema of `to_json` as it is published: one definition a line."""
+    schema = report_schema()
+    definitions = schema.pop("$defs")
+    lines = ",\n".join(f"  {json.dumps(name)}: {_one_line(definitions[name])}" for name in sorted(definitions))
+    return _one_line(schema)[:-1] + ', "$defs": {\n' + lines + "\n}}\n"
+
+
+def _one_line(body: object) -> str:
+    return json.dumps(body, sort_keys=True, allow_nan=False)
+
+
+def _run_section(run: "RunRecord | None") -> RunSection | None:
+    return None if run is None else RunSection.model_validate_json(run.model_dump_json(exclude={"report"}))
+
+
+def _evals_section(report: GateReport, measurements: Sequence[Measurement]) -> EvalsSection | None:
     figures = EvalsFigures(measurements)
-    document = {
-        "evals": figures_json(figures, recovery_asked(report)) if figures.measured else None,
-        "report": json.loads(report.model_dump_json()),
-        "run": None if run is None else json.loads(run.model_dump_json(exclude={"report"})),
-    }
-    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+    if not figures.measured:
+        return None
+    return EvalsSection.model_validate(figures_json(figures, recovery_asked(report)))

@@ -1,27 +1,36 @@
-"""The report as JUnit XML: red in every pipeline exactly when the gate does not pass."""
+"""The report as JUnit XML: red in every pipeline exactly when the gate does not pass.
+
+There is no one standard. What is written here is what the common readers agree on: a result comes before the output of
+its test case, counts are those of the cases, the time of the run stands at the suite.
+"""
 
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.records import Verdict
+from q36eval.records import Measurement, Verdict
 from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, plain, why_text
+from q36eval.reports.story import distance_text, notes, stage_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
+LIMIT = 4000
+"""Characters of a case's output; messages stay one line of `plain` text."""
 
-def to_junit(report: GateReport, run: "RunRecord | None" = None) -> str:
+
+def to_junit(report: GateReport, run: "RunRecord | None" = None, _measurements: Sequence[Measurement] = ()) -> str:
     """One test case per criterion and per lane, and one for the verdict.
 
     Blocking: FAIL and INCONCLUSIVE are failures (type = verdict), NOT_MEASURED is an error. Advisory or waived: skipped
     with the reason.
     """
     branch = "branch" if run is None else f"{run.family}.{run.branch}"
-    suite = ET.Element("testsuite", name=plain(f"q36eval gate {branch}"))
-    if run is not None:
-        suite.set("timestamp", run.started.strftime("%Y-%m-%dT%H:%M:%S"))
+    suites = ET.Element("testsuites", name="q36eval")
+    suite = ET.SubElement(suites, "testsuite", name=plain(f"q36eval gate {branch}"))
+    _times(suite, run)
     _properties(suite, report, run)
     for result in report.criteria:
         _criterion_case(suite, f"{branch}.{result.probe}", result)
@@ -31,8 +40,19 @@ def to_junit(report: GateReport, run: "RunRecord | None" = None) -> str:
     for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
     suite.set("tests", str(len(suite.findall("testcase"))))
-    ET.indent(suite)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+    for kind in ("tests", "failures", "errors"):
+        suites.set(kind, suite.get(kind, "0"))
+    _output(suite, [f"stage {stage.name}: {stage_text(stage)}" for stage in report.stages] + list(notes(report)))
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _times(suite: ET.Element, run: "RunRecord | None") -> None:
+    if run is None:
+        return
+    suite.set("timestamp", run.started.strftime("%Y-%m-%dT%H:%M:%S"))
+    if run.finished is not None:
+        suite.set("time", f"{(run.finished - run.started).total_seconds():.3f}")
 
 
 def _properties(suite: ET.Element, report: GateReport, run: "RunRecord | None") -> None:
@@ -46,12 +66,22 @@ def _properties(suite: ET.Element, report: GateReport, run: "RunRecord | None") 
 
 def _criterion_case(suite: ET.Element, classname: str, result: CriterionResult) -> None:
     case = ET.SubElement(suite, "testcase", classname=plain(classname), name=plain(result.id))
+    figures = plain(_figures(result))
+    _add_result(case, result, figures)
+    ET.SubElement(case, "system-out").text = figures
+
+
+def _figures(result: CriterionResult) -> str:
     interval = interval_text(result.margin, result.figure_interval)
     rule = margin_text(result.margin, result.unit)
     figures = f"{result.metric}[{result.slice}]: {figure_text(result)} {interval}, margin {rule}"
     if has_floor(result.probe, result.metric):
         figures += f", floor {floor_text(result)}"
-    ET.SubElement(case, "system-out").text = plain(figures)
+    distance = distance_text(result)
+    return figures if distance is None else f"{figures}; {distance}"
+
+
+def _add_result(case: ET.Element, result: CriterionResult, figures: str) -> None:
     if result.verdict is CriterionVerdict.PASS:
         return
     message = plain(f"{result.verdict}: {why_text(result)}")
@@ -59,7 +89,7 @@ def _criterion_case(suite: ET.Element, classname: str, result: CriterionResult) 
         ET.SubElement(case, "skipped", message=message)
     else:
         tag = "error" if result.verdict is CriterionVerdict.NOT_MEASURED else "failure"
-        ET.SubElement(case, tag, type=str(result.verdict), message=message).text = plain(figures)
+        ET.SubElement(case, tag, type=str(result.verdict), message=message).text = figures
 
 
 def _verdict_case(
@@ -69,3 +99,8 @@ def _verdict_case(
     if verdict is not Verdict.PASS:
         message = f"{headline}: {', '.join(decisive)}" if decisive else headline
         ET.SubElement(case, "failure", type=str(verdict), message=plain(message))
+
+
+def _output(suite: ET.Element, lines: list[str]) -> None:
+    if lines:
+        ET.SubElement(suite, "system-out").text = "\n".join(plain(line) for line in lines)[:LIMIT]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.gate.report import CriterionResult, GateReport
 from q36eval.records import Measurement
 from q36eval.reports._text import (
     ADVISORY_NOTE,
@@ -30,6 +30,16 @@ from q36eval.reports.evals_figures import (
     recovery_words,
     used_words,
 )
+from q36eval.reports.next_step import next_steps
+from q36eval.reports.story import (
+    decided_by,
+    decided_title,
+    decision_line,
+    not_measured,
+    notes,
+    reasons,
+    stage_text,
+)
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -50,8 +60,9 @@ EVALS_HEADER = (
 
 
 def to_markdown(report: GateReport, run: "RunRecord | None" = None, measurements: Sequence[Measurement] = ()) -> str:
-    """Verdict first, then lanes, criteria, why anything is not PASS, and what accuracy alone hides of the evals."""
-    lines = [*_lines(report, run), *_evals(EvalsFigures(measurements), report)]
+    """Verdict first, then lanes, what decided and how nearly, what to do; then all criteria, why anything is not PASS,
+    what was not measured, where asking stopped, and what accuracy alone hides of the evals."""
+    lines = [*_verdict(report, run), *_criteria(report), *_gaps(report), *_evals(EvalsFigures(measurements), report)]
     return "\n".join(lines) + "\n"
 
 
@@ -85,7 +96,7 @@ def _group_cells(group: GroupFigures) -> tuple[str, ...]:
     return tuple(map(md, cells))
 
 
-def _lines(report: GateReport, run: "RunRecord | None") -> Iterator[str]:
+def _verdict(report: GateReport, run: "RunRecord | None") -> Iterator[str]:
     subject = "" if run is None else f": {md(run.family)}/{md(run.branch)}"
     yield f"# {md(report.headline)}{subject}"
     yield ""
@@ -95,20 +106,36 @@ def _lines(report: GateReport, run: "RunRecord | None") -> Iterator[str]:
         yield f"Policy {md(report.policy)}, exit code {report.exit_code}."
     yield ""
     yield from _table(("lane", "verdict", "decided by"), _lane_cells(report))
-    yield ""
-    yield from _table(HEADER, (_cells(result) for result in report.criteria))
-    if any(result.tier == "advisory" for result in report.criteria):
-        yield ""
-        yield md(ADVISORY_NOTE)
-    yield from _list("Noise floor: the reference against itself", [md(line) for line in floor_lines(report)])
-    yield from _list("Why", _reasons(report))
-    yield from _list("Probes without figures", [f"{f.probe} {f.kind}: {md(f.reason)}" for f in report.failures])
-    yield from _list("Notes", [md(note) for note in report.notes])
+    decided = [f"**{md(r.id)}** {md(verdict_text(r))}: {md(decision_line(r))}" for r in decided_by(report)]
+    yield from _list(decided_title(report), decided)
+    yield from _list("Next", [f"`{step.command}` – {md(step.why)}" for step in next_steps(report, run)])
 
 
 def _lane_cells(report: GateReport) -> Iterator[tuple[str, ...]]:
     for lane in report.lanes:
         yield md(lane.lane), f"**{md(lane.headline)}**", ", ".join(md(name) for name in lane.decisive) or "–"
+
+
+def _criteria(report: GateReport) -> Iterator[str]:
+    yield from ("", "## Criteria", "")
+    yield from _table(HEADER, (_cells(result) for result in report.criteria))
+    if any(result.tier == "advisory" for result in report.criteria):
+        yield ""
+        yield md(ADVISORY_NOTE)
+    yield from _list("Noise floor: the reference against itself", [md(line) for line in floor_lines(report)])
+
+
+def _gaps(report: GateReport) -> Iterator[str]:
+    why = [f"**{md(result.id)}** {md(verdict_text(result))}: {md(why_text(result))}" for result in reasons(report)]
+    yield from _list("Why", why)
+    yield from _list("Not measured", [_gap(reason, names) for reason, names in not_measured(report)])
+    yield from _list("Asked, in this order", [f"{md(s.name)}: {md(stage_text(s))}" for s in report.stages])
+    yield from _list("Notes", [md(note) for note in notes(report)])
+
+
+def _gap(reason: str, names: tuple[str, ...]) -> str:
+    named = ", ".join(f"**{md(name)}**" for name in names)
+    return f"{named}: {md(reason)}" if named else md(reason)
 
 
 def _cells(result: CriterionResult) -> tuple[str, ...]:
@@ -124,14 +151,6 @@ def _cells(result: CriterionResult) -> tuple[str, ...]:
         counts_text(result),
     )
     return (*(md(cell) for cell in cells), f"**{md(verdict_text(result))}**")
-
-
-def _reasons(report: GateReport) -> list[str]:
-    return [
-        f"**{md(result.id)}** {md(verdict_text(result))}: {md(why_text(result))}"
-        for result in report.criteria
-        if result.verdict is not CriterionVerdict.PASS
-    ]
 
 
 def _table(header: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:

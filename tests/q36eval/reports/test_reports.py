@@ -1,141 +1,107 @@
-"""Every format says the same verdict, the same bytes every time, and lets no text act."""
+"""Every format says the same verdict, the same bytes every time, and lets no text act: terminal, JSON and Markdown."""
 
 import io
 import json
-import xml.etree.ElementTree as ET
-from datetime import UTC, date, datetime
+import re
 
 import pytest
+from markdown_it import MarkdownIt
+from report_samples import HOSTILE, clean_report, hostile_report, measured, run_of, with_distances
 from rich.console import Console
 
-from q36eval.gate import Criterion, GateReport, Margin, Policy, Waiver, decide
-from q36eval.history.records import RunRecord, RunState
-from q36eval.records import Counts, Direction, Interval, Lane, Measurement, ProbeFailure, ProbeName
-from q36eval.reports import to_console, to_json, to_junit, to_markdown
+from q36eval.gate import GateReport, Margin
+from q36eval.reports import to_console, to_json, to_markdown
+from q36eval.reports._text import margin_text, plain
+from q36eval.reports.html_report import to_html
 
-HOSTILE = "\x1b[31m[red]a|b</b><script>\x00\u202e`x` ![i](http://evil) @all #1\n# big"
-DAY = date(2026, 5, 1)
-
-
-def census(metric: str, count: float) -> Measurement:
-    return Measurement(
-        probe=ProbeName.CANARIES,
-        metric=metric,
-        unit="flips",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
-        value=count,
-        effect=count,
-        effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
-        counts=Counts(total=5, scored=5, errored=0),
-    )
+OWN_TAGS = {
+    *("h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "strong", "code"),
+}
 
 
-def criterion(name: str, tier: str = "blocking") -> Criterion:
-    return Criterion(
-        id=name,
-        probe=ProbeName.CANARIES,
-        metric=name,
-        tier=tier,
-        margin=Margin(kind="max_count", value=0, source="test"),
-        lanes=(Lane.STRUCTURED,),
-    )
-
-
-def report(*, waive: bool = False) -> GateReport:
-    policy = Policy(
-        name=f"p {HOSTILE}",
-        criteria=(criterion("good"), criterion("bad"), criterion("gone"), criterion("hint", "advisory")),
-    )
-    waivers = [Waiver(owner="eva", reason=HOSTILE, criterion="bad", expires=DAY)] if waive else []
-    failures = [ProbeFailure(probe=ProbeName.CANARIES, reason=HOSTILE, kind="skipped")]
-    measured = [census("good", 0), census("bad", 1), census("hint", 2)]
-    return decide(policy, measured, waivers, failures, on=DAY)
-
-
-def run() -> RunRecord:
-    return RunRecord(
-        id="20260501-101112-abcdef",
-        family="sandbox",
-        branch=HOSTILE,
-        identity=None,
-        reference_identity=None,
-        provenance={"note": HOSTILE},
-        state=RunState.FINISHED,
-        started=datetime(2026, 5, 1, 10, 11, 12, tzinfo=UTC),
-    )
-
-
-def console_text(judged: GateReport, width: int = 120) -> str:
+def console_text(judged: GateReport, width: int = 120, *, colours: bool = False) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=width, force_terminal=False).print(to_console(judged, run()))
+    Console(file=stream, width=width, force_terminal=colours, color_system="standard" if colours else None).print(
+        to_console(judged, run_of())
+    )
     return stream.getvalue()
 
 
-def test_json_is_the_same_bytes_and_holds_everything() -> None:
-    clean = report().model_copy(update={"failures": (), "criteria": report().criteria[:2], "policy": "p"})
-    text = to_json(clean, run().model_copy(update={"branch": "main"}))
-    assert text == to_json(
-        GateReport.model_validate_json(clean.model_dump_json()), run().model_copy(update={"branch": "main"})
-    )
-    document = json.loads(text)
-    assert GateReport.model_validate(document["report"]) == clean
+def test_the_same_input_gives_the_same_bytes() -> None:
+    judged = clean_report()
+    again = GateReport.model_validate_json(judged.model_dump_json())
+    for write in (to_json, to_markdown, to_html):
+        assert write(judged, run_of(), measured()) == write(again, run_of(), measured())
+    document = json.loads(to_json(judged, run_of()))
+    assert GateReport.model_validate(document["report"]) == judged
     assert list(document["report"]) == sorted(document["report"])
-    assert text.isascii()
-
-
-def test_junit_is_red_where_the_gate_is() -> None:
-    suite = ET.fromstring(to_junit(report(), run()))
-    found = {
-        case.get("name"): [child.tag for child in case if child.tag != "system-out"] for case in suite.iter("testcase")
-    }
-    assert found == {
-        "good": [],
-        "bad": ["failure"],
-        "gone": ["error"],
-        "hint": ["skipped"],
-        "lane structured": ["failure"],
-        "verdict": ["failure"],
-    }
-    assert {k: suite.get(k) for k in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "6",
-        "failures": "3",
-        "errors": "1",
-        "skipped": "1",
-    }
-    waived = ET.fromstring(to_junit(report(waive=True)))
-    skipped = waived.find("testcase[@name='bad']/skipped")
-    assert skipped is not None
-    assert "waived by eva until 2026-05-01" in skipped.get("message", "")
 
 
 def test_verdict_first_and_every_reason_shown() -> None:
-    for text in (to_markdown(report(), run()), console_text(report())):
+    for text in (to_markdown(hostile_report(), run_of()), console_text(hostile_report())):
         assert text.lstrip("# ").startswith("FAIL")
-        assert "counted more than the margin allows" in text
-        assert "gone" in text
-        assert "NOT MEASURED" in text
-        assert "hint" in text
+        for told in ("counted more than the margin allows", "NOT MEASURED", "hint", "gone"):
+            assert told in text
+        order = [text.index(title) for title in ("Decided by", "Why", "Not measured", "Asked, in this order")]
+        assert order == sorted(order)
+        assert "not asked (800 planned)" in text
+        assert "q36eval attribute" in text
 
 
-@pytest.mark.parametrize("waive", [False, True])
-def test_hostile_text_stays_text(waive: bool) -> None:
-    judged = report(waive=waive)
-    terminal, markdown, junit = console_text(judged), to_markdown(judged, run()), to_junit(judged, run())
-    for text in (terminal, markdown, junit):
-        assert not {c for c in text if c != "\n" and (ord(c) < 32 or c in "\x7f\u202e\x00")}
-        text.encode("utf-8")
-    assert "[red]a|b</b>" in terminal  # read as text, not as a style
-    assert "<script>" not in markdown
-    assert "\n# big" not in markdown
-    assert "http://" not in markdown
-    assert "@all" not in markdown
-    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
-    assert {row.replace("\\|", "").count("|") for row in rows} == {4, 11}
-    ET.fromstring(junit)
+def test_how_near_a_pass_was_is_told() -> None:
+    judged = with_distances(clean_report())
+    judged = judged.model_copy(
+        update={"lanes": tuple(ln.model_copy(update={"nearest": ("kl",)}) for ln in judged.lanes)}
+    )
+    for text in (to_markdown(judged), console_text(judged, 200)):
+        assert "Nearest to turning" in text
+        assert "inside the margin by 0.0035 nats/token, 25 % of its width" in text
+
+
+def test_a_margin_names_what_it_is_held_against() -> None:
+    margin = Margin(kind="min_recovery", value=0.99, source="test")
+    assert margin_text(margin, None) == "recovery ≥ 99 %"
+    blessed = margin.model_copy(update={"against": "blessed"})
+    assert margin_text(blessed, None) == "recovery ≥ 99 % against the blessed run"
+
+
+def test_plain_text_is_one_harmless_line() -> None:
+    line = plain(HOSTILE + "\ud800", 10**6)
+    assert line.encode("utf-8").decode() == line
+    assert line.isprintable()
+    assert not re.search(r"##\w*\[|::", line)
+    assert len(plain(HOSTILE)) == 400
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_terminal_obeys_nothing_but_colours(width: int) -> None:
+    text = re.sub(r"\x1b\[[\d;]*m", "", console_text(hostile_report(waive=True), width, colours=True))
+    assert all(character.isprintable() for character in text.replace("\n", ""))
+    assert "[red]a|b</b>" in text  # read as text, not as a style
+    assert not [line for line in text.splitlines() if line.strip().startswith("::") or re.search(r"##\w*\[", line)]
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_narrow_terminals_lose_columns_not_verdicts() -> None:
-    text = console_text(report(), width=80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "NOT MEASURED" in text
+    assert "NOT MEASURED" in console_text(hostile_report(), width=80)
+
+
+def test_markdown_renders_to_nothing_but_our_elements() -> None:
+    text = to_markdown(hostile_report(waive=True), run_of(), measured())
+    assert text.replace("\n", "").isprintable()
+    rendered = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
+    tags = set(re.findall(r"</?([a-zA-Z][^\s/>]*)", rendered))
+    assert tags <= OWN_TAGS
+    assert not re.search(r"<\w+[^>]*\s(?!style=\"text-align)\w+=", rendered)
+    assert "<code>" in rendered  # of our own commands
+    assert not re.search(r"\w://|@all|#1", text)  # GitHub makes links of addresses, people and numbers
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {row.replace("\\|", "").count("|") for row in rows} == {4, 11}
+
+
+def test_json_is_ascii_and_gives_the_text_back() -> None:
+    text = to_json(hostile_report(), run_of(), measured())
+    assert text.isascii()
+    assert not re.search(r"##\w*\[", text)
+    assert not [line for line in text.splitlines() if line.lstrip().startswith("::")]
+    assert json.loads(text)["run"]["branch"] == HOSTILE

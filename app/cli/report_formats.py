@@ -1,0 +1,104 @@
+"""The formats of a gate's report: what each is called, its file, its writer. A writer is imported when it is used."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from q36eval.errors import UsageError
+
+if TYPE_CHECKING:
+    from q36eval.gate import GateReport
+    from q36eval.history import RunRecord
+    from q36eval.records import Measurement
+
+    Writer = Callable[[GateReport, RunRecord | None, Sequence[Measurement]], str]
+
+
+@dataclass(frozen=True)
+class ReportFormat:
+    """`file` is its name in a report folder, `writer` names `module:function`, which gives its text."""
+
+    file: str
+    writer: str
+
+    def text(self, run: "RunRecord", measurements: "Sequence[Measurement]") -> str:
+        """The report of a gate run.
+
+        Raises:
+            UsageError: the run has no verdict.
+        """
+        module, _, function = self.writer.partition(":")
+        write: Writer = getattr(import_module(module), function)
+        return write(_verdict_of(run), run, measurements)
+
+
+FORMATS = {
+    "json": ReportFormat("report.json", "q36eval.reports.json_report:to_json"),
+    "markdown": ReportFormat("report.md", "q36eval.reports.markdown_report:to_markdown"),
+    "junit": ReportFormat("junit.xml", "q36eval.reports.junit_report:to_junit"),
+    "github": ReportFormat("github-summary.md", "q36eval.reports.github_report:to_summary"),
+    "html": ReportFormat("report.html", "q36eval.reports.html_report:to_html"),
+    "card": ReportFormat("card.md", "q36eval.reports.card_report:to_card"),
+}
+
+
+def check_formats(asked: Sequence[str] | None) -> list[str]:
+    """The formats asked for; all where none was named.
+
+    Raises:
+        UsageError: there is no such format.
+    """
+    unknown = [name for name in asked or [] if name not in FORMATS]
+    if unknown:
+        raise UsageError(f"There is no report format {unknown[0]!r}; formats are: {', '.join(FORMATS)}.")
+    return list(asked or FORMATS)
+
+
+def make_report_folder(folder: Path | None, distinct: bool) -> None:
+    """Make the folder before anything is measured.
+
+    Raises:
+        UsageError: it cannot be made, or two branches would write into the same one.
+    """
+    if folder is None:
+        return
+    if not distinct:
+        raise UsageError("Two branches would write their reports into one folder; gate them one at a time with --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"The report folder {folder} cannot be made: {error.strerror}.") from error
+
+
+def write_reports(
+    run: "RunRecord", folder: Path, formats: Sequence[str], measurements: "Sequence[Measurement]"
+) -> None:
+    """Write the report in each format into `folder`.
+
+    Raises:
+        UsageError: the run has no verdict, or a file cannot be written; the verdict stays in history.
+    """
+    for name in formats:
+        text = FORMATS[name].text(run, measurements)
+        path = folder / FORMATS[name].file
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"The report {path} cannot be written: {error.strerror}. The verdict is kept; write it elsewhere with "
+                f"`q36eval report {run.id} --format {name}`."
+            ) from error
+
+
+def report_json(run: "RunRecord", measurements: "Sequence[Measurement]") -> object:
+    """The run's JSON report as a document."""
+    return json.loads(FORMATS["json"].text(run, measurements))
+
+
+def _verdict_of(run: "RunRecord") -> "GateReport":
+    if run.report is None:
+        raise UsageError(f"Run {run.id} has no verdict to report; it is {run.state} and only measured.")
+    return run.report

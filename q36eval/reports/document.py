@@ -1,0 +1,102 @@
+"""The JSON report as a model: what a program may rely on, published as a versioned JSON Schema.
+
+The version grows when a field goes or changes its meaning; a new field alone does not raise it. Every field is always
+there. Floats that JSON has no number for are the texts NaN, Infinity and -Infinity.
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from q36eval.gate.report import Circumstances, GateReport
+from q36eval.records import DeploymentIdentity, Record, Verdict
+
+SCHEMA_ID: Literal["urn:q36eval:report:2"] = "urn:q36eval:report:2"
+"""Names the published schema; the number is that of `GateReport.schema_version`."""
+
+
+class EvalGroup(Record):
+    """One group of tasks. Shares are in [0, 1], recovery is branch / reference; None is not measured."""
+
+    score: float | None
+    reference_score: float | None
+    items_lost: int | None
+    items_gained: int | None
+    mcnemar_p: float | None
+    answers_changed: float | None
+    choice_margin_change_nats: float | None
+    recovery: float | None
+    recovery_interval: tuple[float, float] | None
+    scored: int
+    errored: int
+    planned: int | None
+
+
+class EffectiveLengthFound(Record):
+    """The longest length in tokens up to which that much is recovered; None where not even the shortest is."""
+
+    at_least: float
+    by_value: int | None
+    by_lower_bound: int | None
+    measured: tuple[int, ...]
+    not_measured: tuple[int, ...]
+
+
+class EvalsSection(Record):
+    """What accuracy alone hides of the evals, by group of tasks."""
+
+    groups: dict[str, EvalGroup]
+    effective_length: dict[str, EffectiveLengthFound]
+
+
+class RunSection(Record):
+    """The run that was judged: what of, when, with what. Times are UTC, `timings` are seconds."""
+
+    id: str
+    family: str
+    branch: str
+    identity: DeploymentIdentity | None
+    reference_identity: DeploymentIdentity | None
+    policy: dict[str, Any] | None
+    suites: dict[str, str]
+    provenance: dict[str, Any]
+    state: Literal["running", "finished", "interrupted"]
+    started: datetime
+    finished: datetime | None
+    verdict: Verdict | None
+    circumstances: Circumstances | None
+    timings: dict[str, float]
+
+
+class ReportDocument(Record):
+    """One gate run's report. `schema` names the version of this document, `evals` is None where none was measured."""
+
+    schema_id: Literal["urn:q36eval:report:2"] = Field(default=SCHEMA_ID, alias="schema")
+    report: GateReport
+    run: RunSection | None
+    evals: EvalsSection | None
+
+
+class _Published(GenerateJsonSchema):
+    """A schema of what is written: every field is there, and floats may be the texts of what is no number."""
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        return {"anyOf": [super().float_schema(schema), {"enum": ["NaN", "Infinity", "-Infinity"]}]}
+
+    def field_title_should_be_set(self, _schema: Any) -> bool:
+        return False
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])  # a field that is always there has no default
+
+    def field_is_required(self, *_field: Any, **_total: Any) -> bool:
+        return True
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the JSON report."""
+    schema = ReportDocument.model_json_schema(by_alias=True, mode="serialization", schema_generator=_Published)
+    return {"$schema": GenerateJsonSchema.schema_dialect, "$id": SCHEMA_ID, **schema}

@@ -1,0 +1,91 @@
+"""The report for GitHub Actions: a job summary, and annotations as workflow commands, within GitHub's limits."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.records import Measurement, Verdict
+from q36eval.reports._text import plain, why_text
+from q36eval.reports.markdown_report import to_markdown
+from q36eval.reports.story import decided_by, decision_line
+
+if TYPE_CHECKING:
+    from q36eval.history.records import RunRecord
+
+SUMMARY_LIMIT_BYTES = 1024 * 1024
+"""What GitHub keeps of one step's summary; a larger one is refused as a whole (its documentation, "Workflow commands
+for GitHub Actions", section "Step isolation and limits")."""
+
+ANNOTATIONS_PER_LEVEL = 10
+"""GitHub shows so many errors and so many warnings of one step, and drops the others without a word."""
+
+Level = Literal["error", "warning", "notice"]
+
+
+def to_summary(
+    report: GateReport,
+    run: "RunRecord | None" = None,
+    measurements: Sequence[Measurement] = (),
+    *,
+    limit_bytes: int = SUMMARY_LIMIT_BYTES,
+) -> str:
+    """The Markdown report, cut after a whole line where it would exceed `limit_bytes` of UTF-8."""
+    whole = to_markdown(report, run, measurements)
+    if len(whole.encode("utf-8")) <= limit_bytes:
+        return whole
+    where = "" if run is None else f" All of it: `q36eval report {run.id}`."
+    ending = f"\n\nCut here: GitHub keeps no longer summaries.{where}\n"
+    kept, left = [], limit_bytes - len(ending.encode("utf-8"))
+    for line in whole.splitlines(keepends=True):
+        left -= len(line.encode("utf-8"))
+        if left < 0:
+            break
+        kept.append(line)
+    text = "".join(kept).rstrip("\n") + ending
+    return text if len(text.encode("utf-8")) <= limit_bytes else ""
+
+
+def to_annotations(report: GateReport, run: "RunRecord | None" = None) -> list[str]:
+    """Workflow commands, one a line, for the runner's log.
+
+    The verdict is an error where the gate blocks and a notice where it passes. What decided it are errors, the open
+    ones that did not decide are warnings, and so are advisory and waived criteria that did not pass.
+    """
+    subject = "" if run is None else f" of {run.family}/{run.branch}"
+    verdict: Level = "notice" if report.exit_code == 0 else "error"
+    errors = [_command(verdict, f"q36eval{subject}", f"{report.headline} (policy {report.policy})")]
+    decisive = decided_by(report) if report.verdict is not Verdict.PASS else ()
+    errors += [_command("error", result.id, f"{_words(result)}: {decision_line(result)}") for result in decisive]
+    named = {result.id for result in decisive}
+    others = [r for r in report.criteria if r.id not in named and r.verdict is not CriterionVerdict.PASS]
+    warnings = [_command("warning", result.id, f"{_words(result)}: {why_text(result)}") for result in others]
+    return [*_at_most(errors, "error", "of what decided"), *_at_most(warnings, "warning", "that did not pass")]
+
+
+def _words(result: CriterionResult) -> str:
+    kind = " (waived)" if result.waived else " (advisory)" if result.tier == "advisory" else ""
+    return f"{str(result.verdict).replace('_', ' ')}{kind}"
+
+
+def _at_most(commands: list[str], level: Level, what: str) -> Iterator[str]:
+    """The first of them; the last one says how many more there are."""
+    if len(commands) <= ANNOTATIONS_PER_LEVEL:
+        yield from commands
+        return
+    yield from commands[: ANNOTATIONS_PER_LEVEL - 1]
+    more = len(commands) - (ANNOTATIONS_PER_LEVEL - 1)
+    yield _command(level, "q36eval", f"and {more} more {what}: see the job summary")
+
+
+def _command(level: Level, title: str, message: str) -> str:
+    return f"::{level} title={_property(title)}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    """As the runner takes a command's message: percent signs and line ends are escaped."""
+    return plain(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """As the runner takes a command's property, which a colon or a comma would end."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

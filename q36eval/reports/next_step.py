@@ -1,0 +1,96 @@
+"""What to do about a verdict: commands, the most useful first."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from q36eval.errors import ExitCode
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.records import ProbeName, Verdict
+from q36eval.reports._text import plain
+from q36eval.reports.story import decided_by, stopped_early
+
+if TYPE_CHECKING:
+    from q36eval.history.records import RunRecord
+
+DEFAULT_FAMILY = "sandbox"
+
+_SAFE = re.compile(r"[\w./][\w ./@+,=-]*", re.ASCII)
+"""Commands stand in a terminal, in a code span of Markdown and in HTML: nothing in them needs escaping."""
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """A command to copy, and what it gives."""
+
+    command: str
+    why: str
+
+
+def next_steps(report: GateReport, run: "RunRecord | None" = None) -> tuple[NextStep, ...]:
+    """At most three. Without a run there is nothing to name, so none."""
+    return () if run is None else tuple(_steps(report, run))[:3]
+
+
+def _steps(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
+    if report.awaiting_sign_off:
+        yield NextStep(f"q36eval sign-off {run.id} --owner NAME --reason WHY", "a reviewer signs this very report")
+    if report.verdict is Verdict.FAIL:
+        yield from _after_fail(report, run)
+    elif report.exit_code == ExitCode.NOT_MEASURED:
+        yield NextStep(f"q36eval gate {_branch(run)}", "measure again, once what kept the engine from it is mended")
+    elif report.verdict is Verdict.INCONCLUSIVE:
+        yield from _after_inconclusive(report, run)
+    else:
+        yield NextStep(
+            f"q36eval history bless {run.id} --owner NAME --reason WHY", "accept it as what drift is measured from"
+        )
+        yield NextStep(f"q36eval report {run.id} --format card", "the figures for its model card")
+
+
+def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
+    failed = [result for result in decided_by(report) if result.verdict is CriterionVerdict.FAIL]
+    probes = {result.probe for result in failed}
+    if ProbeName.WEIGHTS in probes:
+        yield NextStep(f"q36eval inspect {_checkpoint(run)}", "names the tensors at fault")
+    if probes - {ProbeName.WEIGHTS}:
+        yield NextStep("q36eval ui", "shows what it answered beside the reference's answers")
+    if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES}:
+        yield NextStep(f"q36eval attribute {_branch(run)}", "says which tensors cost the quality")
+    if stopped_early(report):
+        yield NextStep(f"q36eval gate {_branch(run)} --exhaustive", "measures the rest too, for the full record")
+
+
+def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
+    if report.awaiting_sign_off and not report.decisive:
+        return
+    open_ = decided_by(report)
+    if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not open_:
+        yield NextStep(f"q36eval gate {_branch(run)}", f"with all probes: {_missing(open_)}")
+    if any(result.verdict is CriterionVerdict.INCONCLUSIVE for result in open_):
+        if run.provenance.get("exhaustive") is not True:
+            yield NextStep(f"q36eval gate {_branch(run)} --exhaustive", "asks every item of the suite")
+        yield NextStep(f"q36eval gate {_branch(run)} --suite NAME", "a larger suite: more items narrow the interval")
+
+
+def _missing(open_: tuple[CriterionResult, ...]) -> str:
+    names = [result.id for result in open_ if result.verdict is CriterionVerdict.NOT_MEASURED]
+    return f"{', '.join(names) or 'everything'} was not measured"
+
+
+def _branch(run: "RunRecord") -> str:
+    return f"--branch {_checkpoint(run)}"
+
+
+def _checkpoint(run: "RunRecord") -> str:
+    """The branch as a shell reads it, with its family where that is not the default."""
+    family = "" if run.family == DEFAULT_FAMILY else f" --family {_word(run.family, 'FILE')}"
+    return f"{_word(run.branch, 'BRANCH')}{family}"
+
+
+def _word(name: str, placeholder: str) -> str:
+    """A name as a shell reads it; the placeholder for one that no format may show unescaped, or that is an option."""
+    safe = _SAFE.fullmatch(name) is not None and name == plain(name)
+    return shlex.quote(name) if safe else placeholder

@@ -1,0 +1,124 @@
+"""What every report tells beside its tables: what decided and how nearly, what is missing, where asking stopped."""
+
+from collections.abc import Iterable
+
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
+from q36eval.records import ProbeFailure
+from q36eval.reports._text import figure_text, margin_text, number, why_text
+
+COUNTED = "max_count"
+
+
+def by_id(report: GateReport) -> dict[str, CriterionResult]:
+    """The criteria by their ids."""
+    return {result.id: result for result in report.criteria}
+
+
+def distance_text(result: CriterionResult) -> str | None:
+    """How far the criterion is from another verdict; None where that is not known."""
+    if result.margin.kind == COUNTED:
+        return _count_distance(result)
+    if result.to_turn is None:
+        return None
+    how_far = _loss_text(result, result.to_turn)
+    match result.verdict:
+        case CriterionVerdict.PASS:
+            return f"inside the margin by {how_far}"
+        case CriterionVerdict.FAIL:
+            return f"outside the margin by {how_far}"
+        case CriterionVerdict.INCONCLUSIVE:
+            return f"its bound lies beyond the margin by {how_far}"
+        case _:
+            return None
+
+
+def _count_distance(result: CriterionResult) -> str | None:
+    if result.value is None:
+        return None
+    return f"{number(result.value)} counted, {number(result.margin.value)} allowed"
+
+
+def _loss_text(result: CriterionResult, loss: float) -> str:
+    """A loss in words, and as a share of the margin where that is not zero."""
+    kind = result.margin.kind
+    if kind == "min_recovery":
+        words = f"{number(100 * loss)} points of recovery"
+    elif kind == "max_increase" and result.unit == "fraction":
+        words = f"{number(100 * loss)} points"
+    else:
+        words = " ".join(filter(None, (number(loss), "nats/token" if kind == "min_retention" else result.unit)))
+    if not result.limit:
+        return words
+    share = loss / result.limit
+    return f"{words}, {share:.1f} times its width" if share >= 1 else f"{words}, {100 * share:.0f} % of its width"
+
+
+def decided_by(report: GateReport, lane: LaneResult | None = None) -> tuple[CriterionResult, ...]:
+    """The criteria that decided the whole or a lane: those that kept it from PASS, else those nearest to it."""
+    found = by_id(report)
+    if lane is not None:
+        names: Iterable[str] = lane.decisive or lane.nearest
+    else:
+        names = report.decisive or dict.fromkeys(name for lane in report.lanes for name in lane.nearest)
+    return tuple(found[name] for name in names if name in found)
+
+
+def decision_line(result: CriterionResult) -> str:
+    """One criterion that decided: figure against margin, and how far from turning."""
+    told = [f"{figure_text(result)} (margin: {margin_text(result.margin, result.unit)})"]
+    if result.verdict is CriterionVerdict.NOT_MEASURED:
+        told = [why_text(result)]
+    elif result.margin.kind != COUNTED:
+        told += filter(None, [distance_text(result)])
+    return "; ".join(told)
+
+
+def decided_title(report: GateReport) -> str:
+    """What the list of decisive criteria is called."""
+    return "Decided by" if report.decisive else "Nearest to turning"
+
+
+def reasons(report: GateReport) -> tuple[CriterionResult, ...]:
+    """What was measured and is not PASS: the reader wants to know why."""
+    silent = (CriterionVerdict.PASS, CriterionVerdict.NOT_MEASURED)
+    return tuple(result for result in report.criteria if result.verdict not in silent)
+
+
+def not_measured(report: GateReport) -> list[tuple[str, tuple[str, ...]]]:
+    """Why something was not measured, and the criteria (blocking first) that it kept from being judged."""
+    grouped: dict[str, list[CriterionResult]] = {}
+    for result in report.criteria:
+        if result.verdict is CriterionVerdict.NOT_MEASURED:
+            grouped.setdefault(result.reason, []).append(result)
+    ordered = [(why, sorted(results, key=lambda r: r.tier != "blocking")) for why, results in grouped.items()]
+    told = [(why, tuple(result.id for result in results)) for why, results in ordered]
+    known = " ".join(grouped)
+    return told + [(_failure_text(failure), ()) for failure in report.failures if failure.reason not in known]
+
+
+def _failure_text(failure: ProbeFailure) -> str:
+    return f"the {failure.probe} probe {failure.kind}: {failure.reason}"
+
+
+def stage_text(stage: Stage) -> str:
+    """How far a stage was asked, and what was settled after it."""
+    match stage.state:
+        case StageState.NOT_ASKED:
+            return f"not asked ({stage.planned:,} planned)"
+        case StageState.PARTLY:
+            words = f"{stage.items:,} of {stage.planned:,} asked, part of it not measured"
+        case _:
+            words = f"{stage.items:,} of {stage.planned:,} asked"
+    return words if not stage.settled else f"{words}; the verdict stood, by {', '.join(stage.settled)}"
+
+
+def stopped_early(report: GateReport) -> bool:
+    """Whether the verdict stood before everything was asked."""
+    return any(stage.state is StageState.NOT_ASKED for stage in report.stages)
+
+
+def notes(report: GateReport) -> tuple[str, ...]:
+    """What a reader should know beside the verdict: signatures, what is awaited, the gate's own notes."""
+    signed = tuple(f"signed by {by.owner} at {by.at:%Y-%m-%d %H:%M} UTC: {by.reason}" for by in report.signed_by)
+    awaited = ("a reviewer's sign-off is required and missing, so nothing passes yet",)
+    return (*(awaited if report.awaiting_sign_off else ()), *signed, *report.notes)

@@ -1,0 +1,123 @@
+"""`q36eval report` and the reports of a gate: each format from history, in the place it was asked for."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.cli.report_formats import FORMATS, write_reports
+from q36eval.errors import Q36Error
+from q36eval.gate import Criterion, Margin, Policy, decide
+from q36eval.history import History, RunRecord
+from q36eval.records import Counts, Direction, Interval, Lane, Measurement, ProbeName
+from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES
+from tests import commands
+
+STARTS = {
+    "json": "{\n",
+    "markdown": "# FAIL: sandbox/int2",
+    "junit": "<?xml",
+    "github": "::error title=q36eval of sandbox/int2::FAIL (policy p)\n",
+    "html": "<!DOCTYPE html>",
+}
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunRecord:
+    """A gate run that failed, in a history of its own."""
+    margin = Margin(kind="max_count", value=0, source="test")
+    rule = Criterion(id="flips", probe=ProbeName.CANARIES, metric="flips", margin=margin, lanes=tuple(Lane))
+    flips = Measurement(
+        probe=ProbeName.CANARIES,
+        metric="flips",
+        unit="flips",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="census",
+        value=3,
+        effect=3,
+        effect_interval=Interval(lower=3, upper=3, level=0.95, method="census"),
+        counts=Counts(total=50, scored=50, errored=0),
+    )
+    policy = Policy(name="p", criteria=(rule,))
+    history = History.open(tmp_path / "history.sqlite")
+    started = history.start_run(
+        family="sandbox",
+        branch="int2",
+        identity=None,
+        reference_identity=None,
+        policy=policy,
+        suites={},
+        provenance={"git_commit": "abc"},
+    )
+    history.add_measurement(started.id, flips)
+    return history.finish_run(started.id, decide(policy, [flips]))
+
+
+@pytest.fixture
+def command(run: RunRecord, tmp_path: Path) -> Command:
+    """Runs the command line over that history: exit code, standard output, standard error."""
+
+    def q36eval(*arguments: str, summary: Path | str = "") -> tuple[int, str, str]:
+        done = commands.q36eval(*arguments, state=tmp_path, GITHUB_STEP_SUMMARY=str(summary))
+        return done.returncode, done.stdout, done.stderr
+
+    return q36eval
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_each_format_is_printed(command: Command, name: str) -> None:
+    code, out, err = command("report", "latest", "--format", name)
+    assert (code, err) == (0, "")
+    assert out.startswith(STARTS[name])
+
+
+def test_files_hold_what_is_printed(command: Command, run: RunRecord, tmp_path: Path) -> None:
+    write_reports(run, tmp_path, list(STARTS), History.open(tmp_path / "history.sqlite").measurements(run.id))
+    for name in set(STARTS) - {"github"}:
+        written = (tmp_path / FORMATS[name].file).read_text(encoding="utf-8")
+        assert written == command("report", run.id, "--format", name)[1]
+    assert (tmp_path / "github-summary.md").read_text().startswith("# FAIL: sandbox/int2")
+
+
+def test_a_workflows_summary_is_appended_to(command: Command, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("# Step before\n")
+    code, out, err = command("report", "latest", "--format", "github", summary=summary)
+    assert (code, err) == (0, "")
+    assert {line.split(" ")[0] for line in out.splitlines()} == {"::error"}
+    assert summary.read_text().startswith("# Step before\n# FAIL: sandbox/int2\n")
+    summary.write_text("x" * (SUMMARY_LIMIT_BYTES - 300))
+    command("report", "latest", "--format", "github", summary=summary)
+    assert SUMMARY_LIMIT_BYTES - 300 < summary.stat().st_size <= SUMMARY_LIMIT_BYTES
+
+
+def test_a_summary_that_cannot_be_written_costs_the_summary_alone(command: Command, tmp_path: Path) -> None:
+    code, out, err = command("report", "latest", "--format", "github", summary=tmp_path)
+    assert code == 0
+    assert out.startswith("::error")
+    assert err == f"q36eval: the job summary {tmp_path} cannot be written: Is a directory.\n"
+
+
+def test_the_schema_needs_no_run(command: Command) -> None:
+    code, out, _ = command("report", "--schema")
+    assert (code, json.loads(out)["$id"]) == (0, "urn:q36eval:report:2")
+    code, _, err = command("report")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "Name the run" in err
+
+
+def test_a_format_without_a_folder_is_refused_before_anything_is_measured(command: Command) -> None:
+    code, _, err = command("gate", "--branch", "bf16", "--format", "html")
+    assert code == 2
+    assert "--out" in err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_keeps_the_verdict(run: RunRecord, tmp_path: Path) -> None:
+    (tmp_path / "report.html").symlink_to("/dev/full")
+    with pytest.raises(Q36Error, match=rf"No space left.*q36eval report {run.id} --format html"):
+        write_reports(run, tmp_path, ["html"], [])

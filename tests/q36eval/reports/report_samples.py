@@ -1,0 +1,183 @@
+"""Reports by the real `decide`, with text in them that would act if any format let it."""
+
+import math
+from datetime import UTC, date, datetime, timedelta
+
+from q36eval.gate import Criterion, GateReport, Margin, Policy, Waiver, decide
+from q36eval.gate.report import CriterionVerdict, SignOff, Stage, StageState
+from q36eval.history.records import RunRecord, RunState
+from q36eval.records import (
+    Clusters,
+    Counts,
+    DeploymentIdentity,
+    Direction,
+    Interval,
+    Lane,
+    Measurement,
+    ProbeFailure,
+    ProbeName,
+)
+from q36eval.stats import summarize
+
+HOSTILE = (
+    "\x1b]0;t\x07\x1b[31m[red]a|b</b><script>alert('owned')</script><img src=x onerror=alert(1)>\x00\u202e`x` "
+    "![i](http://evil.example/p) [l](javascript:alert(2)) @all #1 ]]> <!-- --> &lt; '\" %0A {{x}}\n"
+    "::error::owned\r\n##[error]owned ##vso[task.complete] ##teamcity[x]\n::add-mask::q\u2028# big " + "long " * 5000
+)
+DAY = date(2026, 5, 1)
+N = 400
+
+
+def census(metric: str, count: float) -> Measurement:
+    return Measurement(
+        probe=ProbeName.CANARIES,
+        metric=metric,
+        unit="flips",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="census",
+        value=count,
+        effect=count,
+        effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
+        counts=Counts(total=5, scored=5, errored=0),
+    )
+
+
+def accuracy(group: str, lost: int, gained: int) -> Measurement:
+    """`N` items of which the reference gets all but `gained` right, and the branch loses `lost`."""
+    reference = [0.0] * gained + [1.0] * (N - gained)
+    branch = [1.0] * (N - lost) + [0.0] * lost
+    clusters = Clusters(
+        units=(1,) * N, branch=tuple(branch), reference=tuple(reference), errored=(0,) * N, bounds=(0.0, 1.0)
+    )
+    value, reference_value, effect, interval = summarize(clusters, "paired_mean")
+    return Measurement(
+        probe=ProbeName.EVALS,
+        metric="accuracy",
+        slice=group,
+        unit="fraction",
+        direction=Direction.HIGHER_IS_BETTER,
+        estimator="paired_mean",
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        counts=Counts(total=N, scored=N, errored=0),
+        clusters=clusters,
+    )
+
+
+def divergence(slice_name: str, value: float, metric: str = "kl_divergence") -> Measurement:
+    clusters = Clusters(
+        units=(50,) * 60, branch=tuple(50 * value * (0.5 + (i % 11) / 10) for i in range(60)), errored=(0,) * 60
+    )
+    mean, _, effect, interval = summarize(clusters, "mean")
+    return Measurement(
+        probe=ProbeName.KL,
+        metric=metric,
+        slice=slice_name,
+        unit="nats/token",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="mean",
+        value=mean,
+        effect=effect,
+        effect_interval=interval,
+        counts=Counts(total=3000, scored=3000, errored=0),
+        clusters=clusters,
+        note=HOSTILE,
+    )
+
+
+def criterion(name: str, tier: str = "blocking", **other: object) -> Criterion:
+    rule = {
+        "id": name,
+        "probe": ProbeName.CANARIES,
+        "metric": name,
+        "tier": tier,
+        "margin": Margin(kind="max_count", value=0, source="test"),
+        "lanes": (Lane.STRUCTURED,),
+    }
+    return Criterion.model_validate(rule | other)
+
+
+def count_criteria() -> tuple[Criterion, ...]:
+    return criterion("good"), criterion("bad"), criterion("gone"), criterion("hint", "advisory")
+
+
+def interval_criteria() -> tuple[Criterion, ...]:
+    accurate = {"probe": ProbeName.EVALS, "metric": "accuracy", "lanes": (Lane.FREEFORM,)}
+    recovery = Margin(kind="min_recovery", value=0.95, source="test")
+    kl = Margin(kind="max_value", value=0.014, source="test")
+    return (
+        criterion("facts", slice="facts", margin=recovery, **accurate),
+        criterion("needles", slice="needles", margin=recovery, **accurate),
+        criterion("kl", probe=ProbeName.KL, metric="kl_divergence", margin=kl, lanes=tuple(Lane)),
+    )
+
+
+def measured(kl: float = 0.2) -> list[Measurement]:
+    return [
+        census("good", 0),
+        census("bad", 1),
+        census("hint", 2),
+        accuracy("facts", 100, 10),
+        accuracy("needles", 4, 4),
+        divergence("all", kl),
+        divergence(HOSTILE[:200], 0.001),
+        divergence("all", 1e-5, "kl_divergence_noise_floor"),
+    ]
+
+
+def stages() -> tuple[Stage, ...]:
+    return (
+        Stage(name="weights", state=StageState.MEASURED, items=1, planned=1, settled=("bad",)),
+        Stage(name="evals", state=StageState.NOT_ASKED, items=0, planned=800),
+    )
+
+
+def hostile_report(*, waive: bool = False, name: str = f"p {HOSTILE}") -> GateReport:
+    policy = Policy(name=name, criteria=(*count_criteria(), *interval_criteria()))
+    waivers = [Waiver(owner=HOSTILE, reason=HOSTILE, criterion="bad", expires=DAY)] if waive else []
+    failures = [ProbeFailure(probe=ProbeName.CANARIES, reason=HOSTILE, kind="skipped")]
+    judged = decide(policy, measured(), waivers, failures, on=DAY, stages=stages())
+    signed = SignOff(owner=HOSTILE, reason=HOSTILE, at=datetime(2026, 5, 2, tzinfo=UTC), report_sha256="0" * 64)
+    return judged.model_copy(update={"signed_by": (signed,), "notes": (*judged.notes, HOSTILE)})
+
+
+def clean_report() -> GateReport:
+    """PASS of both lanes."""
+    rules = (criterion("good"), *interval_criteria()[1:])
+    return decide(Policy(name="p", criteria=rules), [*measured(0.001)[:1], *measured(0.001)[4:]], on=DAY)
+
+
+def with_distances(report: GateReport) -> GateReport:
+    """Every criterion told how far it was from turning, a quarter of its margin."""
+    turned = [
+        result.model_copy(update={"to_turn": (result.limit or 0.0) / 4})
+        if result.verdict is not CriterionVerdict.NOT_MEASURED
+        else result
+        for result in report.criteria
+    ]
+    return report.model_copy(update={"criteria": tuple(turned)})
+
+
+def run_of(branch: str = HOSTILE, **other: object) -> RunRecord:
+    identity = DeploymentIdentity(
+        checkpoint_sha256="1" * 64,
+        tokenizer_sha256="2" * 64,
+        chat_template_sha256="3" * 64,
+        engine=HOSTILE,
+        engine_version="1",
+    )
+    run = RunRecord(
+        id="20260501-101112-abcdef",
+        family="sandbox",
+        branch=branch,
+        identity=identity,
+        reference_identity=None,
+        provenance={"note": HOSTILE, "word": "w" * 300, "share": math.inf},
+        state=RunState.FINISHED,
+        started=datetime(2026, 5, 1, 10, 11, 12, tzinfo=UTC),
+        finished=datetime(2026, 5, 1, 10, 11, 12, tzinfo=UTC) + timedelta(seconds=90.5),
+        timings={"weights": 0.25},
+    )
+    return run.model_copy(update=other)

@@ -1,0 +1,77 @@
+"""What a GitHub runner would read: an independent reading of its commands, and its limits."""
+
+import re
+
+import pytest
+from report_samples import HOSTILE, clean_report, criterion, hostile_report, measured, run_of, with_distances
+
+from q36eval.gate import Policy, decide
+from q36eval.reports import to_annotations, to_markdown, to_summary
+from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES
+
+
+def commands(log: str) -> list[tuple[str, dict[str, str], str]]:
+    """Level, properties and message of each command, as the runner documents them."""
+    found = []
+    for line in re.split(r"\r\n|\r|\n", log):
+        if match := re.fullmatch(r"\s*::([a-z-]+)(?: ([^:]*))?::(.*)", line):
+            pairs = (pair.split("=", 1) for pair in (match[2] or "").split(",") if pair)
+            found.append((match[1], {name: unescaped(value) for name, value in pairs}, unescaped(match[3])))
+    return found
+
+
+def unescaped(text: str) -> str:
+    for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(code, character)
+    return text
+
+
+def test_annotations_say_the_verdict_and_what_decided() -> None:
+    found = commands("\n".join(to_annotations(with_distances(hostile_report()), run_of("int2"))))
+    assert found[0] == ("error", {"title": "q36eval of sandbox/int2"}, found[0][2])
+    assert found[0][2].startswith("FAIL (policy p ")
+    errors = {title["title"]: message for level, title, message in found[1:] if level == "error"}
+    assert set(errors) == {"bad", "facts", "kl"}
+    assert "outside the margin by 1.25 points of recovery, 25 % of its width" in errors["facts"]
+    warnings = {title["title"]: message for level, title, message in found if level == "warning"}
+    assert set(warnings) == {"gone", "hint"}
+    assert warnings["hint"].startswith("FAIL (advisory)")
+    assert commands("\n".join(to_annotations(clean_report()))) == [("notice", {"title": "q36eval"}, "PASS (policy p)")]
+
+
+def test_no_text_is_a_command_of_its_own() -> None:
+    lines = to_annotations(hostile_report(waive=True), run_of())
+    log = "\n".join(lines)
+    assert len(commands(log)) == len(lines) == len(re.split(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]", log))
+    assert {level for level, _, _ in commands(log)} <= {"error", "warning"}
+    assert any("%0A {{x}}" in message for _, _, message in commands(log))  # a percent sign stays one
+    assert not re.search(r"##\w*\[", log)
+    assert max(map(len, lines)) < 4096
+
+
+def test_at_most_ten_of_a_level_and_the_last_says_how_many_more() -> None:
+    blocking = tuple(criterion(f"c{i}") for i in range(30))
+    advisory = tuple(criterion(f"a{i}", "advisory") for i in range(30))
+    judged = decide(Policy(name="p", criteria=(*blocking, *advisory)), [])
+    found = commands("\n".join(to_annotations(judged)))
+    for level, more in (("error", "and 22 more"), ("warning", "and 21 more")):
+        mine = [message for of, _, message in found if of == level]
+        assert len(mine) == 10
+        assert mine[-1].startswith(more)
+
+
+@pytest.mark.parametrize("limit", [0, 90, 400, 1500, 2500])
+def test_a_summary_is_cut_after_a_whole_line(limit: int) -> None:
+    whole = to_markdown(hostile_report(), run_of(), measured())
+    cut = to_summary(hostile_report(), run_of(), measured(), limit_bytes=limit)
+    assert len(cut.encode()) <= limit < len(whole.encode())
+    kept = cut.rpartition("\n\nCut here")[0]
+    assert (limit <= 400) == (kept == "")
+    assert whole.startswith(kept + "\n" if kept else "")
+    assert to_summary(hostile_report(), run_of(), measured()) == whole
+    assert SUMMARY_LIMIT_BYTES == 2**20
+
+
+def test_very_long_text_stays_short() -> None:
+    assert len(HOSTILE) > 20_000
+    assert len(to_summary(hostile_report(), run_of(), measured())) < 12_000

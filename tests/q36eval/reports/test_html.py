@@ -1,0 +1,129 @@
+"""The HTML report in a real browser: one page that runs nothing, fetches nothing and says everything."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_samples import clean_report, hostile_report, measured, run_of, with_distances
+
+from q36eval.reports._axis import Axis
+from q36eval.reports.flips import Flips, flips
+from q36eval.reports.html_report import to_html
+
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+SCREENS = os.environ.get("Q36EVAL_SCREENS")
+
+
+def hostile_page() -> str:
+    return to_html(with_distances(hostile_report(waive=True)), run_of(family="f" * 200), measured())
+
+
+class _Elements(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def test_text_brings_no_element_and_no_attribute() -> None:
+    hostile, clean = _Elements(hostile_page()), _Elements(to_html(clean_report(), run_of("main"), measured(0.001)))
+    assert not hostile.tags & {"script", "img", "a", "iframe", "link", "object", "form"}
+    assert hostile.tags - clean.tags <= {"ul", "li", "b", "path"}  # lists of reasons, arrows of bars
+    assert not [name for name in hostile.attributes if name.startswith("on") or name in ("href", "src", "style")]
+    assert hostile_page().replace("\n", "").isprintable()
+
+
+def test_flips_are_counted_as_items_are() -> None:
+    found = {one.name: one for one in flips(measured())}
+    assert found["evals: facts"] == Flips("evals: facts", lost=100, gained=10, of=400)
+    assert found["evals: needles"] == Flips("evals: needles", lost=4, gained=4, of=400)
+
+
+def test_axes_keep_what_lies_outside_at_their_end() -> None:
+    axis = Axis.decades([0.002, 0.3, float("inf"), -1.0, float("nan")], 0.0, 300.0)
+    assert axis.powers() == pytest.approx([0.001, 0.01, 0.1, 1.0])
+    assert [axis.at(value) for value in (0.01, -1.0, float("inf"))] == pytest.approx([100.0, 0.0, 300.0])
+    assert [axis.beyond(value) for value in (1e-4, 0.01, 2.0)] == [-1, 0, 1]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine; install one, for example: apt-get install chromium")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def test_a_browser_runs_nothing_and_shows_everything(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(hostile_page(), encoding="utf-8")
+    problems: list[str] = []
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.on("dialog", lambda dialog: (problems.append(dialog.message), dialog.dismiss()))
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url))
+    page.goto(f"file://{path}")
+    text = page.inner_text("main")
+    assert problems == [f"file://{path}"]
+    assert text.startswith("✗ FAIL with waivers ffff")
+    for told in ("<script>alert('owned')</script>", "KL divergence by slice", "-100 +10 of 400", "NOT MEASURED"):
+        assert told in re.sub(r"\s+", " ", text) or told in re.sub(r"\s+", " ", page.content())
+    for width in (1200, 500):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.set_viewport_size({"width": 1200, "height": 900})
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        assert _contrast(page, "body") > 7
+        for verdict in ("PASS", "FAIL", "NOT_MEASURED"):
+            assert _contrast(page, f".verdict.{verdict}") > 4.5  # WCAG 2.2, success criterion 1.4.3
+        if SCREENS:
+            page.screenshot(path=f"{SCREENS}/hostile-{theme}.png", full_page=True)
+    page.close()
+
+
+def test_the_policy_of_the_page_forbids_scripts_and_requests(browser: Any, tmp_path: Path) -> None:
+    """Were text ever let through, the page's own policy would still hold it back."""
+    path = tmp_path / "report.html"
+    evil = "<script>document.title='owned'</script><img src='http://127.0.0.1:9/x'><p style='color: red'>x</p></main>"
+    path.write_text(hostile_page().replace("</main>", evil), encoding="utf-8")
+    page = browser.new_page()
+    refused: list[str] = []
+    page.on("console", lambda message: refused.append(message.text))
+    page.goto(f"file://{path}")
+    assert page.title() != "owned"
+    assert len([message for message in refused if "Content Security Policy" in message]) == 3
+    page.close()
+
+
+def _contrast(page: Any, selector: str) -> float:
+    """Contrast ratio of an element's text on the page's ground (WCAG 2.2, "contrast ratio")."""
+    colours = page.evaluate(
+        "s => [document.querySelector(s), document.body].map((e, i) => "
+        "getComputedStyle(e)[i ? 'backgroundColor' : 'color'].match(/\\d+/g).slice(0, 3).map(Number))",
+        selector,
+    )
+    ink, ground = (
+        sum(
+            weight * (c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4)
+            for weight, c in zip((0.2126, 0.7152, 0.0722), colour, strict=True)
+        )
+        for colour in colours
+    )
+    return (max(ink, ground) + 0.05) / (min(ink, ground) + 0.05)
