@@ -18,8 +18,9 @@ from q36eval.asking import Work
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
-from q36eval.gate import GateReport, Policy, PolicyRule, decide
+from q36eval.gate import GateReport, Policy, PolicyRule, Stage
 from q36eval.history import History, RunRecord, RunState
+from q36eval.history.deciding import WaiverSource, circumstances_on, decided, evidence_of
 from q36eval.locks import exclusive
 from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
@@ -68,6 +69,10 @@ class Request:
     canaries: CanaryChoice = SHIPPED_CANARIES
     allow_code_execution: bool = False
     """Whether task groups that run programs which the model wrote are measured."""
+    waivers_from: WaiverSource | None = None
+    """The only waivers that count; None are those in history."""
+    require_sign_off: bool = False
+    """Nothing passes before a reviewer has signed the run."""
 
 
 class RunSink:
@@ -181,13 +186,22 @@ def _measure_run(
         return history.finish_run(run.id, report)
 
 
-def judge(policy: Policy, request: Request, history: History, run: RunRecord) -> GateReport:
-    """The decision over what is in history."""
-    waivers = list(history.waivers(request.family.name, request.branch.name).values())
+def judge(
+    policy: Policy, request: Request, history: History, run: RunRecord, stages: Sequence[Stage] = ()
+) -> GateReport:
+    """The decision over what is in history; what it hangs on besides is kept with the run before it is made."""
     for name in ALL_PROBES:
         if name not in request.probes:
             history.add_failure(run.id, ProbeFailure(probe=name, reason="it was not asked for", kind="skipped"))
-    return decide(policy, history.measurements(run.id), waivers, history.failures(run.id), on=datetime.now(UTC).date())
+    circumstances = circumstances_on(
+        history,
+        history.get_run(run.id),
+        datetime.now(UTC).date(),
+        source=request.waivers_from,
+        require_sign_off=request.require_sign_off,
+    )
+    history.update_run(run.id, circumstances=circumstances)
+    return decided(policy, evidence_of(history, run, circumstances, stages), circumstances)
 
 
 def _start(request: Request, suites: dict[str, str], paths: Paths, history: History) -> RunRecord:
@@ -220,7 +234,9 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
     """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
     run = history.get_run(run_id)
     if run.state is RunState.FINISHED:
-        raise UsageError(f"Run {run.id} is finished; start a new one without --resume.")
+        raise UsageError(
+            f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off."
+        )
     policy = None if request.policy is None else json.loads(request.policy.model_dump_json())
     mine = (request.family.name, request.branch.name, suites, policy)
     if (run.family, run.branch, run.suites, run.policy) != mine:
