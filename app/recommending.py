@@ -43,9 +43,10 @@ class LaneChoice(Record):
 
 
 class Recommendation(Record):
-    """Every lane that any of the branches was judged for, in the order of `Lane`."""
+    """Every lane that any of the branches was judged for, in the order of `Lane`, and what was not judged at all."""
 
     lanes: tuple[LaneChoice, ...]
+    not_judged: tuple[Unfit, ...] = ()
 
 
 def recommend(candidates: Sequence[Candidate]) -> Recommendation:
@@ -55,7 +56,10 @@ def recommend(candidates: Sequence[Candidate]) -> Recommendation:
     comes first: quality is what the margins ask for, and beyond them size is what a branch is made for.
     """
     judged = {lane.lane for candidate in candidates for lane in _lanes(candidate)}
-    return Recommendation(lanes=tuple(_choice(lane, candidates) for lane in Lane if lane in judged))
+    return Recommendation(
+        lanes=tuple(_choice(lane, candidates) for lane in Lane if lane in judged),
+        not_judged=tuple(Unfit(branch=c.branch, why=c.problem or "") for c in candidates if c.report is None),
+    )
 
 
 def _lanes(candidate: Candidate) -> tuple[LaneResult, ...]:
@@ -79,7 +83,7 @@ def _why_not(candidate: Candidate, result: LaneResult | None) -> str | None:
     """Why a branch is not fit for the lane; None when it is."""
     report = candidate.report
     if report is None:
-        return f"not judged: {candidate.problem}"
+        return "not judged"
     if result is None:
         return f"policy {report.policy} does not judge this lane"
     if result.verdict is not Verdict.PASS:
@@ -95,11 +99,12 @@ def _headline(report: GateReport, result: LaneResult) -> str:
 
 
 def sentences(recommendation: Recommendation) -> list[str]:
-    """One sentence a lane on what is fit for it, and one for every branch that is not."""
+    """One sentence a lane on what is fit for it, and one for every branch that is not; what was not judged, last."""
     lines = []
     for choice in recommendation.lanes:
         lines.append(f"{choice.lane.value}: {_fit_words(choice.fit)}")
         lines += [f"  not {entry.branch}: {entry.why}" for entry in choice.unfit]
+    lines += [f"{entry.branch} was not judged: {entry.why}" for entry in recommendation.not_judged]
     return lines
 
 

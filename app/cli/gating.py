@@ -135,10 +135,9 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", for
     for one in judged:
         try:
             _report(one, history, formats, as_json)
-        except Q36Error as error:
-            if branches.alone:
-                raise
-            print(f"q36eval: {one.candidate.branch}: {error}", file=sys.stderr)
+        except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
+            lost = f"{one.candidate.branch}: {error} The verdict is in history: q36eval report prints it."
+            print(f"q36eval: {lost}", file=sys.stderr)
             code = worst([one.candidate.exit_code, int(error.exit_code)])
             one = replace(one, candidate=one.candidate.model_copy(update={"exit_code": code}))
         done.append(one)

@@ -42,13 +42,12 @@ def list_runs(
         print("No runs yet; q36eval gate --branch fp8-head makes one.")
         return
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*(Text(value or "") for value in row.values()))
-    Console().print(table)
+    from app.cli.tables import plain_table
+
+    # a run's id begins with when it started
+    cells = [[row["run"], f"{row['family']}/{row['branch']}", row["state"], row["verdict"] or ""] for row in rows]
+    Console().print(plain_table(("run", "of", "state", "verdict"), cells, [], [0, 3]))
 
 
 @app.command("show")

@@ -92,8 +92,8 @@ def list_waivers(
 
     from app.cli.tables import plain_table
 
-    columns = ("number", "branch", "excuses", "owner", "reason", "expires", "state")
-    rows = [[str(_row(record, today)[column]) for column in columns] for record in shown]
+    columns = ("number", "of", "excuses", "owner", "reason", "expires", "state")
+    rows = [[_cell(column, record, today) for column in columns] for record in shown]
     Console().print(plain_table(columns, rows, [0], [0, 5]))
 
 
@@ -164,7 +164,11 @@ def _state(record: "WaiverRecord", today: date) -> str:
 
 
 def _written(family: str, branch: str, waiver: dict[str, Any]) -> dict[str, Any]:
-    return {"family": family, "branch": f"{family}/{branch}", **waiver}
+    return {"family": family, "branch": branch, **waiver}
+
+
+def _cell(column: str, record: "WaiverRecord", today: date) -> str:
+    return f"{record.family}/{record.branch}" if column == "of" else str(_row(record, today)[column])
 
 
 def _row(record: "WaiverRecord", today: date) -> dict[str, Any]:
