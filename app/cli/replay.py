@@ -1,7 +1,6 @@
 """`q36eval history replay`: decide a run again, from history alone."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,27 +118,25 @@ def _under_policy(history: "History", record: "RunRecord", policy: str, as_json:
 
 
 def _print_retrial(found: "Retrial", record: "RunRecord") -> None:
-    from rich.console import Console
-
-    from app.cli.tables import plain_table
     from q36eval.reports._text import plain
 
     was = "it was never judged" if found.headline_was is None else f"{found.headline_was} under {found.policy_was}"
-    print(f"{found.report.headline}  run {found.run_id} of {found.branch} under policy {found.report.policy} ({was})")
+    lines = [
+        f"{found.report.headline}  run {found.run_id} of {found.branch} under policy {found.report.policy} ({was})"
+    ]
     for lane in found.report.lanes:
-        decided_by = f"  decided by {', '.join(lane.decisive)}" if lane.decisive else ""
-        print(f"  {lane.lane:<12}{lane.headline}{decided_by}")
-    if found.changes:
-        rows = [
-            [one.id, one.was or "–", one.margin_was or "–", one.now or "–", one.margin_now or "–", one.reason]
-            for one in found.changes
-        ]
-        Console().print(plain_table(("criterion", "was", "margin", "now", "margin", "why"), rows, [], [0]))
-    print(plain(f"{found.unchanged} criteria are judged as before, by the same margins."))
+        decided_by = f", decided by {', '.join(lane.decisive)}" if lane.decisive else ""
+        lines.append(f"{lane.lane}: {lane.headline}{decided_by}")
+    for one in found.changes:
+        lines.append(f"{one.id}: {_held(one.was, one.margin_was)} -> {_held(one.now, one.margin_now)}: {one.reason}")
+    lines.append(f"{found.unchanged} criteria are judged as they were, by the same margins.")
     if record.circumstances is not None:
-        print(f"Waivers and the blessed run are those of {record.circumstances.on}.")
+        lines.append(f"Waivers and the blessed run are those of {record.circumstances.on}.")
     if found.asked_short and found.report.exit_code != ExitCode.PASS:
-        print(
-            "The run stopped asking where its own policy was settled; gate --exhaustive asks everything.",
-            file=sys.stderr,
-        )
+        lines.append("The run stopped asking where its own policy was settled; gate --exhaustive asks it all.")
+    for line in lines:
+        print(plain(line))
+
+
+def _held(verdict: str | None, margin: str | None) -> str:
+    return "not judged" if verdict is None else f"{verdict} ({margin})"
