@@ -120,19 +120,18 @@ def _under_policy(history: "History", record: "RunRecord", policy: str, as_json:
 def _print_retrial(found: "Retrial", record: "RunRecord") -> None:
     from q36eval.reports._text import plain
 
+    report = found.report
     was = "it was never judged" if found.headline_was is None else f"{found.headline_was} under {found.policy_was}"
-    lines = [
-        f"{found.report.headline}  run {found.run_id} of {found.branch} under policy {found.report.policy} ({was})"
-    ]
-    for lane in found.report.lanes:
+    lines = [f"{report.headline}  run {found.run_id} of {found.branch} under policy {report.policy} ({was})"]
+    for lane in report.lanes:
         decided_by = f", decided by {', '.join(lane.decisive)}" if lane.decisive else ""
         lines.append(f"{lane.lane}: {lane.headline}{decided_by}")
     for one in found.changes:
         lines.append(f"{one.id}: {_held(one.was, one.margin_was)} -> {_held(one.now, one.margin_now)}: {one.reason}")
-    lines.append(f"{found.unchanged} criteria are judged as they were, by the same margins.")
+    lines.append(f"Judged as before, by the same margin: {found.unchanged} of {len(report.criteria)} criteria.")
     if record.circumstances is not None:
         lines.append(f"Waivers and the blessed run are those of {record.circumstances.on}.")
-    if found.asked_short and found.report.exit_code != ExitCode.PASS:
+    if found.asked_short and report.exit_code != ExitCode.PASS:
         lines.append("The run stopped asking where its own policy was settled; gate --exhaustive asks it all.")
     for line in lines:
         print(plain(line))
