@@ -10,7 +10,7 @@ from q36eval.config import Family
 from q36eval.errors import UsageError
 from q36eval.gate import GateReport, Policy, Waiver
 from q36eval.history import History, RunRecord, RunState
-from q36eval.history.deciding import circumstances_then, evidence_of, found
+from q36eval.history.deciding import circumstances_then, evidence_of, found, policy_of
 from q36eval.records import ProbeName
 
 RUNS_LOOKED_AT = 5
@@ -99,7 +99,7 @@ def effects(history: History, runs: Iterable[RunRecord], waiver: Waiver, today: 
 
 
 def _effect(history: History, run: RunRecord, waiver: Waiver, today: date) -> Effect:
-    policy = Policy.model_validate(run.policy)
+    policy = policy_of(run)
     standing = tuple(history.waivers(run.family, run.branch).values())
     then = circumstances_then(history, run)
     now = then.model_copy(update={"on": today, "waivers": standing, "waivers_from": None})

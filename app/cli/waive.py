@@ -141,9 +141,9 @@ def _date(text: str) -> date:
 def _policies(named: str | None, family: "Family", runs: "list[RunRecord]", paths: Paths) -> "list[Policy]":
     """Those whose ids a waiver may use: the one named, else the family's and those that judged the branch."""
     from app.cli.gate import load_policy
-    from q36eval.gate import Policy
+    from q36eval.history.deciding import policy_of
 
-    kept = [] if named is not None else [Policy.model_validate(run.policy) for run in runs]
+    kept = [] if named is not None else [policy_of(run) for run in runs]
     return [load_policy(named, family, paths), *kept]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
+from pydantic import ValidationError
+
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
 from q36eval.history.records import RunRecord
@@ -135,12 +137,20 @@ def policy_of(run: RunRecord) -> Policy:
     """The policy that a run was decided by, as it was kept.
 
     Raises:
-        UsageError: the run was measured without a policy, or is not decided yet.
+        UsageError: the run was measured without a policy, is not decided yet, or its policy says what this version does
+            not know.
     """
     if run.report is None or run.policy is None:
         what = f"it is {run.state}" if run.policy is not None else "it only measured"
         raise UsageError(f"Run {run.id} has no verdict: {what}.")
-    return Policy.model_validate(run.policy)
+    try:
+        return Policy.model_validate(run.policy)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise UsageError(
+            f"The policy kept with run {run.id} cannot be read by this version (at {where}): replay it with the one "
+            f"that decided it, commit {run.provenance.get('git_commit') or 'unknown'}."
+        ) from error
 
 
 def replayed(history: History, run: RunRecord) -> GateReport:
