@@ -157,7 +157,8 @@ def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:
 
 
 def _not_judged(name: str, error: Q36Error, size: int | None, folder: Path | None) -> Judged:
-    candidate = Candidate(branch=name, problem=str(error), exit_code=int(error.exit_code), size_bytes=size)
+    problem = " ".join([str(error), *getattr(error, "__notes__", ())])
+    candidate = Candidate(branch=name, problem=problem, exit_code=int(error.exit_code), size_bytes=size)
     return Judged(candidate, None, folder)
 
 
