@@ -3,7 +3,7 @@
 from datetime import date
 
 from q36eval.errors import UsageError
-from q36eval.gate import Policy
+from q36eval.gate import Circumstances, Policy
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.deciding import (
     WaiverSource,
@@ -45,6 +45,13 @@ def decide_again(
         )
     circumstances = circumstances_on(history, run, on, source=source, require_sign_off=True)
     report = decided(own, evidence_of(history, run, circumstances), circumstances)
-    if run.report is not None and report_sha256(report) == report_sha256(run.report):
+    same_report = run.report is not None and report_sha256(report) == report_sha256(run.report)
+    kept = run.circumstances
+    if same_report and kept is not None and _known(kept) == _known(circumstances):
         return run
     return history.decide_again(run.id, report, circumstances)
+
+
+def _known(circumstances: Circumstances) -> tuple[object, ...]:
+    """What was taken into account, but for the day: another day alone is no other decision."""
+    return circumstances.waivers, circumstances.waivers_from, circumstances.require_sign_off
