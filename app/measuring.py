@@ -12,8 +12,9 @@ from app.request import ALL_PROBES, Request
 from app.running import Running
 from q36eval.config import Paths
 from q36eval.errors import EngineError, Q36Error, UsageError
-from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage, decide
+from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.history import History, RunRecord, RunState
+from q36eval.history.deciding import circumstances_on, decided, evidence_of
 from q36eval.locks import exclusive
 from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
@@ -100,7 +101,7 @@ def _measure_run(
     for probe in probes:
         if isinstance(probe, KeepsFiles):
             probe.keep_in(paths.tokens(run.id))
-    now = circumstances_of(request, history)
+    now = circumstances_of(request, history, run)
     rule = None if request.policy is None or request.exhaustive else PolicyRule(request.policy, now.waivers, now.on)
     running = Running(request, reference, probes, history, run, progress, rule)
     with _interruptible(history, run):
@@ -119,10 +120,11 @@ def _measure_run(
         return history.finish_run(run.id, report)
 
 
-def circumstances_of(request: Request, history: History) -> Circumstances:
+def circumstances_of(request: Request, history: History, run: RunRecord) -> Circumstances:
     """What the decision will hang on besides what is measured, as it is now."""
-    waivers = history.waivers(request.family.name, request.branch.name).values()
-    return Circumstances(on=datetime.now(UTC).date(), waivers=tuple(waivers))
+    today = datetime.now(UTC).date()
+    source, sign_off = request.waivers_from, request.require_sign_off
+    return circumstances_on(history, run, today, source=source, require_sign_off=sign_off)
 
 
 def judge(
@@ -137,8 +139,7 @@ def judge(
     for name in ALL_PROBES:
         if name not in request.probes:
             history.add_failure(run.id, ProbeFailure(probe=name, reason="it was not asked for", kind="skipped"))
-    found, failures = history.measurements(run.id), history.failures(run.id)
-    return decide(policy, found, now.waivers, failures, on=now.on, stages=stages)
+    return decided(policy, evidence_of(history, run, now, stages), now)
 
 
 def _start(request: Request, suites: dict[str, str], paths: Paths, history: History) -> RunRecord:
@@ -171,7 +172,9 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
     """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
     run = history.get_run(run_id)
     if run.state is RunState.FINISHED:
-        raise UsageError(f"Run {run.id} is finished; start a new one without --resume.")
+        raise UsageError(
+            f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off."
+        )
     policy = None if request.policy is None else json.loads(request.policy.model_dump_json())
     mine = (request.family.name, request.branch.name, suites, policy)
     if (run.family, run.branch, run.suites, run.policy) != mine:

@@ -7,6 +7,7 @@ from app.probing import SHIPPED_CANARIES, CanaryChoice
 from app.targets import Target
 from q36eval.config import Family
 from q36eval.gate import Policy
+from q36eval.history.deciding import WaiverSource
 from q36eval.records import ProbeName
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
@@ -46,3 +47,7 @@ class Request:
     canaries: CanaryChoice = SHIPPED_CANARIES
     allow_code_execution: bool = False
     """Whether task groups that run programs which the model wrote are measured."""
+    waivers_from: WaiverSource | None = None
+    """The only waivers that count; None are those in history."""
+    require_sign_off: bool = False
+    """Nothing passes before a reviewer has signed the run."""

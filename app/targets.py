@@ -42,18 +42,33 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
         raise UsageError(
             f"The name is empty; name a folder, or a branch of {family.name}: {', '.join(family.branches)}."
         )
+    name = name_in_history(name_or_path, family)
     if name_or_path in family.branches:
-        return Target(name_or_path, _branch_folder(name_or_path, family, paths))
+        return Target(name, _branch_folder(name_or_path, family, paths))
     folder = Path(name_or_path)
     if folder.is_dir():
-        resolved = folder.resolve()
-        # a folder never goes by a published branch's name: its runs, blessings and waivers are not that branch's
-        name = str(resolved) if resolved.name in family.branches else resolved.name
-        return Target(name, resolved)
+        return Target(name, folder.resolve())
     raise UsageError(
         f"The family {family.name} has no branch {name_or_path!r}, and there is no such folder; "
         f"its branches are: {', '.join(family.branches)}."
     )
+
+
+def name_in_history(name_or_path: str, family: Family) -> str:
+    """The name that a branch or folder goes by in history, whether or not its weights are here.
+
+    A folder never goes by a published branch's name: its runs, blessings and waivers are not that branch's.
+    """
+    if name_or_path in family.branches:
+        return name_or_path
+    resolved = Path(name_or_path).resolve()
+    return str(resolved) if resolved.name in family.branches else resolved.name
+
+
+def checkpoint_bytes(folder: Path) -> int | None:
+    """Size of a checkpoint's weight files; None where there are none."""
+    sizes = [file.stat().st_size for file in folder.glob("*.safetensors")]
+    return sum(sizes) if sizes else None
 
 
 def _branch_folder(name: str, family: Family, paths: Paths) -> Path:

@@ -1,12 +1,11 @@
 """`q36eval gate`: measure branches and decide."""
 
-import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.github_output import announce
 from app.cli.options import (
     AllowCodeExecution,
     BatchSize,
@@ -26,11 +25,9 @@ from app.cli.options import (
     check_device,
     check_kv_cache_dtype,
     open_history,
-    print_json,
     resolve_reference,
-    worst,
 )
-from app.cli.report_formats import FORMATS, check_formats, make_report_folder, report_json, write_reports
+from app.cli.report_formats import FORMATS, check_formats
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
@@ -38,7 +35,6 @@ from q36eval.records import ProbeName
 if TYPE_CHECKING:
     from q36eval.config import Family
     from q36eval.gate import Policy
-    from q36eval.history import RunRecord
 
 
 def gate(
@@ -64,18 +60,25 @@ def gate(
         bool, typer.Option(help="Ask every item, also where what the policy asks of a task is settled.")
     ] = False,
     max_items: MaxItems = None,
+    waivers_from: Annotated[
+        Path | None,
+        typer.Option(help="Only the waivers in this file count (`waive export` writes it).", metavar="FILE"),
+    ] = None,
+    require_sign_off: Annotated[
+        bool, typer.Option("--require-sign-off", help="Pass only once a reviewer has signed the run.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Judge branches against the reference: exit 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured."""
-    from app.console import ConsoleProgress
-    from app.measuring import measure
+    from app.cli.gating import Branches, Output, finish
     from app.probing import CanaryChoice
     from app.request import ALL_PROBES, Request
-    from app.targets import load_family, resolve
+    from app.targets import load_family
 
     formats = check_formats(format)
     if out is None and set(format or ()) - {"github"}:
         raise UsageError("--format writes files: name a folder for them with --out.")
+    output = Output(formats, announced="github" in (format or ()), as_json=as_json)
     if resume is not None and len(branch) != 1:
         raise UsageError("--resume continues one run; give exactly one --branch with it.")
     paths = Paths.default()
@@ -83,49 +86,34 @@ def gate(
     rules = load_policy(policy, chosen, paths)
     check_device(device)
     check_kv_cache_dtype(kv_cache_dtype)
-    targets = [resolve(name, chosen, paths) for name in branch]
-    baseline = resolve_reference(reference, reference_pack, chosen, paths)
-    folders = [out if out is None or len(targets) == 1 else out / Path(target.name).name for target in targets]
-    for folder in folders:
-        make_report_folder(folder, len(set(folders)) == len(folders))
+    branches = Branches(branch, chosen, paths, waivers_from, out)
     history = open_history(paths)
-    runs = []
-    for target, folder in zip(targets, folders, strict=True):
-        request = Request(
-            family=chosen,
-            branch=target,
-            reference=baseline,
-            suite=suite or chosen.suite,
-            policy=rules,
-            probes=tuple(name for name in ALL_PROBES if name not in (skip or [])),
-            device=device,
-            emulate_activations=not weights_only,
-            kv_cache_dtype=kv_cache_dtype,
-            batch_rows=batch_size,
-            resume=resume,
-            corpus=corpus,
-            context=context,
-            allow_code_execution=allow_code_execution,
-            reference_pack=reference_pack,
-            exhaustive=exhaustive,
-            max_items=max_items,
-            canaries=CanaryChoice(own=canaries),
-        )
-        with ConsoleProgress() as progress:
-            run = measure(request, paths, history, progress)
-        runs.append(run)
-        if not as_json:
-            _print_report(run)
-        if folder is not None:
-            write_reports(run, folder, formats, history.measurements(run.id))
-        if "github" in (format or ()):
-            announce(run, history.measurements(run.id), sys.stderr if as_json else sys.stdout)
-    if as_json:
-        documents = [report_json(run, history.measurements(run.id)) for run in runs]
-        print_json(documents[0] if len(documents) == 1 else documents)
-    elif len(runs) > 1:
-        _print_lanes(runs)
-    return worst([run.report.exit_code for run in runs if run.report is not None])
+    if resume is not None and require_sign_off and history.get_run(resume).state.value == "finished":
+        judged = branches.decided_again(history.get_run(resume), history, None if policy is None else rules)
+        return finish([judged], branches, history, output)
+    branches.resolve()
+    request = partial(
+        Request,
+        family=chosen,
+        reference=resolve_reference(reference, reference_pack, chosen, paths),
+        suite=suite or chosen.suite,
+        policy=rules,
+        probes=tuple(name for name in ALL_PROBES if name not in (skip or [])),
+        device=device,
+        emulate_activations=not weights_only,
+        kv_cache_dtype=kv_cache_dtype,
+        batch_rows=batch_size,
+        resume=resume,
+        corpus=corpus,
+        context=context,
+        allow_code_execution=allow_code_execution,
+        reference_pack=reference_pack,
+        exhaustive=exhaustive,
+        max_items=max_items,
+        canaries=CanaryChoice(own=canaries),
+        require_sign_off=require_sign_off,
+    )
+    return finish(branches.measured(request, history), branches, history, output)
 
 
 def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Policy":
@@ -138,25 +126,3 @@ def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Po
     from q36eval.gate import Policy
 
     return Policy.load(policy_file(name_or_path or family.policy, paths))
-
-
-def _print_report(run: "RunRecord") -> None:
-    from rich.console import Console
-
-    from q36eval.reports import to_console
-
-    if run.report is not None:
-        Console().print(to_console(run.report, run))
-
-
-def _print_lanes(runs: list["RunRecord"]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    reports = [(run.branch, run.report) for run in runs if run.report is not None]
-    table = Table("branch", *(lane.lane.value for lane in reports[0][1].lanes), "overall")
-    for branch, report in reports:
-        cells = [lane.verdict.value for lane in report.lanes]
-        table.add_row(Text(branch), *cells, report.verdict.value)
-    Console().print(table)

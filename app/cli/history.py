@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.options import JsonOption, open_history, print_json
+from app.cli.replay import replay
 
 if TYPE_CHECKING:
-    from q36eval.history import RunRecord
+    from q36eval.history import History, RunRecord
 
 app = typer.Typer(no_args_is_help=True, help="Every run, measurement and verdict so far.")
+
+
+app.command("replay")(replay)
 
 
 def _row(run: "RunRecord") -> dict[str, str | None]:
@@ -38,13 +42,12 @@ def list_runs(
         print("No runs yet; q36eval gate --branch fp8-head makes one.")
         return
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*(Text(value or "") for value in row.values()))
-    Console().print(table)
+    from app.cli.tables import plain_table
+
+    # a run's id begins with when it started
+    cells = [[row["run"], f"{row['family']}/{row['branch']}", row["state"], row["verdict"] or ""] for row in rows]
+    Console().print(plain_table(("run", "of", "state", "verdict"), cells, [], [0, 3]))
 
 
 @app.command("show")
@@ -62,20 +65,46 @@ def show(
             json.loads(m.model_dump_json(exclude={"clusters"})) for m in history.measurements(record.id)
         ]
         body["failures"] = [failure.model_dump(mode="json") for failure in history.failures(record.id)]
+        body["sign_offs"] = [sign_off.model_dump(mode="json") for sign_off in history.sign_offs(record.id)]
+        body["earlier_decisions"] = [
+            json.loads(decision.model_dump_json()) for decision in history.earlier_decisions(record.id)
+        ]
         print_json(body)
         return
     from rich.console import Console
+    from rich.text import Text
 
     from q36eval.reports import to_console
 
     console = Console()
     if record.report is not None:
         console.print(to_console(record.report, record))
+        for line in _review_lines(history, record):
+            console.print(Text(line))
         return
     print(f"Run {record.id} of {record.branch}: {record.state}, no verdict.")
     for m in history.measurements(record.id):
         interval = f"[{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
         print(f"  {m.key}: {m.value:.4g} {m.unit}, effect {m.effect:.4g} {interval}, {m.counts.scored} scored")
+
+
+def _review_lines(history: "History", run: "RunRecord") -> list[str]:
+    """What the verdict hung on besides, who signed, and what was decided before."""
+    from q36eval.reports._text import plain
+
+    lines = []
+    if run.circumstances is not None:
+        waivers = run.circumstances.waivers_from or "history"
+        known = f"{len(run.circumstances.waivers)} waivers known from {waivers}"
+        against = run.circumstances.blessed_run
+        lines.append(f"decided on {run.circumstances.on}: {known}, blessed run {against or 'none'}")
+    counted = () if run.report is None else run.report.signed_by
+    for sign_off in history.sign_offs(run.id):
+        stands = "" if sign_off in counted else " (not counted in this decision)"
+        lines.append(f"signed by {sign_off.owner}, {sign_off.at:%Y-%m-%d %H:%M}: {sign_off.reason}{stands}")
+    for decision in history.earlier_decisions(run.id):
+        lines.append(f"until {decision.replaced:%Y-%m-%d %H:%M} the verdict was {decision.report.headline}")
+    return [plain(line) for line in lines]
 
 
 @app.command("bless")

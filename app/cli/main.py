@@ -21,7 +21,9 @@ from app.cli import (
     reference_floor,
     report,
     sandbox,
+    sign_off,
     ui,
+    waive,
 )
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
@@ -46,6 +48,8 @@ app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")
 app.add_typer(policy.app, name="policy")
 app.command("drift")(drift.drift)
+app.add_typer(waive.app, name="waive")
+app.command("sign-off")(sign_off.sign_off)
 app.command("report")(report.report)
 app.add_typer(data.app, name="data")
 app.add_typer(sandbox.app, name="sandbox")

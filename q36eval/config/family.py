@@ -12,6 +12,19 @@ from q36eval.records import Lane
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key given twice, of which YAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if str(key_node.value) in seen:
+                problem = f"key {key_node.value!r} is given twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
+            seen.add(str(key_node.value))
+        return super().construct_mapping(node, deep)
+
+
 class _Written(BaseModel):
     """Something a person wrote: unknown keys are refused."""
 
@@ -111,7 +124,8 @@ def load_yaml(path: Path, model: type[ModelT], what: str) -> ModelT:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The {what} {path} cannot be read: {error}.") from error
     try:
-        body: Any = yaml.safe_load(text)
+        # a subclass of the safe loader: builds plain values only
+        body: Any = yaml.load(text, Loader=_UniqueKeyLoader)
         return model.model_validate(body)
     except (TypeError, RecursionError) as error:
         raise UsageError(f"The {what} {path} is not YAML: {type(error).__name__}: {error}.") from error

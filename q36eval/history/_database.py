@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError
 
 from q36eval.errors import UsageError
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest migration; a test holds it to the files in `migrations/versions`."""
 
 BUSY_TIMEOUT_MS = 30_000

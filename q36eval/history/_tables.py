@@ -96,6 +96,18 @@ waivers = Table(
     Column("revoked", String),
     Column("canary", String),
     Column("slice", String),
+    Column("added", String),
+    Column("revoked_by", String),
+)
+
+earlier_decisions = Table(
+    "earlier_decisions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("replaced", String, nullable=False),
+    Column("report", JSON, nullable=False),
+    Column("circumstances", JSON(none_as_null=True)),
 )
 
 sign_offs = Table(

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from q36eval.gate.report import Circumstances, GateReport
+from q36eval.gate.report import Circumstances, GateReport, Waiver
 from q36eval.records import DeploymentIdentity, Measurement, Record, Verdict
 
 
@@ -53,6 +53,26 @@ class Blessing(Record):
     owner: str = Field(min_length=1)
     reason: str = Field(min_length=1)
     at: datetime
+
+
+class WaiverRecord(Record):
+    """A waiver as it was written for one branch; `added` is None where it was before that was kept."""
+
+    number: int
+    family: str
+    branch: str
+    waiver: Waiver
+    added: datetime | None = None
+    revoked: datetime | None = None
+    revoked_by: str | None = None
+
+
+class Decision(Record):
+    """A decision over a run that a later one replaced at `replaced`: the report, and what it hung on."""
+
+    replaced: datetime
+    report: GateReport
+    circumstances: Circumstances | None = None
 
 
 class SeriesPoint(Record):

@@ -6,17 +6,18 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 import q36eval.history
 from q36eval.errors import UsageError
-from q36eval.gate import Criterion, GateReport, Margin, Policy, Waiver, decide
+from q36eval.gate import Circumstances, Criterion, GateReport, Margin, Policy, SignOff, Waiver, decide
 from q36eval.history import History, RunState
 from q36eval.history import _database as database
 from q36eval.history._tables import metadata
@@ -234,6 +235,50 @@ def test_waivers_and_failures(history: History) -> None:
     assert history.failures(run.id) == []
 
 
+def test_a_database_of_an_older_schema_keeps_what_reviewers_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waivers of then name a criterion, and nothing tells when they were written."""
+    file, upgrade = tmp_path / "old.db", command.upgrade
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0001"))
+        History.open(file).close()
+    with sqlite3.connect(file) as raw:
+        raw.execute(
+            "INSERT INTO waivers (family, branch, owner, reason, criterion, expires) "
+            "VALUES ('sandbox', 'main', 'eva', 'known', 'kl', '2026-05-01')"
+        )
+    (record,) = History.open(file).waiver_records("sandbox")
+    waiver = Waiver(owner="eva", reason="known", criterion="kl", expires=date(2026, 5, 1))
+    assert (record.waiver, record.added, record.revoked) == (waiver, None, None)
+
+
+def test_a_decision_made_again_keeps_the_one_before(history: History) -> None:
+    run = start(history)
+    day = Circumstances(on=date(2026, 5, 1))
+    with pytest.raises(UsageError, match="no verdict"):
+        history.decide_again(run.id, decide(POLICY, [faults(0)]), day)
+    first = history.finish_run(run.id, decide(POLICY, [faults(math.nan)]))
+    again = history.decide_again(run.id, decide(POLICY, [faults(0)]), day)
+    assert (again.verdict, again.circumstances, again.finished) == (Verdict.PASS, day, first.finished)
+    (earlier,) = history.earlier_decisions(run.id)
+    assert (earlier.report.verdict, earlier.circumstances) == (Verdict.INCONCLUSIVE, None)
+
+
+def test_signatures_keep_their_report_and_are_given_once(history: History) -> None:
+    run = start(history)
+    signature = SignOff(owner="eva", reason="read", at=datetime(2026, 5, 1, 12, tzinfo=UTC), report_sha256="ab")
+    history.add_sign_off(run.id, signature)
+    with pytest.raises(UsageError, match="eva has signed"):
+        history.add_sign_off(run.id, signature)
+    other = signature.model_copy(update={"report_sha256": "cd"})
+    history.add_sign_off(run.id, other)
+    assert history.sign_offs(run.id) == [signature, other]
+    for blank in ({"owner": " "}, {"reason": " "}):
+        with pytest.raises(UsageError, match="an owner and a reason"):
+            history.add_sign_off(run.id, signature.model_copy(update=blank))
+
+
 def test_series_holds_finished_runs_only(history: History) -> None:
     done, open_ = start(history), start(history)
     for run in (done, open_):
@@ -283,7 +328,7 @@ def test_foreign_and_newer_databases_are_refused_untouched(tmp_path: Path) -> No
     with sqlite3.connect(foreign) as raw:
         raw.execute("CREATE TABLE songs (title TEXT)")
     text.write_text("not a database at all, just words " * 50)
-    with pytest.raises(UsageError, match=r"newer q36eval \(schema 0999, this one knows up to 0002\)"):
+    with pytest.raises(UsageError, match=r"newer q36eval \(schema 0999, this one knows up to 0003\)"):
         History.open(newer)
     with pytest.raises(UsageError, match="database of something else"):
         History.open(foreign)

@@ -1,0 +1,224 @@
+"""One or several branches through the gate, one after the other: none that cannot be judged loses another's verdict."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.cli.github_output import announce
+from app.cli.options import print_json, worst
+from app.cli.report_formats import make_report_folder, report_json, write_reports
+from app.recommending import Candidate, Recommendation, recommend, sentences, size_words
+from app.targets import Target, checkpoint_bytes, name_in_history, resolve
+from app.waiver_files import read_waivers
+from q36eval.config import Family, Paths
+from q36eval.errors import Q36Error
+from q36eval.history.deciding import WaiverSource
+
+if TYPE_CHECKING:
+    from app.request import Request
+    from q36eval.gate import Policy
+    from q36eval.history import History, RunRecord
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One branch after the gate; `run` is None where it could not be judged. Reports go into `folder`."""
+
+    candidate: Candidate
+    run: "RunRecord | None"
+    folder: Path | None
+
+
+class Branches:
+    """The branches that a person named, their report folders and waivers."""
+
+    def __init__(
+        self, asked: list[str], family: Family, paths: Paths, waivers_from: Path | None, out: Path | None
+    ) -> None:
+        """Read the waivers that go with the branches.
+
+        Raises:
+            UsageError: the waiver file is missing or malformed.
+        """
+        self._asked, self._family, self._paths = asked, family, paths
+        self._names = [name_in_history(name, family) for name in asked]
+        self._waivers_from = waivers_from
+        self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
+        self._folders = [out if out is None or self.alone else out / Path(name).name for name in self._names]
+        self._targets: list[Target | Q36Error] = []
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one branch only, so that its errors are the command's."""
+        return len(self._asked) == 1
+
+    def resolve(self) -> None:
+        """Find the branches' checkpoints, and make the folders for their reports, before anything is measured.
+
+        Raises:
+            UsageError: none of the checkpoints is here, or a folder cannot be made.
+        """
+        for name in self._asked:
+            try:
+                self._targets.append(resolve(name, self._family, self._paths))
+            except Q36Error as error:
+                self._targets.append(error)
+        errors = [target for target in self._targets if isinstance(target, Q36Error)]
+        if len(errors) == len(self._targets):
+            raise errors[0]
+        self._make_folders()
+
+    def measured(self, request: "Callable[..., Request]", history: "History") -> Iterator[Judged]:
+        """Each branch measured and judged, as soon as it is."""
+        for name, target, folder in zip(self._names, self._targets, self._folders, strict=True):
+            if isinstance(target, Q36Error):
+                yield _not_judged(name, target, None, folder)
+                continue
+            asked = request(branch=target, waivers_from=self._source(name))
+            size = checkpoint_bytes(target.folder)
+            try:
+                yield _judged(self._measure(asked, history), size, folder)
+            except Q36Error as error:
+                if self.alone:
+                    raise
+                yield _not_judged(name, error, size, folder)
+
+    def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:
+        """The one branch's finished run, decided again from history; `policy` is the one asked for."""
+        from app.redeciding import decide_again
+
+        self._make_folders()
+        (name,), (folder,) = self._names, self._folders
+        today = datetime.now(UTC).date()
+        again = decide_again(
+            history, run, family=self._family.name, branch=name, policy=policy, on=today, source=self._source(name)
+        )
+        return _judged(again, None, folder)
+
+    def _measure(self, request: "Request", history: "History") -> "RunRecord":
+        from app.console import ConsoleProgress
+        from app.measuring import measure
+
+        with ConsoleProgress() as progress:
+            return measure(request, self._paths, history, progress)
+
+    def _source(self, name: str) -> WaiverSource | None:
+        if self._waivers_from is None:
+            return None
+        return self._waivers.get((self._family.name, name), WaiverSource(str(self._waivers_from), ()))
+
+    def _make_folders(self) -> None:
+        for folder in self._folders:
+            make_report_folder(folder, len(set(self._folders)) == len(self._folders))
+
+
+@dataclass(frozen=True)
+class Output:
+    """What becomes of the reports: the files' formats, annotations of a GitHub job, one JSON document."""
+
+    formats: list[str]
+    announced: bool = False
+    as_json: bool = False
+
+
+def finish(judged: Iterable[Judged], branches: Branches, history: "History", output: Output) -> int:
+    """Report on each branch as it comes, then on all of them together; returns the exit code that stands for all."""
+    done = []
+    for one in judged:
+        try:
+            _report(one, history, output)
+        except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
+            lost = f"{one.candidate.branch}: {error} The verdict is in history: q36eval report prints it."
+            print(f"q36eval: {lost}", file=sys.stderr)
+            code = worst([one.candidate.exit_code, int(error.exit_code)])
+            one = replace(one, candidate=one.candidate.model_copy(update={"exit_code": code}))
+        done.append(one)
+    code = worst([one.candidate.exit_code for one in done])
+    if output.as_json:
+        print_json(_document(done, code, history, alone=branches.alone))
+    elif not branches.alone:
+        _print_lanes([one.candidate for one in done])
+    return code
+
+
+def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:
+    report = run.report
+    assert report is not None, "a gate run has a report"
+    candidate = Candidate(branch=run.branch, run_id=run.id, report=report, exit_code=report.exit_code, size_bytes=size)
+    return Judged(candidate, run, folder)
+
+
+def _not_judged(name: str, error: Q36Error, size: int | None, folder: Path | None) -> Judged:
+    problem = " ".join([str(error), *getattr(error, "__notes__", ())])
+    candidate = Candidate(branch=name, problem=problem, exit_code=int(error.exit_code), size_bytes=size)
+    return Judged(candidate, None, folder)
+
+
+def _report(one: Judged, history: "History", output: Output) -> None:
+    if one.run is None:
+        print(f"q36eval: {one.candidate.branch}: {one.candidate.problem}", file=sys.stderr)
+        return
+    if not output.as_json:
+        _print_report(one.run)
+    measurements = history.measurements(one.run.id)
+    if one.folder is not None:
+        write_reports(one.run, one.folder, output.formats, measurements)
+    if output.announced:
+        announce(one.run, measurements, sys.stderr if output.as_json else sys.stdout)
+
+
+def _print_report(run: "RunRecord") -> None:
+    from rich.console import Console
+
+    from q36eval.reports import to_console
+
+    if run.report is not None:
+        Console().print(to_console(run.report, run))
+
+
+def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:
+    """Of one branch its report; of several all of them, with which is fit for which lane."""
+    import json
+
+    reports = [
+        {"branch": one.candidate.branch, "exit_code": one.candidate.exit_code, "problem": one.candidate.problem}
+        if one.run is None
+        else report_json(one.run, history.measurements(one.run.id))
+        for one in done
+    ]
+    if alone:
+        return reports[0]
+    recommendation = recommend([one.candidate for one in done])
+    return {
+        "exit_code": exit_code,
+        "recommendation": json.loads(recommendation.model_dump_json()),
+        "reports": reports,
+    }
+
+
+def _print_lanes(candidates: list[Candidate]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from app.cli.tables import plain_table
+    from q36eval.reports._text import plain
+
+    recommendation = recommend(candidates)
+    lanes = [choice.lane for choice in recommendation.lanes]
+    rows = [_row(candidate, recommendation) for candidate in candidates]
+    console = Console()
+    console.print(plain_table(["branch", "size", *lanes, "overall"], rows, [1], [0]))
+    for line in sentences(recommendation):
+        indent = line[: len(line) - len(line.lstrip())]
+        console.print(Text(indent + plain(line)))
+
+
+def _row(candidate: Candidate, recommendation: Recommendation) -> list[str]:
+    report = candidate.report
+    found = {} if report is None else {lane.lane: lane.headline for lane in report.lanes}
+    cells = [found.get(choice.lane, "–") for choice in recommendation.lanes]
+    overall = "not judged" if report is None else report.headline
+    return [candidate.branch, size_words(candidate.size_bytes), *cells, overall]

@@ -1,0 +1,141 @@
+"""`q36eval history replay`: decide a run again, from history alone."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.options import JsonOption, open_history, print_json
+from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from app.replaying import Replay, Retrial
+    from q36eval.history import History, RunRecord
+
+SHOWN = 20
+
+
+def replay(
+    run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")],
+    policy: Annotated[
+        str | None, typer.Option(help="Judge the same evidence by this policy instead.", metavar="NAME|FILE")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="A report.json kept elsewhere, to hold against it too.", metavar="FILE")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Decide a run again from history: exit 0 when the report is the same to the byte, 1 when not.
+
+    With --policy: would it pass that policy? Exit code as `gate` would give.
+    """
+    history = open_history()
+    record = history.get_run(run)
+    if policy is not None:
+        if report is not None:
+            raise UsageError("--report is held against the run's own decision; leave --policy out.")
+        return _under_policy(history, record, policy, as_json)
+    from app.replaying import replay as decide_again
+
+    found = decide_again(history, record)
+    elsewhere = None if report is None else _same_file(report, found)
+    as_kept = found.identical and elsewhere is not False
+    if as_json:
+        print_json(
+            {
+                "run": record.id,
+                "identical": as_kept,
+                "sha256": found.sha256,
+                "file_identical": elsewhere,
+                "differences": found.differences,
+                "versions": _other_versions(record),
+            }
+        )
+    else:
+        _print_replay(found, report, elsewhere)
+    return int(ExitCode.PASS if as_kept else ExitCode.FAIL)
+
+
+def _same_file(report: Path, found: "Replay") -> bool:
+    try:
+        return report.read_bytes() == found.again.encode()
+    except OSError as error:
+        raise UsageError(f"The report {report} cannot be read: {error.strerror}.") from error
+
+
+def _print_replay(found: "Replay", report: Path | None, elsewhere: bool | None) -> None:
+    run = found.run
+    assert run.report is not None, "a replay has a report"
+    if found.identical:
+        print(f"Run {run.id} of {run.branch}, decided again from history: {run.report.headline}.")
+        print(f"The JSON report is the same to the byte: {len(found.again.encode())} bytes, SHA-256 {found.sha256}.")
+    else:
+        print(f"Run {run.id} of {run.branch}, decided again from history, does not give the report that was kept:")
+        _print_lines(found.differences)
+        if found.differs_in_rounding_only:
+            print("Only last digits differ, and every verdict is the same: the arithmetic of another version.")
+        if run.circumstances is None:
+            print("It was decided by a version that did not keep which waivers it knew; here none count.")
+        _print_lines(_other_versions(run))
+    if elsewhere is not None:
+        print(f"{report} is {'that report too' if elsewhere else 'another report: its bytes differ'}.")
+
+
+def _print_lines(lines: list[str]) -> None:
+    from q36eval.reports._text import plain
+
+    for line in lines[:SHOWN]:
+        print(f"  {plain(line)}")
+    if len(lines) > SHOWN:
+        print(f"  and {len(lines) - SHOWN} more; --json lists them all")
+
+
+def _other_versions(run: "RunRecord") -> list[str]:
+    """The packages and the commit that differ between the run's decision and this program."""
+    from q36eval.provenance import provenance
+
+    now, then = provenance(Paths.default().repository), run.provenance
+    packages = then.get("packages") or {}
+    pairs = [(name, packages.get(name), version) for name, version in now["packages"].items()]
+    pairs += [("Python", then.get("python"), now["python"]), ("commit", then.get("git_commit"), now["git_commit"])]
+    return [f"{name}: {was} then, {here} now" for name, was, here in pairs if was is not None and was != here]
+
+
+def _under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
+    from app.cli.gate import load_policy
+    from app.replaying import retry
+    from app.targets import load_family
+
+    paths = Paths.default()
+    found = retry(history, record, load_policy(policy, load_family(None, paths), paths))
+    if as_json:
+        print_json(json.loads(found.model_dump_json()))
+    else:
+        _print_retrial(found, record)
+    return found.report.exit_code
+
+
+def _print_retrial(found: "Retrial", record: "RunRecord") -> None:
+    from q36eval.reports._text import plain
+
+    report = found.report
+    was = "it was never judged" if found.headline_was is None else f"{found.headline_was} under {found.policy_was}"
+    lines = [f"{report.headline}  run {found.run_id} of {found.branch} under policy {report.policy} ({was})"]
+    for lane in report.lanes:
+        decided_by = f", decided by {', '.join(lane.decisive)}" if lane.decisive else ""
+        lines.append(f"{lane.lane}: {lane.headline}{decided_by}")
+    for one in found.changes:
+        lines.append(f"{one.id}: {_held(one.was, one.margin_was)} -> {_held(one.now, one.margin_now)}: {one.reason}")
+    lines.append(f"Judged as before, by the same margin: {found.unchanged} of {len(report.criteria)} criteria.")
+    if record.circumstances is not None:
+        lines.append(f"Waivers and the blessed run are those of {record.circumstances.on}.")
+    if found.asked_short and report.exit_code != ExitCode.PASS:
+        lines.append("The run stopped asking where its own policy was settled; gate --exhaustive asks it all.")
+    for line in lines:
+        print(plain(line))
+
+
+def _held(verdict: str | None, margin: str | None) -> str:
+    return "not judged" if verdict is None else f"{verdict} ({margin})"

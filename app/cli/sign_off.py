@@ -1,0 +1,27 @@
+"""`q36eval sign-off`: a reviewer's signature under a run."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from app.cli.options import JsonOption, open_history, print_json
+
+
+def sign_off(
+    run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")],
+    owner: Annotated[str, typer.Option(help="Who signs.")],
+    reason: Annotated[str, typer.Option(help="What was looked at, and why it may go.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Sign a finished run as it was found. A signature turns nothing but `gate --require-sign-off` of that report."""
+    from q36eval.history.deciding import sign
+
+    history = open_history()
+    record = history.get_run(run)
+    signature = sign(history, record, owner, reason)
+    if as_json:
+        print_json({"run": record.id, **json.loads(signature.model_dump_json())})
+        return
+    print(f"Signed run {record.id} of {record.branch} by {owner}: report {signature.report_sha256[:12]}.")
+    print(f"Decide it with that: q36eval gate --branch {record.branch} --resume {record.id} --require-sign-off")

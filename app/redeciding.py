@@ -1,0 +1,57 @@
+"""Decides a finished run again from history: as of today, with today's waivers, and with the signatures under it."""
+
+from datetime import date
+
+from q36eval.errors import UsageError
+from q36eval.gate import Circumstances, Policy
+from q36eval.history import History, RunRecord, RunState
+from q36eval.history.deciding import (
+    WaiverSource,
+    circumstances_on,
+    decided,
+    evidence_of,
+    policy_of,
+    report_sha256,
+)
+
+
+def decide_again(
+    history: History,
+    run: RunRecord,
+    *,
+    family: str,
+    branch: str,
+    policy: Policy | None,
+    on: date,
+    source: WaiverSource | None = None,
+) -> RunRecord:
+    """The run with its decision of today, for which a sign-off is required; nothing is measured.
+
+    `policy` is the one that was asked for, None where none was: a run keeps its own. What the run was decided before is
+    kept beside it in history.
+
+    Raises:
+        UsageError: the run is of another branch or was judged by another policy, or it has no verdict.
+    """
+    if run.state is not RunState.FINISHED:
+        raise UsageError(f"Run {run.id} is {run.state}; finish it first.")
+    own = policy_of(run)
+    if (run.family, run.branch) != (family, branch):
+        raise UsageError(f"Run {run.id} is of {run.family}/{run.branch}, not of {family}/{branch}.")
+    if policy is not None and policy != own:
+        raise UsageError(
+            f"Run {run.id} was judged by another policy ({own.name}) than this {policy.name}; leave --policy out, or "
+            f"see what this one says of it with `q36eval history replay {run.id} --policy …`."
+        )
+    circumstances = circumstances_on(history, run, on, source=source, require_sign_off=True)
+    report = decided(own, evidence_of(history, run, circumstances), circumstances)
+    same_report = run.report is not None and report_sha256(report) == report_sha256(run.report)
+    kept = run.circumstances
+    if same_report and kept is not None and _known(kept) == _known(circumstances):
+        return run
+    return history.decide_again(run.id, report, circumstances)
+
+
+def _known(circumstances: Circumstances) -> tuple[object, ...]:
+    """What was taken into account, but for the day: another day alone is no other decision."""
+    return circumstances.waivers, circumstances.waivers_from, circumstances.require_sign_off

@@ -1,0 +1,94 @@
+"""Waivers in a YAML file, reviewed like code: what `gate --waivers-from` reads and `waive export` writes."""
+
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from q36eval.config import load_yaml
+from q36eval.errors import UsageError
+from q36eval.gate import Waiver
+from q36eval.history import WaiverRecord
+from q36eval.history.deciding import WaiverSource
+
+LONGEST_DAYS = 366
+"""A waiver is an exception for a while: for good, the policy is changed."""
+
+HEADER = """\
+# Waivers, as `q36eval waive export` writes them and `q36eval gate --waivers-from FILE` reads them: then these alone
+# count. Each names owner, reason, the last day it holds, and what it excuses: a criterion, a slice, a canary, or what
+# several of them have in common.
+"""
+
+
+class _Entry(BaseModel):
+    """One waiver of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    family: str = Field(min_length=1)
+    branch: str = Field(min_length=1)
+    criterion: str | None = Field(default=None, min_length=1)
+    slice: str | None = Field(default=None, min_length=1)
+    canary: str | None = Field(default=None, min_length=1)
+    owner: str = Field(min_length=1)
+    reason: str = Field(min_length=1)
+    expires: date
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "_Entry":
+        if self.criterion is None and self.slice is None and self.canary is None:
+            raise ValueError("a waiver names a criterion, a slice or a canary")
+        if not self.owner.strip() or not self.reason.strip():
+            raise ValueError("a waiver needs an owner and a reason")
+        return self
+
+    def waiver(self) -> Waiver:
+        """As the gate knows it."""
+        return Waiver.model_validate(self.model_dump(exclude={"family", "branch"}))
+
+
+class _File(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    waivers: tuple[_Entry, ...] = ()
+
+
+def read_waivers(file: Path, on: date) -> dict[tuple[str, str], WaiverSource]:
+    """The waivers of a file by family and branch. Expired ones are among them: the report says that they are.
+
+    Raises:
+        UsageError: the file is missing or malformed, or one of its waivers is meant to hold longer than a year from
+            the day `on`.
+    """
+    entries = load_yaml(file, _File, "waiver file").waivers
+    found: dict[tuple[str, str], WaiverSource] = {}
+    for place, entry in enumerate(entries):
+        if (entry.expires - on).days > LONGEST_DAYS:
+            raise UsageError(f"The waiver file {file} is wrong at waivers.{place}.expires: {too_long(entry.expires)}.")
+        key = (entry.family, entry.branch)
+        before = found[key].waivers if key in found else ()
+        found[key] = WaiverSource(str(file), (*before, entry.waiver()))
+    return found
+
+
+def too_long(expires: date) -> str:
+    """Why an expiry is refused."""
+    return f"{expires} is further away than a year; a waiver ends, and what shall hold for good belongs in the policy"
+
+
+def waivers_yaml(records: Iterable[WaiverRecord]) -> str:
+    """The waivers of these records as such a file; the same records give the same bytes."""
+    entries = [_entry(record) for record in records]
+    body = yaml.safe_dump({"waivers": entries}, sort_keys=False, allow_unicode=True, width=100)
+    return HEADER + body
+
+
+def _entry(record: WaiverRecord) -> dict[str, Any]:
+    values = {"family": record.family, "branch": record.branch, **record.waiver.model_dump()}
+    return {name: values[name] for name in _Entry.model_fields if values[name] is not None}

@@ -1,0 +1,108 @@
+"""What a waiver would excuse: whether it names anything that is judged, and which runs it would change."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from app.waiver_files import LONGEST_DAYS, too_long
+from q36eval.config import Family
+from q36eval.errors import UsageError
+from q36eval.gate import GateReport, Policy, Waiver
+from q36eval.history import History, RunRecord, RunState
+from q36eval.history.deciding import circumstances_then, evidence_of, found, policy_of
+from q36eval.records import ProbeName
+
+RUNS_LOOKED_AT = 5
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One judged run as it would be decided today, without and with the waiver."""
+
+    run: RunRecord
+    before: GateReport
+    after: GateReport
+
+    @property
+    def sentence(self) -> str:
+        """What the waiver changes of it, in words."""
+        excused = sorted(set(_waived(self.after)) - set(_waived(self.before)))
+        if not excused:
+            return f"run {self.run.id}: nothing changes, {self.before.headline}"
+        return f"run {self.run.id}: {', '.join(excused)} set aside, {self.before.headline} -> {self.after.headline}"
+
+
+def _waived(report: GateReport) -> list[str]:
+    return [result.id for result in report.criteria if result.waived]
+
+
+def check_expiry(expires: date, today: date) -> None:
+    """Refuse an expiry that has passed, or is further away than a year.
+
+    Raises:
+        UsageError: it is one of the two.
+    """
+    if expires < today:
+        raise UsageError(f"The waiver would have expired on {expires} already; today is {today} (UTC).")
+    if (expires - today).days > LONGEST_DAYS:
+        raise UsageError(f"The expiry {too_long(expires)}.")
+
+
+def check_names(
+    waiver: Waiver, branch: str, family: Family, policies: Sequence[Policy], runs: Sequence[RunRecord], history: History
+) -> None:
+    """Refuse what nothing bears the name of: a waiver with a slip of the pen excuses nothing.
+
+    `policies` are those that judge the branch, `runs` its judged ones.
+
+    Raises:
+        UsageError: no such branch, criterion, slice or canary; or a criterion that no policy lets anybody waive.
+    """
+    _known("branch", branch, [*family.branches, *(run.branch for run in history.list_runs(family=family.name))])
+    criteria = [criterion for policy in policies for criterion in policy.criteria]
+    if waiver.criterion is not None:
+        _known("criterion", waiver.criterion, [criterion.id for criterion in criteria])
+        if not any(criterion.waivable for criterion in criteria if criterion.id == waiver.criterion):
+            raise UsageError(f"The policy lets nobody waive the criterion {waiver.criterion!r}.")
+    if waiver.slice is not None:
+        _known("slice", waiver.slice, [criterion.slice for criterion in criteria])
+    if waiver.canary is not None:
+        asked = (group for run in runs for group in history.groups(run.id, ProbeName.CANARIES))
+        _known("canary", waiver.canary, [*asked, *_shipped_canaries()])
+
+
+def _known(what: str, name: str, names: Iterable[str]) -> None:
+    known = sorted(set(names))
+    if name in known:
+        return
+    close = difflib.get_close_matches(name, known, n=5, cutoff=0.4) or known[:10]
+    more = "closest are" if len(close) < len(known) else "there is"
+    raise UsageError(f"Nothing here knows a {what} {name!r}; {more}: {', '.join(close) or 'none'}.")
+
+
+def _shipped_canaries() -> list[str]:
+    from canaries.specification import load_specs
+
+    return [spec.id for spec in load_specs(skills=None)]
+
+
+def judged_runs(history: History, family: str, branch: str) -> list[RunRecord]:
+    """The newest judged runs of a branch, newest first, at most `RUNS_LOOKED_AT`."""
+    finished = history.list_runs(family=family, branch=branch, state=RunState.FINISHED)
+    return [run for run in finished if run.report is not None and run.policy is not None][:RUNS_LOOKED_AT]
+
+
+def effects(history: History, runs: Iterable[RunRecord], waiver: Waiver, today: date) -> list[Effect]:
+    """Each run decided as of today with the waivers in history, without and with one more."""
+    return [_effect(history, run, waiver, today) for run in runs]
+
+
+def _effect(history: History, run: RunRecord, waiver: Waiver, today: date) -> Effect:
+    policy = policy_of(run)
+    standing = tuple(history.waivers(run.family, run.branch).values())
+    then = circumstances_then(history, run)
+    now = then.model_copy(update={"on": today, "waivers": standing, "waivers_from": None})
+    evidence = evidence_of(history, run, now)
+    more = now.model_copy(update={"waivers": (*standing, waiver)})
+    return Effect(run, found(policy, evidence, now), found(policy, evidence, more))

@@ -1,0 +1,163 @@
+"""What reviewers wrote: blessings, waivers, signatures, and the decisions that theirs replaced."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from q36eval.errors import UsageError
+from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
+from q36eval.history import _tables as tables
+from q36eval.history._rows import json_values, timestamp
+from q36eval.history._runs import Runs
+from q36eval.history.records import Blessing, Decision, RunRecord, RunState, WaiverRecord
+
+
+class Review(Runs):
+    """The tables that people write."""
+
+    def bless(self, run_id: str, owner: str, reason: str) -> Blessing:
+        """Accept a branch as a finished run found it; the newest blessing of a branch counts.
+
+        Raises:
+            UsageError: the run is not finished or judged nothing, or owner or reason is empty.
+        """
+        run = self.get_run(run_id)
+        if run.state is not RunState.FINISHED or run.report is None:
+            raise UsageError(f"run {run.id} cannot be blessed: it is {run.state} and has no verdict to accept.")
+        _check_written("a blessing", owner, reason)
+        now = datetime.now(UTC)
+        row = {"run_id": run.id, "owner": owner, "reason": reason, "at": timestamp(now)}
+        with self._write() as connection:
+            connection.execute(insert(tables.blessings).values(**row))
+        return Blessing(run_id=run.id, family=run.family, branch=run.branch, owner=owner, reason=reason, at=now)
+
+    def blessings(self, branch: str, family: str | None = None) -> list[Blessing]:
+        """All blessings of a branch, newest first."""
+        runs, columns = tables.runs.c, tables.blessings.c
+        query = (
+            select(columns.run_id, runs.family, runs.branch, columns.owner, columns.reason, columns.at)
+            .join(tables.runs, runs.id == columns.run_id)
+            .where(runs.branch == branch)
+            .order_by(columns.id.desc())
+        )
+        if family is not None:
+            query = query.where(runs.family == family)
+        return [Blessing.model_validate(dict(row._mapping)) for row in self._read(query)]
+
+    def blessed(self, branch: str, family: str | None = None) -> RunRecord | None:
+        """The run with which a branch was last accepted, or None."""
+        newest = self.blessings(branch, family)
+        return self.get_run(newest[0].run_id) if newest else None
+
+    def add_waiver(self, family: str, branch: str, waiver: Waiver) -> int:
+        """Write a waiver for one branch; returns its number.
+
+        Raises:
+            UsageError: owner or reason is blank.
+        """
+        _check_written("a waiver", waiver.owner, waiver.reason)
+        now = timestamp(datetime.now(UTC))
+        row = {"family": family, "branch": branch, "added": now, **waiver.model_dump(mode="json")}
+        with self._write() as connection:
+            number = connection.execute(insert(tables.waivers).values(**row)).inserted_primary_key
+        assert number is not None
+        return int(number[0])
+
+    def revoke_waiver(self, number: int, by: str | None = None) -> WaiverRecord:
+        """Take a waiver back; it stays on record, with who took it back.
+
+        Raises:
+            UsageError: there is no such waiver in force.
+        """
+        columns = tables.waivers.c
+        statement = update(tables.waivers).where(columns.id == number, columns.revoked.is_(None))
+        with self._write() as connection:
+            values = {"revoked": timestamp(datetime.now(UTC)), "revoked_by": by}
+            if connection.execute(statement.values(**values)).rowcount != 1:
+                raise UsageError(f"there is no waiver number {number} that could be revoked.")
+        return next(record for record in self.waiver_records() if record.number == number)
+
+    def waivers(self, family: str, branch: str) -> dict[int, Waiver]:
+        """Waivers of a branch that were not revoked, by number. Whether one has expired is the gate's to say."""
+        records = self.waiver_records(family, branch)
+        return {record.number: record.waiver for record in records if record.revoked is None}
+
+    def waiver_records(self, family: str | None = None, branch: str | None = None) -> list[WaiverRecord]:
+        """Every waiver ever written that matches, oldest first, the expired and the revoked among them."""
+        columns = tables.waivers.c
+        query = select(tables.waivers).order_by(columns.id)
+        if family is not None:
+            query = query.where(columns.family == family)
+        if branch is not None:
+            query = query.where(columns.branch == branch)
+        return [_waiver_record(dict(row._mapping)) for row in self._read(query)]
+
+    def add_sign_off(self, run_id: str, sign_off: SignOff) -> None:
+        """Write a signature under a run.
+
+        Raises:
+            UsageError: owner or reason is blank, or this owner has signed this very report before.
+        """
+        _check_written("a sign-off", sign_off.owner, sign_off.reason)
+        row = {"run_id": run_id, **sign_off.model_dump(mode="json"), "at": timestamp(sign_off.at)}
+        columns = tables.sign_offs.c
+        same = select(columns.id).where(
+            columns.run_id == run_id,
+            columns.owner == sign_off.owner,
+            columns.report_sha256 == sign_off.report_sha256,
+        )
+        with self._write() as connection:
+            if connection.execute(same).first() is not None:
+                raise UsageError(f"{sign_off.owner} has signed run {run_id} as it stands before.")
+            connection.execute(insert(tables.sign_offs).values(**row))
+
+    def sign_offs(self, run_id: str) -> list[SignOff]:
+        """All signatures under a run, oldest first, whichever of its reports they are of."""
+        columns = tables.sign_offs.c
+        query = select(columns.owner, columns.reason, columns.at, columns.report_sha256)
+        rows = self._read(query.where(columns.run_id == run_id).order_by(columns.id))
+        return [SignOff.model_validate(dict(row._mapping)) for row in rows]
+
+    def decide_again(self, run_id: str, report: GateReport, circumstances: Circumstances) -> RunRecord:
+        """Give a finished run a new decision over the same evidence; the one it had is kept beside it.
+
+        Raises:
+            UsageError: no such run, or it was never decided.
+        """
+        columns = tables.runs.c
+        with self._write() as connection:
+            kept = connection.execute(select(tables.runs).where(columns.id == run_id)).first()
+            if kept is None or kept.state != RunState.FINISHED.value or kept.report is None:
+                raise UsageError(f"run {run_id} has no verdict that could be decided again.")
+            earlier = {
+                "run_id": run_id,
+                "replaced": timestamp(datetime.now(UTC)),
+                "report": kept.report,
+                "circumstances": kept.circumstances,
+            }
+            connection.execute(insert(tables.earlier_decisions).values(**earlier))
+            values = {
+                "verdict": report.verdict.value,
+                "report": json_values(report),
+                "circumstances": json_values(circumstances),
+            }
+            connection.execute(update(tables.runs).where(columns.id == run_id).values(**values))
+        return self.get_run(run_id)
+
+    def earlier_decisions(self, run_id: str) -> list[Decision]:
+        """The decisions that later ones replaced, oldest first."""
+        columns = tables.earlier_decisions.c
+        query = select(columns.replaced, columns.report, columns.circumstances).where(columns.run_id == run_id)
+        return [Decision.model_validate(dict(row._mapping)) for row in self._read(query.order_by(columns.id))]
+
+
+def _check_written(what: str, owner: str, reason: str) -> None:
+    if not owner.strip() or not reason.strip():
+        raise UsageError(f"{what} needs an owner and a reason.")
+
+
+def _waiver_record(row: dict[str, Any]) -> WaiverRecord:
+    waiver = Waiver.model_validate({name: row[name] for name in Waiver.model_fields})
+    about = {name: row[name] for name in ("family", "branch", "added", "revoked", "revoked_by")}
+    return WaiverRecord.model_validate({"number": row["id"], "waiver": waiver, **about})

@@ -1,0 +1,198 @@
+"""Decides over what history holds of a run, and knows which signatures are of that decision. Nothing is measured."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+
+from pydantic import ValidationError
+
+from q36eval.errors import UsageError
+from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
+from q36eval.history.records import RunRecord
+from q36eval.history.store import History
+from q36eval.records import Measurement, ProbeFailure
+
+
+@dataclass(frozen=True)
+class WaiverSource:
+    """Waivers that count instead of history's own, and the file they came from."""
+
+    file: str
+    waivers: tuple[Waiver, ...]
+
+
+def circumstances_on(
+    history: History,
+    run: RunRecord,
+    on: date,
+    *,
+    source: WaiverSource | None = None,
+    require_sign_off: bool = False,
+) -> Circumstances:
+    """What a decision over `run` on that day hangs on besides its evidence.
+
+    All waivers that were not revoked, the expired ones too, so that the report can say that they are; of a `source`
+    only its own. A run decided before keeps the blessed run it was held against: blessed itself since then, it would
+    be compared with itself and lose nothing.
+    """
+    waivers = history.waivers(run.family, run.branch).values() if source is None else source.waivers
+    decided = run.circumstances is not None or run.report is not None
+    blessed_run = circumstances_then(history, run).blessed_run if decided else _newest_blessed(history, run)
+    return Circumstances(
+        on=on,
+        waivers=tuple(waivers),
+        waivers_from=None if source is None else source.file,
+        blessed_run=blessed_run,
+        require_sign_off=require_sign_off,
+    )
+
+
+def circumstances_then(history: History, run: RunRecord) -> Circumstances:
+    """What was kept with the run's decision; of one from before they were kept, what its dates still tell.
+
+    That is the day it finished, and the run that was blessed by then; of waivers none, which never eases a verdict.
+    """
+    if run.circumstances is not None:
+        return run.circumstances
+    ended = run.finished or run.started
+    earlier = (b for b in history.blessings(run.branch, run.family) if b.at <= ended and b.run_id != run.id)
+    blessing = next(earlier, None)
+    return Circumstances(on=ended.date(), blessed_run=None if blessing is None else blessing.run_id)
+
+
+def _newest_blessed(history: History, run: RunRecord) -> str | None:
+    blessed = history.blessed(run.branch, run.family)
+    return None if blessed is None else blessed.id
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that history holds for a decision over one run, but its circumstances."""
+
+    measurements: tuple[Measurement, ...]
+    failures: tuple[ProbeFailure, ...]
+    stages: tuple[Stage, ...]
+    sign_offs: tuple[SignOff, ...]
+    blessed: tuple[Measurement, ...]
+
+
+def evidence_of(
+    history: History, run: RunRecord, circumstances: Circumstances, stages: Sequence[Stage] | None = None
+) -> Evidence:
+    """The evidence under a run; its stages are those of its report, unless they are given."""
+    kept = () if run.report is None else run.report.stages
+    blessed = circumstances.blessed_run
+    return Evidence(
+        measurements=tuple(history.measurements(run.id)),
+        failures=tuple(history.failures(run.id)),
+        stages=tuple(kept if stages is None else stages),
+        sign_offs=tuple(history.sign_offs(run.id)),
+        blessed=() if blessed is None else tuple(history.measurements(blessed)),
+    )
+
+
+def found(policy: Policy, evidence: Evidence, circumstances: Circumstances) -> GateReport:
+    """The report before any signature, which none was asked for: what a reviewer signs."""
+    return _decided(policy, evidence, circumstances, False, ())
+
+
+def decided(policy: Policy, evidence: Evidence, circumstances: Circumstances) -> GateReport:
+    """The report with the signatures that are of this very report; those under another one do not count."""
+    if not circumstances.require_sign_off and not evidence.sign_offs:
+        return found(policy, evidence, circumstances)
+    sha256 = report_sha256(found(policy, evidence, circumstances))
+    valid = tuple(signature for signature in evidence.sign_offs if signature.report_sha256 == sha256)
+    return _decided(policy, evidence, circumstances, circumstances.require_sign_off, valid)
+
+
+def _decided(
+    policy: Policy,
+    evidence: Evidence,
+    circumstances: Circumstances,
+    require_sign_off: bool,
+    sign_offs: tuple[SignOff, ...],
+) -> GateReport:
+    return decide(
+        policy,
+        evidence.measurements,
+        circumstances.waivers,
+        evidence.failures,
+        on=circumstances.on,
+        blessed=evidence.blessed,
+        stages=evidence.stages,
+        require_sign_off=require_sign_off,
+        sign_offs=sign_offs,
+    )
+
+
+def report_sha256(report: GateReport) -> str:
+    """SHA-256 of a report's JSON with sorted keys and nothing between them."""
+    text = json.dumps(json.loads(report.model_dump_json()), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def policy_of(run: RunRecord) -> Policy:
+    """The policy that a run was decided by, as it was kept.
+
+    Raises:
+        UsageError: the run was measured without a policy, is not decided yet, or its policy says what this version does
+            not know.
+    """
+    if run.report is None or run.policy is None:
+        what = f"it is {run.state}" if run.policy is not None else "it only measured"
+        raise UsageError(f"Run {run.id} has no verdict: {what}.")
+    try:
+        return Policy.model_validate(run.policy)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise UsageError(
+            f"The policy kept with run {run.id} cannot be read by this version (at {where}): replay it with the one "
+            f"that decided it, commit {run.provenance.get('git_commit') or 'unknown'}."
+        ) from error
+
+
+def replayed(history: History, run: RunRecord) -> GateReport:
+    """The run's decision made again, from its kept circumstances and the signatures it was made with.
+
+    Raises:
+        UsageError: the run has no verdict.
+    """
+    policy = policy_of(run)
+    circumstances = circumstances_then(history, run)
+    evidence = evidence_of(history, run, circumstances)
+    signed_by = () if run.report is None else run.report.signed_by
+    known = tuple(signature for signature in evidence.sign_offs if signature in signed_by)
+    return decided(policy, replace(evidence, sign_offs=known), circumstances)
+
+
+def under(history: History, run: RunRecord, policy: Policy) -> GateReport:
+    """What another policy says of the same evidence in the same circumstances: what differs is the policy's doing.
+
+    No signature is asked for: one is of the verdict that was given.
+    """
+    circumstances = circumstances_then(history, run)
+    return found(policy, evidence_of(history, run, circumstances), circumstances)
+
+
+def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
+    """Sign a run as it was found.
+
+    Raises:
+        UsageError: it has no verdict; what this version finds is not what was reported; owner or reason is blank; or
+            this owner has signed it before.
+    """
+    policy = policy_of(run)
+    if run.report is None or report_sha256(replayed(history, run)) != report_sha256(run.report):
+        raise UsageError(
+            f"Run {run.id} was decided by another version, and this one does not find the same: decide it again with "
+            f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign what that finds."
+        )
+    if not owner.strip() or not reason.strip():
+        raise UsageError("A sign-off needs an owner and a reason.")
+    circumstances = circumstances_then(history, run)
+    sha256 = report_sha256(found(policy, evidence_of(history, run, circumstances), circumstances))
+    signature = SignOff(owner=owner, reason=reason, at=datetime.now(UTC), report_sha256=sha256)
+    history.add_sign_off(run.id, signature)
+    return signature

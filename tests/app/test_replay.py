@@ -1,0 +1,137 @@
+"""A verdict replayed from history alone: the same bytes whatever was written since; what another policy would say."""
+
+import hashlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from app.replaying import Replay, differences
+from q36eval.gate import Waiver
+from q36eval.history import RunRecord
+from tests import commands
+from tests.app.judged_runs import judge_run, open_history
+from tests.q36eval.gate.evidence import small_policy
+
+DAY = date(2026, 3, 1)
+WAIVER = Waiver(owner="eva", reason="known", criterion="tools", expires=date(2026, 3, 31))
+
+
+def waived_run(state: Path) -> RunRecord:
+    """A failure waived on the day, against a blessed run; since then everything that it hung on has changed."""
+    history = open_history(state)
+    blessed = judge_run(history, 0, DAY)
+    history.bless(blessed.id, "eva", "release 1")
+    number = history.add_waiver("sandbox", "main", WAIVER)
+    run = judge_run(history, 80, DAY)
+    history.revoke_waiver(number)
+    history.bless(run.id, "eva", "release 2")
+    history.add_waiver("sandbox", "main", WAIVER.model_copy(update={"criterion": "mmlu"}))
+    return run
+
+
+def test_a_year_later_the_same_bytes_come_out_of_history(tmp_path: Path) -> None:
+    run = waived_run(tmp_path)
+    assert run.report is not None
+    assert (run.report.exit_code, run.report.waived) == (0, ("tools",))
+    assert run.circumstances is not None
+    assert run.circumstances.blessed_run not in (None, run.id)
+    done = commands.q36eval("history", "replay", run.id, "--json", state=tmp_path)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["identical"], found["differences"]) == (0, True, [])
+    report = commands.q36eval("report", run.id, "--format", "json", state=tmp_path).stdout
+    assert hashlib.sha256(report.encode()).hexdigest() == found["sha256"]
+    file = tmp_path / "report.json"
+    for text, code in ((report, 0), (report.replace("80", "79"), 1)):
+        file.write_text(text, encoding="utf-8")
+        assert commands.q36eval("history", "replay", run.id, "--report", str(file), state=tmp_path).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("tampering", "named"),
+    [
+        ("UPDATE measurements SET clusters = replace(clusters, '1.0', '0.0') WHERE metric = 'failure_rate'", "tools"),
+        ("UPDATE runs SET circumstances = json_remove(circumstances, '$.waivers')", "waived_by"),
+        ('UPDATE runs SET report = replace(report, \'"verdict": "FAIL"\', \'"verdict": "PASS"\')', "verdict"),
+    ],
+)
+def test_what_was_changed_behind_the_verdict_is_found_and_named(tmp_path: Path, tampering: str, named: str) -> None:
+    run = waived_run(tmp_path)
+    with sqlite3.connect(tmp_path / "history.sqlite") as raw:
+        raw.execute(tampering)
+    done = commands.q36eval("history", "replay", run.id, state=tmp_path)
+    assert done.returncode == 1
+    assert "does not give the report that was kept" in done.stdout
+    assert named in done.stdout
+
+
+def test_another_policy_says_what_it_would_and_leaves_the_verdict_alone(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    run = judge_run(history, 2, DAY)
+    assert run.report is not None
+    assert run.report.exit_code == 0
+    body = small_policy().model_dump(mode="json")
+    tools = next(criterion for criterion in body["criteria"] if criterion["id"] == "tools")
+    tools["margin"]["value"] = 0.02
+    file = tmp_path / "stricter.yaml"
+    file.write_text(json.dumps({key: body[key] for key in ("name", "alpha", "criteria")}), encoding="utf-8")
+    done = commands.q36eval("history", "replay", run.id, "--policy", str(file), "--json", state=tmp_path)
+    found = json.loads(done.stdout)
+    assert done.returncode == found["report"]["exit_code"] != 0
+    assert [(one["id"], one["was"]) for one in found["changes"]] == [("tools", "PASS")]
+    assert found["unchanged"] == 2
+    shown = commands.q36eval("history", "replay", run.id, "--policy", str(file), state=tmp_path).stdout
+    assert "tools: PASS (worse by ≤ 0.1) -> INCONCLUSIVE (worse by ≤ 0.02)" in shown
+    assert history.get_run(run.id) == run
+
+
+def test_a_run_that_only_measured_is_judged_by_a_policy_alone(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    run = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
+    history.finish_run(run.id)
+    alone = commands.q36eval("history", "replay", run.id, state=tmp_path)
+    assert (alone.returncode, "only measured" in alone.stderr) == (2, True)
+    assert commands.q36eval("history", "replay", run.id, "--policy", "sandbox", state=tmp_path).returncode == 3
+
+
+def test_a_run_from_before_circumstances_were_kept_is_judged_without_waivers(tmp_path: Path) -> None:
+    run = waived_run(tmp_path)
+    with sqlite3.connect(tmp_path / "history.sqlite") as raw:
+        raw.execute("UPDATE runs SET circumstances = NULL")
+    done = commands.q36eval("history", "replay", run.id, state=tmp_path)
+    assert done.returncode == 1
+    assert "did not keep which waivers it knew" in done.stdout
+
+
+def test_differences_go_by_name_and_last_digits_are_told_from_verdicts() -> None:
+    kept = {"criteria": [{"id": "a", "p": 0.1}, {"id": "b", "p": 0.2}], "verdict": "PASS"}
+    again = {"criteria": [{"id": "b", "p": 0.2 + 1e-16}, {"id": "a", "p": 0.1 + 1e-16}], "verdict": "PASS"}
+    assert [line.split(":")[0] for line in differences(kept, again)] == ["criteria[a].p", "criteria[b].p"]
+    run = RunRecord.model_construct(id="r")
+    in_order = again | {"criteria": again["criteria"][::-1]}
+    assert Replay(run, json.dumps(kept), json.dumps(in_order)).differs_in_rounding_only
+    for other in (in_order | {"verdict": "FAIL"}, in_order | {"criteria": [{"id": "a", "p": 0.1001}]}):
+        assert not Replay(run, json.dumps(kept), json.dumps(other)).differs_in_rounding_only
+
+
+def test_replay_needs_nothing_that_measures(tmp_path: Path) -> None:
+    run = waived_run(tmp_path)
+    code = f"""
+import sys
+from app.cli import main
+for more in ([], ["--policy", "sandbox"]):
+    sys.argv = ["q36eval", "history", "replay", {run.id!r}, *more]
+    try:
+        main()
+    except SystemExit as left:
+        assert left.code in (0, 3), left.code
+print([name for name in ("torch", "transformers", "lm_eval", "kl", "evals", "canaries") if name in sys.modules])
+"""
+    environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr

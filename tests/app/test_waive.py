@@ -1,0 +1,225 @@
+"""Waivers and signatures by command: what is refused, what they change, and what they do not."""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from app.cli.gating import Branches
+from app.redeciding import decide_again
+from app.waiver_files import read_waivers
+from app.waiving import check_expiry
+from q36eval.config import Family, Paths
+from q36eval.errors import UsageError
+from q36eval.gate import Waiver
+from q36eval.history import History, RunRecord
+from q36eval.history.deciding import WaiverSource, circumstances_on, sign
+from q36eval.records import Verdict
+from tests import commands
+from tests.app.judged_runs import judge_run, open_history
+
+REPOSITORY = Path(__file__).parents[2]
+DAY = date(2026, 3, 1)
+SOON = (datetime.now(UTC).date() + timedelta(days=30)).isoformat()
+WRITTEN = ("--branch", "main", "--owner", "eva", "--reason", "known, fixed in the next build")
+
+
+def waived(criterion: str = "tools", expires: date = date(2026, 3, 31)) -> Waiver:
+    return Waiver(owner="eva", reason="known", criterion=criterion, expires=expires)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needle"),
+    [
+        (("--criterion", "tools", "--expires", "2020-01-01"), "expired on 2020-01-01 already"),
+        (("--criterion", "tools", "--expires", "2999-01-01"), "further away than a year"),
+        (("--criterion", "tools", "--expires", "soon"), "YYYY-MM-DD"),
+        (("--expires", SOON), "--criterion, --slice or --canary"),
+        (("--criterion", "tool", "--expires", SOON), "criterion 'tool'; closest are: tools"),
+        (("--slice", "tolls", "--expires", SOON), "slice 'tolls'; closest are: tools"),
+        (("--canary", "copy-exakt", "--expires", SOON), "closest are: copy-exact"),
+        (("--criterion", "intact", "--expires", SOON), "nobody waive the criterion 'intact'"),
+        (("--criterion", "tools", "--expires", SOON, "--owner", " "), "an owner and a reason"),
+        (("--criterion", "tools", "--expires", SOON, "--branch", "mian"), "branch 'mian'; closest are: main"),
+    ],
+)
+def test_what_would_excuse_nothing_or_for_ever_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], needle: str
+) -> None:
+    history = open_history(tmp_path)
+    judge_run(history, 80, DAY)
+    done = commands.q36eval("waive", "add", *WRITTEN, *arguments, state=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert needle in done.stderr
+    assert history.waiver_records() == []
+
+
+def test_an_expiry_is_from_today_to_a_year_ahead() -> None:
+    for expires in (DAY, date(2027, 3, 1)):
+        check_expiry(expires, DAY)
+    for expires in (date(2026, 2, 28), date(2027, 3, 3)):
+        with pytest.raises(UsageError):
+            check_expiry(expires, DAY)
+
+
+def test_a_waiver_says_what_it_changes_and_counts_until_it_is_taken_back(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    failed = judge_run(history, 80, DAY)
+    passed = judge_run(history, 0, DAY)
+    added = commands.q36eval("waive", "add", *WRITTEN, "--criterion", "tools", "--expires", SOON, state=tmp_path)
+    assert added.returncode == 0, added.stderr
+    assert f"run {failed.id}: tools set aside, FAIL -> PASS with waivers" in added.stdout
+    assert f"run {passed.id}: nothing changes, PASS" in added.stdout
+    assert history.get_run(failed.id).verdict is Verdict.FAIL
+    today = datetime.now(UTC).date()
+    assert judge_run(history, 80, today).verdict is Verdict.PASS
+    (listed,) = json.loads(commands.q36eval("waive", "list", "--json", state=tmp_path).stdout)
+    assert (listed["number"], listed["state"], listed["excuses"]) == (1, "in force", "criterion tools")
+    assert commands.q36eval("waive", "revoke", "1", "--owner", "jan", state=tmp_path).returncode == 0
+    assert commands.q36eval("waive", "revoke", "1", state=tmp_path).returncode == 2
+    assert judge_run(history, 80, today).verdict is Verdict.FAIL
+    assert json.loads(commands.q36eval("waive", "list", "--json", state=tmp_path).stdout) == []
+    (kept,) = json.loads(commands.q36eval("waive", "list", "--all", "--json", state=tmp_path).stdout)
+    assert (kept["state"], kept["revoked_by"]) == ("revoked", "jan")
+
+
+def test_an_export_reads_back_and_then_its_waivers_alone_count(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    today = datetime.now(UTC).date()
+    until = today + timedelta(days=3)
+    odd = Waiver(owner="eva: #1", reason='"yes"\n- no', criterion="tools", slice="tools", canary="copy", expires=until)
+    history.add_waiver("sandbox", "main", odd)
+    history.add_waiver("sandbox", "fp8-head", waived(expires=until))
+    history.add_waiver("sandbox", "main", waived("mmlu", expires=today - timedelta(days=1)))
+    file = tmp_path / "waivers.yaml"
+    assert commands.q36eval("waive", "export", "--out", str(file), state=tmp_path).returncode == 0
+    found = read_waivers(file, today)
+    assert {key: source.waivers for key, source in found.items()} == {
+        ("sandbox", "main"): (odd,),
+        ("sandbox", "fp8-head"): (waived(expires=until),),
+    }
+    history.add_waiver("sandbox", "main", waived(expires=until))
+    for name, expected in (("fp8-head", (waived(expires=until),)), ("w4a16", ())):
+        source = branches(file, tmp_path)._source(name)
+        assert source == WaiverSource(str(file), expected)
+        now = circumstances_on(history, judge_run(history, 0, today), today, source=source)
+        assert (now.waivers, now.waivers_from) == (expected, str(file))
+
+
+def branches(file: Path, state: Path) -> Branches:
+    paths = Paths(REPOSITORY, state)
+    return Branches(["main"], Family.load(paths.families / "sandbox.yaml"), paths, file, None)
+
+
+ENTRY = "{family: sandbox, branch: main, criterion: kl, owner: eva, reason: known, expires: 2026-04-01}"
+
+
+@pytest.mark.parametrize(
+    ("text", "needle"),
+    [
+        (f"waivers: [{ENTRY.replace('criterion: kl', 'criterium: kl')}]", "criterium"),
+        (f"waivers: [{ENTRY.replace('criterion: kl,', '')}]", "names a criterion, a slice or a canary"),
+        (f"waivers: [{ENTRY.replace('2026-04-01', '2028-04-01')}]", "waivers.0.expires: 2028-04-01 is further away"),
+        (f"waivers: [{ENTRY.replace('owner: eva', 'owner: eva, owner: jan')}]", "given twice"),
+        (f"waivers: [{ENTRY.replace('reason: known', 'reason: 3')}]", "reason"),
+        (f"waivers: [{ENTRY}]\nwaivers: []", "given twice"),
+        ("- 1", "waiver file"),
+        (None, "no waiver file"),
+    ],
+)
+def test_a_wrong_waiver_file_is_one_sentence_before_anything_is_measured(
+    tmp_path: Path, text: str | None, needle: str
+) -> None:
+    file = tmp_path / "waivers.yaml"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        read_waivers(file, DAY)
+    assert needle in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def again(history: History, run: RunRecord, on: date = DAY) -> RunRecord:
+    return decide_again(history, history.get_run(run.id), family="sandbox", branch="main", policy=None, on=on)
+
+
+def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    run = judge_run(history, 0, datetime.now(UTC).date(), require_sign_off=True)
+    resume = ("gate", "--branch", "main", "--resume", run.id, "--require-sign-off", "--policy")
+    policy = tmp_path / "policy.yaml"
+    body = run.policy or {}
+    policy.write_text(json.dumps({key: body[key] for key in ("name", "alpha", "criteria")}), encoding="utf-8")
+    waiting = commands.q36eval(*resume, str(policy), "--json", state=tmp_path)
+    assert (waiting.returncode, json.loads(waiting.stdout)["report"]["awaiting_sign_off"]) == (3, True), waiting.stderr
+    signing = ("sign-off", run.id, "--owner", "eva", "--reason", "read the flips")
+    assert commands.q36eval(*signing, state=tmp_path).returncode == 0
+    assert commands.q36eval("history", "replay", run.id, state=tmp_path).returncode == 0
+    twice = commands.q36eval(*signing, state=tmp_path)
+    assert (twice.returncode, "has signed" in twice.stderr) == (2, True)
+    done = commands.q36eval(*resume, str(policy), state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    signed = history.get_run(run.id)
+    assert signed.report is not None
+    assert [one.owner for one in signed.report.signed_by] == ["eva"]
+    (earlier,) = history.earlier_decisions(run.id)
+    assert earlier.report == run.report
+    assert commands.q36eval("history", "replay", run.id, state=tmp_path).returncode == 0
+    shown = commands.q36eval("history", "show", run.id, state=tmp_path).stdout
+    assert "signed by eva" in shown
+    assert "awaiting" in shown.replace("\n", " ")
+
+
+def test_a_signature_is_of_one_report_and_turns_no_failure(tmp_path: Path) -> None:
+    """Signed while a waiver held; when that has run out, the same evidence fails and the signature is void."""
+    history = open_history(tmp_path)
+    number = history.add_waiver("sandbox", "main", waived())
+    run = judge_run(history, 80, DAY, require_sign_off=True)
+    sign(history, run, "eva", "waived until the end of March")
+    signed = again(history, run)
+    assert signed.report is not None
+    assert (signed.report.exit_code, len(signed.report.signed_by)) == (0, 1)
+    late = again(history, run, date(2026, 4, 1))
+    assert late.report is not None
+    assert (late.report.exit_code, late.report.signed_by) == (1, ())
+    back = again(history, run)
+    assert back.report == signed.report
+    history.revoke_waiver(number)
+    failed = again(history, run)
+    sign(history, failed, "eva", "I have seen it")
+    assert again(history, run).verdict is Verdict.FAIL
+    assert len(history.earlier_decisions(run.id)) == 5
+
+
+def test_what_is_decided_again_is_the_run_that_was_asked_for(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    run = judge_run(history, 0, DAY)
+    with pytest.raises(UsageError, match="is of sandbox/main, not of sandbox/fp8-head"):
+        decide_again(history, run, family="sandbox", branch="fp8-head", policy=None, on=DAY)
+    arguments = ("gate", "--branch", "main", "--resume", run.id, "--require-sign-off", "--policy", "sandbox")
+    done = commands.q36eval(*arguments, state=tmp_path)
+    assert (done.returncode, "judged by another policy (small)" in done.stderr) == (2, True)
+    assert history.get_run(run.id) == run
+
+
+def test_a_run_blessed_since_is_not_held_against_itself(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    first = judge_run(history, 0, DAY)
+    history.bless(first.id, "eva", "release 1")
+    run = judge_run(history, 0, DAY)
+    history.bless(run.id, "eva", "release 2")
+    decided = again(history, run)
+    assert decided.circumstances is not None
+    assert decided.circumstances.blessed_run == first.id
+
+
+def test_a_report_that_cannot_be_found_again_is_not_signed(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    run = judge_run(history, 0, DAY)
+    assert run.report is not None
+    other = run.report.model_copy(update={"headline": "PASS, of another version"})
+    history.decide_again(run.id, other, circumstances_on(history, run, DAY))
+    with pytest.raises(UsageError, match="decided by another version"):
+        sign(history, history.get_run(run.id), "eva", "trust me")
+    assert history.sign_offs(run.id) == []
