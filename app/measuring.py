@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.floors import FloorKeeper, refuse_known
+from app.measured_on import published_facts
 from app.probing import SHIPPED_CANARIES, CanaryChoice, Limits, Scored, build_probes, material
 from app.referencing import Reference, local_reference, packed_reference
 from app.showable import refuse_unshowable
@@ -110,7 +111,8 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         probes = _probes(rest, request, scored, reference, paths, progress)
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
-    run = _start(request, suites, paths, history) if resume is None else history.get_run(resume)
+    facts = published_facts(request, probes)
+    run = _start(request, suites, facts, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
@@ -190,7 +192,9 @@ def judge(policy: Policy, request: Request, history: History, run: RunRecord) ->
     return decide(policy, history.measurements(run.id), waivers, history.failures(run.id), on=datetime.now(UTC).date())
 
 
-def _start(request: Request, suites: dict[str, str], paths: Paths, history: History) -> RunRecord:
+def _start(
+    request: Request, suites: dict[str, str], facts: dict[str, Any], paths: Paths, history: History
+) -> RunRecord:
     return history.start_run(
         family=request.family.name,
         branch=request.branch.name,
@@ -199,6 +203,7 @@ def _start(request: Request, suites: dict[str, str], paths: Paths, history: Hist
         policy=request.policy,
         suites=suites,
         provenance=provenance(paths.repository)
+        | facts
         | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"},
     )
 
