@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +18,7 @@ from app.targets import Target
 from q36eval.asking import Work
 from q36eval.checkpoints.inspection import Section
 from q36eval.config import Family, Paths
-from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import GateReport, Policy, PolicyRule, decide
 from q36eval.history import History, RunRecord, RunState
 from q36eval.locks import exclusive
@@ -173,7 +173,7 @@ def _measure_run(
     with _interruptible(history, run):
         try:
             _run(request, reference, probes, RunSink(history, run.id), history, run, progress)
-        except UsageError:
+        except (UsageError, StorageError):
             raise
         except Exception as error:  # the verdict must say what was not measured, whatever broke
             reason = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
@@ -238,8 +238,11 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
 def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
     try:
         yield
-    except BaseException:
-        history.finish_run(run.id, state=RunState.INTERRUPTED)
+    except BaseException as error:
+        with suppress(StorageError):  # on a full disk it stays as it is, which can be resumed just as well
+            history.finish_run(run.id, state=RunState.INTERRUPTED)
+        if isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
+            error.add_note(f"What was measured is kept; continue it with --resume {run.id}.")
         raise
 
 

@@ -1,6 +1,7 @@
 """`q36eval gate`: measure branches and decide."""
 
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,8 +31,9 @@ from app.cli.options import (
     resolve_reference,
     worst,
 )
+from app.writing import write_whole
 from q36eval.config.paths import Paths
-from q36eval.errors import UsageError
+from q36eval.errors import StorageError, UsageError
 from q36eval.records import ProbeName
 
 if TYPE_CHECKING:
@@ -89,8 +91,8 @@ def gate(
     folders = [out if out is None or len(targets) == 1 else out / Path(target.name).name for target in targets]
     for folder in folders:
         make_report_folder(folder, len(set(folders)) == len(folders))
-    history = open_history(paths)
-    runs = []
+    history = open_history(paths, writing=True)
+    runs, unwritten = [], []
     for target, folder in zip(targets, folders, strict=True):
         request = Request(
             family=chosen,
@@ -118,13 +120,19 @@ def gate(
         if not as_json:
             _print_report(run)
         if folder is not None:
-            write_reports(run, folder, formats, history.measurements(run.id))
+            try:
+                write_reports(run, folder, formats, history.measurements(run.id))
+            except StorageError as error:  # the verdict stands, but a pipeline that reads reports must not go on
+                unwritten.append(error)
     if as_json:
         documents = [report_json(run, history.measurements(run.id)) for run in runs]
         print_json(documents[0] if len(documents) == 1 else documents)
     elif len(runs) > 1:
         _print_lanes(runs)
-    return worst([run.report.exit_code for run in runs if run.report is not None])
+    for lost in unwritten:
+        print(f"q36eval: {lost} The verdict is in history: q36eval report prints it.", file=sys.stderr)
+    codes = [run.report.exit_code for run in runs if run.report is not None]
+    return worst(codes + [lost.exit_code for lost in unwritten])
 
 
 def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Policy":
@@ -181,7 +189,7 @@ def write_reports(run: "RunRecord", folder: Path, formats: list[str], measuremen
         "junit": to_junit,
     }
     for name in formats:
-        (folder / FORMATS[name]).write_text(writers[name](run.report, run), encoding="utf-8")
+        write_whole(folder / FORMATS[name], writers[name](run.report, run))
 
 
 def _formats(asked: list[str] | None) -> list[str]:

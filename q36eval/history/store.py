@@ -1,8 +1,8 @@
 """History: every run, measurement and item, written as it is made."""
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, delete, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from q36eval.errors import UsageError
+from q36eval.errors import StorageError, UsageError
 from q36eval.gate.policy import Policy
 from q36eval.gate.report import Circumstances, GateReport, Waiver
 from q36eval.history import _tables as tables
-from q36eval.history._database import WRITE, open_engine
+from q36eval.history._database import WRITE, open_engine, used
 from q36eval.history._rows import (
     item_row,
     json_values,
@@ -55,8 +55,27 @@ class History:
         """Give all connections back."""
         self._engine.dispose()
 
-    def _write(self) -> AbstractContextManager[Connection]:
-        return self._engine.execution_options(**WRITE).begin()
+    def check_writable(self) -> None:
+        """Refuse now what could not be written later, after hours of measuring.
+
+        Raises:
+            UsageError: the database is read-only, or its disk is full.
+        """
+        try:
+            with self._write() as connection:  # a lock alone is granted on a read-only file too
+                connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+        except StorageError as error:
+            raise UsageError(str(error)) from error
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        with used(self._engine.url.database), self._engine.execution_options(**WRITE).begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with used(self._engine.url.database), self._engine.connect() as connection:
+            yield connection
 
     # ---- runs ----
 
@@ -153,7 +172,7 @@ class History:
         """
         columns = tables.runs.c
         query = select(tables.runs).order_by(columns.started.desc(), columns.id.desc())
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             if reference == "latest":
                 rows = connection.execute(query.limit(1)).all()
             else:
@@ -340,5 +359,5 @@ class History:
         ]
 
     def _read(self, query: Any) -> Sequence[Row[Any]]:
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             return connection.execute(query).all()
