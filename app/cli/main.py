@@ -68,15 +68,18 @@ def main() -> None:
 
 
 def _run() -> int:
+    command = typer.main.get_command(app)
     try:
-        result = app(standalone_mode=False)
+        # not by calling it, which makes a mere exit code of Ctrl-C and loses what there is to tell
+        with command.make_context("q36eval", sys.argv[1:]) as context:
+            result = command.invoke(context)
     except Q36Error as error:
         _say(" ".join([str(error), *_notes(error)]))
         return error.exit_code
     except typer.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, typer.Abort) as error:
-        _say(" ".join(["Interrupted.", *_notes(error.__cause__ or error)]))  # the parser makes an Abort of Ctrl-C
+        _say(" ".join(["Interrupted.", *_notes(error)]))
         return ExitCode.INTERRUPTED
     except OSError as error:
         if error.errno not in DISK:
