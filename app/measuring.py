@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from app.floors import FloorKeeper, refuse_known
 from app.measured_on import published_facts
 from app.probing import SHIPPED_CANARIES, CanaryChoice, Limits, Scored, build_probes, material
+from app.readable import check_readable
 from app.referencing import Reference, local_reference, packed_reference
 from app.showable import refuse_unshowable
 from app.targets import Target
@@ -260,6 +261,7 @@ def _run(
     reference_identity = reference.identity
     refuse_known(request.policy, reference_identity, probes, reference.root, reference.pack)
     progress.stage("inspecting the checkpoint", 1)
+    check_readable(request.branch.folder)
     inspection = _inspect(request)
     damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
     if inspection is not None and damage:
