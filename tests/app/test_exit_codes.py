@@ -135,7 +135,7 @@ def test_4_when_the_disk_of_the_history_is_full_and_nothing_is_lost(tmp_path: Pa
     with contextlib.closing(sqlite3.connect(state / "history.sqlite")) as database:
         database.execute("VACUUM INTO ?", (str(empty),))  # without the pages that migrations left free
     begun: list[bool] = []
-    for spare in range(0, 60, 6):
+    for spare in range(0, 60, 4):
         state = tmp_path / f"state-{spare}"
         state.mkdir()
         shutil.copy(empty, state / "history.sqlite")
