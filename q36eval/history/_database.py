@@ -24,6 +24,7 @@ WRITE: dict[str, Any] = {"sqlite_begin": "BEGIN IMMEDIATE"}
 
 REMEDIES = {
     "full": "make room; everything written before is kept",
+    "I/O": "the disk, or a limit on file sizes, refused it; everything written before is kept",
     "readonly": "make it writable, or name another folder with Q36EVAL_STATE",
     "locked": "another process has held it for too long; try again when that has ended",
 }

@@ -238,7 +238,11 @@ def _place(run: "RunRecord", probe: ProbeName, slice_name: str) -> tuple[Measure
     on, part = recorded(run.provenance, probe, slice_name)
     if on is None:
         unknown = {ProbeName.KL: "held-out texts", ProbeName.CANARIES: "canaries"}.get(probe)
-        words = "items that this run keeps no description of" if unknown is None else unknown + _of_slice(slice_name)
+        words = (
+            "items that this run keeps no description of"
+            if unknown is None
+            else unknown + ("" if slice_name == "all" else f", {slice_name}")
+        )
         return None, words, ""
     shots = "" if on.num_fewshot is None else f", {on.num_fewshot}-shot"
     return on, f"{on.title}{shots}" + (f": {part}" if part else ""), part or ""

@@ -141,7 +141,7 @@ def _how(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) ->
 
 def _extent(run: "RunRecord") -> str:
     limit = run.provenance.get("max_items", "all")
-    some = "" if limit == "all" else f", at most {md(str(limit))} items of a group"
+    some = "" if limit == "all" else f", limited to {md(str(limit))} items of a group in whole blocks"
     if "exhaustive" not in run.provenance:
         return f"how much was asked is told by the counts{some}"
     everything = run.provenance["exhaustive"] is True

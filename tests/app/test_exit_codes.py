@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import sqlite3
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +128,19 @@ def full_after(pages: int) -> Iterator[None]:
         event.remove(Engine, "connect", limit)
 
 
+def fresh(state: Path) -> Path:
+    """The file of an empty history, small: without the pages that migrations left free."""
+    assert commands.q36eval("history", "list", state=state).returncode == 0
+    empty = state / "empty.sqlite"
+    with contextlib.closing(sqlite3.connect(state / "history.sqlite")) as database:
+        database.execute("VACUUM INTO ?", (str(empty),))
+    return empty
+
+
 def test_4_when_the_disk_of_the_history_is_full_and_nothing_is_lost(tmp_path: Path) -> None:
     """Wherever in a run the disk fills: one sentence, never a verdict that was not kept, and the run resumes."""
-    state = tmp_path / "state"
     gate = ("gate", "--branch", "bf16", *WEIGHTS_ALONE)  # by the family's policy: INCONCLUSIVE, and some pages long
-    assert commands.q36eval("history", "list", state=state).returncode == 0
-    empty = tmp_path / "empty.sqlite"
-    with contextlib.closing(sqlite3.connect(state / "history.sqlite")) as database:
-        database.execute("VACUUM INTO ?", (str(empty),))  # without the pages that migrations left free
+    empty = fresh(tmp_path / "state")
     begun: list[bool] = []
     for spare in range(0, 60, 4):
         state = tmp_path / f"state-{spare}"
@@ -152,6 +159,25 @@ def test_4_when_the_disk_of_the_history_is_full_and_nothing_is_lost(tmp_path: Pa
             assert commands.q36eval(*gate, "--resume", run.id, state=state).returncode == 3
             assert runs(state)[0].verdict is Verdict.INCONCLUSIVE
     assert set(begun) == {False, True}  # it filled before a run could begin, and in the middle of one
+
+
+def test_4_when_not_even_the_interruption_can_be_kept(tmp_path: Path) -> None:
+    """A limit on file sizes refuses every write from some moment on, as a full disk does; the run still resumes."""
+    gate = ("gate", "--branch", "bf16", *WEIGHTS_ALONE)
+    empty = fresh(tmp_path / "state")
+    begun = []
+    for kib in (84, 132):  # a page or two after the run began, and most of the way
+        state, stderr = tmp_path / f"state-{kib}", tmp_path / f"stderr-{kib}"
+        state.mkdir()
+        shutil.copy(empty, state / "history.sqlite")
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (kib * 1024, kib * 1024))
+        assert forked.start(*gate, state=state, stderr=stderr, before=limit).wait() == 4
+        assert "disk I/O error; the disk, or a limit on file sizes, refused it" in said(stderr.read_text())
+        begun += runs(state)
+        for run in runs(state):
+            assert f"--resume {run.id}" in stderr.read_text()
+            assert commands.q36eval(*gate, "--resume", run.id, state=state).returncode == 3
+    assert RunState.RUNNING in {run.state for run in begun}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 from q36eval.errors import UsageError
-from q36eval.gate import Criterion, GateReport, Margin, Policy, Waiver, decide
+from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, Waiver, decide
 from q36eval.history.records import RunRecord, RunState
 from q36eval.records import (
     Clusters,
@@ -134,6 +134,14 @@ def test_it_loads_as_a_model_card_and_its_results_are_the_measurements() -> None
     assert "5-shot" in card.text
 
 
+def test_the_hub_keeps_datasets_apart_that_are_on_no_hub() -> None:
+    """It groups results by the dataset's type, config and revision, and then knows one name for all of them."""
+    found = [accuracy("mmlu", 4), accuracy("other", 4), divergence(0.01)]
+    on = {"mmlu": LOOK_ALIKE, "other": {"title": "short answers"}}
+    loaded = ModelCard(to_card(judged(*found), run(on), found)).data.eval_results
+    assert {result.dataset_name for result in loaded} == {LOOK_ALIKE["title"], "short answers", "texts"}
+
+
 def test_fit_lanes_first_and_the_same_bytes_every_time() -> None:
     found = [accuracy("mmlu", 4), divergence(0.01)]
     text = to_card(judged(*found), run({"mmlu": REAL}), found)
@@ -172,6 +180,10 @@ def test_no_number_that_was_not_measured() -> None:
     assert not {"90.8", "94.2", "0.9425"} & numbers(crashed)
     assert [result.metric_type for result in ModelCard(crashed).data.eval_results] == ["kl_divergence"]
     assert "its probe crashed" in crashed
+    report = judged(accuracy("mmlu", 37), divergence(0.01))
+    unjudged = report.criteria[0].model_copy(update={"verdict": CriterionVerdict.NOT_MEASURED})
+    text = to_card(report.model_copy(update={"criteria": (unjudged, *report.criteria[1:])}), run({"mmlu": REAL}))
+    assert not {"90.8", "0.9075"} & numbers(text)
 
 
 @pytest.mark.parametrize(("value", "told"), [(math.inf, ["Infinity"]), (math.nan, [])])
