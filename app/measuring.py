@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
+from app.measured_on import published_facts
 from app.probing import Limits, Scored, build_probes, material
 from app.referencing import Reference, local_reference, packed_reference
 from app.request import ALL_PROBES, Request
 from app.running import Running
 from q36eval.config import Paths
-from q36eval.errors import EngineError, Q36Error, UsageError
+from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.deciding import circumstances_on, decided, evidence_of
@@ -43,7 +45,8 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         probes = _probes(rest, request, scored, reference, paths, progress)
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
-    run = _start(request, suites, paths, history) if resume is None else history.get_run(resume)
+    facts = published_facts(request, probes)
+    run = _start(request, suites, facts, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
@@ -107,7 +110,7 @@ def _measure_run(
     with _interruptible(history, run):
         try:
             running.measure()
-        except UsageError:
+        except (UsageError, StorageError):
             raise
         except Exception as error:  # the verdict must say what was not measured, whatever broke
             reason = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
@@ -142,7 +145,9 @@ def judge(
     return decided(policy, evidence_of(history, run, now, stages), now)
 
 
-def _start(request: Request, suites: dict[str, str], paths: Paths, history: History) -> RunRecord:
+def _start(
+    request: Request, suites: dict[str, str], facts: dict[str, Any], paths: Paths, history: History
+) -> RunRecord:
     return history.start_run(
         family=request.family.name,
         branch=request.branch.name,
@@ -151,6 +156,7 @@ def _start(request: Request, suites: dict[str, str], paths: Paths, history: Hist
         policy=request.policy,
         suites=suites,
         provenance=provenance(paths.repository)
+        | facts
         | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"},
     )
 
@@ -187,6 +193,9 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
 def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
     try:
         yield
-    except BaseException:
-        history.finish_run(run.id, state=RunState.INTERRUPTED)
+    except BaseException as error:
+        with suppress(StorageError):  # on a full disk it stays as it is, which can be resumed just as well
+            history.finish_run(run.id, state=RunState.INTERRUPTED)
+        if isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
+            error.add_note(f"What was measured is kept; continue it with --resume {run.id}.")
         raise

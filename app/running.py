@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.floors import FloorKeeper, refuse_known
+from app.readable import check_readable
 from app.referencing import Reference
 from app.request import Request
 from app.showable import refuse_unshowable
@@ -77,6 +78,7 @@ class Running:
         )
         self.progress.stage("inspecting the checkpoint", 1)
         started = time.monotonic()
+        check_readable(self.request.branch.folder)
         inspection = _inspect(self.request)
         self.timings[WEIGHTS_STAGE] = time.monotonic() - started
         damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)

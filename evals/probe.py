@@ -55,6 +55,7 @@ class EvalsProbe:
         self._planned: list[PlannedItem] = []
         self.suite_sha256 = self._loaded.sha256
         self.skipped = self._loaded.skipped
+        self.measured_on = self._loaded.measured_on
 
     def check_tokenizer(self, tokenizer_sha256: str) -> None:
         """Refuse to ask documents that were cut to length for another tokenizer.

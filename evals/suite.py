@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from evals.frozen import MANIFEST, verify
 from q36eval.errors import UsageError
+from q36eval.measured_on import MeasuredOn
 
 READING_VERSION = 1
 """Raised whenever answers are read or scored in another way, so that older reference answers are not reused."""
@@ -21,6 +22,10 @@ SHIPPED = Path(__file__).resolve().parent / "suites"
 
 TASK_FIELD = "$task"
 """Among `slice_fields`: the name of the lm-eval task, for tasks whose documents do not say where they are from."""
+
+
+TELLING: Any = {"data": True, "sources": True, "groups": {"__all__": {"title", "dataset"}}}
+"""What of a suite tells where its items lie and what they are called, and so is no part of what is asked."""
 
 
 class HubSource(BaseModel):
@@ -80,6 +85,10 @@ class TaskGroup(BaseModel):
     """At most so many rows of every split that is asked, drawn with the suite's seed when it is frozen."""
     ruler: RulerSettings | None = None
     executes_code: bool = False
+    title: str | None = None
+    """What its items are, in words that may stand on a model card: a benchmark's name only for that benchmark."""
+    dataset: str | None = None
+    """The repository, among the suite's `sources`, whose own items these are."""
 
     @field_validator("cluster_pattern")
     @classmethod
@@ -118,6 +127,13 @@ class EvalSuite(BaseModel):
     sources: dict[str, HubSource] = Field(default_factory=dict)
     """Repository on the hub -> what is known of it."""
     groups: tuple[TaskGroup, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _datasets_are_sources(self) -> Self:
+        for group in self.groups:
+            if group.dataset is not None and group.dataset not in self.sources:
+                raise ValueError(f"the group {group.name} names the dataset {group.dataset!r}, which is no source")
+        return self
 
     @property
     def frozen_by_name(self) -> tuple[TaskGroup, ...]:
@@ -183,6 +199,20 @@ class LoadedSuite:
         self.cut_for: str | None = self.manifest.made_from.get("tokenizer_sha256", "") if cut else None
         self.sha256 = self._content_sha256(self.manifest.sha256)
 
+    @property
+    def measured_on(self) -> dict[str, MeasuredOn]:
+        """By slice what its figures are measured on; a group without a title is told by the names it has here."""
+        revisions = {source.repository: source.revision for source in self.manifest.sources}
+        return {
+            group.slice: MeasuredOn(
+                title=group.title or f"the group {group.name} of the suite {self.suite.name}",
+                dataset=group.dataset,
+                revision=revisions.get(group.dataset or ""),
+                num_fewshot=group.num_fewshot,
+            )
+            for group in self.groups
+        } | {"suite": MeasuredOn(title=f"all items of the suite {self.suite.name} that are right or wrong")}
+
     def _verified(self, path: Path) -> Any:
         named = self.suite.frozen_by_name
         freeze = self.freeze_command
@@ -210,8 +240,8 @@ class LoadedSuite:
         files = [*sorted(self.task_files.values()), *sources]
         asked = self.suite.model_copy(update={"groups": self.groups})
         content = {
-            # where data lies and what its licence is changes no answer; settings left out are told by their absence
-            "suite": asked.model_dump(mode="json", exclude={"data", "sources"}, exclude_defaults=True),
+            # where data lies and what it is called changes no answer; settings left out are told by their absence
+            "suite": asked.model_dump(mode="json", exclude=TELLING, exclude_defaults=True),
             "files": [(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files],
             "data": data_sha256,
             "lm_eval": version("lm-eval"),

@@ -36,3 +36,9 @@ class EngineError(Q36Error):
     """The engine or the infrastructure could not measure (exit code 4). Never counted as a wrong answer."""
 
     exit_code = ExitCode.NOT_MEASURED
+
+
+class StorageError(Q36Error):
+    """What must be kept cannot be: a full disk, a read-only file (exit code 4). What was written before stays."""
+
+    exit_code = ExitCode.NOT_MEASURED

@@ -104,7 +104,7 @@ def _repeated(request: "Request", times: int, sizes: list[int], paths: Paths, *,
     from app.cli.repeats_report import agreement_json, print_agreement
     from app.console import ConsoleProgress
 
-    history = open_history(paths)
+    history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
         repeats, runs = measure_repeatedly(request, times, sizes, paths, history, progress)
     found = agreement(repeats)

@@ -1,7 +1,9 @@
 """Wires the commands by name. Heavy imports happen inside the command that needs them."""
 
+import errno
 import sys
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import typer
@@ -25,8 +27,13 @@ from app.cli import (
     ui,
     waive,
 )
+from app.cli.options import PRECEDENCE, worst
+from app.writing import tolerant_output
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
+
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+"""What a disk answers that is full, read-only, closed to this user or broken."""
 
 app = typer.Typer(
     name="q36eval",
@@ -58,39 +65,66 @@ app.command("ui")(ui.ui)
 
 def main() -> None:
     """Run the command; exit with DESIGN's codes, one sentence for every error, no traceback."""
+    with tolerant_output() as output:
+        code = _run()
+    if output.error is not None and not isinstance(output.error, BrokenPipeError):  # a reader may leave, a disk not
+        _say(f"The output could not be written: {output.error.strerror}.")
+        code = worst([code, ExitCode.NOT_MEASURED]) if code in PRECEDENCE else code
+    sys.exit(code)
+
+
+def _run() -> int:
+    command = typer.main.get_command(app)
     try:
-        result = app(standalone_mode=False)
+        # not by calling it, which makes a mere exit code of Ctrl-C and loses what there is to tell
+        with command.make_context("q36eval", sys.argv[1:]) as context:
+            result = command.invoke(context)
     except Q36Error as error:
-        _say(str(error))
-        sys.exit(error.exit_code)
+        _say(" ".join([str(error), *_notes(error)]))
+        return error.exit_code
     except typer.Exit as leave:
-        sys.exit(leave.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        _say("Interrupted; continue an interrupted gate with --resume.")
-        sys.exit(ExitCode.INTERRUPTED)
+        return leave.exit_code
+    except (KeyboardInterrupt, typer.Abort) as error:
+        _say(" ".join(["Interrupted.", *_notes(error)]))
+        return ExitCode.INTERRUPTED
+    except OSError as error:
+        if error.errno not in DISK:
+            return _record_crash(error)
+        where = "" if error.filename is None else f"{error.filename}: "
+        _say(f"{where}{error.strerror or error}; nothing was judged, and what was measured before is kept.")
+        return ExitCode.NOT_MEASURED
     except Exception as error:
-        _exit_on_usage(error)
-        sys.exit(_record_crash(error))
-    sys.exit(result if isinstance(result, int) else 0)
+        return _usage_code(error) or _record_crash(error)
+    return result if isinstance(result, int) else 0
 
 
-def _exit_on_usage(error: Exception) -> None:
+def _notes(error: BaseException) -> list[str]:
+    return getattr(error, "__notes__", [])
+
+
+def _usage_code(error: Exception) -> int | None:
     """Wrong options are the parser's own errors, whichever click it is built on."""
     show = getattr(error, "show", None)
-    if show is not None and hasattr(error, "exit_code"):
-        show()
-        sys.exit(ExitCode.USAGE)
+    if show is None or not hasattr(error, "exit_code"):
+        return None
+    show()
+    return ExitCode.USAGE
 
 
 def _record_crash(error: Exception) -> int:
     log = Paths.default().state / "crash.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as file:
-        file.write(f"--- {datetime.now(UTC).isoformat()} {' '.join(sys.argv)}\n")
-        file.write("".join(traceback.format_exception(error)))
-    _say(f"q36eval itself failed ({type(error).__name__}: {error}); nothing was judged, details are in {log}.")
+    details = f"details are in {log}"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"--- {datetime.now(UTC).isoformat()} {' '.join(sys.argv)}\n")
+            file.write("".join(traceback.format_exception(error)))
+    except OSError as unwritten:
+        details = f"details could not be kept in {log} ({unwritten.strerror})"
+    _say(f"q36eval itself failed ({type(error).__name__}: {error}); nothing was judged, {details}.")
     return ExitCode.NOT_MEASURED
 
 
 def _say(sentence: str) -> None:
-    print(f"q36eval: {sentence}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"q36eval: {sentence}", file=sys.stderr)

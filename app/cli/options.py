@@ -97,13 +97,30 @@ def worst(codes: list[int]) -> int:
     return int(next(code for code in PRECEDENCE if code in codes))
 
 
-def open_history(paths: Paths | None = None) -> "History":
-    """The history of this working state."""
+def open_history(paths: Paths | None = None, *, writing: bool = False) -> "History":
+    """The history of this working state; `writing` refuses what could not be written, before anything is measured.
+
+    Raises:
+        UsageError: the folder or the database cannot be used for that.
+    """
+    from tempfile import TemporaryFile
+
     from q36eval.history import History
 
     chosen = paths or Paths.default()
-    chosen.state.mkdir(parents=True, exist_ok=True)
-    return History.open(chosen.history)
+    try:
+        chosen.state.mkdir(parents=True, exist_ok=True)
+        if writing:
+            TemporaryFile(dir=chosen.state).close()
+    except OSError as error:
+        raise UsageError(
+            f"The state folder {chosen.state} cannot be written: {error.strerror}; make it writable, or name another "
+            f"with Q36EVAL_STATE."
+        ) from error
+    history = History.open(chosen.history)
+    if writing:
+        history.check_writable()
+    return history
 
 
 def check_device(device: str) -> None:

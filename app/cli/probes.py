@@ -174,7 +174,7 @@ def measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
     from app.console import ConsoleProgress
     from app.measuring import measure
 
-    history = open_history(paths)
+    history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
         return measure(request, paths, history, progress), history
 

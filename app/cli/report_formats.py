@@ -7,7 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.errors import UsageError
+from app.writing import write_whole
+from q36eval.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from q36eval.gate import GateReport
@@ -79,18 +80,16 @@ def write_reports(
     """Write the report in each format into `folder`.
 
     Raises:
-        UsageError: the run has no verdict, or a file cannot be written; the verdict stays in history.
+        UsageError: the run has no verdict.
+        StorageError: a file cannot be written; the verdict stays in history.
     """
     for name in formats:
         text = FORMATS[name].text(run, measurements)
-        path = folder / FORMATS[name].file
         try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(
-                f"The report {path} cannot be written: {error.strerror}. The verdict is kept; write it elsewhere with "
-                f"`q36eval report {run.id} --format {name}`."
-            ) from error
+            write_whole(folder / FORMATS[name].file, text)
+        except StorageError as error:
+            elsewhere = f"`q36eval report {run.id} --format {name}`"
+            raise StorageError(f"{error} The verdict is kept; write it elsewhere with {elsewhere}.") from error
 
 
 def report_json(run: "RunRecord", measurements: "Sequence[Measurement]") -> object:

@@ -1,13 +1,14 @@
 """A database that is open: how it is read and written."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from sqlalchemy import Connection, Engine, Row
 
-from q36eval.history._database import WRITE, open_engine
+from q36eval.errors import StorageError, UsageError
+from q36eval.history._database import WRITE, open_engine, used
 
 
 class Connected:
@@ -29,9 +30,28 @@ class Connected:
         """Give all connections back."""
         self._engine.dispose()
 
-    def _write(self) -> AbstractContextManager[Connection]:
-        return self._engine.execution_options(**WRITE).begin()
+    def check_writable(self) -> None:
+        """Refuse now what could not be written later, after hours of measuring.
+
+        Raises:
+            UsageError: the database is read-only, or its disk is full.
+        """
+        try:
+            with self._write() as connection:  # a lock alone is granted on a read-only file too
+                connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+        except StorageError as error:
+            raise UsageError(str(error)) from error
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        with used(self._engine.url.database), self._engine.execution_options(**WRITE).begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with used(self._engine.url.database), self._engine.connect() as connection:
+            yield connection
 
     def _read(self, query: Any) -> Sequence[Row[Any]]:
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             return connection.execute(query).all()

@@ -2,14 +2,16 @@
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
-from q36eval.errors import UsageError
+from q36eval.errors import StorageError, UsageError
 
 HEAD = "0003"
 """The newest migration; a test holds it to the files in `migrations/versions`."""
@@ -18,6 +20,37 @@ BUSY_TIMEOUT_MS = 30_000
 
 WRITE: dict[str, Any] = {"sqlite_begin": "BEGIN IMMEDIATE"}
 """Execution options of a writing connection: it waits for its turn at the start, so it never loses it half way."""
+
+
+REMEDIES = {
+    "full": "make room; everything written before is kept",
+    "I/O": "the disk, or a limit on file sizes, refused it; everything written before is kept",
+    "readonly": "make it writable, or name another folder with Q36EVAL_STATE",
+    "locked": "another process has held it for too long; try again when that has ended",
+}
+"""What a person can do, by a word of SQLite's message."""
+
+
+@contextmanager
+def used(database: str | None) -> Iterator[None]:
+    """What the disk refuses in here is one sentence. A mistake of ours (a broken constraint, bad SQL) stays one.
+
+    Raises:
+        StorageError: the database could not be read or written; nothing of the transaction was.
+    """
+    try:
+        yield
+    except DatabaseError as error:
+        if type(error) not in (OperationalError, DatabaseError):
+            raise
+        raise StorageError(f"The history database {database} cannot be used: {_told(error)}.") from error
+
+
+def _told(error: DatabaseError | sqlite3.DatabaseError) -> str:
+    """SQLite's own words, and what to do."""
+    words = str(error.orig if isinstance(error, DatabaseError) else error)
+    remedy = next((remedy for word, remedy in REMEDIES.items() if word in words), None)
+    return words if remedy is None else f"{words}; {remedy}"
 
 
 def open_engine(path_or_url: Path | str) -> Engine:
@@ -42,8 +75,7 @@ def open_engine(path_or_url: Path | str) -> Engine:
         _switch_to_wal(engine)
     except (DatabaseError, sqlite3.DatabaseError) as error:
         engine.dispose()
-        cause = error.orig if isinstance(error, DatabaseError) else error
-        raise UsageError(f"history database {database} cannot be used: {cause}.") from error
+        raise UsageError(f"history database {database} cannot be used: {_told(error)}.") from error
     return engine
 
 

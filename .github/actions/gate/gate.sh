@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Runs `q36eval gate` as the action's inputs say, and writes verdict, exit code and report folder to $GITHUB_OUTPUT.
+# It ends with 0 whatever the gate says, so that the reports are kept; the action's last step ends as the gate did.
+set -uo pipefail
+
+trap : INT # a cancelled job interrupts the gate, which says what to resume; then this goes on and tells the outcome
+
+arguments=(gate)
+
+# add OPTION LINES: the option once for every line that is not empty, glued to its value: no value becomes an option.
+add() {
+  local line
+  while IFS= read -r line || [ -n "$line" ]; do
+    line=${line%$'\r'}
+    [ -z "${line//[[:space:]]/}" ] || arguments+=("$1=$line")
+  done <<<"$2"
+}
+
+add --branch "${Q36EVAL_ACTION_BRANCH-}"
+add --family "${Q36EVAL_ACTION_FAMILY-}"
+add --policy "${Q36EVAL_ACTION_POLICY-}"
+add --suite "${Q36EVAL_ACTION_SUITE-}"
+add --reference "${Q36EVAL_ACTION_REFERENCE-}"
+add --reference-pack "${Q36EVAL_ACTION_REFERENCE_PACK-}"
+add --device "${Q36EVAL_ACTION_DEVICE-}"
+add --format "json"$'\n'"${Q36EVAL_ACTION_FORMATS-}"
+while IFS= read -r line || [ -n "$line" ]; do
+  line=${line%$'\r'}
+  [ -z "${line//[[:space:]]/}" ] || arguments+=("$line")
+done <<<"${Q36EVAL_ACTION_OPTIONS-}"
+
+if [ -n "${Q36EVAL_ACTION_STATE-}" ]; then
+  export Q36EVAL_STATE=$Q36EVAL_ACTION_STATE
+fi
+
+code=2
+# a folder of its own, so that no report of an earlier gate is taken for this one's
+if report=$(mktemp -d "${RUNNER_TEMP:-/tmp}/q36eval-report.XXXXXX"); then
+  command=${Q36EVAL_ACTION_COMMAND:-q36eval}
+  if command -v -- "$command" >/dev/null; then
+    "$command" "${arguments[@]}" "--out=$report"
+    code=$?
+    # a program that ends well without a report (an option that only prints help) has passed nothing
+    if [ "$code" = 0 ] && [ -z "$(find "$report" -name report.json -size +0c)" ]; then
+      echo "q36eval gate ended without a report: nothing was judged." >&2
+      code=4
+    fi
+  else
+    echo "q36eval is not on this runner: install it, or name the program in the input 'command'." >&2
+  fi
+else
+  report=
+fi
+
+case $code in
+  0) verdict=PASS ;;
+  1) verdict=FAIL ;;
+  2) verdict=USAGE ;;
+  3) verdict=INCONCLUSIVE ;;
+  130) verdict=INTERRUPTED ;;
+  *) verdict=NOT_MEASURED ;; # 4, and a process that was killed
+esac
+
+{
+  echo "verdict=$verdict"
+  echo "exit-code=$code"
+  echo "report=$report"
+} >>"$GITHUB_OUTPUT"

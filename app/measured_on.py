@@ -1,0 +1,56 @@
+"""What a run is measured on, told by its request and probes before anything is asked."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from q36eval.measured_on import MeasuredOn, Subject
+from q36eval.probes import Probe
+from q36eval.records import Lane, ProbeName
+
+if TYPE_CHECKING:
+    from app.request import Request
+
+CANARIES = "prompts of q36eval's canaries, answers checked exactly"
+
+
+def published_facts(request: "Request", probes: Sequence[Probe]) -> dict[str, Any]:
+    """`subject` and `measured_on` of a run's provenance (see `q36eval.measured_on`), as JSON values."""
+    found = {probe.name.value: _of_probe(request, probe) for probe in probes}
+    return {
+        "subject": _subject(request).model_dump(mode="json"),
+        "measured_on": {
+            name: {slice_name: on.model_dump(mode="json", exclude_none=True) for slice_name, on in by_slice.items()}
+            for name, by_slice in found.items()
+        },
+    }
+
+
+def _subject(request: "Request") -> Subject:
+    family = request.family
+    subject = Subject(base_model=family.base_model, reference=_reference(request))
+    branch = family.branches.get(request.branch.name)  # a folder that was named has no published alias
+    if branch is None:
+        return subject
+    source = {"repository": branch.source.repository, "revision": branch.source.revision}
+    return subject.model_copy(update={**source, "scheme": branch.scheme})
+
+
+def _reference(request: "Request") -> str:
+    family = request.family
+    name = family.reference if request.reference is None else request.reference.name
+    branch = family.branches.get(name)
+    if branch is None:
+        return "a checkpoint that is no published branch"
+    return f"{branch.scheme} of {branch.source.repository or family.base_model}"
+
+
+def _of_probe(request: "Request", probe: Probe) -> dict[str, MeasuredOn]:
+    if probe.name is ProbeName.KL:
+        corpus = f"the suite {request.suite}" if request.corpus is None else request.corpus.stem
+        return {"all": MeasuredOn(title=f"held-out texts: the corpus of {corpus}")}
+    if probe.name is ProbeName.CANARIES:
+        asked = CANARIES if request.canaries.own is None else f"{CANARIES}, and canaries of the publisher's own"
+        lanes = {lane.value: MeasuredOn(title=f"{lane.value} {asked}") for lane in Lane}
+        return {"all": MeasuredOn(title=asked), **lanes}
+    told: dict[str, MeasuredOn] = getattr(probe, "measured_on", {})
+    return told

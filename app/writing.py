@@ -1,0 +1,77 @@
+"""Writes whole files, and to a standard output that may be full or gone."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from q36eval.errors import StorageError
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file as UTF-8; where that fails none is left, neither half of it nor that of an earlier run.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink()
+        raise StorageError(f"The file {path} could not be written: {error.strerror or error}.") from error
+
+
+class Output:
+    """Standard output that never stops a command: what cannot be written is dropped, and `error` says why.
+
+    A gate whose reader has left (`| head`) or whose log disk is full still decides, keeps and reports.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write, or drop, and say that it was written."""
+        if self.error is None:
+            try:
+                self._stream.write(text)
+            except OSError as error:
+                self.error = error
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what is not dropped."""
+        if self.error is None:
+            try:
+                self._stream.flush()
+            except OSError as error:
+                self.error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def tolerant_output() -> Iterator[Output]:
+    """Standard output as an `Output`; nothing is left in it that Python would fail to write at its end."""
+    own = sys.stdout
+    output = Output(own)
+    sys.stdout = output
+    try:
+        yield output
+    finally:
+        output.flush()
+        sys.stdout = own
+        if output.error is not None:
+            _send_nowhere(own)
+
+
+def _send_nowhere(stream: TextIO) -> None:
+    with suppress(OSError, ValueError):  # a stream that is no file keeps what it has
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

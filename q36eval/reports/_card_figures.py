@@ -1,0 +1,271 @@
+"""Which figures of a run may stand on a model card, and in which words. Only what was measured; pure."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from q36eval.gate.noise import has_floor
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.measured_on import MeasuredOn, recorded
+from q36eval.records import Counts, Interval, Measurement, ProbeName
+from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, number, verdict_text, why_text
+from q36eval.reports.evals_figures import EvalsFigures, percent, percent_interval, why_none
+from q36eval.stats import MAX_ERRORED_SHARE
+
+if TYPE_CHECKING:
+    from q36eval.history.records import RunRecord
+
+METRICS = {
+    "kl_divergence": "KL divergence from the reference",
+    "accuracy": "accuracy",
+    "macro_accuracy": "accuracy, mean of tasks",
+    "perplexity": "perplexity per token",
+    "word_perplexity": "perplexity per word",
+    "byte_perplexity": "perplexity per byte",
+    "failure_rate": "share of wrong answers",
+    "must_pass_flips": "must-pass prompts that flipped",
+    "must_pass_unstable": "prompts that flipped in some batches only",
+    "non_finite_tokens": "tokens without finite figures",
+    "integrity_faults": "stored tensors that are damaged, missing or surplus",
+    "coverage_faults": "parts quantized otherwise than declared",
+    "error_outliers": "weights whose error stands out in their class",
+    "errors_beyond_scheme": "weights further from the reference's than their scheme can take them",
+    "unquantized_differences": "unquantized tensors that differ from the reference's",
+    "configuration_differences": "differences in configuration, tokenizer or chat template",
+    "decisive_margin_ratio": "preference for the right choice, share kept",
+}
+FRACTIONS = ("fraction",)
+"""Units whose figures are shown in percent."""
+
+
+@dataclass(frozen=True)
+class CardFigure:
+    """One figure of the branch beside the reference's.
+
+    `interval` is of `compared`, the comparison in words (a recovery, a retention, a change, or the figure itself), and
+    `bounds` the same interval in numbers, None where it has no two finite bounds. `on` is what it was measured on, None
+    where the run does not say; `where` says it in words, and `part` which part of that. `margin` and `result` are empty
+    where no criterion judges it.
+    """
+
+    key: str
+    metric: str
+    unit: str
+    on: MeasuredOn | None
+    where: str
+    part: str
+    value: float
+    reference: float | None
+    compared: str
+    comparison: str
+    interval: str
+    bounds: Interval | None
+    counts: Counts
+    planned: int | None = None
+    margin: str = ""
+    result: str = ""
+    floor: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The metric's name as people say it, with its unit where that is none of its own."""
+        name = METRICS.get(self.metric, self.metric.replace("_", " "))
+        return f"{name}, {self.unit}" if "/" in self.unit else name
+
+    def told(self, value: float | None) -> str:
+        """A value of this figure, a share in percent."""
+        return percent(value) if self.unit in FRACTIONS else number(value)
+
+    @property
+    def items(self) -> str:
+        """How many were scored, of how many where some were not asked or gave no answer."""
+        scored = f"{self.counts.scored:,}"
+        if self.planned is not None and self.planned > self.counts.total:
+            scored += f" of {self.planned:,}"
+        return f"{scored} ({self.counts.errored} errored)" if self.counts.errored else scored
+
+
+@dataclass(frozen=True)
+class CardCheck:
+    """Something that was counted in so many items and may not be more than the margin allows."""
+
+    name: str
+    count: str
+    items: str
+    margin: str
+    result: str
+
+
+def card_figures(report: GateReport, run: "RunRecord", measurements: Sequence[Measurement]) -> list[CardFigure]:
+    """The figures that criteria judge, in the policy's order, then the eval groups and perplexities none judges."""
+    broken = {failure.probe for failure in report.failures if failure.kind == "crashed"}
+    sound = [m for m in measurements if m.probe not in broken and _is_sound(m)]
+    evals = EvalsFigures(sound)
+    planned = {f"accuracy[{group.name}]": group.planned for group in evals.groups()}
+    judged = [
+        _judged(result, run, planned)
+        for result in report.criteria
+        if result.margin.kind != "max_count" and _told(result)
+    ]
+    seen = {figure.key for figure in judged}
+    return judged + [figure for figure in _unjudged(evals, run, planned) if figure.key not in seen]
+
+
+def card_checks(report: GateReport, run: "RunRecord") -> list[CardCheck]:
+    """What was counted: faults of the files, flips of prompts that must pass."""
+    return [
+        CardCheck(
+            name=called(result, run),
+            count=number(result.value),
+            items="" if result.counts is None else f"{result.counts.scored:,}",
+            margin=margin_text(result.margin, result.unit),
+            result=_result_words(result),
+        )
+        for result in report.criteria
+        if result.margin.kind == "max_count" and _told(result)
+    ]
+
+
+def not_measured(report: GateReport, run: "RunRecord") -> list[tuple[str, str]]:
+    """What the policy asks for and the run did not measure: what it is, and the reason."""
+    missing = [result for result in report.criteria if not _told(result)]
+    return [(called(result, run), why_text(result).replace(_key(result), "of it")) for result in missing]
+
+
+def called(result: CriterionResult, run: "RunRecord") -> str:
+    """What a criterion judges, in words. Its id may be a benchmark's name, and its items another's."""
+    name = METRICS.get(result.metric, result.metric.replace("_", " "))
+    if result.probe is ProbeName.WEIGHTS:
+        return name + _of_slice(result.slice)
+    return f"{name} ({_place(run, result.probe, result.slice)[1]})"
+
+
+def _told(result: CriterionResult) -> bool:
+    """Whether its figures may be told: it was judged, and every figure that is shown is a number."""
+    figures = (result.value, result.figure)
+    return result.verdict is not CriterionVerdict.NOT_MEASURED and all(
+        figure is not None and not math.isnan(figure) for figure in figures
+    )
+
+
+def _key(result: CriterionResult) -> str:
+    return f"{result.probe}.{result.metric}[{result.slice}]"
+
+
+def _is_sound(m: Measurement) -> bool:
+    few_errors = m.counts.errored <= MAX_ERRORED_SHARE * m.counts.total
+    return m.counts.scored > 0 and few_errors and not math.isnan(m.value) and not math.isnan(m.effect)
+
+
+def _judged(result: CriterionResult, run: "RunRecord", planned: Mapping[str, int | None]) -> CardFigure:
+    assert result.value is not None, "told criteria have a value"
+    assert result.counts is not None, "told criteria have counts"
+    on, where, part = _place(run, result.probe, result.slice)
+    comparison = {"min_recovery": "recovery", "min_retention": "retention", "max_increase": "change for the worse"}
+    return CardFigure(
+        key=_key(result),
+        metric=result.metric,
+        unit=result.unit or "",
+        on=on,
+        where=where,
+        part=part,
+        value=result.value,
+        reference=result.reference_value,
+        compared=figure_text(result),
+        comparison=comparison.get(result.margin.kind, ""),
+        interval=interval_text(result.margin, result.figure_interval),
+        bounds=_finite(result.figure_interval),
+        counts=result.counts,
+        planned=planned.get(f"{result.metric}[{result.slice}]"),
+        margin=margin_text(result.margin, result.unit),
+        result=_result_words(result),
+        floor=floor_text(result) if has_floor(result.probe, result.metric) else None,
+    )
+
+
+def _unjudged(evals: EvalsFigures, run: "RunRecord", planned: Mapping[str, int | None]) -> Iterator[CardFigure]:
+    for group in evals.groups():
+        m, recovery = group.accuracy, group.recovery
+        if recovery is not None and not math.isnan(recovery.value):
+            text, interval = percent(recovery.value), recovery.effect_interval
+            yield _of_measurement(m, run, text, "recovery", percent_interval(interval), interval, planned)
+        else:
+            interval = m.effect_interval
+            text, told = _change(m.effect), _change_interval(interval)
+            yield _of_measurement(m, run, text, "change", told, interval, planned)
+    for perplexity in evals.perplexities():
+        for found in (perplexity.token, perplexity.word):
+            if found is not None:
+                interval = found.effect_interval
+                told = why_none(interval) or f"[{interval.lower:.4f}, {interval.upper:.4f}]"
+                yield _of_measurement(found, run, f"× {found.effect:.4f}", "ratio", told, interval, {})
+
+
+def _of_measurement(
+    m: Measurement,
+    run: "RunRecord",
+    compared: str,
+    comparison: str,
+    told: str,
+    interval: Interval,
+    planned: Mapping[str, int | None],
+) -> CardFigure:
+    on, where, part = _place(run, m.probe, m.slice)
+    return CardFigure(
+        key=m.key,
+        metric=m.metric,
+        unit=m.unit,
+        on=on,
+        where=where,
+        part=part,
+        value=m.value,
+        reference=m.reference_value,
+        compared=compared,
+        comparison=comparison,
+        interval=told,
+        bounds=_finite(interval),
+        counts=m.counts,
+        planned=planned.get(f"{m.metric}[{m.slice}]"),
+    )
+
+
+def _place(run: "RunRecord", probe: ProbeName, slice_name: str) -> tuple[MeasuredOn | None, str, str]:
+    """What it was measured on, that in words, and which part of it.
+
+    A group that a run says nothing about is not called by its name, which may be a benchmark's where the items are not.
+    """
+    on, part = recorded(run.provenance, probe, slice_name)
+    if on is None:
+        unknown = {ProbeName.KL: "held-out texts", ProbeName.CANARIES: "canaries"}.get(probe)
+        words = (
+            "items that this run keeps no description of"
+            if unknown is None
+            else unknown + ("" if slice_name == "all" else f", {slice_name}")
+        )
+        return None, words, ""
+    shots = "" if on.num_fewshot is None else f", {on.num_fewshot}-shot"
+    return on, f"{on.title}{shots}" + (f": {part}" if part else ""), part or ""
+
+
+def _of_slice(slice_name: str) -> str:
+    return "" if slice_name == "all" else f" ({slice_name})"
+
+
+def _result_words(result: CriterionResult) -> str:
+    words = verdict_text(result)
+    return words if result.tier == "blocking" else f"{words} (advisory)"
+
+
+def _finite(interval: Interval | None) -> Interval | None:
+    if interval is None or not (math.isfinite(interval.lower) and math.isfinite(interval.upper)):
+        return None
+    return interval
+
+
+def _change(effect: float) -> str:
+    return f"{100 * effect:+.2f} points"
+
+
+def _change_interval(interval: Interval) -> str:
+    return why_none(interval) or f"[{100 * interval.lower:+.2f}, {100 * interval.upper:+.2f}]"

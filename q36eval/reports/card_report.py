@@ -1,0 +1,181 @@
+"""The report as a section of a model card, with its evaluation results as the Hub's own types.
+
+Nothing is on it that was not measured in this run. A published figure of the family, a margin's source or a capture's
+estimate is no measurement, and items in a benchmark's form are not that benchmark.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from q36eval.gate.report import GateReport, LaneResult, StageState
+from q36eval.measured_on import recorded_subject
+from q36eval.records import DeploymentIdentity, Lane, Measurement, Verdict
+from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
+from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures, not_measured
+from q36eval.reports._text import markdown as md
+from q36eval.reports._text import plain, waiver_text
+
+if TYPE_CHECKING:
+    from q36eval.history.records import RunRecord
+
+__all__ = ["to_card", "update_card"]
+
+USES = {
+    Lane.STRUCTURED: "structured output (JSON, tool calls, enums, agents)",
+    Lane.FREEFORM: "free-form text (chat, prose)",
+}
+
+
+def to_card(report: GateReport, run: "RunRecord", measurements: Sequence[Measurement] = ()) -> str:
+    """A model card: evaluation results as YAML metadata, then the section on quality between `BEGIN` and `END`.
+
+    `measurements` are the run's; without them only what the policy judges is told. The same input gives the same bytes.
+    """
+    figures = card_figures(report, run, measurements)
+    body = "\n".join(_section(report, run, figures))
+    return f"---\n{card_data(run, figures).to_yaml(line_break=None)}\n---\n\n{BEGIN}\n{body}\n{END}\n"
+
+
+def _section(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) -> Iterator[str]:
+    yield from ("## Measured quality", "")
+    yield from _fitness(report, run)
+    yield from _figure_table(figures)
+    yield from _check_table(report, run)
+    yield from _missing(report, run)
+    yield from ("", "### How it was measured", "")
+    yield from _how(report, run, figures)
+
+
+def _fitness(report: GateReport, run: "RunRecord") -> Iterator[str]:
+    subject = recorded_subject(run.provenance)
+    scheme = "" if subject is None or subject.scheme is None else f" ({md(subject.scheme)})"
+    against = (
+        "the reference" if subject is None or subject.reference is None else f"the reference, {md(subject.reference)}"
+    )
+    revision = "" if subject is None or subject.revision is None else f" at revision `{_code(subject.revision)}`"
+    yield f"`{_code(published_name(run))}`{revision}{scheme}, compared with {against}."
+    yield f"One run on {run.started:%Y-%m-%d} found:"
+    yield ""
+    names = {result.id: called(result, run) for result in report.criteria}
+    for lane in report.lanes:
+        yield f"- {_lane_sentence(lane, names)}"
+    if report.awaiting_sign_off:
+        yield "- **Not released**: a reviewer's sign-off is required and missing."
+    for result in report.criteria:
+        if result.waived:
+            yield f"- Exception for {md(names[result.id])}: {md(waiver_text(result) or '')}."
+
+
+def _lane_sentence(lane: LaneResult, names: Mapping[str, str]) -> str:
+    def told(ids: Sequence[str]) -> str:
+        return "; ".join(md(names.get(name, name)) for name in ids)
+
+    use = USES[lane.lane]
+    if lane.verdict is Verdict.PASS:
+        return f"**Fit for {use}**" + (f", with exceptions: {told(lane.waived)}." if lane.waived else ".")
+    refused = "Not fit" if lane.verdict is Verdict.FAIL else "Not shown to be fit"
+    return f"**{refused} for {use}**" + (f", because of: {told(lane.decisive)}." if lane.decisive else ".")
+
+
+def _figure_table(figures: Sequence[CardFigure]) -> Iterator[str]:
+    if not figures:
+        return
+    header = ("measured", "on", "this model", "reference", "compared", "interval", "items", "asked for", "result")
+    yield from ("", "### Figures", "")
+    yield from _table(header, map(_cells, figures))
+    floors = [
+        f"{figure.floor} ({figure.words}; {figure.where})"
+        for figure in figures
+        if figure.floor not in (None, "not measured")
+    ]
+    if floors:
+        told = "; ".join(map(md, floors))
+        yield from ("", f"Noise floor, what the reference differs from itself in other batches: {told}.")
+
+
+def _cells(figure: CardFigure) -> tuple[str, ...]:
+    compared = f"{figure.comparison} {figure.compared}".strip() if figure.comparison else ""
+    told = (figure.words, figure.where, figure.told(figure.value), figure.told(figure.reference), compared)
+    return (*told, figure.interval, figure.items, figure.margin, figure.result)
+
+
+def _check_table(report: GateReport, run: "RunRecord") -> Iterator[str]:
+    checks = card_checks(report, run)
+    if checks:
+        yield from ("", "### Counted", "")
+        rows = ((check.name, check.count, check.items, check.margin, check.result) for check in checks)
+        yield from _table(("what", "count", "of", "asked for", "result"), rows)
+
+
+def _missing(report: GateReport, run: "RunRecord") -> Iterator[str]:
+    criteria = not_measured(report, run)
+    stages = [stage for stage in report.stages if stage.state is not StageState.MEASURED]
+    yield from ("", "### Not measured", "")
+    for name, reason in criteria:
+        yield f"- {md(name)}: {md(reason)}"
+    for stage in stages:
+        yield f"- stage {md(stage.name)}: {stage.state}, {stage.items:,} of {stage.planned:,} items"
+    for failure in report.failures:
+        yield f"- probe {failure.probe}, {failure.kind}: {md(failure.reason)}"
+    if not (criteria or stages or report.failures):
+        yield "- Nothing that the policy asks for."
+    yield "- Speed, memory and safety are no subject of this gate."
+
+
+def _how(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) -> Iterator[str]:
+    levels = {figure.bounds.level for figure in figures if figure.bounds is not None}
+    if levels:
+        told = " and ".join(f"{50 * (1 + level):g} %" for level in sorted(levels))
+        yield f"- Same items for both, compared item by item; each bound of an interval holds one-sided at {told}."
+    if run.identity is not None:
+        yield f"- {_deployment('Branch', run.identity)}"
+    if run.reference_identity is not None:
+        yield f"- {_deployment('Reference', run.reference_identity)}"
+    suites = ", ".join(f"{md(name)} `{_code(sha256[:16])}`" for name, sha256 in sorted(run.suites.items()))
+    yield f"- What was asked: {suites or 'nothing'}; policy {md(report.policy)}; {_extent(run)}."
+    yield f"- Measured and judged by {_code_version(run)}; run `{_code(run.id)}`, {md(report.headline)}."
+    if report.signed_by:
+        yield f"- Signed off by {', '.join(md(signature.owner) for signature in report.signed_by)}."
+
+
+def _extent(run: "RunRecord") -> str:
+    limit = run.provenance.get("max_items", "all")
+    some = "" if limit == "all" else f", limited to {md(str(limit))} items of a group in whole blocks"
+    if "exhaustive" not in run.provenance:
+        return f"how much was asked is told by the counts{some}"
+    everything = run.provenance["exhaustive"] is True
+    return ("every item asked" if everything else "asked until what the policy judges was settled") + some
+
+
+def _deployment(what: str, identity: DeploymentIdentity) -> str:
+    names = ("checkpoint", "tokenizer", "chat_template")
+    hashes = ", ".join(
+        f"{name.replace('_', ' ')} `{_code(getattr(identity, f'{name}_sha256')[:16])}`" for name in names
+    )
+    settings = ", ".join(f"{md(k)} {md(v)}" for k, v in sorted(identity.settings.items()))
+    engine = f"{md(identity.engine)} ({md(identity.engine_version)}; {settings})"
+    return f"{what}: {hashes}; engine {engine}, KV cache {md(identity.kv_cache_dtype)}."
+
+
+def _code_version(run: "RunRecord") -> str:
+    packages = run.provenance.get("packages")
+    version = packages.get("q36eval") if isinstance(packages, dict) else None
+    commit = run.provenance.get("git_commit")
+    told = f"q36eval {md(str(version))}" if version else "q36eval"
+    if commit:
+        told += f" at commit `{_code(str(commit)[:12])}`"
+    return told + (", with uncommitted changes" if run.provenance.get("git_dirty") else "")
+
+
+def _code(text: str) -> str:
+    """Text for between backticks, which Markdown reads as it is: nothing in it may close them or be markup."""
+    return re.sub(r"[^\w.:+ /-]", "\N{REPLACEMENT CHARACTER}", plain(text))
+
+
+def _table(header: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    """A table of text cells, all escaped."""
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(md(cell) or '–' for cell in row)} |"

@@ -1,0 +1,176 @@
+"""The GitHub Action's own steps, run on this machine by the shell and the files that a runner gives them."""
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.cli.gate import gate
+
+REPOSITORY = Path(__file__).parents[2]
+ACTION = REPOSITORY / ".github" / "actions" / "gate"
+EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
+POLICY = """
+name: weights
+criteria:
+  - {id: intact, probe: weights, metric: integrity_faults,
+     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform], waivable: false}
+"""
+
+
+@pytest.fixture(scope="module")
+def action() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
+    return document
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The real program, as an executable file in a folder with a space."""
+    path = tmp_path / "a b" / "q36eval"
+    path.parent.mkdir()
+    path.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n")
+    with path.open("a") as file:
+        file.write("from app.cli import main\nmain()\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+class Runner:
+    """What a runner does with a composite action's `run` steps."""
+
+    def __init__(self, action: dict[str, Any], folder: Path, inputs: dict[str, str]) -> None:
+        defaults = {name: str(told.get("default", "")) for name, told in action["inputs"].items()}
+        assert not set(inputs) - set(defaults)
+        self.inputs, self.outputs = defaults | inputs, {}
+        self._action, self._folder = action, folder
+        self.log = ""
+
+    def run(self) -> list[int]:
+        """The exit code of every step, in order; as with `always()`, all are run."""
+        return [self._step(step) for step in self._action["runs"]["steps"] if "run" in step]
+
+    def _step(self, step: dict[str, Any]) -> int:
+        assert step["shell"] == "bash"
+        script, output = self._folder / "step.sh", self._folder / "output"
+        script.write_text(step["run"])
+        output.write_text("")
+        environment = {name: self._evaluated(value) for name, value in step.get("env", {}).items()}
+        runner = {"GITHUB_ACTION_PATH": str(ACTION), "GITHUB_OUTPUT": str(output), "RUNNER_TEMP": str(self._folder)}
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)],
+            cwd=self._folder,
+            env={**os.environ, **runner, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.log += done.stdout + done.stderr
+        found = dict(line.split("=", 1) for line in output.read_text().splitlines())
+        self.outputs |= {f"steps.{step['id']}.outputs.{name}": value for name, value in found.items()}
+        return done.returncode
+
+    def _evaluated(self, text: str) -> str:
+        names = {f"inputs.{name}": value for name, value in self.inputs.items()} | self.outputs
+        return EXPRESSION.sub(lambda found: names.get(found[1], ""), text)
+
+
+def test_no_input_is_part_of_a_program(action: dict[str, Any]) -> None:
+    """An expression in a script would be pasted into it before the shell reads it."""
+    for step in action["runs"]["steps"]:
+        assert "${{" not in step.get("run", "")
+    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    assert [step for step in steps if "${{" in step.get("run", "")] == []
+    script = (ACTION / "gate.sh").read_text()
+    assert "eval " not in script.replace("q36eval ", "")
+    used = {name for step in steps if step.get("uses", "").startswith("./") for name in step["with"]}
+    assert used <= set(action["inputs"])
+
+
+def test_every_input_reaches_the_gate_and_every_output_is_set(action: dict[str, Any]) -> None:
+    named = EXPRESSION.findall(yaml.safe_dump(action["runs"]))
+    assert {f"inputs.{name}" for name in action["inputs"]} == {
+        word for text in named for word in re.findall(r"inputs\.[a-z-]+", text)
+    } | {"inputs.artifact-name", "inputs.fail"}
+    script = (ACTION / "gate.sh").read_text()
+    step = action["runs"]["steps"][0]
+    assert all(name in script for name in step["env"])
+    for option in re.findall(r"add --([a-z-]+)", script):
+        assert option.replace("-", "_") in gate.__annotations__
+    outputs = EXPRESSION.findall(yaml.safe_dump(action["outputs"]))
+    assert all(f'echo "{name.rpartition(".")[2]}=' in script for name in outputs)
+
+
+def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
+    action: dict[str, Any], program: Path, tmp_path: Path
+) -> None:
+    damaged, policy = tmp_path / "release candidate", tmp_path / "weights.yaml"
+    shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", damaged)
+    os.truncate(damaged / "model.safetensors", 1_000_000)
+    policy.write_text(POLICY)
+    inputs = {
+        "branch": f"{damaged}\r\n",
+        "policy": str(policy),
+        "options": "--skip=kl\n--skip=evals\n\n--skip=canaries\n",
+        "formats": "json\njunit\nmarkdown",
+        "state": str(tmp_path / "state"),
+        "command": str(program),
+    }
+    runner = Runner(action, tmp_path, inputs)
+    assert runner.run() == [0, 1], runner.log
+    assert runner.outputs["steps.gate.outputs.verdict"] == "FAIL"
+    assert runner.outputs["steps.gate.outputs.exit-code"] == "1"
+    report = Path(runner.outputs["steps.gate.outputs.report"])
+    assert json.loads((report / "report.json").read_text())["report"]["verdict"] == "FAIL"
+    assert (report / "junit.xml").exists()
+    assert (tmp_path / "state" / "history.sqlite").exists()
+
+
+def test_hostile_inputs_are_only_ever_values(action: dict[str, Any], program: Path, tmp_path: Path) -> None:
+    hostile = "$(touch owned) `touch owned`; touch owned\" ' || touch owned * ${HOME} \\ --json"
+    told = Runner(action, tmp_path, {"branch": hostile, "state": str(tmp_path / "s"), "command": str(program)})
+    told.inputs |= {"formats": "json"}
+    assert told.run() == [0, 2]
+    assert f"has no branch {hostile!r}" in told.log
+    assert told.outputs["steps.gate.outputs.verdict"] == "USAGE"
+    # all others at once, and lines that would be outputs, or options of another gate
+    names = set(action["inputs"]) - {"command", "state", "fail", "artifact-name", "retention-days"}
+    lines = f"{hostile}\nverdict=PASS\n--help\n"
+    runner = Runner(action, tmp_path, {**dict.fromkeys(names, lines), "command": str(program)})
+    assert runner.run() == [0, 4], runner.log  # --help ends with 0, and has judged nothing
+    assert runner.outputs["steps.gate.outputs.verdict"] == "NOT_MEASURED"
+    assert not list(tmp_path.rglob("owned"))
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"), [(0, "PASS"), (3, "INCONCLUSIVE"), (4, "NOT_MEASURED"), (130, "INTERRUPTED")]
+)
+def test_each_code_is_the_jobs_own(action: dict[str, Any], tmp_path: Path, code: int, verdict: str) -> None:
+    """Of the script alone: the program here only ends with that code."""
+    ends = tmp_path / "ends"
+    ends.write_text(f'#!/bin/sh\nfor last; do :; done\necho {{}} > "${{last#--out=}}/report.json"\nexit {code}\n')
+    ends.chmod(0o755)
+    runner = Runner(action, tmp_path, {"branch": "main", "command": str(ends)})
+    assert runner.run() == [0, code]
+    assert runner.outputs["steps.gate.outputs.verdict"] == verdict
+
+
+def test_a_program_that_is_not_there_is_a_prerequisite(action: dict[str, Any], tmp_path: Path) -> None:
+    runner = Runner(action, tmp_path, {"branch": "main", "command": "no-such-program"})
+    assert runner.run() == [0, 2]
+    assert "is not on this runner" in runner.log
+
+
+def test_a_program_that_ends_well_without_a_report_has_passed_nothing(action: dict[str, Any], tmp_path: Path) -> None:
+    runner = Runner(action, tmp_path, {"branch": "main", "command": "true"})
+    assert runner.run() == [0, 4]
+    assert runner.outputs["steps.gate.outputs.verdict"] == "NOT_MEASURED"

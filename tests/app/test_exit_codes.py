@@ -1,0 +1,247 @@
+"""Every way a gate can end has its exit code and one sentence, and keeps what it measured."""
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from q36eval.history import History, RunState
+from q36eval.records import Verdict
+from tests import commands, forked
+
+SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
+WEIGHTS_ALONE = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
+"""Nothing that asks the model anything: a gate takes a second."""
+
+POLICY = """
+name: weights
+criteria:
+  - {id: intact, probe: weights, metric: integrity_faults,
+     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform], waivable: false}
+"""
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> tuple[str, ...]:
+    """Options of a gate that judges the files alone."""
+    policy = tmp_path / "weights.yaml"
+    policy.write_text(POLICY, encoding="utf-8")
+    return ("--policy", str(policy), *WEIGHTS_ALONE)
+
+
+def runs(state: Path) -> list[Any]:
+    history = History.open(state / "history.sqlite")
+    try:
+        return history.list_runs()
+    finally:
+        history.close()
+
+
+def said(text: str) -> str:
+    """The program's one sentence; fails where there are several, or a traceback."""
+    assert "Traceback" not in text
+    sentences = [line for line in text.splitlines() if line.startswith("q36eval: ")]
+    assert len(sentences) == 1, text
+    return sentences[0]
+
+
+def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    state = tmp_path / "state"
+    assert commands.q36eval("gate", "--branch", "bf16", *weights, state=state).returncode == 0
+    damaged = tmp_path / "damaged"
+    shutil.copytree(SANDBOX / "main", damaged)
+    os.truncate(damaged / "model.safetensors", (damaged / "model.safetensors").stat().st_size - 1000)
+    assert commands.q36eval("gate", "--branch", str(damaged), *weights, state=state).returncode == 1
+    # the worst of several branches, whichever order they are in
+    both = ("gate", "--branch", str(damaged), "--branch", "bf16")
+    assert commands.q36eval(*both, *weights, state=state).returncode == 1
+    undecided = commands.q36eval("gate", "--branch", "bf16", *WEIGHTS_ALONE, state=state)
+    assert undecided.returncode == 3
+    assert {run.verdict for run in runs(state)} == {Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE}
+
+
+def test_2_for_what_a_person_can_mend(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    """Nothing is measured, and no run is begun."""
+    state = tmp_path / "state"
+    for options in (["--branch", "nope"], ["--branch", "bf16", "--resume", "nope"], ["--branch", "bf16", "--nope"]):
+        done = commands.q36eval("gate", *options, *weights, state=state)
+        assert done.returncode == 2, options
+        assert "Traceback" not in done.stderr
+    assert runs(state) == []
+
+
+def test_4_where_the_machine_and_not_the_branch_is_at_fault(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    """A file that may not be read proves nothing of the branch: never FAIL."""
+    unreadable = tmp_path / "unreadable"
+    shutil.copytree(SANDBOX / "main", unreadable)
+    (unreadable / "model.safetensors").chmod(0)
+    state, stderr = tmp_path / "state", tmp_path / "stderr"
+    child = forked.start(
+        *("gate", "--branch", str(unreadable), *weights),
+        state=state,
+        stderr=stderr,
+        before=forked.without_privileges,
+    )
+    assert child.wait() == 4
+    assert "Traceback" not in stderr.read_text()
+    (run,) = runs(state)
+    assert run.verdict is Verdict.INCONCLUSIVE
+    assert "model.safetensors cannot be read: Permission denied" in run.report.criteria[0].reason
+
+
+def test_130_for_ctrl_c_and_the_run_resumes(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    state, stderr = tmp_path / "state", tmp_path / "stderr"
+    child = forked.start("gate", "--branch", "bf16", *weights, state=state, stderr=stderr)
+    while not stderr.exists() or "inspecting" not in stderr.read_text():
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGINT)
+    assert child.wait() == 130
+    (run,) = runs(state)
+    assert run.state is RunState.INTERRUPTED
+    assert said(stderr.read_text()).endswith(f"What was measured is kept; continue it with --resume {run.id}.")
+    again = commands.q36eval("gate", "--branch", "bf16", *weights, "--resume", run.id, state=state)
+    assert again.returncode == 0, again.stderr
+    assert [(found.id, found.verdict) for found in runs(state)] == [(run.id, Verdict.PASS)]
+
+
+@contextlib.contextmanager
+def full_after(pages: int) -> Iterator[None]:
+    """SQLite's own limit on a database's size; what it says of one is what it says of a full disk."""
+
+    def limit(connection: Any, _record: Any) -> None:
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    event.listen(Engine, "connect", limit)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", limit)
+
+
+def fresh(state: Path) -> Path:
+    """The file of an empty history, small: without the pages that migrations left free."""
+    assert commands.q36eval("history", "list", state=state).returncode == 0
+    empty = state / "empty.sqlite"
+    with contextlib.closing(sqlite3.connect(state / "history.sqlite")) as database:
+        database.execute("VACUUM INTO ?", (str(empty),))
+    return empty
+
+
+def test_4_when_the_disk_of_the_history_is_full_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Wherever in a run the disk fills: one sentence, never a verdict that was not kept, and the run resumes."""
+    gate = ("gate", "--branch", "bf16", *WEIGHTS_ALONE)  # by the family's policy: INCONCLUSIVE, and some pages long
+    empty = fresh(tmp_path / "state")
+    begun: list[bool] = []
+    for spare in range(0, 60, 4):
+        state = tmp_path / f"state-{spare}"
+        state.mkdir()
+        shutil.copy(empty, state / "history.sqlite")
+        with full_after(empty.stat().st_size // 4096 + spare):
+            done = commands.q36eval(*gate, state=state)
+        if done.returncode == 3:
+            break
+        assert done.returncode == 4
+        assert "database or disk is full; make room; everything written before is kept" in said(done.stderr)
+        begun.append(bool(runs(state)))
+        for run in runs(state):
+            assert run.verdict is None
+            assert f"--resume {run.id}" in done.stderr
+            assert commands.q36eval(*gate, "--resume", run.id, state=state).returncode == 3
+            assert runs(state)[0].verdict is Verdict.INCONCLUSIVE
+    assert set(begun) == {False, True}  # it filled before a run could begin, and in the middle of one
+
+
+def test_4_when_not_even_the_interruption_can_be_kept(tmp_path: Path) -> None:
+    """A limit on file sizes refuses every write from some moment on, as a full disk does; the run still resumes."""
+    gate = ("gate", "--branch", "bf16", *WEIGHTS_ALONE)
+    empty = fresh(tmp_path / "state")
+    begun = []
+    for kib in (84, 132):  # a page or two after the run began, and most of the way
+        state, stderr = tmp_path / f"state-{kib}", tmp_path / f"stderr-{kib}"
+        state.mkdir()
+        shutil.copy(empty, state / "history.sqlite")
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (kib * 1024, kib * 1024))
+        assert forked.start(*gate, state=state, stderr=stderr, before=limit).wait() == 4
+        assert "disk I/O error; the disk, or a limit on file sizes, refused it" in said(stderr.read_text())
+        begun += runs(state)
+        for run in runs(state):
+            assert f"--resume {run.id}" in stderr.read_text()
+            assert commands.q36eval(*gate, "--resume", run.id, state=state).returncode == 3
+    assert RunState.RUNNING in {run.state for run in begun}
+
+
+@pytest.mark.parametrize(
+    ("modes", "needle"),
+    [
+        ({"history.sqlite": 0o444}, "readonly database"),
+        ({".": 0o555}, "Permission denied"),
+        ({"history.sqlite": 0o444, ".": 0o555}, "Permission denied"),
+    ],
+)
+def test_2_when_nothing_can_be_kept_told_before_anything_is_measured(
+    tmp_path: Path, weights: tuple[str, ...], modes: dict[str, int], needle: str
+) -> None:
+    state = tmp_path / "state"
+    assert commands.q36eval("history", "list", state=state).returncode == 0
+    for name, mode in modes.items():
+        (state / name).chmod(mode)
+    stderr = tmp_path / "stderr"
+    gate = ("gate", "--branch", "bf16", *weights)
+    child = forked.start(*gate, state=state, stderr=stderr, before=forked.without_privileges)
+    assert child.wait() == 2
+    assert needle in said(stderr.read_text())
+    assert "Q36EVAL_STATE" in said(stderr.read_text())
+    assert "inspecting" not in stderr.read_text()
+    state.chmod(0o755)
+    (state / "history.sqlite").chmod(0o644)
+    assert runs(state) == []
+
+
+def test_2_for_a_state_folder_that_is_none(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    (tmp_path / "file").write_text("")
+    done = commands.q36eval("gate", "--branch", "bf16", *weights, state=tmp_path / "file" / "state")
+    assert done.returncode == 2
+    assert "Q36EVAL_STATE" in said(done.stderr)
+
+
+def test_4_when_a_passing_verdict_cannot_be_reported(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    """A pipeline that reads reports must not go on with an older one; the verdict itself is kept."""
+    state, out = tmp_path / "state", tmp_path / "out"
+    out.mkdir()
+    (out / "report.json").symlink_to("/dev/full")  # every write to it finds no space left
+    options = ("--out", str(out), "--format", "json", *weights)
+    done = commands.q36eval("gate", "--branch", "bf16", *options, state=state)
+    assert done.returncode == 4
+    assert "report.json could not be written: No space left on device" in said(done.stderr)
+    assert not os.path.lexists(out / "report.json")
+    assert [run.verdict for run in runs(state)] == [Verdict.PASS]
+    assert '"verdict": "PASS"' in commands.q36eval("report", "latest", "--format", "json", state=state).stdout
+
+
+def test_the_code_is_the_verdicts_where_the_reader_has_left_and_4_where_the_log_is_full(
+    tmp_path: Path, weights: tuple[str, ...]
+) -> None:
+    state = tmp_path / "state"
+    gate = ("gate", "--branch", "bf16", *weights)
+    full = tmp_path / "full"
+    child = forked.start(*gate, state=state, stderr=full, stdout="/dev/full")
+    assert child.wait() == 4
+    assert said(full.read_text()) == "q36eval: The output could not be written: No space left on device."
+    read_end, write_end = os.pipe()
+    os.close(read_end)  # as `| head` does
+    child = forked.start(*gate, state=state, stderr=tmp_path / "left", stdout=f"/dev/fd/{write_end}")
+    os.close(write_end)
+    assert child.wait() == 0
+    assert "Traceback" not in (tmp_path / "left").read_text()
+    assert "Broken" not in (tmp_path / "left").read_text()
+    assert [run.verdict for run in runs(state)] == [Verdict.PASS, Verdict.PASS]

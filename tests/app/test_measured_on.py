@@ -1,0 +1,65 @@
+"""A run says what it is measured on: the sandbox's items by no benchmark's name, the real ones by their own."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from app.measured_on import published_facts
+from app.probing import Limits, build_evals
+from app.request import Request
+from app.suites import shipped_suites
+from app.targets import Target, load_family
+from evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
+from q36eval.config import Paths
+from q36eval.measured_on import recorded, recorded_subject
+from q36eval.records import ProbeName
+
+PATHS = Paths.default()
+BENCHMARK = re.compile(r"mmlu|ruler|wikitext|gpqa|gsm|math-|ifeval|humaneval", re.IGNORECASE)
+
+
+def test_a_run_of_the_sandbox_claims_no_benchmark() -> None:
+    family = load_family(None, PATHS)
+    target = Target("fp8-head", PATHS.data / "sandbox" / "fp8-head")
+    request = Request(family=family, branch=target, reference=None, suite="sandbox", policy=None)
+    facts = published_facts(request, [build_evals("sandbox", PATHS, Limits())])
+    assert not BENCHMARK.search(" ".join(told["title"] for told in facts["measured_on"]["evals"].values()))
+    subject = recorded_subject(facts)
+    assert subject is not None
+    assert (subject.repository, subject.scheme) == (None, "NVFP4 + FP8_BLOCK lm_head (compressed-tensors)")
+    assert subject.reference == "BF16 of q36eval sandbox (trained by this repository)"
+    on, part = recorded(facts, ProbeName.EVALS, "ruler/vt")
+    assert on is not None
+    assert (on.dataset, part) == (None, "vt")
+    assert recorded(facts, ProbeName.EVALS, "czech")[1] == "czech"
+    assert recorded(facts, ProbeName.KL, "all") == (None, None)
+    assert recorded({"measured_on": {"evals": 3}}, ProbeName.EVALS, "x") == (None, None)
+
+
+@pytest.mark.parametrize("name", sorted(set(shipped_suites()) - {"sandbox"}))
+def test_a_shipped_benchmark_names_the_dataset_its_tasks_read(name: str) -> None:
+    for group in read_suite(shipped_suites()[name]).groups:
+        assert group.title is not None
+        assert BENCHMARK.search(group.title)
+        assert (group.dataset is None) == (group.ruler is not None)  # RULER's items are generated
+
+
+def test_what_items_are_called_is_no_part_of_what_is_asked() -> None:
+    """So that naming them better makes no reference's answers stale."""
+    path = shipped_suites()["sandbox"]
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for group in document["groups"]:
+        group["title"] = "called otherwise"
+    renamed, own = EvalSuite.model_validate(document), read_suite(path)
+    asked = [suite.model_dump(mode="json", exclude=TELLING, exclude_defaults=True) for suite in (renamed, own)]
+    assert asked[0] == asked[1]
+    assert LoadedSuite(path).measured_on["mmlu"].title == own.groups[0].title
+
+
+def test_a_dataset_that_is_no_source_is_refused(tmp_path: Path) -> None:
+    document = yaml.safe_load(shipped_suites()["quick"].read_text(encoding="utf-8"))
+    document["groups"][0]["dataset"] = "someone/else"
+    with pytest.raises(ValueError, match="someone/else"):
+        EvalSuite.model_validate(document)

@@ -1,0 +1,286 @@
+"""The card tells what was measured and nothing else, loads as a model card, and goes into one that is there."""
+
+import json
+import math
+import re
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from q36eval.errors import UsageError
+from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, Waiver, decide
+from q36eval.history.records import RunRecord, RunState
+from q36eval.records import (
+    Clusters,
+    Counts,
+    DeploymentIdentity,
+    Direction,
+    Interval,
+    Lane,
+    Measurement,
+    ProbeFailure,
+    ProbeName,
+)
+from q36eval.reports.card_report import to_card, update_card
+from q36eval.stats import summarize
+
+HOSTILE = "\x1b[31ma|b</b><script>\x00\u202e`x` ![i](http://evil) @all #1\n---\n# big ::error::"
+DAY = date(2026, 5, 1)
+BOTH = (Lane.STRUCTURED, Lane.FREEFORM)
+LOOK_ALIKE = {"title": "four-choice questions of the sandbox"}
+REAL = {"title": "MMLU, 57 subjects", "dataset": "cais/mmlu", "revision": "c" * 40, "num_fewshot": 5}
+
+
+def accuracy(slice_name: str, wrong: int, of: int = 400, errored: int = 0) -> Measurement:
+    branch = tuple(0.0 if i < wrong else 1.0 for i in range(of))
+    clusters = Clusters(
+        units=(1,) * of, branch=branch, reference=(1.0,) * of, errored=(errored,) + (0,) * (of - 1), bounds=(0.0, 1.0)
+    )
+    value, reference, effect, interval = summarize(clusters, "paired_mean")
+    return Measurement(
+        probe=ProbeName.EVALS,
+        metric="accuracy",
+        slice=slice_name,
+        unit="fraction",
+        direction=Direction.HIGHER_IS_BETTER,
+        estimator="paired_mean",
+        value=value,
+        reference_value=reference,
+        effect=effect,
+        effect_interval=interval,
+        counts=Counts(total=of + errored, scored=of, errored=errored),
+        clusters=clusters,
+    )
+
+
+def divergence(value: float) -> Measurement:
+    clusters = Clusters(units=(10,) * 40, branch=tuple(10 * value * (1 + i % 3) for i in range(40)), errored=(0,) * 40)
+    mean, reference, effect, interval = summarize(clusters, "mean")
+    return Measurement(
+        probe=ProbeName.KL,
+        metric="kl_divergence",
+        unit="nats/token",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="mean",
+        value=mean,
+        reference_value=reference,
+        effect=effect,
+        effect_interval=interval,
+        counts=Counts(total=400, scored=400, errored=0),
+        clusters=clusters,
+    )
+
+
+def criterion(name: str, probe: ProbeName, metric: str, slice_name: str, margin: Margin, **more: Any) -> Criterion:
+    return Criterion(id=name, probe=probe, metric=metric, slice=slice_name, margin=margin, lanes=BOTH, **more)
+
+
+RECOVERY = Margin(kind="min_recovery", value=0.9, source="card promises 99 % and 0.5555 elsewhere")
+POLICY = Policy(
+    name="p",
+    criteria=(
+        criterion("mmlu", ProbeName.EVALS, "accuracy", "mmlu", RECOVERY),
+        criterion(
+            "kl", ProbeName.KL, "kl_divergence", "all", Margin(kind="max_value", value=0.1, source="x"), min_clusters=8
+        ),
+    ),
+)
+
+
+def run(measured_on: dict[str, Any] | None = None, **changes: Any) -> RunRecord:
+    identity = DeploymentIdentity(
+        checkpoint_sha256="a" * 64,
+        tokenizer_sha256="b" * 64,
+        chat_template_sha256="c" * 64,
+        engine="in-process",
+        engine_version="5.17.0",
+    )
+    kept = {} if measured_on is None else {"measured_on": {"evals": measured_on, "kl": {"all": {"title": "texts"}}}}
+    fields: dict[str, Any] = {
+        "id": "20260501-101112-abcdef",
+        "family": "sandbox",
+        "branch": "fp8-head",
+        "identity": identity,
+        "reference_identity": identity,
+        "provenance": {"packages": {"q36eval": "0.1.0"}, "exhaustive": True, **kept},
+        "suites": {"evals": "e" * 64, "kl": "f" * 64},
+        "state": RunState.FINISHED,
+        "started": datetime(2026, 5, 1, 10, 11, 12, tzinfo=UTC),
+    }
+    return RunRecord(**fields | changes)
+
+
+def judged(*measurements: Measurement, waivers: tuple[Waiver, ...] = (), failed: bool = False) -> GateReport:
+    failures = [ProbeFailure(probe=ProbeName.EVALS, reason=HOSTILE, kind="crashed")] if failed else []
+    return decide(POLICY, list(measurements), list(waivers), failures, on=DAY)
+
+
+def test_it_loads_as_a_model_card_and_its_results_are_the_measurements() -> None:
+    found = [accuracy("mmlu", 4), divergence(0.01)]
+    card = ModelCard(to_card(judged(*found), run({"mmlu": REAL}), found))
+    results = {result.metric_type: result for result in card.data.eval_results}
+    assert card.data.model_name == "fp8-head"
+    mmlu, kl = results["accuracy"], results["kl_divergence"]
+    assert (mmlu.dataset_type, mmlu.dataset_revision, mmlu.metric_value) == ("cais/mmlu", "c" * 40, found[0].value)
+    assert mmlu.dataset_args == {"suite_sha256": "e" * 64, "num_few_shot": 5}
+    assert mmlu.metric_args["reference_value"] == 1.0
+    assert mmlu.metric_args["interval"]["of"] == "recovery"
+    assert mmlu.metric_args["interval"]["lower"] < 0.99 < mmlu.metric_args["interval"]["upper"]
+    assert (kl.dataset_type, kl.metric_value) == ("q36eval", found[1].value)
+    assert ModelCard(str(card)).data.eval_results == card.data.eval_results
+    assert "5-shot" in card.text
+
+
+def test_the_hub_keeps_datasets_apart_that_are_on_no_hub() -> None:
+    """It groups results by the dataset's type, config and revision, and then knows one name for all of them."""
+    found = [accuracy("mmlu", 4), accuracy("other", 4), divergence(0.01)]
+    on = {"mmlu": LOOK_ALIKE, "other": {"title": "short answers"}}
+    loaded = ModelCard(to_card(judged(*found), run(on), found)).data.eval_results
+    assert {result.dataset_name for result in loaded} == {LOOK_ALIKE["title"], "short answers", "texts"}
+
+
+def test_fit_lanes_first_and_the_same_bytes_every_time() -> None:
+    found = [accuracy("mmlu", 4), divergence(0.01)]
+    text = to_card(judged(*found), run({"mmlu": REAL}), found)
+    assert text == to_card(judged(*reversed(found)), run({"mmlu": REAL}), list(reversed(found)))
+    assert text.index("**Fit for structured output") < text.index("### Figures")
+    ruined = [accuracy("mmlu", 300), divergence(0.01)]
+    text = to_card(judged(*ruined), run({"mmlu": REAL}), ruined)
+    assert "**Not fit for free-form text (chat, prose)**, because of: accuracy (MMLU, 57 subjects, 5-shot)." in text
+    missing = [accuracy("mmlu", 4)]
+    text = to_card(judged(*missing), run({"mmlu": REAL}), missing)
+    assert "**Not shown to be fit for free-form text" in text
+
+
+@pytest.mark.parametrize("measured_on", [{"mmlu": LOOK_ALIKE}, None])
+@pytest.mark.parametrize("wrong", [4, 300])
+def test_items_in_a_benchmarks_form_never_bear_its_name(measured_on: dict[str, Any] | None, wrong: int) -> None:
+    found = [accuracy("mmlu", wrong), divergence(0.01)]
+    texts = [to_card(judged(*found), run(measured_on), found), to_card(judged(), run(measured_on))]
+    waiver = Waiver(owner="eva", reason="known", criterion="mmlu", expires=DAY)
+    texts.append(to_card(judged(*found, waivers=(waiver,)), run(measured_on), found))
+    for text in texts:
+        assert "mmlu" not in text.lower()
+
+
+def numbers(text: str) -> set[str]:
+    return set(re.findall(r"\d+(?:\.\d+)+", text))
+
+
+def test_no_number_that_was_not_measured() -> None:
+    """Neither of a criterion that was not measured, nor a margin's source, nor what a crashed probe left behind."""
+    found = [accuracy("mmlu", 37, errored=40), accuracy("other", 23), divergence(0.01)]
+    told = numbers(to_card(judged(*found), run({"mmlu": REAL}), found))
+    assert not {"90.8", "90.75", "0.5555", "0.9075"} & told
+    assert "94.2" in told  # of the group that no criterion judges
+    crashed = to_card(judged(*found, failed=True), run({"mmlu": REAL}), found)
+    assert not {"90.8", "94.2", "0.9425"} & numbers(crashed)
+    assert [result.metric_type for result in ModelCard(crashed).data.eval_results] == ["kl_divergence"]
+    assert "its probe crashed" in crashed
+    report = judged(accuracy("mmlu", 37), divergence(0.01))
+    unjudged = report.criteria[0].model_copy(update={"verdict": CriterionVerdict.NOT_MEASURED})
+    text = to_card(report.model_copy(update={"criteria": (unjudged, *report.criteria[1:])}), run({"mmlu": REAL}))
+    assert not {"90.8", "0.9075"} & numbers(text)
+
+
+@pytest.mark.parametrize(("value", "told"), [(math.inf, ["Infinity"]), (math.nan, [])])
+def test_figures_that_are_no_finite_numbers(value: float, told: list[str]) -> None:
+    """Infinite is what was measured, and told as text; NaN is no figure."""
+    interval = Interval(lower=0.0, upper=math.inf, level=0.95, method="none: infinite")
+    other = accuracy("g", 4).model_copy(update={"value": value, "effect": value, "effect_interval": interval})
+    card = ModelCard(to_card(judged(), run({"g": LOOK_ALIKE}), [other]))
+    assert [result.metric_value for result in card.data.eval_results or []] == told
+    json.dumps(card.data.to_dict(), allow_nan=False)
+
+
+def test_nothing_measured_is_still_a_card() -> None:
+    card = ModelCard(to_card(judged(), run(identity=None, reference_identity=None)))
+    assert card.data.eval_results is None
+    assert "the run holds no measurement of it" in card.text
+    assert "Infinity" not in card.text
+
+
+def test_a_waived_failure_is_told_as_one() -> None:
+    found = [accuracy("mmlu", 300), divergence(0.01)]
+    waiver = Waiver(owner="eva", reason="known", criterion="mmlu", expires=DAY)
+    text = to_card(judged(*found, waivers=(waiver,)), run({"mmlu": REAL}), found)
+    assert "with exceptions: accuracy (MMLU, 57 subjects, 5-shot)" in text
+    assert "waived by eva until 2026-05-01: known" in text
+    assert "FAIL (waived)" in text
+
+
+def test_hostile_text_is_inert_and_no_path_of_the_machine_is_told() -> None:
+    found = [accuracy("mmlu", 300), accuracy(HOSTILE, 2), divergence(0.01)]
+    on = {"mmlu": {"title": HOSTILE}, HOSTILE: {"title": HOSTILE}}
+    hostile = run(on, branch=f"/home/someone/{HOSTILE}", suites={"evals": HOSTILE, HOSTILE: HOSTILE})
+    waiver = Waiver(owner=HOSTILE, reason=HOSTILE, criterion="mmlu", expires=DAY)
+    for report in (judged(*found, waivers=(waiver,)), judged(*found, failed=True)):
+        text = to_card(report, hostile, found)
+        assert not {c for c in text if c != "\n" and (ord(c) < 32 or c in "\x7f\u202e\x00")}
+        body = ModelCard(text).text
+        assert "<script>" not in body
+        assert "http://" not in body
+        assert "/home" not in text
+        assert not re.search(r"(?m)^(# big|---|::error)", body)
+        rows = [line for line in body.splitlines() if line.startswith("| ")]
+        assert {row.replace("\\|", "").count("|") for row in rows} <= {6, 10}
+
+
+OTHERS = """---
+license: apache-2.0
+base_model: Qwen/Qwen3.6-35B-A3B
+model-index:
+- name: mine
+  results:
+  - task: {type: text-generation}
+    dataset: {name: Other, type: other/set}
+    metrics:
+    - {type: accuracy, value: 0.5}
+---
+# My model
+
+Words of mine.
+"""
+
+
+def test_it_goes_into_a_card_that_is_there_and_replaces_only_its_own() -> None:
+    first, second = [accuracy("mmlu", 4), divergence(0.01)], [accuracy("mmlu", 8)]
+    once = update_card(OTHERS, to_card(judged(*first), run({"mmlu": REAL}), first))
+    card = ModelCard(once)
+    assert [result.metric_type for result in card.data.eval_results] == ["accuracy", "accuracy", "kl_divergence"]
+    assert (card.data.model_name, card.data.license) == ("mine", "apache-2.0")
+    assert card.text.startswith("# My model\n\nWords of mine.\n")
+    newer = to_card(judged(*second), run({"mmlu": REAL}), second)
+    twice = update_card(once, newer)
+    assert update_card(twice, newer) == twice
+    values = [result.metric_value for result in ModelCard(twice).data.eval_results]
+    assert values == [0.5, second[0].value]
+    assert twice.count("## Measured quality") == 1
+    assert "Words of mine." in twice
+
+
+def test_into_an_empty_file_and_never_into_a_broken_one() -> None:
+    found = [accuracy("mmlu", 4), divergence(0.01)]
+    card = to_card(judged(*found), run({"mmlu": REAL}), found)
+    assert ModelCard(update_card("", card)).data.eval_results == ModelCard(card).data.eval_results
+    assert "# Title" in update_card("# Title\n", card)
+    with pytest.raises(UsageError, match="metadata cannot be read"):
+        update_card("---\na: [\n---\ntext\n", card)
+
+
+def test_a_published_branch_is_called_by_its_repository() -> None:
+    found = [divergence(0.01)]
+    subject = {"base_model": "Qwen/Qwen3.6-35B-A3B", "repository": "me/Q-NVFP4", "revision": "fp8-head"}
+    record = run({})
+    record = record.model_copy(update={"provenance": record.provenance | {"subject": subject}})
+    text = to_card(judged(*found), record, found)
+    metadata = yaml.safe_load(text.split("---\n")[1])
+    assert (metadata["base_model"], metadata["base_model_relation"]) == ("Qwen/Qwen3.6-35B-A3B", "quantized")
+    assert metadata["model-index"][0]["name"] == "Q-NVFP4"
+    assert "at revision `fp8-head`" in text
+    made_here = {**subject, "base_model": "the sandbox (trained here)"}
+    record = record.model_copy(update={"provenance": record.provenance | {"subject": made_here}})
+    assert "base_model" not in yaml.safe_load(to_card(judged(*found), record, found).split("---\n")[1])
