@@ -9,6 +9,7 @@ exactly what it was.
 import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from q36eval.gate import Criterion, CriterionResult, GateReport, Policy, PolicyRule, decide
 from q36eval.gate.judge import judge
+from q36eval.gate.noise import NoiseFloor
 from q36eval.records import (
     Clusters,
     Counts,
@@ -402,21 +404,30 @@ class Asking:
         return _census(criterion, self.scenario.flipped + int(by_chance), prompts)
 
 
-def remember_judgements() -> None:
+@contextmanager
+def judgements_kept() -> Iterator[None]:
     """Let the gate's modules keep what `judge` said of one piece of evidence: it is pure, and asked of it many times.
 
-    In the first look, in the next stage's question whether the verdict stands, and in the decision.
+    At a look, when asked whether the verdict stands, and in the decision.
     """
-    for module in ("q36eval.gate.decide", "q36eval.gate.sequential"):
-        vars(sys.modules[module])["judge"] = _remembered
+    modules = [vars(sys.modules[name]) for name in ("q36eval.gate.decide", "q36eval.gate.sequential")]
+    for module in modules:
+        module["judge"] = _remembered
+    try:
+        yield
+    finally:
+        for module in modules:
+            module["judge"] = judge
 
 
 @lru_cache(maxsize=2048)
-def _judged(criterion: Criterion, measurement: Measurement, floor: Any) -> CriterionResult:
+def _judged(criterion: Criterion, measurement: Measurement, floor: NoiseFloor | None) -> CriterionResult:
     return judge(criterion, [measurement], [], floor)
 
 
-def _remembered(criterion: Criterion, found: list[Measurement], failures: list[ProbeFailure], *rest: Any) -> Any:
-    if len(found) != 1 or failures or len(rest) > 1:
-        return judge(criterion, found, failures, *rest)
+def _remembered(
+    criterion: Criterion, found: list[Measurement], failures: list[ProbeFailure], *rest: Any, **more: Any
+) -> CriterionResult:
+    if len(found) != 1 or failures or len(rest) > 1 or more:
+        return judge(criterion, found, failures, *rest, **more)
     return _judged(criterion, found[0], *(rest or (None,)))

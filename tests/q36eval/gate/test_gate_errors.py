@@ -1,0 +1,106 @@
+"""Whole gates by simulation, small; the long run's figures are in benchmarks/README.md."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.gate_errors import POLICY, Chunk, Expected, Tally, holds, mean_correlation, run_chunk
+from benchmarks.simulated_gates import BLOCK_ITEMS, Asking, Scenario, Shape, blocks_of, draw_gates
+from evals.suite import read_suite
+from q36eval.gate import Policy
+from q36eval.stats import loss_limit
+
+GATES = 2
+SHARE_ERROR = 4.0
+"""Standard errors: of some fifty comparisons with seeded draws none lies this far out by chance (3 in 1,000)."""
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return Policy.load(POLICY)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_every_sample_is_of_a_population_that_lost_what_the_scenario_says(policy: Policy, shift: float) -> None:
+    losses = dict(zip(("mmlu", "ruler", "failures-structured", "kl", "perplexity"), (0, 1, 3, 1, 3), strict=True))
+    scenario = Scenario("mixed", "three margins worse", 0.04, {k: float(v) for k, v in losses.items()}, shift=shift)
+    draws = draw_gates(policy, Shape.load(), scenario, 400, [5])
+    criteria = {criterion.id: criterion for criterion in policy.criteria}
+    for name, margins in losses.items():
+        found, margin = draws[name].losses, criteria[name].margin
+        right = 1.0 if margin.kind != "min_recovery" else float(draws[name].reference.mean())
+        error = found.std() / found.size**0.5
+        assert abs(found.mean() - margins * loss_limit(margin) * right) < SHARE_ERROR * error + 1e-4, name
+    changed = draws["mmlu"].branch != draws["mmlu"].reference
+    assert abs(changed.mean() - 0.04) < SHARE_ERROR * (0.04 / changed.size) ** 0.5
+
+
+def test_the_latent_shift_moves_criteria_together_and_changes_none(policy: Policy) -> None:
+    alone, together = (
+        draw_gates(policy, Shape.load(), Scenario("x", "identical", 0.04, shift=shift), 400, [5])
+        for shift in (0.0, 0.5)
+    )
+    assert abs(mean_correlation(alone)) < 0.1
+    assert 0.35 < mean_correlation(together) < 0.55
+    for name, draws in alone.items():
+        assert sorted(draws.losses) == sorted(together[name].losses)
+
+
+def test_the_blocks_are_the_suites() -> None:
+    assert read_suite(Path("evals/suites/sandbox.yaml")).block_items == BLOCK_ITEMS
+    assert Counter(blocks_of(354)) == {0: 175, 1: 179}
+    assert Counter(blocks_of(525)) == {0: 175, 1: 175, 2: 175}
+
+
+def tally(policy: Policy, scenario: Scenario, gates: int = GATES) -> Tally:
+    return run_chunk(Chunk(policy, scenario, gates, (1, 2), exhaustive=True))
+
+
+def test_a_quiet_identical_branch_passes_and_a_ruined_one_fails_before_the_evals(policy: Policy) -> None:
+    quiet = tally(policy, Scenario("quiet", "identical", 0.01))
+    assert quiet.verdicts == {"PASS": GATES}
+    assert quiet.exhaustive == {"PASS then PASS": GATES}
+    assert quiet.asked["evals.accuracy[mmlu]"] < GATES * 525
+    ruined = dict.fromkeys(("failures-structured", "failures-freeform"), 6.0)
+    found = tally(policy, Scenario("ruined", "three margins worse", 0.01, ruined))
+    assert (found.verdicts, found.stopped) == ({"FAIL": GATES}, {"canaries": GATES})
+    assert found.exhaustive == {"FAIL then FAIL": GATES}
+    assert "evals.accuracy[mmlu]" not in found.asked
+
+
+def test_a_branch_at_its_margin_hardly_ever_passes(policy: Policy) -> None:
+    of_kl = policy.model_copy(
+        update={"criteria": tuple(c for c in policy.criteria if c.id in ("kl", "outputs-finite"))}
+    )
+    found = tally(of_kl, Scenario("at", "at the margin", 0.01, {"kl": 1.0}), 40)
+    # 40 gates at 2.5 % hold five or more passes once in 300 times
+    assert found.verdicts["PASS"] == found.own["kl PASS"] < 5
+
+
+def test_judgements_that_are_kept_are_those_that_would_be_made_anew(policy: Policy) -> None:
+    chunk = Chunk(policy, Scenario("x", "identical", 0.06), 1, (1, 2))
+    assert run_chunk(chunk) == run_chunk(replace(chunk, remember=False))
+
+
+def test_a_flipped_prompt_fails_its_lane(policy: Policy) -> None:
+    scenario = Scenario("flipped", "one fault", 0.01, flipped=1)
+    draws = draw_gates(policy, Shape.load(), scenario, 1, [3])
+    gate = Asking(policy, Shape.load(), scenario, draws, np.random.default_rng(1)).gate(0)
+    assert gate.report.decisive == ("must-pass-freeform", "must-pass-structured")
+    assert gate.stopped == "must-pass"
+
+
+def test_a_bar_holds_only_where_the_whole_interval_does() -> None:
+    scenario = Scenario("x", "identical", 0.01)
+    counted = [Counter(PASS=passed, FAIL=1000 - passed) for passed in (1000, 996, 975)]
+    assert [holds(scenario, Tally(1000, verdicts)) for verdicts in counted] == ["yes", "open", "no"]
+
+
+def test_remedies_are_more_items_or_a_wider_margin(policy: Policy) -> None:
+    criterion = next(c for c in policy.criteria if c.id == "failures-freeform")
+    expected = Expected(policy, Shape.load(), criterion)
+    assert expected.power(300, 0.05, 0.06).passes < expected.power(600, 0.05, 0.06).passes
+    assert expected.power(300, 0.05, 0.06).passes < expected.power(300, 0.08, 0.06).passes
