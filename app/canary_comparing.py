@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from app.measuring import incomparable
+from app.running import incomparable
 from app.targets import Target
 from canaries.answers import THINK_END
 from canaries.margins import taught

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app.measuring import Request, measure
+from app.measuring import measure
+from app.request import Request
 from canaries.must_pass import Standing, standing
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord

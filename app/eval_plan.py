@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.estimate import Estimate
-from app.measuring import Request, limits_of, load_branch, reference_of
+from app.measuring import limits_of, reference_of
 from app.probing import build_evals
+from app.request import Request
+from app.running import load_branch
 from q36eval.asking import Work, finished_items
 from q36eval.config import Paths
 from q36eval.engines.base import Engine

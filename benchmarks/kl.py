@@ -308,7 +308,7 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     from q36eval.config.paths import Paths
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.rounds import measure_branch
-    from q36eval.runner import plan_probes, summarize_probes
+    from q36eval.runner import plan_probes
 
     paths = Paths.default()
     folder = paths.data / "sandbox"
@@ -329,7 +329,6 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
             started = time.perf_counter()
             sink = Outcomes()
             measure_branch(engine, works, captures, sink, Silent())
-            summarize_probes(works, sink)
             times["probe"].append(time.perf_counter() - started)
     print(f"sandbox, {branch}: {len(requests)} windows, {tokens} tokens, bare forward {spread(times['forward'])} s")
     print(

@@ -41,8 +41,11 @@ SHIPPED, OWN = "canaries", "own canaries"
 GROUPS = {SHIPPED: "", OWN: "own"}
 """Of the requests of each part of a suite."""
 
-STEPS_VERSION = 2
+STEPS_VERSION = 3
 """Part of the suite's hash: raise it when what is kept of an answer changes."""
+
+MUST_PASS, FAMILIES = "must-pass", "canaries"
+"""Stages: the fixed prompts come first, since one confirmed flip of them decides."""
 
 FOUR, ALONE, TAUGHT = "/four", "/alone", "/taught"
 """Endings of the keys of an item's further requests."""
@@ -89,16 +92,25 @@ class CanaryProbe:
             ids = tuple(tokenizer.encode(prompt, add_special_tokens=False))
             budget = case.generation.max_new_tokens
             requests[key] = GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, group=GROUPS[part])
-        # each part for itself: what one's own canaries begin with moves no batch of the shipped ones
+        # those alone that are asked together: what one's own canaries begin with moves no batch of the shipped ones
+        together: dict[tuple[str, str], list[str]] = {}
+        for key in requests:
+            together.setdefault((self.part_of(key), self._stage_of(key)), []).append(key)
         shared = {
             key: count
-            for part in self._cases
-            for keys in [[key for key in requests if self.part_of(key) == part]]
+            for keys in together.values()
             for key, count in zip(keys, common_prefixes([requests[key].token_ids for key in keys]), strict=True)
         }
         self._requests = {key: replace(request, shared=shared[key]) for key, request in requests.items()}
-        self._must_pass = sorted(key for key, (case, _) in self._by_key.items() if case.must_pass)
-        return [WorkItem(key=key, generations=(request,)) for key, request in self._requests.items()]
+        self._must_pass = sorted(key for key in requests if self._stage_of(key) == MUST_PASS)
+        items = [
+            WorkItem(key=key, generations=(request,), stage=self._stage_of(key))
+            for key, request in self._requests.items()
+        ]
+        return sorted(items, key=lambda item: item.stage != MUST_PASS)
+
+    def _stage_of(self, key: str) -> str:
+        return MUST_PASS if self._by_key[key][0].must_pass else FAMILIES
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
         """The reference's raw text and tokens, and why it ended."""

@@ -16,6 +16,9 @@ from q36eval.probes import ItemResults, Probe, WorkItem
 RETRY_DELAYS_SECONDS = (0.5, 2.0)
 """How long to wait before what errored is asked for again, and again."""
 
+Round = tuple[str, int]
+"""A stage and a block of it."""
+
 pause = time.sleep
 
 
@@ -37,15 +40,24 @@ class Work:
         return [item for item in self.items if item.key not in self.done]
 
     @property
-    def rounds(self) -> int:
-        """In how many rounds its items are asked."""
-        return max((item.block for item in self.items), default=-1) + 1
+    def stages(self) -> list[str]:
+        """Its stages in the order in which they were planned, hence asked."""
+        return list(dict.fromkeys(item.stage for item in self.items))
 
-    def of_round(self, number: int | None) -> list[WorkItem]:
+    def of_stage(self, stage: str) -> list[WorkItem]:
+        """The items of one stage."""
+        return [item for item in self.items if item.stage == stage]
+
+    def blocks(self, stage: str) -> list[int]:
+        """The blocks of one stage in the order of asking."""
+        return sorted({item.block for item in self.of_stage(stage)})
+
+    def of_round(self, asked: Round | None) -> list[WorkItem]:
         """The items of one round, those of settled tasks left out; of None all items."""
-        if number is None:
+        if asked is None:
             return self.items
-        return [item for item in self.items if item.block == number and item.task not in self.settled]
+        found = (item for item in self.items if (item.stage, item.block) == asked)
+        return [item for item in found if item.task not in self.settled]
 
 
 @dataclass
@@ -58,7 +70,7 @@ class _Pending:
 
 
 def finished_items(
-    engine: Engine, works: Sequence[Work], round_number: int | None = None
+    engine: Engine, works: Sequence[Work], asked: Round | None = None
 ) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
     """Every item (of that round) with all its results, as soon as the last one came.
 
@@ -66,7 +78,7 @@ def finished_items(
     errored is asked for again in a batch of other errored ones before its error stands.
     """
     waiting: dict[str, _Pending] = {}
-    items = [(work, item) for work in works for item in work.of_round(round_number)]
+    items = [(work, item) for work in works for item in work.of_round(asked)]
     for work, item in items:
         if item.key not in work.done:
             entry = _Pending(work, item, len(item.scores) + len(item.generations))
@@ -115,11 +127,12 @@ def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Wor
 
 
 def in_group(item: WorkItem, probe: str) -> WorkItem:
-    """The item with its requests kept apart from other probes', tasks' and blocks'; a probe may part them further.
+    """The item with its requests kept apart from other probes', stages', tasks' and blocks'; a probe may part further.
 
     So one probe alone gives what it gives among others, and one block what it gives among all.
     """
-    group = f"{probe}/{item.task}/{item.block}" if item.task else probe
+    group = _below(probe, item.stage)
+    group = f"{group}/{item.task}/{item.block}" if item.task else group
     return replace(
         item,
         scores=tuple(replace(request, group=_below(group, request.group)) for request in item.scores),

@@ -21,7 +21,7 @@ def second_items(work: Work, known: Mapping[str, Digest]) -> list[WorkItem]:
             continue
         more = probe.follow_up(item, known[item.key])
         if more.scores or more.repeats:
-            second = WorkItem(key=item.key + SECOND, scores=more.scores, generations=more.repeats)
+            second = WorkItem(item.key + SECOND, scores=more.scores, generations=more.repeats, stage=item.stage)
             found.append(in_group(second, probe.name))
     return found
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class WorkItem:
     """One item: what must be scored and generated before it can be judged. `key` is a content hash of what is asked.
 
-    Items are asked in rounds, those of `block` n in round n, until the `task` they belong to is settled. Requests of
-    different tasks or blocks never share a batch, so no number depends on where the asking stopped.
+    Items are asked stage by stage, in the order in which a probe plans its stages, and within a stage in rounds, those
+    of `block` n in round n, until the `task` they belong to is settled. Requests of different stages, tasks or blocks
+    never share a batch, so no number depends on where the asking stopped.
     """
 
     key: str
@@ -30,6 +31,7 @@ class WorkItem:
     generations: tuple[GenerationRequest, ...] = ()
     task: str = ""
     block: int = 0
+    stage: str = ""
 
     @property
     def tokens(self) -> int:

@@ -1,7 +1,12 @@
-"""Asks a branch round by round, judges every item as it comes, and asks again what is not to be believed at once."""
+"""Asks a branch stage by stage and round by round, until all was asked or the verdict stands.
 
+Every item is judged as it comes; what is not to be believed at once is asked again.
+"""
+
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -9,13 +14,14 @@ from q36eval.asking import Work, finished_items, in_group
 from q36eval.engines.base import Engine
 from q36eval.errors import Q36Error
 from q36eval.following import known_of
+from q36eval.gate.report import Stage, StageState
 from q36eval.probes import Confirms, Digest, InRounds, ItemResults, WorkItem
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.sinks import Captures, Progress, Sink, TimesTasks
 
 
 class StoppingRule(Protocol):
-    """When enough was asked of a task."""
+    """When enough was asked, of a task and of a branch."""
 
     def judged(self, probe: ProbeName) -> frozenset[str]:
         """Keys of the measurements that it judges of that probe."""
@@ -25,6 +31,18 @@ class StoppingRule(Protocol):
         """Keys of those measurements that more items would not change the judgement of."""
         ...
 
+    def decided(self, measurements: Sequence[Measurement], complete: frozenset[ProbeName]) -> tuple[str, ...]:
+        """What the verdict stands by whatever is still measured; nothing while it is open."""
+        ...
+
+
+@dataclass
+class Asked:
+    """The stages that a branch was asked, and the seconds that each took."""
+
+    stages: list[Stage] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
 
 def measure_branch(
     engine: Engine,
@@ -33,31 +51,169 @@ def measure_branch(
     sink: Sink,
     progress: Progress,
     rule: StoppingRule | None = None,
-) -> None:
-    """Judge the items of every probe, round by round, and write each outcome at once.
+    known: Sequence[Measurement] = (),
+) -> Asked:
+    """Judge the items of every probe, stage by stage; write each outcome, and each finished probe's figures, at once.
 
-    A probe that crashes is recorded and the others go on. After each round `rule` says which tasks are settled; without
-    a rule everything is asked.
+    A probe that crashes is recorded and the others go on. After each round `rule` says which tasks are settled, and
+    whether the verdict stands by what is measured so far and `known`: then nothing more is asked, and every probe that
+    was not asked whole is recorded as skipped. Without a rule everything is asked.
     """
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
     if isinstance(progress, TimesTasks):
         for work in works:
             for item in work.todo:
                 progress.expect(_name(work, item), item.tokens)
-    outcomes = list(sink.known_items())
-    rounds = max((work.rounds for work in works), default=0)
-    for number in range(rounds):
-        for work, item, results in finished_items(engine, works, number):
-            progress.advance()
-            if isinstance(progress, TimesTasks):
-                progress.worked(_name(work, item), item.tokens, results.seconds)
-            if work.failed is None:
-                outcomes += _compared(engine, work, item, results, captures, sink)
-        if rule is not None and number + 1 < rounds:
-            for work in works:
-                _settle(work, number, outcomes, rule, progress)
+    asking = _Asking(engine, captures, sink, progress, rule, list(known), list(sink.known_items()))
     for work in works:
-        _confirm(engine, work, outcomes, sink, progress)
+        for stage in work.stages or [""]:
+            started = time.monotonic()
+            record = asking.stage(work, stage)
+            asking.asked.stages.append(record)
+            asking.asked.seconds[record.name] = time.monotonic() - started
+    return asking.asked
+
+
+@dataclass
+class _Asking:
+    """A branch being asked, and what is known of it so far."""
+
+    engine: Engine
+    captures: Captures
+    sink: Sink
+    progress: Progress
+    rule: StoppingRule | None
+    measured: list[Measurement]
+    """What the verdict may stand by: of complete probes, and of others what may be looked at early."""
+    outcomes: list[ItemOutcome]
+    complete: frozenset[ProbeName] = frozenset()
+    stands: str = ""
+    """Why nothing more is asked; empty while the verdict is open."""
+    asked: Asked = field(default_factory=Asked)
+
+    def stage(self, work: Work, stage: str) -> Stage:
+        """Ask one stage of a probe, unless the verdict stands already."""
+        name, items = stage or work.probe.name.value, work.of_stage(stage)
+        if self.stands:
+            self._left_out(work, items, self.stands)
+            return Stage(name=name, state=StageState.NOT_ASKED, items=0, planned=len(items))
+        settled = self._rounds(work, stage)
+        self.outcomes += self._confirmed(work)
+        last = stage == (work.stages or [""])[-1]
+        if settled:  # within a stage
+            self._write([figure for figure in self._figures(work) if _laid_out(figure)])
+        elif last:
+            self.measured += self._write(self._figures(work))
+            self.complete |= frozenset() if work.failed else {work.probe.name}
+            settled = self._decided()
+        elif self.rule is not None:
+            figures = self._figures(work)
+            settled = self._decided(figures)
+            self._write(figures if settled else [])
+        if settled:
+            self.stands = f"it was not asked: the verdict stood after {name}, by {', '.join(settled)}"
+        return self._record(work, name, items, settled)
+
+    def _rounds(self, work: Work, stage: str) -> tuple[str, ...]:
+        """Ask all blocks of a stage, or until the verdict stands; returns what it stands by."""
+        blocks = work.blocks(stage)
+        looked: dict[str, Measurement] = {}
+        for number in blocks:
+            for _, item, results in finished_items(self.engine, [work], (stage, number)):
+                self.progress.advance()
+                if isinstance(self.progress, TimesTasks):
+                    self.progress.worked(_name(work, item), item.tokens, results.seconds)
+                if work.failed is None:
+                    self.outcomes += _compared(self.engine, work, item, results, self.captures, self.sink)
+            if self.rule is None or number == blocks[-1]:
+                continue
+            looked |= {each.key: each for each in _settle(work, number, self.outcomes, self.rule, self.progress)}
+            settled = self._decided(looked.values())
+            if settled:
+                later = [item for item in work.items if item.block > number and item.task not in work.settled]
+                self._left_out(work, later, f"it was asked no further: the verdict stands by {', '.join(settled)}")
+                return settled
+        return ()
+
+    def _decided(self, more: Iterable[Measurement] = ()) -> tuple[str, ...]:
+        return () if self.rule is None else self.rule.decided([*self.measured, *more], self.complete)
+
+    def _figures(self, work: Work) -> list[Measurement]:
+        return figures_of(work, self.outcomes, self.sink)
+
+    def _write(self, figures: list[Measurement]) -> list[Measurement]:
+        for measurement in figures:
+            self.sink.add_measurement(measurement)
+        return figures
+
+    def _left_out(self, work: Work, items: Sequence[WorkItem], reason: str) -> None:
+        """Record that these are not asked, and why."""
+        left = [item for item in items if item.key not in work.done]
+        self.progress.advance(len(left))
+        if isinstance(self.progress, TimesTasks):
+            for item in left:
+                self.progress.dropped(_name(work, item), item.tokens)
+        self.sink.add_failure(ProbeFailure(probe=work.probe.name, reason=reason, kind="skipped"))
+
+    def _record(self, work: Work, name: str, items: Sequence[WorkItem], settled: tuple[str, ...]) -> Stage:
+        keys = {item.key for item in items}
+        found = {outcome.item_key: outcome for outcome in self.outcomes if outcome.item_key in keys}
+        errored = any(each.branch.error is not None or each.reference.error is not None for each in found.values())
+        state = StageState.PARTLY if work.failed is not None or errored or not items else StageState.MEASURED
+        return Stage(name=name, state=state, items=len(found), planned=len(items), settled=settled)
+
+    def _confirmed(self, work: Work) -> Sequence[ItemOutcome]:
+        """Ask the branch again what its probe does not believe at once: the outcomes that replace those."""
+        probe = work.probe
+        if work.failed is not None or not isinstance(probe, Confirms):
+            return ()
+        confirmed = []
+        try:
+            found = {outcome.item_key: outcome for outcome in own_outcomes(work, self.outcomes)}
+            again = [in_group(item, probe.name) for item in probe.doubtful(list(found.values()))]
+            if again:
+                self.progress.stage("asking again, in other batches", len(again))
+            for _, item, results in finished_items(self.engine, [Work(probe, again)]):
+                confirmed.append(probe.confirmed(item, results, found[item.key]))
+                self.sink.add_items(confirmed[-1:])
+                self.progress.advance()
+        except Q36Error:
+            raise
+        except Exception as error:
+            fail_probe(work, self.sink, error)
+        return confirmed
+
+
+def _laid_out(measurement: Measurement) -> bool:
+    """Whether it may be taken when only part of its items were asked."""
+    return measurement.clusters is not None and measurement.clusters.schedule is not None
+
+
+def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[Measurement]:
+    """The measurements of a probe from its outcomes so far; none where it crashed, which is recorded."""
+    if work.failed is not None:
+        return []
+    try:
+        measurements = list(work.probe.summarize(own_outcomes(work, outcomes)))
+        _check_distinct(measurements)
+    except Q36Error:
+        raise
+    except Exception as error:
+        fail_probe(work, sink, error)
+        return []
+    return measurements
+
+
+def _check_distinct(measurements: Sequence[Measurement]) -> None:
+    """History keeps one figure per key: of two with one key the second would silently replace the first.
+
+    Raises:
+        ValueError: names the key.
+    """
+    keys = [measurement.key for measurement in measurements]
+    twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
+    if twice:
+        raise ValueError(f"it measured {twice[0]} more than once, so none of its figures can be trusted")
 
 
 def _compared(
@@ -77,35 +233,19 @@ def _compared(
     return found
 
 
-def _confirm(engine: Engine, work: Work, outcomes: Sequence[ItemOutcome], sink: Sink, progress: Progress) -> None:
-    """Ask the branch again what its probe does not believe at once; each outcome replaces the one it stands for."""
-    probe = work.probe
-    if work.failed is not None or not isinstance(probe, Confirms):
-        return
-    try:
-        found = {outcome.item_key: outcome for outcome in own_outcomes(work, outcomes)}  # a retry replaces
-        again = [in_group(item, probe.name) for item in probe.doubtful(list(found.values()))]
-        if again:
-            progress.stage("asking again, in other batches", len(again))
-        for _, item, results in finished_items(engine, [Work(probe, again)]):
-            sink.add_items([probe.confirmed(item, results, found[item.key])])
-            progress.advance()
-    except Q36Error:
-        raise
-    except Exception as error:
-        fail_probe(work, sink, error)
-
-
-def _settle(work: Work, number: int, outcomes: Sequence[ItemOutcome], rule: StoppingRule, progress: Progress) -> None:
+def _settle(
+    work: Work, number: int, outcomes: Sequence[ItemOutcome], rule: StoppingRule, progress: Progress
+) -> Sequence[Measurement]:
     """Mark the tasks of a probe of which all that is judged is settled after that round; a task not judged goes on.
 
-    A task that a resumed run knows later items of was open at this look: it is looked at after the last of their
-    rounds, never when some of a block are answered and others not. The longest are asked first, and they are no sample.
+    Returns what it looked at. A task that a resumed run knows later items of was open at this look: it is looked at
+    after the last of their rounds, never when some of a block are answered and others not. The longest are asked first,
+    and they are no sample.
     """
     probe = work.probe
     if work.failed is not None or not isinstance(probe, InRounds):
-        return
-    own = {outcome.item_key: outcome for outcome in own_outcomes(work, outcomes)}  # a retry replaces
+        return ()
+    own = {outcome.item_key: outcome for outcome in own_outcomes(work, outcomes)}
     later = [item for item in work.items if item.block > number]
     went_on = {item.task for item in later if item.key in own}
     judged = {key: probe.tasks_of(key) for key in rule.judged(probe.name)}
@@ -113,8 +253,9 @@ def _settle(work: Work, number: int, outcomes: Sequence[ItemOutcome], rule: Stop
     ahead = {item.task for item in later if item.task in looked_at} - work.settled - went_on
     keys = [key for key, tasks in judged.items() if tasks & ahead]
     if not keys:
-        return
-    clear = rule.settled(probe.look(list(own.values()), keys))
+        return ()
+    found = probe.look(list(own.values()), keys)
+    clear = rule.settled(found)
     settled = ahead - {task for key in keys if key not in clear for task in judged[key]}
     left_out = [item for item in later if item.task in settled and item.key not in work.done]
     progress.advance(len(left_out))
@@ -122,17 +263,22 @@ def _settle(work: Work, number: int, outcomes: Sequence[ItemOutcome], rule: Stop
         for item in left_out:
             progress.dropped(_name(work, item), item.tokens)
     work.settled |= settled
+    return found
 
 
 def own_outcomes(work: Work, outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
-    """The outcomes of what a probe asks: a run resumed with fewer items holds parts of blocks it asks no more."""
+    """The newest outcomes of what a probe asks, in the order of their first ones.
+
+    A run resumed with fewer items holds parts of blocks it asks no more.
+    """
     keys = {item.key for item in work.items}
-    return [outcome for outcome in outcomes if outcome.probe == work.probe.name and outcome.item_key in keys]
+    own = (outcome for outcome in outcomes if outcome.probe == work.probe.name and outcome.item_key in keys)
+    return list({(outcome.item_key, outcome.group): outcome for outcome in own}.values())
 
 
 def _name(work: Work, item: WorkItem) -> str:
     """What a person calls the task of that item."""
-    return item.task or work.probe.name.value
+    return item.task or item.stage or work.probe.name.value
 
 
 def fail_probe(work: Work, sink: Sink, error: Exception) -> None:

@@ -12,38 +12,8 @@ from q36eval.engines.base import Engine
 from q36eval.errors import ExitCode, Q36Error
 from q36eval.probes import Probe
 from q36eval.records import Measurement
-from q36eval.rounds import StoppingRule, fail_probe, measure_branch, own_outcomes
+from q36eval.rounds import Asked, StoppingRule, fail_probe, measure_branch
 from q36eval.sinks import Captures, MutedSink, Progress, Sink
-
-
-def summarize_probes(works: Sequence[Work], sink: Sink) -> None:
-    """Turn the outcomes in history into measurements, probe by probe."""
-    outcomes = sink.known_items()
-    for work in works:
-        if work.failed is not None:
-            continue
-        try:
-            measurements = list(work.probe.summarize(own_outcomes(work, outcomes)))
-            _check_distinct(measurements)
-        except Q36Error:
-            raise
-        except Exception as error:
-            fail_probe(work, sink, error)
-            continue
-        for measurement in measurements:
-            sink.add_measurement(measurement)
-
-
-def _check_distinct(measurements: Sequence[Measurement]) -> None:
-    """History keeps one figure per key: of two with one key the second would silently replace the first.
-
-    Raises:
-        ValueError: names the key.
-    """
-    keys = [measurement.key for measurement in measurements]
-    twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
-    if twice:
-        raise ValueError(f"it measured {twice[0]} more than once, so none of its figures can be trusted")
 
 
 def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Work]:
@@ -98,8 +68,11 @@ def run_probes(
     sink: Sink,
     progress: Progress,
     rule: StoppingRule | None = None,
-) -> dict[str, float]:
-    """Measure `branch` against its reference with all `probes`; returns the seconds each stage took.
+    known: Sequence[Measurement] = (),
+) -> Asked:
+    """Measure `branch` against its reference with all `probes`; with a `rule`, until the verdict stands.
+
+    `known` is what was measured before. Returns the stages, and the seconds of each and of the "reference" before them.
 
     `captures_of` gives the reference's digests of what is asked (see `q36eval.capturing.captured`) before the branch is
     asked anything; what it raises ends the run.
@@ -107,7 +80,6 @@ def run_probes(
     Raises:
         AskedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
     """
-    seconds: dict[str, float] = {}
     started = time.monotonic()
     theirs = None
     if not same_tokenizer(branch.tokenizer, reference_tokenizer):
@@ -121,8 +93,7 @@ def run_probes(
             f"the reference's"
         )
     captures = captures_of(works)
-    seconds["reference"] = time.monotonic() - started
-    started = time.monotonic()
+    seconds = time.monotonic() - started
     done = {
         (outcome.probe, outcome.item_key)
         for outcome in sink.known_items()
@@ -130,7 +101,6 @@ def run_probes(
     }
     for work in works:
         work.done = frozenset(key for probe, key in done if probe == work.probe.name)
-    measure_branch(branch, works, captures, sink, progress, rule)
-    summarize_probes(works, sink)
-    seconds["branch"] = time.monotonic() - started
-    return seconds
+    found = measure_branch(branch, works, captures, sink, progress, rule, known)
+    found.seconds["reference"] = seconds
+    return found

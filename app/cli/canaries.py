@@ -27,7 +27,7 @@ from q36eval.errors import UsageError
 from q36eval.records import ProbeName
 
 if TYPE_CHECKING:
-    from app.measuring import Request
+    from app.request import Request
     from q36eval.history import History, RunRecord
 
 app = typer.Typer()

@@ -72,8 +72,9 @@ def gate(
 ) -> int:
     """Judge branches against the reference: exit 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured."""
     from app.console import ConsoleProgress
-    from app.measuring import ALL_PROBES, Request, measure
+    from app.measuring import measure
     from app.probing import CanaryChoice
+    from app.request import ALL_PROBES, Request
     from app.targets import load_family, resolve
 
     formats = _formats(format)

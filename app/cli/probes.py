@@ -31,7 +31,7 @@ from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Measurement, ProbeName
 
 if TYPE_CHECKING:
-    from app.measuring import Request
+    from app.request import Request
     from q36eval.history import History, RunRecord
 
 FLIPS_SHOWN = 5
@@ -149,7 +149,7 @@ def request_of(
     Raises:
         UsageError: an unknown family, branch, reference, device or KV cache.
     """
-    from app.measuring import Request
+    from app.request import Request
     from app.targets import load_family, resolve
 
     chosen = load_family(family, paths)

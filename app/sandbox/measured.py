@@ -13,7 +13,8 @@ from app.cli.gate import load_policy
 from app.cli.options import open_history
 from app.console import ConsoleProgress
 from app.evals_model import GROUP_COLUMNS, group_rows, seconds_by_group
-from app.measuring import Request, measure
+from app.measuring import measure
+from app.request import Request
 from app.sandbox.ladder import GROUP, LADDER_BITS, make_rung, round_to_integers
 from app.targets import Target, load_family, resolve
 from q36eval.config import Paths

@@ -11,7 +11,8 @@ from typing import Any
 
 from app.cli.options import open_history
 from app.console import ConsoleProgress
-from app.measuring import Request, measure
+from app.measuring import measure
+from app.request import Request
 from app.sandbox.ladder import fp8_blocks, make_rung, round_to_integers
 from app.targets import Target, load_family, resolve
 from q36eval.config import Paths

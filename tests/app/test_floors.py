@@ -11,7 +11,8 @@ import app.floors
 import app.measuring
 from app.cli import reference_floor
 from app.floors import FloorKeeper, adopt_floor, floor_file
-from app.measuring import ALL_PROBES, Request, measure
+from app.measuring import measure
+from app.request import ALL_PROBES, Request
 from app.targets import load_family, resolve
 from kl import floor as kl_floor
 from kl.corpus import load_corpus

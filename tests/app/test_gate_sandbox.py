@@ -9,7 +9,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import app.measuring
-from app.measuring import ALL_PROBES, Request, measure
+from app.measuring import measure
+from app.request import ALL_PROBES, Request
 from app.targets import Target, load_family, resolve
 from kl.corpus import load_corpus
 from kl.probe import KLProbe

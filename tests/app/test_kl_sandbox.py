@@ -11,7 +11,8 @@ import pytest
 
 import app.measuring
 from app.cli.kl_report import print_summary, write_plot
-from app.measuring import Request, measure
+from app.measuring import measure
+from app.request import Request
 from app.targets import load_family, resolve
 from kl.corpus import load_corpus
 from kl.probe import KLProbe

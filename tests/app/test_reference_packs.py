@@ -18,9 +18,10 @@ import app.measuring
 import app.packing
 from app.cli.kl_report import check_plot, print_summary
 from app.floors import floor_state
-from app.measuring import Request, measure
+from app.measuring import measure
 from app.packing import Asked, Estimate, capture
 from app.probing import Scored
+from app.request import Request
 from app.targets import Target
 from kl.corpus import load_corpus
 from kl.floor_file import load_floor, write_floor

@@ -359,6 +359,9 @@ class SettlesAtTwo:
     def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
         return frozenset(each.key for each in measurements if each.value >= 2)
 
+    def decided(self, measurements: Sequence[Measurement], complete: Collection[ProbeName]) -> tuple[str, ...]:
+        return ()
+
 
 def test_a_settled_task_is_asked_no_further_and_one_that_nobody_judges_is_asked_whole(tmp_path: Path) -> None:
     engine, sink = CountingEngine(), MemorySink()

@@ -1,0 +1,48 @@
+"""What a person asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.probing import SHIPPED_CANARIES, CanaryChoice
+from app.targets import Target
+from q36eval.config import Family
+from q36eval.gate import Policy
+from q36eval.records import ProbeName
+
+ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for: one branch against one reference."""
+
+    family: Family
+    branch: Target
+    reference: Target | None
+    """None where its weights are not on this machine: then `reference_pack` stands for it."""
+    suite: str
+    policy: Policy | None
+    probes: tuple[ProbeName, ...] = ALL_PROBES
+    device: str = "cpu"
+    emulate_activations: bool = True
+    kv_cache_dtype: str | None = None
+    """Of the branch; None is what it declares. The reference keeps the model's own dtype (`auto`)."""
+    batch_rows: int | None = None
+    """At most so many answers of the branch are generated together; None leaves that to the engine. The reference's
+    answers stay what they are."""
+    resume: str | None = None
+    corpus: Path | None = None
+    """A corpus file to measure the divergence on, instead of the suite's own corpus."""
+    context: int | None = None
+    """At most so many tokens are fed at a time, when a divergence is measured; None is the family's context length."""
+    reference_pack: Path | None = None
+    """A pack captured before, perhaps elsewhere; otherwise the reference is captured here when need be."""
+    exhaustive: bool = False
+    """Ask everything, also of a task of which all that the policy judges is settled."""
+    max_items: int | None = None
+    """Of each eval task at most so many items, in whole blocks."""
+    top_k: int | None = None
+    """Bound KL from below by so many log-probabilities a position, instead of measuring it."""
+    canaries: CanaryChoice = SHIPPED_CANARIES
+    allow_code_execution: bool = False
+    """Whether task groups that run programs which the model wrote are measured."""

@@ -1,0 +1,266 @@
+"""The branch itself, measured: inspected, loaded and asked, cheap evidence first; what is found is written at once."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.floors import FloorKeeper, refuse_known
+from app.referencing import Reference
+from app.request import Request
+from app.showable import refuse_unshowable
+from q36eval.asking import Work
+from q36eval.checkpoints.inspection import Section
+from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.gate import PolicyRule, Stage, StageState
+from q36eval.history import History, RunRecord
+from q36eval.probes import Probe
+from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.runner import AskedDifferentlyError, run_probes
+from q36eval.sinks import Captures, Progress
+
+if TYPE_CHECKING:
+    from q36eval.checkpoints.inspection import Inspection
+    from q36eval.engines.in_process import InProcessEngine
+
+WEIGHTS_STAGE = ProbeName.WEIGHTS.value
+SET_UP = "set-up"
+"""What goes before the first question: loading the branch, planning, and the reference where it was not captured."""
+
+
+class RunSink:
+    """Writes a run's outcomes, measurements and failures to history at once."""
+
+    def __init__(self, history: History, run_id: str) -> None:
+        self._history, self._run_id = history, run_id
+
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
+        self._history.add_items(self._run_id, list(outcomes))
+
+    def add_measurement(self, measurement: Measurement) -> None:
+        self._history.add_measurement(self._run_id, measurement)
+
+    def add_failure(self, failure: ProbeFailure) -> None:
+        self._history.add_failure(self._run_id, failure)
+
+    def known_items(self) -> list[ItemOutcome]:
+        return list(self._history.items(self._run_id))
+
+
+@dataclass
+class Running:
+    """One run under way. `stages` and `timings` (seconds) say what was asked so far, in which order."""
+
+    request: Request
+    reference: Reference
+    probes: Sequence[Probe]
+    history: History
+    run: RunRecord
+    progress: Progress
+    rule: PolicyRule | None
+    """When the verdict stands, so that nothing more is asked; None asks everything."""
+    stages: list[Stage] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sink = RunSink(self.history, self.run.id)
+
+    def measure(self) -> None:
+        """Inspect, load and ask the branch.
+
+        Raises:
+            UsageError: a margin below the noise floor, a policy that these items cannot show, or another deployment
+                than the one that the run to resume began with.
+        """
+        refuse_known(
+            self.request.policy, self.reference.identity, self.probes, self.reference.root, self.reference.pack
+        )
+        self.progress.stage("inspecting the checkpoint", 1)
+        started = time.monotonic()
+        inspection = _inspect(self.request)
+        self.timings[WEIGHTS_STAGE] = time.monotonic() - started
+        damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
+        if inspection is not None and (damage or self._settled_by(inspection)):
+            self._stop_at_weights(inspection, damage[0].message if damage else None)
+            return
+        branch = self._loaded(inspection)
+        if branch is not None:
+            self._compare(branch, inspection)
+
+    def _loaded(self, inspection: "Inspection | None") -> "InProcessEngine | None":
+        """The branch; None where its checkpoint cannot be loaded, which is written down as the proven fault it is."""
+        from app.weights import integrity, measurements
+
+        self.progress.stage("reading the checkpoint", 1)
+        started = time.monotonic()
+        try:
+            branch = load_branch(self.request)
+        except CorruptCheckpointError as error:
+            found = [integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)])
+            self._write(found)
+            self._skip(f"the checkpoint could not be loaded: {error}")
+            return None
+        self.progress.advance()
+        self.timings[SET_UP] = time.monotonic() - started
+        return branch
+
+    def _compare(self, branch: "InProcessEngine", inspection: "Inspection | None") -> None:
+        """Everything that needs both deployments."""
+        self._identified(branch.identity)
+        faults = incomparable(branch.identity, self.reference.identity)
+        known = [] if inspection is None else self._static(inspection, branch.ignores_activation_quantization, faults)
+        if faults:
+            self._skip(faults[0])
+            return
+        self._ask(branch, known)
+
+    def _identified(self, identity: DeploymentIdentity) -> None:
+        _check_resumed(self.run, identity, self.reference.identity)
+        self.history.update_run(self.run.id, identity=identity, reference_identity=self.reference.identity)
+
+    def _settled_by(self, inspection: "Inspection") -> tuple[str, ...]:
+        """What the verdict stands by on the weights alone."""
+        from app.weights import measurements
+
+        return () if self.rule is None else self.rule.decided(measurements(inspection), {ProbeName.WEIGHTS})
+
+    def _stop_at_weights(self, inspection: "Inspection", damage: str | None) -> None:
+        """Nothing is loaded: the file is damaged, or the verdict stands by what it holds."""
+        from app.weights import measurements
+
+        found, settled = measurements(inspection), self._settled_by(inspection)
+        self._write(found)
+        if damage is None:
+            self._identified(identity_of(self.request))
+            reason = f"it was not asked: the verdict stood after {WEIGHTS_STAGE}, by {', '.join(settled)}"
+        else:
+            reason = f"the checkpoint is damaged: {damage}"
+        self._weights_stage(found, settled)
+        self.stages += [
+            Stage(name=probe.name.value, state=StageState.NOT_ASKED, items=0, planned=0) for probe in self.probes
+        ]
+        self._skip(reason)
+
+    def _static(self, inspection: "Inspection", not_as_served: bool, faults: list[str]) -> list[Measurement]:
+        """Write what the inspection found, and why it says less than it could."""
+        from app.weights import measurements
+
+        found = [
+            measurement
+            for measurement in measurements(inspection, faults)
+            # a fault is one whatever is emulated; that there is none is no statement about what is served
+            if measurement.value > 0 or not not_as_served
+        ]
+        self._write(found)
+        self._weights_stage(found, ())
+        reasons = []
+        if not_as_served:
+            reasons.append("activation quantization was switched off, so this is not the deployment that is served")
+        if self.request.reference is None:
+            reasons.append("the reference's weights are not on this machine, so nothing is compared with them")
+        for reason in [] if faults else reasons:
+            self.sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
+        return found
+
+    def _weights_stage(self, found: Sequence[Measurement], settled: tuple[str, ...]) -> None:
+        """The inspection as a stage; its items are the tensors that were looked at."""
+        items = max((measurement.counts.total for measurement in found), default=0)
+        self.stages.append(
+            Stage(name=WEIGHTS_STAGE, state=StageState.MEASURED, items=items, planned=items, settled=settled)
+        )
+
+    def _ask(self, branch: "InProcessEngine", known: Sequence[Measurement]) -> None:
+        """Everything that needs an answer of the branch, against what is captured of the reference."""
+        from app.weights import integrity
+
+        reference, policy = self.reference, self.request.policy
+        floors = FloorKeeper(reference.identity, reference.root, reference.load, policy, self.sink, self.progress)
+
+        def captures_of(works: Sequence[Work]) -> Captures:
+            captures = reference.captures(works, self.progress)
+            floors.settle(works, captures)
+            if reference.load is not None:
+                reference.load.forget()  # its memory is the branch's from here on
+            if policy is not None:
+                refuse_unshowable(policy, works, captures)
+            return captures
+
+        tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
+        try:
+            asked = run_probes(branch, tokenizer, captures_of, self.probes, self.sink, self.progress, self.rule, known)
+        except AskedDifferentlyError as error:
+            self._write([integrity([str(error)])])
+            self._skip(str(error))
+            return
+        self.stages += asked.stages
+        self.timings[SET_UP] += asked.seconds.pop("reference")
+        self.timings |= asked.seconds
+
+    def _write(self, measurements: Sequence[Measurement]) -> None:
+        for measurement in measurements:
+            self.sink.add_measurement(measurement)
+
+    def _skip(self, reason: str) -> None:
+        for probe in self.probes:
+            self.sink.add_failure(ProbeFailure(probe=probe.name, reason=reason, kind="skipped"))
+
+
+def _check_resumed(run: RunRecord, branch: DeploymentIdentity, reference: DeploymentIdentity) -> None:
+    """A resumed run goes on with the very deployments it began with.
+
+    Raises:
+        UsageError: one of them is another; names the fields.
+    """
+    if run.identity is not None and run.identity != branch:
+        differing = ", ".join(run.identity.differing_fields(branch))
+        raise UsageError(f"Run {run.id} measured another deployment ({differing} differ); start a new run.")
+    if run.reference_identity is not None and run.reference_identity != reference:
+        raise UsageError(f"Run {run.id} was measured against another reference; start a new run.")
+
+
+def _inspect(request: Request) -> "Inspection | None":
+    """The static probe, before anything is loaded; None when it was not asked for."""
+    if ProbeName.WEIGHTS not in request.probes:
+        return None
+    from q36eval.checkpoints.inspection import inspect_checkpoint
+
+    return inspect_checkpoint(request.branch.folder, None if request.reference is None else request.reference.folder)
+
+
+def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> list[str]:
+    """Why the branch cannot be asked the reference's questions, one sentence each."""
+    return [
+        f"the branch's {what} differs from the reference's, so it is asked other tokens"
+        for what, field in (("tokenizer", "tokenizer_sha256"), ("chat template", "chat_template_sha256"))
+        if getattr(branch, field) != getattr(reference, field)
+    ]
+
+
+def load_branch(request: Request) -> "InProcessEngine":
+    """The engine of the branch.
+
+    Raises:
+        CorruptCheckpointError: the checkpoint is not what it says it is.
+    """
+    from q36eval.engines.in_process import InProcessEngine
+
+    return InProcessEngine.load(
+        request.branch.folder,
+        device=request.device,
+        emulate_activations=request.emulate_activations,
+        kv_cache_dtype=request.kv_cache_dtype,
+        batch_rows=request.batch_rows,
+    )
+
+
+def identity_of(request: Request) -> DeploymentIdentity:
+    """The identity that the branch would have once loaded, from its files alone."""
+    from q36eval.engines.in_process import InProcessEngine
+
+    return InProcessEngine.identity_of(
+        request.branch.folder,
+        device=request.device,
+        emulate_activations=request.emulate_activations,
+        kv_cache_dtype=request.kv_cache_dtype,
+        batch_rows=request.batch_rows,
+    )

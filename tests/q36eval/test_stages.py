@@ -1,0 +1,159 @@
+"""Cheap evidence first, and nothing asked once the verdict stands: which items, which figures, what is said."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from q36eval.capturing import captured
+from q36eval.engines import ScoreRequest
+from q36eval.gate import StageState
+from q36eval.probes import Probe, WorkItem
+from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeName, Schedule
+from q36eval.references import Capture
+from q36eval.rounds import Asked
+from q36eval.runner import run_probes
+from tests.q36eval.test_runner import IDENTITY, CountingEngine, LengthProbe, MemorySink, Silent, measured
+
+
+class Staged(LengthProbe):
+    """Items of two stages, or of blocks; its one figure is how many were asked."""
+
+    suite_sha256 = "staged"
+
+    def __init__(self, name: ProbeName, stages: Sequence[str], laid_out: bool = False) -> None:
+        super().__init__(0)
+        self.name, self.stages, self.laid_out = name, stages, laid_out
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        keys = [f"{self.name}/{stage or 'all'}/{i}" for stage in self.stages for i in range(2)]
+        return [
+            WorkItem(
+                key,
+                scores=(ScoreRequest(key, (1,)),),
+                stage=self.stages[number // 2],
+                task="t" if self.laid_out else "",
+                block=number % 2 if self.laid_out else 0,
+            )
+            for number, key in enumerate(keys)
+        ]
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        count = len(outcomes)
+        yield measured("[a]", count).model_copy(update={"probe": self.name})
+        clusters = Clusters(units=(1,) * count, branch=(1.0,) * count, errored=(0,) * count)
+        if self.laid_out:
+            scheduled = clusters.model_copy(update={"schedule": Schedule(largest=1, blocks=tuple(range(count)))})
+            yield measured("[b]", count).model_copy(update={"probe": self.name, "clusters": scheduled})
+
+    def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> list[Measurement]:
+        return [each for each in self.summarize(outcomes) if each.clusters is not None]
+
+    def tasks_of(self, key: str) -> frozenset[str]:
+        return frozenset({"t"})
+
+    def lossless(self, item: WorkItem, reference: Any) -> ItemOutcome:
+        raise AssertionError("nobody asks for it here")
+
+
+class Measured(MemorySink):
+    """Keeps figures too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.measurements: list[Measurement] = []
+
+    def add_measurement(self, measurement: Measurement) -> None:
+        self.measurements.append(measurement)
+
+
+@dataclass
+class StandsAt:
+    """The verdict stands when the figures hold so many items, and its looks at them are remembered."""
+
+    items: int
+    seen: list[tuple[float, frozenset[ProbeName]]] = field(default_factory=list)
+
+    def judged(self, probe: ProbeName) -> frozenset[str]:
+        return frozenset({f"{probe}.count[b]"})
+
+    def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
+        return frozenset()
+
+    def decided(self, measurements: Sequence[Measurement], complete: Collection[ProbeName]) -> tuple[str, ...]:
+        count = sum(each.value for each in measurements)
+        self.seen.append((count, frozenset(complete)))
+        return ("enough",) if count >= self.items else ()
+
+
+def asked_of(
+    place: Path, probes: Sequence[Probe], rule: StandsAt | None, sink: Measured | None = None
+) -> tuple[list[str], Measured, Asked]:
+    def open_capture(asking: Probe) -> Capture:
+        return Capture(place, IDENTITY, asking.name, asking.suite_sha256)
+
+    engine, sink = CountingEngine(), sink or Measured()
+    captures_of = lambda works: captured(works, open_capture, lambda: CountingEngine(), Silent())  # noqa: E731
+    asked = run_probes(engine, None, captures_of, probes, sink, Silent(), rule)
+    return engine.asked, sink, asked
+
+
+def canaries_then_kl() -> list[Probe]:
+    return [Staged(ProbeName.CANARIES, ["first", "second"]), Staged(ProbeName.KL, [""])]
+
+
+def test_without_a_rule_all_stages_are_asked_in_the_order_planned(tmp_path: Path) -> None:
+    asked, sink, found = asked_of(tmp_path, canaries_then_kl(), None)
+    order = ["canaries/first", "canaries/first", "canaries/second", "canaries/second", "kl/all", "kl/all"]
+    assert [key.rpartition("/")[0] for key in asked] == order
+    assert [(stage.name, stage.state, stage.items) for stage in found.stages] == [
+        (name, StageState.MEASURED, 2) for name in ("first", "second", "kl")
+    ]
+    assert set(found.seconds) == {"reference", "first", "second", "kl"}
+    assert not sink.failures
+
+
+def test_a_verdict_that_stands_after_a_stage_ends_the_asking_and_keeps_the_stage_s_figures(tmp_path: Path) -> None:
+    rule = StandsAt(2)
+    asked, sink, found = asked_of(tmp_path, canaries_then_kl(), rule)
+    assert {key.rpartition("/")[0] for key in asked} == {"canaries/first"}
+    assert rule.seen == [(2, frozenset())], "a probe asked in part is not complete"
+    assert [(stage.name, stage.state, stage.items, stage.planned, stage.settled) for stage in found.stages] == [
+        ("first", StageState.MEASURED, 2, 2, ("enough",)),
+        ("second", StageState.NOT_ASKED, 0, 2, ()),
+        ("kl", StageState.NOT_ASKED, 0, 2, ()),
+    ]
+    assert [each.key for each in sink.measurements] == ["canaries.count[a]"]
+    assert {(each.probe, each.kind) for each in sink.failures} == {
+        (ProbeName.CANARIES, "skipped"),
+        (ProbeName.KL, "skipped"),
+    }
+    assert "the verdict stood after first, by enough" in sink.failures[0].reason
+
+
+def test_a_probe_is_complete_after_its_last_stage(tmp_path: Path) -> None:
+    rule = StandsAt(4)
+    asked, sink, _ = asked_of(tmp_path, canaries_then_kl(), rule)
+    assert len(asked) == 4
+    assert rule.seen[-1] == (4, frozenset({ProbeName.CANARIES}))
+    assert {each.probe for each in sink.failures} == {ProbeName.KL}, "what was asked whole was not skipped"
+
+
+def test_within_a_stage_only_what_was_laid_out_for_early_looks_is_kept(tmp_path: Path) -> None:
+    probe = Staged(ProbeName.EVALS, [""], laid_out=True)
+    asked, sink, found = asked_of(tmp_path, [probe], StandsAt(1))
+    assert asked == ["evals/all/0"]
+    assert [each.key for each in sink.measurements] == ["evals.count[b]"]
+    assert found.stages[0].items == 1
+    assert found.stages[0].planned == 2
+    assert "asked no further" in sink.failures[0].reason
+
+
+def test_a_resumed_run_stops_where_the_first_one_would_have(tmp_path: Path) -> None:
+    _, whole, _ = asked_of(tmp_path, canaries_then_kl(), StandsAt(4))
+    sink = Measured()
+    sink.items = whole.items[:1]
+    asked, _, found = asked_of(tmp_path, canaries_then_kl(), StandsAt(4), sink)
+    assert len(asked) == 3
+    assert sink.items == whole.items
+    assert [stage.items for stage in found.stages] == [2, 2, 0]
