@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from app.measuring import Request
+    from app.request import Request
     from q36eval.config import Paths
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.history import History, RunRecord
@@ -162,8 +162,8 @@ class Asked:
 
 def _request(asked: Asked, paths: "Paths") -> "Request":
     from app.cli.gate import load_policy
-    from app.measuring import Request
     from app.probing import CanaryChoice
+    from app.request import Request
     from app.targets import load_family, resolve
     from q36eval.records import ProbeName
 
@@ -184,26 +184,26 @@ def _request(asked: Asked, paths: "Paths") -> "Request":
 
 def gated(asked: Asked, rerun: Rerun) -> dict[str, Any]:
     """The gate of `app.measuring`, in which the branch is the engine of `rerun`; its history is not kept."""
-    from app import measuring
+    from app import measuring, running
     from q36eval.config import Paths
     from q36eval.history import History
 
     paths = Paths(Paths.default().repository, asked.out / "state")
-    load = measuring.load_branch
+    load = running.load_branch
 
     def load_perturbed(request: "Request") -> "InProcessEngine":
         return perturbed(load(replace(request, device=rerun.device)), rerun)
 
     with tempfile.TemporaryDirectory() as folder:
         history = History.open(Path(folder) / "history.sqlite")
-        measuring.load_branch = load_perturbed
+        running.load_branch = load_perturbed
         began = time.monotonic()
         try:
             run = measuring.measure(_request(asked, paths), paths, history, Quiet())
             shutil.rmtree(paths.tokens(run.id), ignore_errors=True)  # megabytes a run, and not looked at
             return found_in(run, history, rerun, time.monotonic() - began)
         finally:
-            measuring.load_branch = load
+            running.load_branch = load
             history.close()
 
 
@@ -319,10 +319,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = Asked(given.out, not given.sequential, given.max_items, given.draws, tuple(given.probes))
     given.out.mkdir(parents=True, exist_ok=True)
     planned = reruns(given.runs, given.device or _devices())
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes to come: one core each
     print(f"{HEADER}\n|{'---|' * 9}", flush=True)
     results = [one(asked, planned[0], None)]  # by all cores, since it captures the reference for all
     print(row(results[0]), flush=True)
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes to come: one core each
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.processes, context) as pool:
         for done in as_completed([pool.submit(one, asked, rerun) for rerun in planned[1:]]):

@@ -325,6 +325,20 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class Step:
+    """What was measured up to one point at which asking may stop.
+
+    The verdict may stand by `known`, with which the probe `complete` was asked whole; `beside` is measured too, but not
+    looked at before its probe is complete.
+    """
+
+    name: str
+    known: Sequence[Measurement]
+    complete: ProbeName | None = None
+    beside: Sequence[Measurement] = ()
+
+
+@dataclass(frozen=True)
 class Asking:
     """Gates of one scenario, asked in the order of a run: cheap evidence first, evals block by block.
 
@@ -342,53 +356,57 @@ class Asking:
     def gate(self, number: int) -> Gate:
         """Ask and decide."""
         rule = PolicyRule(self.policy)
+        known: dict[str, Measurement] = {}
         found: dict[str, Measurement] = {}
         complete: set[ProbeName] = set()
         stopped = None
-        for stage, probe, measured in self._stages(number, rule):
-            found |= {measurement.key: measurement for measurement in measured}
-            if probe is not None:
-                complete.add(probe)
-            if not self.exhaustive and rule.decided(list(found.values()), complete):
-                stopped = stage
+        for step in self._steps(number, rule):
+            known |= {measurement.key: measurement for measurement in step.known}
+            found |= known | {measurement.key: measurement for measurement in step.beside}
+            complete |= set() if step.complete is None else {step.complete}
+            if not self.exhaustive and rule.decided(list(known.values()), frozenset(complete)):
+                stopped = step.name
                 break
         failures = [
             ProbeFailure(probe=name, reason="the verdict stands", kind="skipped")
             for name in ProbeName
-            if name not in {measurement.probe for measurement in found.values()}
+            if name not in complete
         ]
         report = decide(self.policy, list(found.values()), (), failures)
         items = {key: m.counts.total for key, m in found.items() if m.metric in ("accuracy", "failure_rate")}
         return Gate(report, stopped, items)
 
-    def _stages(self, number: int, rule: PolicyRule) -> Iterator[tuple[str, ProbeName | None, list[Measurement]]]:
-        """Stage by stage what is measured, and the probe that is complete with it."""
-        of = self._criteria
-        yield "weights", ProbeName.WEIGHTS, [_census(c, 0, 201) for c in of(ProbeName.WEIGHTS)]
-        yield "must-pass", None, [self._must_pass(c) for c in of(ProbeName.CANARIES, "must_pass_flips")]
+    def _steps(self, number: int, rule: PolicyRule) -> Iterator[Step]:
+        of, tokens = self._criteria, sum(tokens for tokens, _ in self.shape.documents)
+        yield Step("weights", [_census(c, 0, 201) for c in of(ProbeName.WEIGHTS)], ProbeName.WEIGHTS)
+        yield Step("must-pass", [self._must_pass(c) for c in of(ProbeName.CANARIES, "must_pass_flips")])
         failures = [_failures_measured(c, self.draws[c.id], number) for c in of(ProbeName.CANARIES, "failure_rate")]
-        yield "canaries", ProbeName.CANARIES, failures
+        yield Step("canaries", failures, ProbeName.CANARIES)
+        finite = [_census(c, 0, tokens) for c in of(ProbeName.KL, "non_finite_tokens")]
         divergences = [_documents_measured(c, self.draws[c.id], number) for c in of(ProbeName.KL, "kl_divergence")]
-        finite = [
-            _census(c, 0, sum(tokens for tokens, _ in self.shape.documents))
-            for c in of(ProbeName.KL, "non_finite_tokens")
-        ]
-        yield "kl", ProbeName.KL, [*divergences, *finite]
+        yield Step("kl", [*finite, *divergences], ProbeName.KL)
         yield from self._evals(number, rule)
 
-    def _evals(self, number: int, rule: PolicyRule) -> Iterator[tuple[str, ProbeName | None, list[Measurement]]]:
-        """A stage for every round; perplexity is asked in the first, its tasks until they are settled."""
-        perplexity = self._criteria(ProbeName.EVALS, "perplexity")
-        texts = [_documents_measured(criterion, self.draws[criterion.id], number) for criterion in perplexity]
-        open_tasks = self._criteria(ProbeName.EVALS, "accuracy")
-        rounds = {task.id: max(blocks_of(self.draws[task.id].branch.shape[1])) + 1 for task in open_tasks}
+    def _evals(self, number: int, rule: PolicyRule) -> Iterator[Step]:
+        """A step for every round: looks at the tasks of which more is planned, all that was measured after the last."""
+        of = self._criteria
+        tasks = of(ProbeName.EVALS, "accuracy")
+        rounds = {task.id: blocks_of(self.draws[task.id].branch.shape[1])[-1] + 1 for task in tasks}
+        final = [_documents_measured(c, self.draws[c.id], number) for c in of(ProbeName.EVALS, "perplexity")]
         asked = 0
-        while open_tasks:
+        while tasks:
             asked += 1
-            looks = [_accuracy_measured(task, self.draws[task.id], number, asked) for task in open_tasks]
-            settled: Collection[str] = () if self.exhaustive else rule.settled(looks)
-            open_tasks = [task for task in open_tasks if task.key not in settled and rounds[task.id] > asked]
-            yield f"evals, round {asked}", None if open_tasks else ProbeName.EVALS, [*texts, *looks]
+            looks = {task.id: _accuracy_measured(task, self.draws[task.id], number, asked) for task in tasks}
+            final += [looks[task.id] for task in tasks if rounds[task.id] == asked]
+            ahead = [task for task in tasks if rounds[task.id] > asked]
+            found = [looks[task.id] for task in ahead]
+            settled: Collection[str] = () if self.exhaustive else rule.settled(found)
+            final += [looks[task.id] for task in ahead if task.key in settled]
+            tasks = [task for task in ahead if task.key not in settled]
+            beside = [measured for measured in final if measured.metric == "accuracy"]
+            if any(count > asked for count in rounds.values()):
+                yield Step(f"evals, round {asked}", found, beside=beside)
+        yield Step("evals", final, ProbeName.EVALS)
 
     def _criteria(self, probe: ProbeName, metric: str | None = None) -> list[Criterion]:
         return [
