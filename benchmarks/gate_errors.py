@@ -30,7 +30,7 @@ from benchmarks.simulated_gates import (
     Shape,
     blocks_of,
     draw_gates,
-    judgements_kept,
+    shortcuts,
 )
 from q36eval.gate import Criterion, Policy
 from q36eval.records import Direction, Estimator, Schedule
@@ -114,12 +114,12 @@ class Chunk:
     gates: int
     seed: tuple[int, int]
     exhaustive: bool = False
-    remember: bool = True
+    short: bool = True
 
 
 def run_chunk(chunk: Chunk) -> Tally:
     """Draw, ask and decide."""
-    with judgements_kept() if chunk.remember else nullcontext():
+    with shortcuts() if chunk.short else nullcontext():
         return _run_chunk(chunk)
 
 

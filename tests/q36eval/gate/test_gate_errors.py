@@ -80,9 +80,9 @@ def test_a_branch_at_its_margin_hardly_ever_passes(policy: Policy) -> None:
     assert found.verdicts["PASS"] == found.own["kl PASS"] < 5
 
 
-def test_judgements_that_are_kept_are_those_that_would_be_made_anew(policy: Policy) -> None:
+def test_shortcuts_change_no_verdict(policy: Policy) -> None:
     chunk = Chunk(policy, Scenario("x", "identical", 0.06), 1, (1, 2))
-    assert run_chunk(chunk) == run_chunk(replace(chunk, remember=False))
+    assert run_chunk(chunk) == run_chunk(replace(chunk, short=False))
 
 
 def test_a_flipped_prompt_fails_its_lane(policy: Policy) -> None:
