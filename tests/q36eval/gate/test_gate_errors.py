@@ -1,13 +1,14 @@
 """Whole gates by simulation, small; the long run's figures are in benchmarks/README.md."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.gate_errors import POLICY, Chunk, Expected, Tally, holds, mean_correlation, run_chunk
+from benchmarks.reference_reruns import ROWS, SCORING, reruns
 from benchmarks.simulated_gates import BLOCK_ITEMS, Asking, Scenario, Shape, blocks_of, draw_gates
 from evals.suite import read_suite
 from q36eval.gate import Policy
@@ -104,3 +105,13 @@ def test_remedies_are_more_items_or_a_wider_margin(policy: Policy) -> None:
     expected = Expected(policy, Shape.load(), criterion)
     few, more, wider = (expected.power(*asked, 0.06).passes for asked in ((200, 0.05), (400, 0.05), (200, 0.08)))
     assert few < min(more, wider)
+
+
+def test_reruns_of_the_reference_differ_and_begin_with_the_reference_as_it_is() -> None:
+    planned = reruns(90, ["cpu"])
+    assert len({asdict(rerun)["number"] for rerun in planned}) == 90
+    assert planned[0].name == "as it is, answers in the engine's rows, fused kernels, cpu"
+    every = {replace(rerun, number=0) for rerun in planned}
+    assert len(every) == len(SCORING) * len(ROWS) * 2
+    assert {rerun.scoring for rerun in planned[72:]} == {"shuffled batches"}
+    assert {rerun.device for rerun in reruns(50, ["cpu", "cuda"])} == {"cpu", "cuda"}
