@@ -7,6 +7,7 @@ other batches, what the reference answered right every time and the branch did n
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ from q36eval.chat import rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes
 from q36eval.probes import Digest, FollowUp, ItemResults, WorkItem
-from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName
 
 SMALL_BATCH = 4
 """Rows of the batch in which a must-pass prompt is asked again, before it is asked alone."""
@@ -232,9 +233,19 @@ class CanaryProbe:
     # -- confirming flips
 
     def doubtful(self, outcomes: Sequence[ItemOutcome]) -> list[WorkItem]:
-        """Must-pass prompts that the branch fails and the reference does not, to be asked again in other batches."""
+        """Must-pass prompts that the branch fails and the reference does not, to be asked again in other batches.
+
+        Those of the lanes take turns, so that few of them show every lane that is broken.
+        """
         flipped = [o for o in outcomes if o.must_pass and o.flip == "regression" and "repeats" not in o.branch.detail]
-        return [WorkItem(key=outcome.item_key, generations=self._again(outcome.item_key)) for outcome in flipped]
+        lanes = {spec.id: tuple(spec.lanes) for spec in self.specs}
+        seen: Counter[tuple[Lane, ...]] = Counter()
+        turns = []
+        for outcome in flipped:
+            turns.append(seen[lanes[outcome.group]])
+            seen[lanes[outcome.group]] += 1
+        in_turn = [outcome for _, outcome in sorted(zip(turns, flipped, strict=True), key=lambda pair: pair[0])]
+        return [WorkItem(key=outcome.item_key, generations=self._again(outcome.item_key)) for outcome in in_turn]
 
     def confirmed(self, item: WorkItem, results: ItemResults, outcome: ItemOutcome) -> ItemOutcome:
         """The outcome with what the branch answered then; where it could not be asked again it is errored."""

@@ -5,7 +5,7 @@ Every item is judged as it comes; what is not to be believed at once is asked ag
 
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -15,9 +15,15 @@ from q36eval.engines.base import Engine
 from q36eval.errors import Q36Error
 from q36eval.following import known_of
 from q36eval.gate.report import Stage, StageState
-from q36eval.probes import Confirms, Digest, InRounds, ItemResults, WorkItem
+from q36eval.probes import Confirms, Digest, InRounds, ItemResults, Probe, WorkItem
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.sinks import Captures, Progress, Sink, TimesTasks
+
+AGAIN = "asking again"
+"""What a person calls asking in other batches, once more."""
+
+PORTION = 4
+"""Of what is doubted so many items are asked again before the verdict is looked at: one confirmed flip may decide."""
 
 
 class StoppingRule(Protocol):
@@ -98,7 +104,7 @@ class _Asking:
             self._left_out(work, items, self.stands)
             return Stage(name=name, state=StageState.NOT_ASKED, items=0, planned=len(items))
         settled = self._rounds(work, stage)
-        self.outcomes += self._confirmed(work)
+        self._confirm(work)
         last = stage == (work.stages or [""])[-1]
         if settled:  # within a stage
             self._write([figure for figure in self._figures(work) if _laid_out(figure)])
@@ -162,26 +168,41 @@ class _Asking:
         state = StageState.PARTLY if work.failed is not None or errored or not items else StageState.MEASURED
         return Stage(name=name, state=state, items=len(found), planned=len(items), settled=settled)
 
-    def _confirmed(self, work: Work) -> Sequence[ItemOutcome]:
-        """Ask the branch again what its probe does not believe at once: the outcomes that replace those."""
+    def _confirm(self, work: Work) -> None:
+        """Ask the branch again what its probe does not believe at once; each outcome replaces the one it stands for.
+
+        Under a rule in portions, and no more of them once the verdict stands.
+        """
         probe = work.probe
         if work.failed is not None or not isinstance(probe, Confirms):
-            return ()
-        confirmed = []
+            return
         try:
             found = {outcome.item_key: outcome for outcome in own_outcomes(work, self.outcomes)}
             again = [in_group(item, probe.name) for item in probe.doubtful(list(found.values()))]
-            if again:
-                self.progress.stage("asking again, in other batches", len(again))
-            for _, item, results in finished_items(self.engine, [Work(probe, again)]):
-                confirmed.append(probe.confirmed(item, results, found[item.key]))
-                self.sink.add_items(confirmed[-1:])
-                self.progress.advance()
+            size = len(again) if self.rule is None else PORTION
+            for start in range(0, len(again), max(1, size)):
+                portion = again[start : start + size]
+                self.outcomes += self._asked_again(probe, portion, found)
+                if self.rule is not None and self._decided(self._figures(work)):
+                    return
         except Q36Error:
             raise
         except Exception as error:
             fail_probe(work, self.sink, error)
-        return confirmed
+
+    def _asked_again(
+        self, probe: Probe, items: list[WorkItem], found: Mapping[str, ItemOutcome]
+    ) -> Iterator[ItemOutcome]:
+        if isinstance(self.progress, TimesTasks):
+            for item in items:
+                self.progress.expect(AGAIN, item.tokens)
+        for _, item, results in finished_items(self.engine, [Work(probe, items)]):
+            assert isinstance(probe, Confirms), "only such a probe doubts"
+            outcome = probe.confirmed(item, results, found[item.key])
+            self.sink.add_items([outcome])
+            if isinstance(self.progress, TimesTasks):
+                self.progress.worked(AGAIN, item.tokens, results.seconds)
+            yield outcome
 
 
 def _laid_out(measurement: Measurement) -> bool:

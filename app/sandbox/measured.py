@@ -7,7 +7,6 @@ values; they are made in the working state and belong to no family.
 """
 
 from pathlib import Path
-from typing import Any
 
 from app.cli.gate import load_policy
 from app.cli.options import open_history
@@ -17,7 +16,7 @@ from app.measuring import measure
 from app.request import Request
 from app.sandbox.ladder import GROUP, LADDER_BITS, make_rung, round_to_integers
 from app.targets import Target, load_family, resolve
-from q36eval.config import Paths
+from q36eval.config import Family, Paths
 from q36eval.history import History, RunRecord
 from q36eval.records import Measurement, ProbeName
 from q36eval.reports.evals_figures import EvalsFigures
@@ -71,23 +70,35 @@ def evals_of(run: RunRecord, history: History) -> list[str]:
     return [f"| `{run.branch}` | " + " | ".join(cells) + " |" for cells in group_rows(figures, seconds)]
 
 
-def main() -> None:
-    """Gate every branch and rung against the reference and print the table."""
-    paths = Paths.default()
-    family: Any = load_family(None, paths)
-    history, policy = open_history(paths), load_policy(None, family, paths)
+def targets(family: Family, paths: Paths) -> list[Target]:
+    """Every branch of the family, and the rungs that are none."""
     reference = resolve(family.reference, family, paths)
-    targets = [resolve(name, family, paths) for name in family.branches]
-    targets += [
+    rungs = [
         Target(f"int{bits}-rung", _rung(reference.folder, paths.state / "ladder" / f"int{bits}", bits))
         for bits in LADDER_BITS
         if bits > 2  # the branch int2-experts is the third rung
     ]
+    return [*(resolve(name, family, paths) for name in family.branches), *rungs]
+
+
+def main() -> None:
+    """Gate every branch and rung against the reference and print the table."""
+    paths = Paths.default()
+    family = load_family(None, paths)
+    history, policy = open_history(paths), load_policy(None, family, paths)
+    reference = resolve(family.reference, family, paths)
     print("| branch | " + " | ".join(title for title, _ in COLUMNS) + " | verdict |", flush=True)
     print("|---" * (len(COLUMNS) + 2) + "|", flush=True)
     eval_rows = []
-    for target in targets:
-        request = Request(family=family, branch=target, reference=reference, suite=family.suite, policy=policy)
+    for target in targets(family, paths):
+        request = Request(
+            family=family,
+            branch=target,
+            reference=reference,
+            suite=family.suite,
+            policy=policy,
+            exhaustive=True,  # a gate would stop where the verdict stands; this table shows what all evidence says
+        )
         with ConsoleProgress() as progress:
             run = measure(request, paths, history, progress)
         print(row(run, history), flush=True)

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from app.estimate import Estimate
 from q36eval.capturing import captured
 from q36eval.engines import ScoreRequest
 from q36eval.gate import StageState
@@ -157,3 +160,42 @@ def test_a_resumed_run_stops_where_the_first_one_would_have(tmp_path: Path) -> N
     assert len(asked) == 3
     assert sink.items == whole.items
     assert [stage.items for stage in found.stages] == [2, 2, 0]
+
+
+class Doubting(Staged):
+    """Does not believe the answers of its first stage at once."""
+
+    def doubtful(self, outcomes: Sequence[ItemOutcome]) -> list[WorkItem]:
+        first = [each for each in outcomes if "/first/" in each.item_key and each.branch.text is None]
+        return [WorkItem(each.item_key, scores=(ScoreRequest(each.item_key + "/again", (1,)),)) for each in first]
+
+    def confirmed(self, item: WorkItem, results: Any, outcome: ItemOutcome) -> ItemOutcome:
+        return outcome.model_copy(update={"branch": outcome.branch.model_copy(update={"text": "confirmed"})})
+
+
+class Timed(Silent, Estimate):
+    """Progress that says how long it will take, and forgets that at every new stage, as a terminal's does."""
+
+    def stage(self, title: str, total: int) -> None:
+        self._tasks.clear()
+
+
+def test_what_is_doubted_is_asked_again_once_and_the_time_that_is_left_is_still_known(tmp_path: Path) -> None:
+    probe, sink, engine = Doubting(ProbeName.CANARIES, ["first", "second"]), Measured(), CountingEngine()
+    capture = Capture(tmp_path, IDENTITY, probe.name, probe.suite_sha256)
+    captures_of = lambda works: captured(works, lambda _: capture, lambda: CountingEngine(), Silent())  # noqa: E731
+    timed = Timed()
+    run_probes(engine, None, captures_of, [probe], sink, timed, StandsAt(99))
+    assert [key for key in engine.asked if "again" in key] == ["canaries/first/0/again", "canaries/first/1/again"]
+    assert [each.branch.text for each in sink.items if each.item_key.endswith("first/0")] == [None, "confirmed"]
+    assert not sink.failures
+    assert timed.unfinished() == []
+
+
+def test_no_more_is_asked_again_than_the_verdict_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("q36eval.rounds.PORTION", 1)
+    probe = Doubting(ProbeName.CANARIES, ["first", "second"])
+    asked, _, _ = asked_of(tmp_path, [probe], StandsAt(2))
+    assert [key for key in asked if "again" in key] == ["canaries/first/0/again"]
+    asked, _, _ = asked_of(tmp_path, [probe], None, Measured())
+    assert len([key for key in asked if "again" in key]) == 2, "without a rule all of it"
