@@ -101,9 +101,9 @@ def test_a_bar_holds_only_where_the_whole_interval_does() -> None:
 
 
 def test_remedies_are_more_items_or_a_wider_margin(policy: Policy) -> None:
-    criterion = next(c for c in policy.criteria if c.id == "failures-freeform")
+    criterion = next(c for c in policy.criteria if c.id == "mmlu")
     expected = Expected(policy, Shape.load(), criterion)
-    few, more, wider = (expected.power(*asked, 0.06).passes for asked in ((200, 0.05), (400, 0.05), (200, 0.08)))
+    few, more, wider = (expected.power(*asked, 0.06).passes for asked in ((175, 0.95), (525, 0.95), (175, 0.85)))
     assert few < min(more, wider)
 
 
