@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.simulated_gates import (
+    SHAPE,
     Asking,
     Draws,
     Gate,
@@ -67,7 +68,7 @@ def scenarios(policy: Policy) -> Iterator[Scenario]:
             name = f"kl at its margin, divergences {words}"
             yield Scenario(name, "at the margin", 0.01, {"kl": 1.0}, kl_sigma=sigma)
     for name in sampled:
-        for flips in (0.01, 0.06):
+        for flips in (0.01, 0.02, 0.04, 0.06):
             yield Scenario(f"{name} three margins, {flips:.0%} flips", "three margins worse", flips, {name: 3.0})
     yield Scenario("all three margins, 2% flips", "three margins worse", 0.02, dict.fromkeys(sampled, 3.0))
     yield Scenario("one prompt of each must-pass set flipped, 1% flips", "one fault", 0.01, flipped=1)
@@ -115,6 +116,7 @@ class Chunk:
     seed: tuple[int, int]
     exhaustive: bool = False
     short: bool = True
+    shape: Path = SHAPE
 
 
 def run_chunk(chunk: Chunk) -> Tally:
@@ -124,7 +126,7 @@ def run_chunk(chunk: Chunk) -> Tally:
 
 
 def _run_chunk(chunk: Chunk) -> Tally:
-    shape, seed = Shape.load(), list(chunk.seed)
+    shape, seed = Shape.load(chunk.shape), list(chunk.seed)
     draws = draw_gates(chunk.policy, shape, chunk.scenario, chunk.gates, seed)
     tally = Tally(correlations=chunk.gates * mean_correlation(draws))
     askings = [
@@ -218,7 +220,7 @@ def simulate(asked: argparse.Namespace) -> dict[str, Any]:
 def _chunks(policy: Policy, number: int, scenario: Scenario, asked: argparse.Namespace) -> Iterator[Chunk]:
     for part, start in enumerate(range(0, asked.gates, CHUNK)):
         gates = min(CHUNK, asked.gates - start)
-        yield Chunk(policy, scenario, gates, (asked.seed + number, part), asked.exhaustive)
+        yield Chunk(policy, scenario, gates, (asked.seed + number, part), asked.exhaustive, shape=asked.shape)
 
 
 def _kept(scenario: Scenario, tally: Tally, seconds: float) -> dict[str, Any]:
@@ -328,6 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gates", type=int, default=5_000, help="gates a row")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--policy", type=Path, default=POLICY)
+    parser.add_argument("--shape", type=Path, default=SHAPE, help="how much is asked, as gate_shape.json says it")
     parser.add_argument("--only", default="", help="the branches whose name holds this")
     parser.add_argument("--seed", type=int, default=20_261_122)
     parser.add_argument("--exhaustive", action="store_true", help="also decide each gate with everything asked")
@@ -335,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="where to write everything that was counted")
     asked = parser.parse_args(arguments)
     if asked.remedies:
-        _print(remedies(Policy.load(asked.policy), Shape.load()))
+        _print(remedies(Policy.load(asked.policy), Shape.load(asked.shape)))
         return
     found = simulate(asked) | {"environment": environment()}
     if asked.json is not None:
