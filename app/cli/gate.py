@@ -134,16 +134,10 @@ def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Po
     Raises:
         UsageError: an unknown name, or a policy that is malformed.
     """
+    from app.policies import policy_file
     from q36eval.gate import Policy
 
-    wanted = name_or_path or family.policy
-    if wanted.endswith((".yaml", ".yml")):
-        return Policy.load(Path(wanted))
-    path = paths.policies / f"{wanted}.yaml"
-    if not path.exists():
-        known = ", ".join(sorted(file.stem for file in paths.policies.glob("*.yaml")))
-        raise UsageError(f"There is no policy {wanted!r}; known policies: {known}, or name a .yaml file.")
-    return Policy.load(path)
+    return Policy.load(policy_file(name_or_path or family.policy, paths))
 
 
 def make_report_folder(folder: Path | None, distinct: bool) -> None:

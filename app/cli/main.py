@@ -15,6 +15,7 @@ from app.cli import (
     drift,
     gate,
     history,
+    policy,
     probes,
     reference,
     reference_floor,
@@ -43,6 +44,7 @@ app.add_typer(canaries.app, name="canaries")
 reference.app.command("floor")(reference_floor.floor)
 app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")
+app.add_typer(policy.app, name="policy")
 app.command("drift")(drift.drift)
 app.command("report")(report.report)
 app.add_typer(data.app, name="data")

@@ -1,12 +1,14 @@
 """The policy: which measurements decide, by which margin, for which lane, and where each figure comes from."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import MarginKind
+
+CriterionId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
 
 
 class PolicyModel(BaseModel):
@@ -52,7 +54,7 @@ class Criterion(PolicyModel):
     non-finite outputs).
     """
 
-    id: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)
+    id: CriterionId
     probe: ProbeName
     metric: str = Field(min_length=1)
     slice: str = "all"
@@ -80,10 +82,14 @@ class Criterion(PolicyModel):
 
 
 class Policy(PolicyModel):
-    """All criteria, and `alpha`, the chance that Holm's correction leaves of any false FAIL."""
+    """All criteria, and `alpha`, the chance that Holm's correction leaves of any false FAIL.
+
+    It is whole: what it inherited is in it. `lineage` names the policies that it was made of, the oldest first.
+    """
 
     name: str = Field(min_length=1)
     description: str = ""
+    lineage: tuple[str, ...] = ()
     alpha: float = Field(default=0.025, gt=0, lt=0.5)
     criteria: tuple[Criterion, ...] = Field(min_length=1)
 
@@ -107,11 +113,11 @@ class Policy(PolicyModel):
 
     @classmethod
     def load(cls, path: Path) -> "Policy":
-        """Read a policy from a YAML file.
+        """Read a policy from a YAML file, with what it inherits from the policies it extends.
 
         Raises:
             UsageError: one sentence that names the file, the key and the valid names.
         """
-        from q36eval.gate._policy_file import read_policy
+        from q36eval.gate.policy_file import read_policy
 
         return read_policy(path)

@@ -8,7 +8,7 @@ them. Runs in the llm-compressor environment.
 - `main` is `fp8-head` with the reference's head put back, as its card does it: the inner weights are the same bytes.
 - `fp8-head-embed` is `fp8-head` with FP8_BLOCK embeddings.
 - `gptq-int4` is `gptq-experts` in GPTQ serialization.
-- `w4a16` and `fp8-head-embed` are kept as overlays, `int2-experts` is computed on first use.
+- `w4a16`, `gptq-int4` and `fp8-head-embed` are kept as overlays, `int2-experts` is computed on first use.
 """
 
 import shutil
@@ -23,8 +23,8 @@ from app.sandbox.producers.common import copy_tokenizer, read_json, write_json
 from app.sandbox.producers.gptq import write_gptq
 
 Tensors = dict[str, RawTensor]
-COMPLETE = ("main", "fp8-head", "gptq-int4", "nvfp4-modelopt")
-OVERLAYS = {"w4a16": "bf16", "fp8-head-embed": "fp8-head"}
+COMPLETE = ("main", "fp8-head", "nvfp4-modelopt")
+OVERLAYS = {"w4a16": "bf16", "gptq-int4": "bf16", "fp8-head-embed": "fp8-head"}
 
 
 def restore_unquantized(tensors: Tensors, reference: Tensors) -> Tensors:

@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from app.cli.checkpoint import inspect
+from app.sandbox.branches import build
 from app.targets import load_family, resolve
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
 from q36eval.checkpoints.inspection.examination import not_judged
@@ -119,7 +120,7 @@ def test_damage_is_named_and_blocks(
     branch: str, name: str, rules: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / branch, folder)
+    shutil.copytree(build(branch, SANDBOX, tmp_path / "built"), folder)
     kinds = (damage, damaged_tensors, damaged_scales, contradictions)
     subject = next(getattr(kind, name) for kind in kinds if hasattr(kind, name))(folder)
     exit_code, output = command(str(folder), "--json", state=tmp_path / "state", monkeypatch=monkeypatch)
@@ -179,7 +180,7 @@ def test_only_the_head_differs_between_main_and_fp8_head() -> None:
 def test_a_gptq_head_as_it_is_declared_is_clean(tmp_path: Path) -> None:
     """Declared and stored quantized; or declared, excluded by a rule, and stored unquantized."""
     for name in ("quantized", "excluded"):
-        shutil.copytree(SANDBOX / "gptq-int4", tmp_path / name)
+        shutil.copytree(build("gptq-int4", SANDBOX, tmp_path / "built"), tmp_path / name)
         damaged_tensors.head_declared_as_gptq(tmp_path / name)
     damaged_tensors.gptq_head(tmp_path / "quantized")
     rule = {"-:lm_head": {}}

@@ -1,0 +1,161 @@
+"""`q36eval policy`: what decides about a release, checked, explained, and calibrated against measured noise."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.options import JsonOption, OwnCanaries, SuiteOption, print_json
+from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode
+
+if TYPE_CHECKING:
+    from q36eval.gate import Policy
+
+app = typer.Typer(no_args_is_help=True, help="What decides about a release: shipped policies, and your own.")
+
+ForFamily = Annotated[
+    str | None,
+    typer.Option("--family", help="Family name or file; else the one that the policy is for.", metavar="NAME|FILE"),
+]
+PolicyArgument = Annotated[str, typer.Argument(help="A shipped policy, or a .yaml file.", metavar="NAME|FILE")]
+
+
+@app.command("list")
+def list_policies(as_json: JsonOption = False) -> None:
+    """List the policies that ship."""
+    from app.policies import shipped_policies
+    from q36eval.gate import Policy
+
+    rows = [_row(Policy.load(file)) for file in shipped_policies(Paths.default()).values()]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        made_of = f", extends {row['lineage'][-1]}" if row["lineage"] else ""
+        print(
+            f"{row['name']}: {', '.join(row['lanes'])}; {row['blocking']} blocking, {row['advisory']} advisory{made_of}"
+        )
+        print(f"    {row['description']}")
+
+
+def _row(policy: "Policy") -> dict[str, Any]:
+    tiers = [criterion.tier for criterion in policy.criteria]
+    return {
+        "name": policy.name,
+        "lineage": list(policy.lineage),
+        "lanes": [lane.value for lane in policy.lanes],
+        "blocking": tiers.count("blocking"),
+        "advisory": tiers.count("advisory"),
+        "description": policy.description,
+    }
+
+
+@app.command("show")
+def show(policy: PolicyArgument, as_json: JsonOption = False) -> None:
+    """Print a policy whole, with all that it inherits: as a file that extends none, or with --json as runs keep it."""
+    whole = json.loads(_load(policy).model_dump_json())
+    if as_json:
+        print_json(whole)
+        return
+    import yaml
+
+    print(f"# whole; made of {', '.join(whole['lineage']) or 'no other'}")
+    del whole["lineage"]
+    print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120), end="")
+
+
+@app.command("check")
+def check(
+    policy: PolicyArgument,
+    family: ForFamily = None,
+    suite: SuiteOption = None,
+    canaries: OwnCanaries = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Say everything that is wrong with a policy; exit 2 where it cannot be judged as it says."""
+    from dataclasses import asdict
+
+    from app.policies import policy_file
+    from app.policy_checking import check_policy
+
+    paths = Paths.default()
+    found = check_policy(policy_file(policy, paths), paths, family, suite, canaries)
+    if as_json:
+        print_json({**asdict(found), "sound": found.sound})
+    else:
+        from app.cli.policy_report import LONG
+        from q36eval.reports._text import plain
+
+        for sentence in found.problems:
+            print(f"wrong: {plain(sentence, LONG)}")
+        for sentence in found.remarks:
+            print(f"note: {plain(sentence, LONG)}")
+        verdict = "sound" if found.sound else f"not sound, {len(found.problems)} to mend"
+        print(f"{plain(found.file)}: {verdict}" + (f" (for {found.checked_for})" if found.checked_for else "") + ".")
+        if found.floor:
+            print(f"noise floor: {plain(found.floor)}.")
+    return int(ExitCode.PASS if found.sound else ExitCode.USAGE)
+
+
+@app.command("explain")
+def explain(policy: PolicyArgument, as_json: JsonOption = False) -> None:
+    """Say in words, lane by lane, what would block a branch and what only warns."""
+    from dataclasses import asdict
+
+    from app.cli.policy_report import print_words
+    from app.policy_words import explain as in_words
+
+    words = in_words(_load(policy))
+    if as_json:
+        print_json(asdict(words))
+    else:
+        print_words(words)
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a policy file, for editors."""
+    from q36eval.gate.policy_schema import policy_schema
+
+    print(json.dumps(policy_schema(), indent=1, ensure_ascii=False))
+
+
+@app.command("calibrate")
+def calibrate(
+    policy: PolicyArgument,
+    family: ForFamily = None,
+    run: Annotated[
+        list[str] | None, typer.Option("--run", help="Take this run for accepted too, blessed or not.", metavar="RUN")
+    ] = None,
+    widen: Annotated[
+        bool, typer.Option(help="Write wider margins too, where the measured noise asks for them.")
+    ] = False,
+    name: Annotated[str | None, typer.Option(help="Name of the new policy; the old one's and -calibrated.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write what changes as a policy that extends this one.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Propose margins from measured noise: the reference against itself, blessed runs, and the KL's noise floor."""
+    from app.calibrated_file import as_policy_file, write_policy
+    from app.calibrating import calibration
+    from app.cli.policy_report import print_calibration
+    from app.policies import family_of
+
+    paths = Paths.default()
+    rules = _load(policy)
+    found = calibration(rules, family_of(rules, family, paths), paths, tuple(run or ()))
+    text = as_policy_file(found, policy, out, name, widen=widen)
+    if out is not None:
+        write_policy(text, out)
+    if as_json:
+        print_json({**found.as_json(), "file": None if out is None else str(out), "policy_yaml": text})
+    else:
+        print_calibration(found, text, out, widen=widen)
+
+
+def _load(policy: str) -> "Policy":
+    from app.policies import policy_file
+    from q36eval.gate import Policy
+
+    return Policy.load(policy_file(policy, Paths.default()))

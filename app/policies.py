@@ -1,0 +1,45 @@
+"""Policies by name or file, the family that a policy is meant for, and which policies ship."""
+
+from pathlib import Path
+
+from app.targets import load_family
+from q36eval.config import Family, Paths
+from q36eval.errors import UsageError
+from q36eval.gate import Policy
+
+FILE_ENDINGS = (".yaml", ".yml")
+
+
+def shipped_policies(paths: Paths) -> dict[str, Path]:
+    """The files of the policies that ship, by name."""
+    return {file.stem: file for file in sorted(paths.policies.glob("*.yaml"), key=lambda file: file.stem)}
+
+
+def policy_file(name_or_path: str, paths: Paths) -> Path:
+    """The file of a shipped policy, or the one that is named.
+
+    Raises:
+        UsageError: neither a known name nor a .yaml file; lists the known names.
+    """
+    if name_or_path.endswith(FILE_ENDINGS):
+        return Path(name_or_path)
+    shipped = shipped_policies(paths)
+    if name_or_path not in shipped:
+        known = ", ".join(shipped)
+        raise UsageError(f"There is no policy {name_or_path!r}; known policies: {known}, or name a .yaml file.")
+    return shipped[name_or_path]
+
+
+def family_of(policy: Policy, asked: str | None, paths: Paths) -> Family:
+    """The family asked for; else the one that is judged by this policy, or by the nearest that it extends.
+
+    Where none is, the sandbox; where several are, the last by name.
+    """
+    if asked is not None:
+        return load_family(asked, paths)
+    families = [Family.load(file) for file in sorted(paths.families.glob("*.yaml"), reverse=True)]
+    for name in (policy.name, *reversed(policy.lineage)):
+        found = next((family for family in families if family.policy == name), None)
+        if found is not None:
+            return found
+    return load_family(None, paths)

@@ -1,0 +1,135 @@
+"""Whether a policy can be judged by: what is wrong with its file, its margins, its slices and its lanes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.eval_plan import ASSUMED_SCORE
+from app.measurable import Asked, asked_of, figure_of, not_asked, unjudgeable
+from app.policies import family_of
+from app.policy_noise import KnownFloor, known_floor
+from q36eval.config import Family, Paths
+from q36eval.errors import UsageError
+from q36eval.gate import Criterion, Policy
+from q36eval.gate.noise import below_floor, floor_of, has_floor
+from q36eval.gate.policy_file import policy_problems
+from q36eval.records import Lane, ProbeName
+from q36eval.stats import GREATEST_LIMIT, as_expected, can_show, tightest_limit
+
+HARMLESS_CONFIDENCE = 0.9
+"""One-sided: a PASS at less is wrong more than once in ten."""
+
+
+@dataclass(frozen=True)
+class PolicyCheck:
+    """What was found. `problems` keep the policy from being judged as it says, `remarks` a reader should know.
+
+    `checked_for` says against which family's suite, `floor` where the noise floor is from; both are empty where the
+    file itself is no policy.
+    """
+
+    file: str
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...] = field(default=())
+    checked_for: str = ""
+    floor: str = ""
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing keeps it from being judged."""
+        return not self.problems
+
+
+def check_policy(
+    file: Path, paths: Paths, family: str | None = None, suite: str | None = None, canaries: Path | None = None
+) -> PolicyCheck:
+    """Everything that can be said against a policy file before a branch is measured.
+
+    `canaries` is a folder of a person's own beside the shipped ones.
+
+    Raises:
+        UsageError: the family or the suite to check it for is unknown or malformed.
+    """
+    problems = policy_problems(file, paths.policies)
+    if problems:
+        return PolicyCheck(str(file), problems)
+    policy = Policy.load(file)
+    chosen = family_of(policy, family, paths)
+    asked, known = asked_of(chosen, suite, paths, canaries), _floor(chosen, paths)
+    return PolicyCheck(
+        str(file),
+        tuple(_problems(policy, asked, known)),
+        tuple(_remarks(policy, asked)),
+        f"family {asked.family}, suite {asked.suite}",
+        known.source,
+    )
+
+
+def _floor(family: Family, paths: Paths) -> KnownFloor:
+    try:
+        return known_floor(family, paths)
+    except UsageError as error:  # a history that cannot be read keeps no policy from being checked
+        return KnownFloor(source=f"no noise floor could be read: {error}")
+
+
+def _problems(policy: Policy, asked: Asked, known: KnownFloor) -> Iterator[str]:
+    for criterion in policy.criteria:
+        found = unjudgeable(criterion) or not_asked(criterion, asked) or _too_few(criterion, asked)
+        below = below_floor(criterion, floor_of(criterion, known.measurements))
+        if found:
+            yield f"{criterion.id}: {found}."
+        elif below:
+            yield f"{criterion.id}: {below}; widen the margin."
+
+
+def _too_few(criterion: Criterion, asked: Asked) -> str | None:
+    """Where fewer are asked than must be scored, or than its margin takes, nothing ever passes."""
+    available = asked.scored_of(criterion)
+    if available is None:
+        return None
+    if available < criterion.min_scored:
+        return f"it asks for {criterion.min_scored} scored, and {asked.suite} asks {available} of {criterion.slice}"
+    figure = figure_of(criterion)
+    if figure is None or figure.estimator != "paired_proportions" or criterion.margin.against == "blessed":
+        return None
+    identical = as_expected([1] * available, ASSUMED_SCORE)
+    settings: dict[str, Any] = {
+        "confidence": criterion.confidence,
+        "direction": figure.direction,
+        "estimator": figure.estimator,
+    }
+    if can_show(identical, criterion.margin, **settings):
+        return None
+    least = tightest_limit(identical, criterion.margin.kind, **settings)
+    excluded = f"over {GREATEST_LIMIT:g}" if least is None else f"{least:.2g}"
+    return (
+        f"its margin of {criterion.margin.value:g} cannot be shown by the {available} draws of {criterion.slice}: even "
+        f"of the reference itself they exclude no loss below {excluded}"
+    )
+
+
+def _remarks(policy: Policy, asked: Asked) -> Iterator[str]:
+    for lane in Lane:
+        if lane not in policy.lanes:
+            yield f"Lane {lane} is not judged: a PASS says nothing about it."
+            continue
+        blocking = {c.probe for c in policy.criteria if c.tier == "blocking" and lane in c.lanes}
+        for probe in ProbeName:
+            if probe not in blocking:
+                yield f"Lane {lane} is unguarded by {probe}: nothing that the {probe} probe finds can block it."
+    for criterion in policy.criteria:
+        yield from (f"{criterion.id}: {sentence}" for sentence in _remarks_on(criterion, asked))
+
+
+def _remarks_on(criterion: Criterion, asked: Asked) -> Iterator[str]:
+    if criterion.confidence < HARMLESS_CONFIDENCE:
+        wrong = 1.0 - criterion.confidence
+        yield f"at a confidence of {criterion.confidence:.1%} a loss at its margin passes {wrong:.0%} of the time."
+    if criterion.margin.against == "blessed" and criterion.tier == "blocking":
+        yield "it blocks every branch that was never blessed, since there is nothing to hold it against."
+    texts = criterion.probe is ProbeName.KL and criterion.slice != "all" and "=" not in criterion.slice
+    if texts and asked.texts is None:
+        yield f"{asked.suite} brings no texts: the corpus that --corpus names must have a slice {criterion.slice}."
+    if criterion.margin.value == 0 and has_floor(criterion.probe, criterion.metric):
+        yield "a margin of 0 is kept by no computation that rounds."

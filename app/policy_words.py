@@ -1,0 +1,125 @@
+"""A policy in words: by lane, what would block, what only warns, on how much evidence, and what is not decided."""
+
+from dataclasses import dataclass
+
+from app.measurable import figure_of
+from q36eval.gate import Criterion, Policy
+from q36eval.records import Lane, ProbeName
+
+WHOSE = {"reference": "the reference's", "blessed": "the last blessed run's"}
+UNDECIDED = "INCONCLUSIVE (exit 3), which blocks as well"
+NOT_MEASURED = "What was not measured never passes: the lane is then INCONCLUSIVE (exit 3), or 4 where a probe crashed."
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One criterion in words. `asks` is what must be shown, `evidence` on how much, `undecided` what follows if not."""
+
+    id: str
+    probe: str
+    asks: str
+    evidence: str
+    undecided: str
+    waivable: bool
+    source: str
+    note: str
+
+
+@dataclass(frozen=True)
+class LaneRules:
+    """What one lane is judged by."""
+
+    lane: str
+    blocks: tuple[Rule, ...]
+    warns: tuple[Rule, ...]
+
+
+@dataclass(frozen=True)
+class PolicyWords:
+    """A policy explained."""
+
+    name: str
+    description: str
+    lineage: tuple[str, ...]
+    false_fail: str
+    lanes: tuple[LaneRules, ...]
+    not_judged: tuple[str, ...]
+    not_measured: str = NOT_MEASURED
+
+
+def explain(policy: Policy) -> PolicyWords:
+    """The policy in words."""
+    return PolicyWords(
+        policy.name,
+        policy.description,
+        policy.lineage,
+        f"Of branches that lose no more than every margin allows, at most {policy.alpha:.1%} are failed by chance "
+        f"(Holm's correction over all blocking criteria); one counted fault more than allowed fails by itself.",
+        tuple(
+            LaneRules(lane, _rules(policy, lane, "blocking"), _rules(policy, lane, "advisory")) for lane in policy.lanes
+        ),
+        tuple(lane.value for lane in Lane if lane not in policy.lanes),
+    )
+
+
+def _rules(policy: Policy, lane: Lane, tier: str) -> tuple[Rule, ...]:
+    return tuple(
+        rule_of(criterion) for criterion in policy.criteria if criterion.tier == tier and lane in criterion.lanes
+    )
+
+
+def rule_of(criterion: Criterion) -> Rule:
+    """One criterion in words."""
+    return Rule(
+        criterion.id,
+        criterion.probe,
+        f"{_what(criterion)}: {allowed(criterion)}",
+        _evidence(criterion),
+        _undecided(criterion),
+        criterion.waivable,
+        criterion.margin.source,
+        criterion.note,
+    )
+
+
+def _what(criterion: Criterion) -> str:
+    figure = figure_of(criterion)
+    words = criterion.metric.replace("_", " ") if figure is None else figure.words
+    return words if criterion.slice == "all" else f"{words} ({criterion.slice})"
+
+
+def allowed(criterion: Criterion) -> str:
+    """What its margin allows, in words."""
+    kind, value, whose = criterion.margin.kind, criterion.margin.value, WHOSE[criterion.margin.against]
+    figure = figure_of(criterion)
+    unit = "" if figure is None else f" {figure.unit}"
+    if kind == "max_count":
+        return "none" if value == 0 else f"at most {value:g}"
+    if kind == "max_value":
+        return f"at most {value:g}{unit}"
+    if kind == "min_recovery":
+        return f"at least {value:.4g} of {whose} (a loss of at most {1 - value:.2%})"
+    if kind == "min_retention":
+        return f"at most {1 / value - 1:.2%} above {whose} (retention {value:.4g})"
+    points = f" ({100 * value:g} in 100)" if figure is not None and figure.unit == "fraction" else unit
+    return f"worse than {whose} by at most {value:g}{points}"
+
+
+def _evidence(criterion: Criterion) -> str:
+    parts = []
+    if criterion.margin.kind != "max_count":
+        parts.append(f"shown with {criterion.confidence:.4g} confidence")
+    if criterion.min_scored > 1:
+        parts.append(f"on at least {criterion.min_scored:,} scored items")
+    if criterion.min_clusters is not None:
+        of = "documents" if criterion.probe is ProbeName.KL else "independent clusters"
+        parts.append(f"from at least {criterion.min_clusters:,} {of}, counted by weight")
+    return ", ".join(parts) or "everything is counted"
+
+
+def _undecided(criterion: Criterion) -> str:
+    if criterion.tier == "advisory":
+        return "shown, and nothing more"
+    if criterion.on_inconclusive == "fail":
+        return "FAIL (exit 1): what is not proven is refused"
+    return UNDECIDED

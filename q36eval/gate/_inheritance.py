@@ -1,0 +1,113 @@
+"""A policy made of another: its criteria are changed field by field, dropped, or narrowed to some lanes. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from q36eval.gate.policy import Policy
+
+DECIDES = ("kind", "value", "against")
+"""What of a margin its source speaks of."""
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """A merged document as `Policy` reads it; `places` say where each of its criteria stands in the files.
+
+    `problems` is what no field shows by itself, one clause each.
+    """
+
+    document: dict[str, Any]
+    places: tuple[str, ...]
+    problems: tuple[str, ...] = field(default=())
+
+
+def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
+    """What the file `given` (valid by itself) makes of the policy it extends; None where it extends none.
+
+    Inherited criteria keep their place, new ones follow in the file's order.
+    """
+    criteria: Sequence[Mapping[str, Any]] = given.get("criteria", ())
+    drop: Sequence[str] = given.get("drop", ())
+    inherited = {} if base is None else {c.id: c.model_dump(mode="json") for c in base.criteria}
+    problems = [*_dropping(base, drop, criteria), *_naming(base, given)]
+    merged: list[tuple[str, dict[str, Any]]] = [
+        (f"criterion {name!r} of {'' if base is None else base.name}", fields)
+        for name, fields in inherited.items()
+        if name not in drop
+    ]
+    position = {fields["id"]: index for index, (_, fields) in enumerate(merged)}
+    for number, change in enumerate(criteria):
+        place = f"criteria[{number}]"
+        index = position.get(change["id"])
+        if index is None:
+            merged.append((place, dict(change)))
+        else:
+            problems += _unsourced(place, merged[index][1], change)
+            merged[index] = (place, _changed(merged[index][1], change))
+    lanes = given.get("lanes")
+    narrowed = merged if lanes is None else _narrowed(merged, lanes)
+    problems += [] if lanes is None else _unjudged(merged, narrowed, lanes)
+    document = {key: value for key, value in given.items() if key in ("name", "description", "alpha")}
+    if base is not None:
+        document = {"alpha": base.alpha, "lineage": (*base.lineage, base.name), **document}
+    document["criteria"] = [fields for _, fields in narrowed]
+    return Inherited(document, tuple(place for place, _ in narrowed), tuple(problems))
+
+
+def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    margin = {**inherited["margin"], **change.get("margin", {})}
+    return {**inherited, **change, "margin": margin}
+
+
+def _unsourced(place: str, inherited: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[str]:
+    """A figure that is another one came from somewhere else."""
+    old, new = inherited["margin"], change.get("margin", {})
+    differing = [name for name in DECIDES if name in new and new[name] != old[name]]
+    if differing and new.get("source", old["source"]) == old["source"]:
+        words = ", ".join(f"{name} {old[name]} to {new[name]}" for name in differing)
+        yield (
+            f"{place}.margin: criterion {change['id']!r} changes its inherited {words}, so it must bring a source of "
+            f"its own"
+        )
+
+
+def _dropping(base: Policy | None, drop: Sequence[str], criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if drop and base is None:
+        yield "drop: takes inherited criteria away, and this policy extends none"
+        return
+    known = [] if base is None else [criterion.id for criterion in base.criteria]
+    for number, name in enumerate(drop):
+        if base is not None and name not in known:
+            yield f"drop[{number}]: {base.name} has no criterion {name!r}; it has {', '.join(known)}"
+        elif name in {criterion["id"] for criterion in criteria}:
+            yield f"drop[{number}]: criterion {name!r} is dropped and given anew; do one of the two"
+
+
+def _naming(base: Policy | None, given: Mapping[str, Any]) -> Iterator[str]:
+    if base is not None and given["name"] in (*base.lineage, base.name):
+        yield f"name: {given['name']!r} is the name of a policy that it extends, which reports could not tell apart"
+
+
+def _narrowed(merged: Sequence[tuple[str, dict[str, Any]]], lanes: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    kept = [(place, {**fields, "lanes": _common(fields, lanes)}) for place, fields in merged]
+    return [(place, fields) for place, fields in kept if fields["lanes"] != []]
+
+
+def _common(fields: Mapping[str, Any], lanes: Sequence[str]) -> Any:
+    """Those of its lanes that are judged; what is no list of lanes stays, for `Policy` to refuse."""
+    own = fields.get("lanes")
+    return [lane for lane in own if lane in lanes] if isinstance(own, list | tuple) else own
+
+
+def _unjudged(
+    merged: Sequence[tuple[str, dict[str, Any]]], narrowed: Sequence[tuple[str, dict[str, Any]]], lanes: Sequence[str]
+) -> Iterator[str]:
+    """Lanes without a criterion, and criteria of this very file that narrowing leaves out."""
+    for lane in lanes:
+        if not any(lane in (fields.get("lanes") or ()) for _, fields in narrowed):
+            yield f"lanes: no criterion judges lane {lane!r}"
+    kept = {place for place, _ in narrowed}
+    for place, fields in merged:
+        if place.startswith("criteria[") and place not in kept:
+            yield f"{place}: criterion {fields['id']!r} is of no lane that this policy judges ({', '.join(lanes)})"

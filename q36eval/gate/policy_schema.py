@@ -1,0 +1,142 @@
+"""What a policy file may say: a whole policy, or what one changes of another. Every unknown key is refused."""
+
+from typing import Annotated, Any, Literal, Required
+
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict  # pydantic refuses that of typing before Python 3.12
+
+from q36eval.gate.policy import CriterionId, PolicyModel
+from q36eval.records import Lane, ProbeName
+from q36eval.stats import MarginKind
+
+TITLE = "q36eval policy"
+
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+_MARGIN_BY_KIND: dict[str, Any] = {
+    "allOf": [
+        {
+            "if": {"properties": {"kind": {"enum": ["min_recovery", "min_retention"]}}, "required": ["kind"]},
+            "then": {"properties": {"value": {"exclusiveMinimum": 0, "maximum": 1}}},
+        },
+        {
+            "if": {"properties": {"kind": {"enum": ["max_value", "max_count"]}}, "required": ["kind"]},
+            "then": {"properties": {"against": {"const": "reference"}}},
+        },
+    ]
+}
+_WHOLE_WITHOUT_EXTENDS: dict[str, Any] = {
+    "if": {"not": {"required": ["extends"]}},
+    "then": {
+        "required": ["criteria"],
+        "properties": {
+            "criteria": {
+                "minItems": 1,
+                "items": {
+                    "required": ["id", "probe", "metric", "margin", "lanes"],
+                    "properties": {"margin": {"required": ["kind", "value", "source"]}},
+                },
+            }
+        },
+    },
+}
+
+
+@with_config(_STRICT | {"json_schema_extra": _MARGIN_BY_KIND})
+class MarginPart(TypedDict, total=False):
+    """How much may be lost, and where that figure comes from."""
+
+    kind: Annotated[
+        MarginKind,
+        Field(
+            description="max_value: the figure itself. max_increase: so much worse than the baseline. min_recovery: "
+            "branch / baseline of a score. min_retention: perplexity of the baseline / of the branch. max_count: how "
+            "many may be counted."
+        ),
+    ]
+    value: Annotated[float, Field(ge=0, description="In the metric's unit; a ratio for recovery and retention.")]
+    against: Annotated[
+        Literal["reference", "blessed"],
+        Field(description="The baseline: the reference (default), or the run that the branch was last blessed with."),
+    ]
+    source: Annotated[
+        str, Field(min_length=1, description="Where the value comes from; a value that is changed brings its own.")
+    ]
+
+
+@with_config(_STRICT)
+class CriterionPart(TypedDict, total=False):
+    """One rule over one measurement; of an inherited criterion only what changes."""
+
+    id: Required[Annotated[CriterionId, Field(description="Its name; an inherited criterion is changed by its id.")]]
+    probe: Annotated[ProbeName, Field(description="The probe that measures it.")]
+    metric: Annotated[str, Field(min_length=1, description="The measurement, as `q36eval history show` names it.")]
+    slice: Annotated[str, Field(description="The part of what was asked; all by default.")]
+    margin: MarginPart
+    lanes: Annotated[tuple[Lane, ...], Field(min_length=1, description="The kinds of use that it is judged for.")]
+    tier: Annotated[
+        Literal["blocking", "advisory"], Field(description="Whether it decides (default), or is shown beside it.")
+    ]
+    confidence: Annotated[
+        float, Field(gt=0.5, lt=1, description="One-sided, of the bound that must lie inside the margin; 0.975.")
+    ]
+    min_scored: Annotated[int, Field(ge=1, description="The least items to judge on.")]
+    min_clusters: Annotated[
+        int | None, Field(ge=1, description="The least independent clusters (documents, draws), counted by weight.")
+    ]
+    on_inconclusive: Annotated[
+        Literal["inconclusive", "fail"], Field(description="What it is where the evidence does not decide.")
+    ]
+    waivable: Annotated[bool, Field(description="Whether a reviewer may excuse it; true by default.")]
+    note: Annotated[str, Field(description="For whoever reads it.")]
+
+
+class PolicyFile(PolicyModel):
+    """A policy file of q36eval: which measurements decide about a release, by which margin, for which lane."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        json_schema_extra=_WHOLE_WITHOUT_EXTENDS,
+    )
+
+    name: str = Field(min_length=1, description="What reports call it; never the name of a policy that it extends.")
+    description: str = Field(default="", description="What it is for.")
+    alpha: float = Field(
+        default=0.025, gt=0, lt=0.5, description="The chance of any false FAIL that Holm's correction leaves; 0.025."
+    )
+    extends: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A shipped policy by its name, or a policy file (.yaml) relative to this one: its criteria are "
+        "inherited, and changed by what this file says of them.",
+    )
+    lanes: tuple[Lane, ...] | None = Field(
+        default=None, min_length=1, description="Judge these lanes only; criteria of no other lane are left out."
+    )
+    drop: tuple[str, ...] = Field(default=(), description="Ids of inherited criteria that are not judged.")
+    criteria: tuple[CriterionPart, ...] = ()
+
+
+KEYS: dict[type[Any], tuple[str, ...]] = {
+    MarginPart: tuple(MarginPart.__annotations__),
+    CriterionPart: tuple(CriterionPart.__annotations__),
+    PolicyFile: tuple(PolicyFile.model_fields),
+}
+"""The keys of each level, for messages."""
+
+
+def policy_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a policy file, for editors. What inheritance gives is beyond it."""
+    schema = _untitled(TypeAdapter(PolicyFile).json_schema())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": TITLE, **schema}
+
+
+def _untitled(schema: Any) -> Any:
+    """Without the titles that only repeat a key's name."""
+    if isinstance(schema, list):
+        return [_untitled(entry) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _untitled(entry) for key, entry in schema.items() if key != "title" or not isinstance(entry, str)}

@@ -1,0 +1,115 @@
+"""`q36eval policy` as a person meets it: what is printed, the JSON, and the exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from q36eval.gate import Policy
+from tests import commands
+
+POLICIES = Path(__file__).parents[2] / "data" / "policies"
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "policy.schema.json"
+
+
+def own(folder: Path, **says: object) -> str:
+    path = folder / "own.yaml"
+    path.write_text(yaml.safe_dump({"name": "own", "extends": "sandbox"} | says), encoding="utf-8")
+    return str(path)
+
+
+def test_list_names_what_ships(tmp_path: Path) -> None:
+    done = commands.q36eval("policy", "list", "--json", state=tmp_path)
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert set(rows) == {"sandbox", "release", "release-structured", "release-freeform", "strict"}
+    assert rows["release-structured"]["lanes"] == ["structured"]
+    assert rows["strict"]["lineage"] == ["release"]
+
+
+def test_show_prints_the_whole_policy(tmp_path: Path) -> None:
+    printed = commands.q36eval("policy", "show", own(tmp_path, drop=["ruler"]), state=tmp_path)
+    (tmp_path / "whole.yaml").write_text(printed.stdout, encoding="utf-8")
+    own_policy, whole = Policy.load(tmp_path / "own.yaml"), Policy.load(tmp_path / "whole.yaml")
+    assert whole == own_policy.model_copy(update={"lineage": ()})
+    kept = commands.q36eval("policy", "show", str(tmp_path / "own.yaml"), "--json", state=tmp_path)
+    assert Policy.model_validate_json(kept.stdout) == own_policy
+
+
+def test_schema_is_the_committed_one(tmp_path: Path) -> None:
+    assert commands.q36eval("policy", "schema", state=tmp_path).stdout == SCHEMA.read_text(encoding="utf-8")
+
+
+def test_explain_says_what_blocks_and_what_only_warns(tmp_path: Path) -> None:
+    strictly = {"id": "kl", "on_inconclusive": "fail"}
+    policy = own(tmp_path, lanes=["freeform"], criteria=[strictly])
+    done = commands.q36eval("policy", "explain", policy, "--json", state=tmp_path)
+    (lane,) = json.loads(done.stdout)["lanes"]
+    rules = {rule["id"]: rule for rule in lane["blocks"]}
+    assert lane["lane"] == "freeform"
+    assert "at most 0.014 nats/token" in rules["kl"]["asks"]
+    assert "100 documents" in rules["kl"]["evidence"]
+    assert rules["kl"]["undecided"].startswith("FAIL (exit 1)")
+    assert "a loss of at most 5.00%" in rules["mmlu"]["asks"]
+    assert "at most 2.15% above the reference's" in rules["perplexity"]["asks"]
+    assert rules["must-pass-freeform"]["asks"].endswith(": none")
+    assert "8 in 100" in rules["failures-freeform"]["asks"]
+    assert {rule["id"] for rule in lane["warns"]} == {"unstable-prompts", "margins-freeform", "kl-czech"}
+    text = commands.q36eval("policy", "explain", policy, state=tmp_path).stdout
+    before, _, after = text.partition("never blocking:")
+    assert "- mmlu: " in before
+    assert "Undecided: FAIL (exit 1)" in before
+    assert "- kl-czech: " in after
+    assert "Lane structured is not judged: a PASS says nothing about it." in after
+
+
+def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
+    margin = {"kind": "max_increase", "value": 0.001, "source": "x"}
+    wrong = [
+        {"id": "kl-slovak", "probe": "kl", "metric": "kl_divergence", "slice": "slovak", "lanes": ["freeform"]}
+        | {"margin": {"kind": "max_value", "value": 0.01, "source": "x"}},
+        {"id": "too-tight", "probe": "canaries", "metric": "failure_rate", "lanes": ["freeform"], "margin": margin},
+        {"id": "must-pass-freeform", "min_scored": 30},
+    ]
+    done = commands.q36eval("policy", "check", own(tmp_path, criteria=wrong), "--json", state=tmp_path)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["sound"]) == (2, False)
+    problems = "\n".join(found["problems"])
+    assert "kl-slovak: the texts of the suite sandbox have no slice 'slovak'" in problems
+    assert "too-tight: its margin of 0.001 cannot be shown by the 650 draws of all" in problems
+    assert "must-pass-freeform: it asks for 30 scored, and sandbox asks 28 of freeform" in problems
+    assert len(found["problems"]) == 3
+
+
+def test_check_says_what_a_lane_is_not_guarded_by(tmp_path: Path) -> None:
+    kl = ["kl", "outputs-finite"]
+    done = commands.q36eval("policy", "check", own(tmp_path, drop=kl, lanes=["structured"]), state=tmp_path)
+    assert done.returncode == 0
+    assert "Lane structured is unguarded by kl" in done.stdout
+    assert "note: Lane freeform is not judged" in done.stdout
+    assert "no noise floor of the reference is known here" in done.stdout
+
+
+def test_check_of_what_is_no_policy_names_all_that_is_wrong_with_the_file(tmp_path: Path) -> None:
+    done = commands.q36eval("policy", "check", own(tmp_path, drop=["a", "b"]), state=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout.count("wrong: ") == 2
+    assert "own.yaml: not sound, 2 to mend." in done.stdout
+
+
+@pytest.mark.parametrize("command", ["show", "check", "explain", "calibrate"])
+def test_an_unknown_policy_is_one_sentence(command: str, tmp_path: Path) -> None:
+    done = commands.q36eval("policy", command, "nope", state=tmp_path)
+    assert done.returncode == 2
+    assert "There is no policy 'nope'; known policies: release, " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_hostile_text_of_a_policy_stays_one_line(tmp_path: Path) -> None:
+    hostile = "\x1b[31m::error::\u202e\nsecond line"
+    margin = {"value": 0.02, "source": hostile}
+    policy = own(tmp_path, description=hostile, criteria=[{"id": "kl", "margin": margin, "note": hostile}])
+    printed = commands.q36eval("policy", "explain", policy, state=tmp_path).stdout
+    assert "\x1b" not in printed
+    assert "\u202e" not in printed
+    assert not any(line.startswith(("::", "second")) for line in printed.splitlines())

@@ -1,0 +1,177 @@
+"""Policies made of others: what is inherited, changed, dropped and narrowed, and the sentence for each mistake."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from q36eval.errors import UsageError
+from q36eval.gate import Policy
+from q36eval.gate.policy_file import policy_problems
+from q36eval.records import Lane
+
+SHIPPED = Path(__file__).parents[3] / "data" / "policies"
+
+BASE = {
+    "name": "base",
+    "alpha": 0.01,
+    "criteria": [
+        {
+            "id": "mmlu",
+            "probe": "evals",
+            "metric": "accuracy",
+            "slice": "mmlu",
+            "margin": {"kind": "min_recovery", "value": 0.95, "source": "a card"},
+            "lanes": ["structured", "freeform"],
+            "min_scored": 100,
+            "note": "as it was",
+        },
+        {
+            "id": "tools",
+            "probe": "canaries",
+            "metric": "failure_rate",
+            "slice": "structured",
+            "margin": {"kind": "max_increase", "value": 0.05, "source": "ours"},
+            "lanes": ["structured"],
+        },
+    ],
+}
+NEW = {
+    "id": "kl",
+    "probe": "kl",
+    "metric": "kl_divergence",
+    "margin": {"kind": "max_value", "value": 0.01, "source": "ours"},
+    "lanes": ["freeform"],
+}
+
+
+def written(folder: Path, name: str, document: object) -> Path:
+    path = folder / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+def child(folder: Path, **says: object) -> Path:
+    written(folder, "base", BASE)
+    return written(folder, "own", {"name": "own", "extends": "base.yaml"} | says)
+
+
+def test_a_file_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
+    changed = {"id": "mmlu", "margin": {"value": 0.97, "source": "measured"}, "min_scored": 200}
+    policy = Policy.load(child(tmp_path, criteria=[changed, NEW]))
+    base = Policy.model_validate(BASE)
+    mmlu, tools, kl = policy.criteria
+    assert (policy.name, policy.lineage, policy.alpha) == ("own", ("base",), 0.01)
+    assert tools == base.criteria[1]
+    assert kl.model_dump(mode="json", exclude_defaults=True) == NEW
+    assert (mmlu.margin.kind, mmlu.margin.value, mmlu.margin.source) == ("min_recovery", 0.97, "measured")
+    unchanged = mmlu.model_copy(update={"margin": base.criteria[0].margin, "min_scored": 100})
+    assert unchanged == base.criteria[0]
+
+
+def test_inheritance_goes_on_over_several_files_in_several_folders(tmp_path: Path) -> None:
+    written(tmp_path, "base", BASE)
+    written(tmp_path / "team", "mid", {"name": "mid", "extends": "../base.yaml", "criteria": [NEW], "alpha": 0.02})
+    own = written(tmp_path / "team", "own", {"name": "own", "extends": "mid.yaml", "drop": ["mmlu"]})
+    policy = Policy.load(own)
+    assert policy.lineage == ("base", "mid")
+    assert [criterion.id for criterion in policy.criteria] == ["tools", "kl"]
+    assert policy.alpha == 0.02
+
+
+def test_what_a_run_keeps_is_whole_and_reads_back(tmp_path: Path) -> None:
+    policy = Policy.load(child(tmp_path, criteria=[NEW]))
+    (tmp_path / "base.yaml").unlink()
+    assert Policy.model_validate_json(policy.model_dump_json()) == policy
+    kept_before = policy.model_dump(mode="json")
+    del kept_before["lineage"]  # as runs of older versions hold it
+    assert Policy.model_validate(kept_before).criteria == policy.criteria
+
+
+def test_narrowing_to_a_lane_leaves_the_criteria_of_other_lanes_out(tmp_path: Path) -> None:
+    policy = Policy.load(child(tmp_path, lanes=["freeform"]))
+    assert policy.lanes == (Lane.FREEFORM,)
+    assert [(criterion.id, criterion.lanes) for criterion in policy.criteria] == [("mmlu", (Lane.FREEFORM,))]
+
+
+def test_a_shipped_policy_is_extended_by_its_name_from_anywhere(tmp_path: Path) -> None:
+    own = written(tmp_path, "own", {"name": "own", "extends": "release-freeform", "drop": ["ruler"]})
+    shipped = Policy.load(SHIPPED / "release-freeform.yaml")
+    policy = Policy.load(own)
+    assert policy.lineage == ("release", "release-freeform")
+    assert policy.criteria == tuple(criterion for criterion in shipped.criteria if criterion.id != "ruler")
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ({"extends": "no-such"}, "extends: there is no policy 'no-such'; known policies: release, "),
+        ({"extends": "../etc/base"}, "extends: there is no policy '../etc/base'"),
+        ({"extends": "no-such.yaml"}, "extends: there is no file "),
+        ({"extends": "own.yaml"}, "policies extend each other in a circle: own.yaml -> own.yaml"),
+        ({"drop": ["mmluu"]}, "drop[0]: base has no criterion 'mmluu'; it has mmlu, tools"),
+        ({"drop": ["tools"], "criteria": [{"id": "tools"}]}, "'tools' is dropped and given anew"),
+        ({"drop": ["mmlu", "tools"]}, "criteria: tuple should have at least 1 item"),
+        ({"name": "base"}, "'base' is the name of a policy that it extends"),
+        (
+            {"criteria": [{"id": "mmlu", "margin": {"value": 0.9}}]},
+            "criteria[0].margin: criterion 'mmlu' changes its inherited value 0.95 to 0.9, so it must bring a source",
+        ),
+        (
+            {"criteria": [{"id": "mmlu", "margin": {"value": 0.9, "source": "a card"}}]},
+            "so it must bring a source of its own",
+        ),
+        (
+            {"criteria": [{"id": "tools", "margin": {"against": "blessed"}}]},
+            "changes its inherited against reference to blessed",
+        ),
+        ({"criteria": [{"id": "mmlu", "mertic": "x"}]}, "unknown key 'criteria[0].mertic'; valid keys there are id,"),
+        ({"criteria": [{"id": "new"}]}, "key 'criteria[0].probe' is missing"),
+        (
+            {"criteria": [{"id": "mmlu", "margin": {"value": 95, "source": "x"}}]},
+            "criteria[0].margin: a min_recovery margin lies in (0, 1], not 95",
+        ),
+        ({"lanes": ["freeform"], "drop": ["mmlu"]}, "lanes: no criterion judges lane 'freeform'"),
+        ({"lanes": ["structured"], "criteria": [NEW]}, "criterion 'kl' is of no lane that this policy judges"),
+        ({"criteria": [{"id": "mmlu", "tier": "advisory"}]}, "no blocking criterion guards lane 'freeform'"),
+    ],
+)
+def test_each_mistake_is_one_sentence(tmp_path: Path, says: dict, words: str) -> None:
+    path = child(tmp_path, **says)
+    with pytest.raises(UsageError) as caught:
+        Policy.load(path)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value) in policy_problems(path)
+
+
+def test_a_circle_over_several_files_names_them_all(tmp_path: Path) -> None:
+    written(tmp_path, "a", {"name": "a", "extends": "b.yaml"})
+    written(tmp_path, "b", {"name": "b", "extends": "c.yaml"})
+    path = written(tmp_path, "c", {"name": "c", "extends": "b.yaml"})
+    with pytest.raises(UsageError, match=r"in a circle: b\.yaml -> c\.yaml -> b\.yaml"):
+        Policy.load(tmp_path / "a.yaml")
+    assert policy_problems(path) != ()
+
+
+def test_the_example_of_the_docs_is_a_policy(tmp_path: Path) -> None:
+    page = (SHIPPED.parents[1] / "docs" / "policy.md").read_text(encoding="utf-8")
+    example = tmp_path / "example.yaml"
+    example.write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    policy = Policy.load(example)
+    assert policy.lineage == ("release",)
+    assert "ruler-128k" not in {criterion.id for criterion in policy.criteria}
+
+
+def test_drop_without_anything_inherited_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path, "own", BASE | {"drop": ["mmlu"]})
+    with pytest.raises(UsageError, match="this policy extends none"):
+        Policy.load(path)
+
+
+def test_all_problems_of_a_file_are_named_at_once(tmp_path: Path) -> None:
+    says = {"drop": ["x", "y"], "name": "base", "criteria": [{"id": "mmlu", "margin": {"value": 0.9}}]}
+    found = policy_problems(child(tmp_path, **says))
+    assert len(found) == 4
+    assert all(str(tmp_path) in sentence and sentence.endswith(".") for sentence in found)
