@@ -199,12 +199,13 @@ def _who(scenario: Scenario, tally: Tally) -> str:
 HEADER = "| branch | PASS, % | FAIL, % | INCONCLUSIVE, % | the criterion itself, or who kept it from PASS, % | holds |"
 
 
-def simulate(asked: argparse.Namespace) -> dict[str, Any]:
-    """Every scenario; prints its row as it is done."""
+def simulate(asked: argparse.Namespace) -> None:
+    """Every scenario; prints its row, and writes all rows so far, as it is done."""
     policy = Policy.load(asked.policy)
     chosen = [(n, s) for n, s in enumerate(scenarios(policy)) if asked.only in s.name]
     print(f"{policy.name}: {asked.gates:,} gates a row, exact 95 % intervals in brackets\n\n{HEADER}\n|{'---|' * 6}")
-    rows = []
+    rows: list[dict[str, Any]] = []
+    found = {"policy": policy.name, "seed": asked.seed, "environment": environment(), "rows": rows}
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # of the processes to come: one core each
     with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
@@ -214,7 +215,8 @@ def simulate(asked: argparse.Namespace) -> dict[str, Any]:
                 tally += part
             print(row(scenario, tally), flush=True)
             rows.append(_kept(scenario, tally, time.monotonic() - began))
-    return {"policy": policy.name, "gates": asked.gates, "seed": asked.seed, "rows": rows}
+            if asked.json is not None:
+                asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def _chunks(policy: Policy, number: int, scenario: Scenario, asked: argparse.Namespace) -> Iterator[Chunk]:
@@ -340,9 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.remedies:
         _print(remedies(Policy.load(asked.policy), Shape.load(asked.shape)))
         return
-    found = simulate(asked) | {"environment": environment()}
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    simulate(asked)
 
 
 def _print(lines: Iterable[str]) -> None:
