@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gate_errors import POLICY, Chunk, Expected, Tally, holds, mean_correlation, run_chunk
+from benchmarks.gate_errors import POLICY, Chunk, Tally, holds, mean_correlation, run_chunk
+from benchmarks.gate_remedies import Expected
 from benchmarks.reference_reruns import ROWS, SCORING, reruns
-from benchmarks.simulated_gates import BLOCK_ITEMS, Asking, Scenario, Shape, blocks_of, draw_gates
+from benchmarks.simulated_evidence import BLOCK_ITEMS, Scenario, Shape, blocks_of, draw_gates
+from benchmarks.simulated_gates import Asking
 from evals.suite import read_suite
 from q36eval.gate import Policy
 from q36eval.stats import loss_limit
