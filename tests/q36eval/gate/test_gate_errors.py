@@ -98,8 +98,10 @@ def test_a_flipped_prompt_fails_its_lane(policy: Policy) -> None:
 
 def test_a_bar_holds_only_where_the_whole_interval_does() -> None:
     scenario = Scenario("x", "identical", 0.01)
-    counted = [Counter(PASS=passed, FAIL=1000 - passed) for passed in (1000, 996, 975)]
-    assert [holds(scenario, Tally(1000, verdicts)) for verdicts in counted] == ["yes", "open", "no"]
+    passing = [Counter(PASS=passed, INCONCLUSIVE=1000 - passed) for passed in (1000, 960, 930)]
+    failing = [Counter(PASS=1000 - failed, FAIL=failed) for failed in (0, 8, 20)]
+    for counted in (passing, failing):
+        assert [holds(scenario, Tally(1000, verdicts)) for verdicts in counted] == ["yes", "open", "no"]
 
 
 def test_remedies_are_more_items_or_a_wider_margin(policy: Policy) -> None:
