@@ -1,0 +1,343 @@
+"""The sandbox's reference gated against itself, under every perturbation that moves it: is it ever failed?
+
+`python -m benchmarks.reference_reruns --runs 50 --processes 8 --out DIR` captures the reference once, plainly, on the
+CPU; then every run computes the same weights otherwise and goes through the whole gate, all of its items asked. A run
+that was written to DIR is not made again, so that the command may be repeated until all are there. It prints which
+verdicts came out and what moved. On the CPU a run takes some minutes of one core.
+
+What changes: how sequences are batched and padded and by which kernels they are scored (`q36eval.engines.perturbed`),
+by which kernels and in batches of how many rows answers are generated, and where there is a GPU the device.
+"""
+
+import argparse
+import importlib.util
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from app.request import Request
+    from q36eval.config import Paths
+    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.history import History, RunRecord
+
+REFERENCE = "bf16"
+SCORING = ("as it is", "left padding", "every document alone", "other batches", "bf16 logits", "shuffled batches")
+ROWS = (None, 1, 3, 8, 32, 96)
+"""Answers that are generated together at most; None leaves that to the engine."""
+
+FIGURES = ("kl.kl_divergence[all]", "kl.kl_max[all]", "kl.top1_agreement[all]", "evals.perplexity[all]")
+"""Measurements whose effects are kept."""
+
+NEEDED = ("sqlalchemy", "alembic", "pyarrow", "transformers", "lm_eval", "datasets")
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """One way to compute the reference. `plain` takes transformers' plain attention and experts, answers included."""
+
+    number: int
+    scoring: str
+    rows: int | None
+    plain: bool
+    device: str
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        rows = "the engine's rows" if self.rows is None else f"{self.rows} rows"
+        kernels = "plain kernels" if self.plain else "fused kernels"
+        return f"{self.scoring}, answers in {rows}, {kernels}, {self.device}"
+
+
+def reruns(count: int, devices: Sequence[str]) -> list[Rerun]:
+    """So many different ones, the reference as it is first.
+
+    In seeded order; where there are no more, `shuffled batches`, which differ with the number.
+    """
+    every = [
+        (scoring, rows, plain, device)
+        for scoring in SCORING
+        for rows in ROWS
+        for plain in (False, True)
+        for device in devices
+    ]
+    unperturbed = every[0]
+    rest = every[1:]
+    random.Random(7).shuffle(rest)
+    shuffled = [each for each in rest if each[0] == SCORING[-1]]
+    chosen = [unperturbed, *rest, *(shuffled[at % len(shuffled)] for at in range(max(0, count - len(every))))]
+    return [Rerun(number, *each) for number, each in enumerate(chosen[:count])]
+
+
+def perturbed(engine: "InProcessEngine", rerun: Rerun) -> "InProcessEngine":
+    """The same weights, computed as `rerun` says."""
+    from q36eval.engines.in_process import InProcessEngine
+
+    kind = _scoring(rerun)
+    if rerun.plain:
+        kind = type("Plain", (_plain_answers(), kind), {})
+    assert issubclass(kind, InProcessEngine)
+    return kind(engine.model, engine.tokenizer, engine.identity, batch_rows=rerun.rows)
+
+
+def _scoring(rerun: Rerun) -> "type[InProcessEngine]":
+    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines.perturbed import InOtherCompany, LeftPadded, OneByOne, RoundedLogits
+
+    kinds: dict[str, type[InProcessEngine]] = {
+        "as it is": InProcessEngine,
+        "left padding": LeftPadded,
+        "every document alone": OneByOne,
+        "other batches": InOtherCompany,
+        "bf16 logits": RoundedLogits,
+        "shuffled batches": _shuffled(rerun.number),
+    }
+    return kinds[rerun.scoring]
+
+
+def _shuffled(seed: int) -> "type[InProcessEngine]":
+    """Batches of other size and company for every seed; what shares a group and a prefix still does."""
+    from q36eval.engines.base import ScoreRequest
+    from q36eval.engines.batches import scoring_batches
+    from q36eval.engines.in_process import InProcessEngine
+
+    class Shuffled(InProcessEngine):
+        def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+            rng = random.Random(f"{seed} {len(requests)}")
+            for batch in scoring_batches(requests, rng.choice((512, 1024, 3072))):
+                rng.shuffle(batch)
+                cut = rng.randint(0, len(batch))
+                yield from (part for part in (batch[:cut], batch[cut:]) if part)
+
+    return Shuffled
+
+
+def _plain_answers() -> "type[InProcessEngine]":
+    """Plain kernels for scoring, as `OtherKernels`, and for answers too."""
+    from q36eval.engines.base import Generated, GenerationRequest
+    from q36eval.engines.perturbed import OtherKernels, _plain_kernels
+
+    class PlainAnswers(OtherKernels):
+        def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
+            with _plain_kernels(self._model):
+                return super()._generate_batch(batch)
+
+    return PlainAnswers
+
+
+class Quiet:
+    """Progress that nobody follows."""
+
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every run asks, and the folder `out` that holds its result and the reference's captures."""
+
+    out: Path
+    exhaustive: bool
+    max_items: int | None
+    draws: int | None
+    probes: tuple[str, ...]
+
+    def file(self, rerun: Rerun) -> Path:
+        """Where the result of that run is kept."""
+        return self.out / f"run-{rerun.number:03d}.json"
+
+
+def _request(asked: Asked, paths: "Paths") -> "Request":
+    from app.cli.gate import load_policy
+    from app.probing import CanaryChoice
+    from app.request import Request
+    from app.targets import load_family, resolve
+    from q36eval.records import ProbeName
+
+    family = load_family(None, paths)
+    target = resolve(REFERENCE, family, paths)
+    return Request(
+        family=family,
+        branch=target,
+        reference=target,
+        suite=family.suite,
+        policy=load_policy(None, family, paths),
+        probes=tuple(ProbeName(name) for name in asked.probes),
+        exhaustive=asked.exhaustive,
+        max_items=asked.max_items,
+        canaries=CanaryChoice(draws=asked.draws),
+    )
+
+
+def gated(asked: Asked, rerun: Rerun) -> dict[str, Any]:
+    """The gate of `app.measuring`, in which the branch is the engine of `rerun`; its history is not kept."""
+    from app import measuring, running
+    from q36eval.config import Paths
+    from q36eval.history import History
+
+    paths = Paths(Paths.default().repository, asked.out / "state")
+    load = running.load_branch
+
+    def load_perturbed(request: "Request") -> "InProcessEngine":
+        return perturbed(load(replace(request, device=rerun.device)), rerun)
+
+    with tempfile.TemporaryDirectory() as folder:
+        history = History.open(Path(folder) / "history.sqlite")
+        running.load_branch = load_perturbed
+        began = time.monotonic()
+        try:
+            run = measuring.measure(_request(asked, paths), paths, history, Quiet())
+            shutil.rmtree(paths.tokens(run.id), ignore_errors=True)  # megabytes a run, and not looked at
+            return found_in(run, history, rerun, time.monotonic() - began)
+        finally:
+            running.load_branch = load
+            history.close()
+
+
+def found_in(run: "RunRecord", history: "History", rerun: Rerun, seconds: float) -> dict[str, Any]:
+    """What is kept of a run: its verdicts, and what moved."""
+    assert run.report is not None
+    outcomes = list(history.items(run.id))
+    measured = {measurement.key: measurement for measurement in history.measurements(run.id)}
+    flips = Counter(f"{outcome.probe} {outcome.group} {outcome.flip}" for outcome in outcomes if outcome.flip)
+    changed = Counter(str(outcome.probe) for outcome in outcomes if outcome.branch.text != outcome.reference.text)
+    return {
+        "rerun": asdict(rerun),
+        "name": rerun.name,
+        "verdict": str(run.report.verdict),
+        "lanes": {str(lane.lane): str(lane.verdict) for lane in run.report.lanes},
+        "not_passed": {c.id: f"{c.verdict}: {c.reason}" for c in run.report.criteria if c.verdict != "PASS"},
+        "failures": [failure.model_dump(mode="json") for failure in run.report.failures],
+        "items": dict(Counter(str(outcome.probe) for outcome in outcomes)),
+        "texts_changed": dict(changed),
+        "flips": dict(sorted(flips.items())),
+        "effects": {key: measured[key].effect for key in FIGURES if key in measured},
+        "must_pass": {key: m.value for key, m in measured.items() if "must_pass" in key},
+        "seconds": round(seconds, 1),
+    }
+
+
+def one(asked: Asked, rerun: Rerun, threads: int | None = 1) -> dict[str, Any]:
+    """One run, unless it was made before. With one thread the engine forks no workers either."""
+    import torch
+
+    kept = kept_of(asked, rerun)
+    if kept is not None:
+        return kept
+    if threads is not None:
+        torch.set_num_threads(threads)
+    found = gated(asked, rerun)
+    partly = asked.file(rerun).with_suffix(".part")
+    partly.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    partly.replace(asked.file(rerun))
+    return found
+
+
+def kept_of(asked: Asked, rerun: Rerun) -> dict[str, Any] | None:
+    """The result of that very run, where it was made before."""
+    if not asked.file(rerun).exists():
+        return None
+    kept: dict[str, Any] = json.loads(asked.file(rerun).read_text(encoding="utf-8"))
+    return kept if kept["rerun"] == asdict(rerun) else None
+
+
+HEADER = "| run | computed by | verdict | lanes | KL | greatest KL | texts changed | flips | seconds |"
+
+
+def row(found: dict[str, Any]) -> str:
+    """One run as a line of the table."""
+    effects = found["effects"]
+    kl, worst = (f"{effects[key]:.2g}" if key in effects else "–" for key in FIGURES[:2])
+    lanes = ", ".join(f"{lane} {verdict}" for lane, verdict in found["lanes"].items())
+    texts = ", ".join(f"{count} {probe}" for probe, count in sorted(found["texts_changed"].items())) or "none"
+    flips = sum(found["flips"].values())
+    cells = (
+        found["rerun"]["number"],
+        found["name"],
+        found["verdict"],
+        lanes,
+        kl,
+        worst,
+        texts,
+        flips,
+        found["seconds"],
+    )
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What came of them all: verdicts, how many moved at all, and by how much at most."""
+    from benchmarks.gate_errors import interval
+
+    verdicts = Counter(found["verdict"] for found in results)
+    moved = [r for r in results if r["flips"] or r["texts_changed"] or r["effects"].get(FIGURES[0], 0.0) > 0.0]
+    return {
+        "runs": len(results),
+        "verdicts": dict(verdicts),
+        "interval_of_failed": interval(verdicts["FAIL"], len(results)),
+        "lanes": dict(Counter(f"{lane} {verdict}" for r in results for lane, verdict in r["lanes"].items())),
+        "not_passed": dict(Counter(name for found in results for name in found["not_passed"])),
+        "moved": len(moved),
+        "moved_by": dict(Counter(found["rerun"]["scoring"] for found in moved)),
+        "most_flips": max((sum(found["flips"].values()) for found in results), default=0),
+        "flips": dict(sum((Counter(found["flips"]) for found in results), Counter())),
+        "greatest_effects": {
+            key: max((found["effects"][key] for found in results if key in found["effects"]), default=None)
+            for key in FIGURES
+        },
+        "must_pass": dict(sum((Counter(found["must_pass"]) for found in results), Counter())),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make the runs that are missing, print all, and write `summary.json`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) - 1))
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--device", action="append", help="cpu, cuda; all that are here")
+    parser.add_argument("--sequential", action="store_true", help="stop as soon as a gate would")
+    parser.add_argument("--probes", nargs="+", default=["weights", "canaries", "kl", "evals"])
+    parser.add_argument("--max-items", type=int, help="of each eval task; for a trial")
+    parser.add_argument("--draws", type=int, help="of each canary family; for a trial")
+    given = parser.parse_args(arguments)
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        sys.exit(f"This machine lacks {', '.join(missing)}; a gate needs them.")
+    asked = Asked(given.out, not given.sequential, given.max_items, given.draws, tuple(given.probes))
+    given.out.mkdir(parents=True, exist_ok=True)
+    planned = reruns(given.runs, given.device or _devices())
+    print(f"{HEADER}\n|{'---|' * 9}", flush=True)
+    results = [one(asked, planned[0], None)]  # by all cores, since it captures the reference for all
+    print(row(results[0]), flush=True)
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes to come: one core each
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.processes, context) as pool:
+        for done in as_completed([pool.submit(one, asked, rerun) for rerun in planned[1:]]):
+            results.append(done.result())
+            print(row(results[-1]), flush=True)
+    found = summary(results)
+    (given.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(found, indent=1))
+
+
+def _devices() -> list[str]:
+    import torch
+
+    return ["cpu", "cuda"] if torch.cuda.device_count() else ["cpu"]
+
+
+if __name__ == "__main__":
+    main()
