@@ -39,7 +39,7 @@ def test_overview_names_verdict_blessing_and_what_needs_a_person(visit: Visit, w
     shown = texts(app)
     assert "blessed by Jana" in shown
     assert "an earlier run, same weights" in shown
-    assert "→ Not measured: perplexity, mmlu, short-answers, ruler" in shown
+    assert "→ Not measured: mmlu, perplexity, ruler, short-answers" in shown
     assert f"--resume {written[1]['interrupted'].id}" in shown
     assert "→ Failed: failures-freeform" in shown
 
