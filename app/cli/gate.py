@@ -78,7 +78,7 @@ def gate(
     formats = check_formats(format)
     if out is None and set(format or ()) - {"github"}:
         raise UsageError("--format writes files: name a folder for them with --out.")
-    output = Output(formats, announced="github" in (format or ()), as_json=as_json)
+    output = Output(formats, announced="github" in (format or ()), as_json=as_json, branches=len(branch))
     if resume is not None and len(branch) != 1:
         raise UsageError("--resume continues one run; give exactly one --branch with it.")
     paths = Paths.default()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.github_output import announce
+from app.cli.github_output import announce, announce_unjudged
 from app.cli.options import print_json, worst
 from app.cli.report_formats import make_report_folder, report_json, write_reports
 from app.recommending import Candidate, Recommendation, recommend, sentences, size_words
@@ -117,11 +117,13 @@ class Branches:
 
 @dataclass(frozen=True)
 class Output:
-    """What becomes of the reports: the files' formats, annotations of a GitHub job, one JSON document."""
+    """What becomes of the reports: the files' formats, annotations of a GitHub job (which `branches` many branches
+    share), one JSON document."""
 
     formats: list[str]
     announced: bool = False
     as_json: bool = False
+    branches: int = 1
 
 
 def finish(judged: Iterable[Judged], branches: Branches, history: "History", output: Output) -> int:
@@ -132,7 +134,7 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
             _report(one, history, output)
         except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
             lost = f"{one.candidate.branch}: {error} The verdict is in history: q36eval report prints it."
-            print(f"q36eval: {lost}", file=sys.stderr)
+            _complain(lost)
             code = worst([one.candidate.exit_code, int(error.exit_code)])
             one = replace(one, candidate=one.candidate.model_copy(update={"exit_code": code}))
         done.append(one)
@@ -159,7 +161,11 @@ def _not_judged(name: str, error: Q36Error, size: int | None, folder: Path | Non
 
 def _report(one: Judged, history: "History", output: Output) -> None:
     if one.run is None:
-        print(f"q36eval: {one.candidate.branch}: {one.candidate.problem}", file=sys.stderr)
+        _complain(f"{one.candidate.branch}: {one.candidate.problem}")
+        if output.announced:
+            announce_unjudged(
+                one.candidate.branch, one.candidate.problem or "", sys.stderr if output.as_json else sys.stdout
+            )
         return
     if not output.as_json:
         _print_report(one.run)
@@ -167,7 +173,13 @@ def _report(one: Judged, history: "History", output: Output) -> None:
     if one.folder is not None:
         write_reports(one.run, one.folder, output.formats, measurements)
     if output.announced:
-        announce(one.run, measurements, sys.stderr if output.as_json else sys.stdout)
+        announce(one.run, measurements, sys.stderr if output.as_json else sys.stdout, output.branches)
+
+
+def _complain(sentence: str) -> None:
+    from q36eval.reports._text import SENTENCE, plain
+
+    print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)
 
 
 def _print_report(run: "RunRecord") -> None:

@@ -126,5 +126,8 @@ def _record_crash(error: Exception) -> int:
 
 
 def _say(sentence: str) -> None:
+    """One line: what a file or a branch is called moves no cursor, and is no command to the runner of a pipeline."""
+    from q36eval.reports._text import SENTENCE, plain
+
     with suppress(OSError):
-        print(f"q36eval: {sentence}", file=sys.stderr)
+        print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)

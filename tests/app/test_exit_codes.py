@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import re
 import resource
 import shutil
 import signal
 import sqlite3
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,44 @@ def test_2_for_what_a_person_can_mend(tmp_path: Path, weights: tuple[str, ...]) 
         assert done.returncode == 2, options
         assert "Traceback" not in done.stderr
     assert runs(state) == []
+
+
+EVIL = "no\n::error::owned\r\x1b[31m##[error]owned :::error file=a:::x"
+
+
+def test_names_are_inert_in_every_sentence(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    """A runner reads commands from both streams, and a branch is called what somebody called it."""
+    state, summary = tmp_path / "state", tmp_path / "summary.md"
+    reports = ("--format", "github")
+    done = commands.q36eval(
+        *("gate", "--branch", EVIL, "--branch", "bf16", *weights, *reports),
+        state=state,
+        GITHUB_STEP_SUMMARY=str(summary),
+    )
+    assert done.returncode == 2
+    annotations = [line for line in done.stdout.splitlines() if line.startswith("::")]
+    assert [line.split()[0] for line in annotations] == ["::error", "::notice"]
+    assert "::not judged: The family sandbox has no branch" in annotations[0]
+    assert "# Not judged: " in summary.read_text(encoding="utf-8")
+    (run,) = runs(state)
+    others = [
+        ("gate", "--branch", "bf16", "--waivers-from", EVIL),
+        ("gate", "--branch", "bf16", "--out", f"/proc/{EVIL}"),
+        ("drift", "--branch", EVIL),
+        ("sign-off", run.id, "--owner", EVIL, "--reason", "x"),
+        ("history", "bless", run.id, "--owner", EVIL, "--reason", "x"),
+        ("history", "show", run.id),
+        *(
+            ("waive", "add", "--branch", "bf16", "--slice", "all", "--owner", EVIL, "--reason", EVIL, "--expires", day)
+            for day in (EVIL, f"{datetime.now(UTC).date()}")
+        ),
+        ("waive", "list"),
+    ]
+    for command in (*others, ()):
+        told = done if not command else commands.q36eval(*command, state=state)
+        for line in (told.stdout + told.stderr).splitlines():
+            assert line in annotations or not line.lstrip().startswith("::"), command
+            assert not re.search(r"\x1b|##\w*\[", line), command
 
 
 def test_4_where_the_machine_and_not_the_branch_is_at_fault(tmp_path: Path, weights: tuple[str, ...]) -> None:
