@@ -86,7 +86,7 @@ def gate(
     rules = load_policy(policy, chosen, paths)
     check_device(device)
     check_kv_cache_dtype(kv_cache_dtype)
-    branches = Branches(branch, chosen, paths, waivers_from, out)
+    branches = Branches(branch, chosen, paths, waivers_from, out, formats)
     history = open_history(paths, writing=True)
     if resume is not None and require_sign_off and history.get_run(resume).state.value == "finished":
         judged = branches.decided_again(history.get_run(resume), history, None if policy is None else rules)

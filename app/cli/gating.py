@@ -1,7 +1,7 @@
 """One or several branches through the gate, one after the other: none that cannot be judged loses another's verdict."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,14 +36,20 @@ class Branches:
     """The branches that a person named, their report folders and waivers."""
 
     def __init__(
-        self, asked: list[str], family: Family, paths: Paths, waivers_from: Path | None, out: Path | None
+        self,
+        asked: list[str],
+        family: Family,
+        paths: Paths,
+        waivers_from: Path | None,
+        out: Path | None,
+        formats: Sequence[str] = (),
     ) -> None:
         """Read the waivers that go with the branches.
 
         Raises:
             UsageError: the waiver file is missing or malformed.
         """
-        self._asked, self._family, self._paths = asked, family, paths
+        self._asked, self._family, self._paths, self._formats = asked, family, paths, formats
         self._names = [name_in_history(name, family) for name in asked]
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
@@ -112,7 +118,7 @@ class Branches:
 
     def _make_folders(self) -> None:
         for folder in self._folders:
-            make_report_folder(folder, len(set(self._folders)) == len(self._folders))
+            make_report_folder(folder, len(set(self._folders)) == len(self._folders), self._formats)
 
 
 @dataclass(frozen=True)

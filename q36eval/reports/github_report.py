@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.records import Measurement, Verdict
+from q36eval.records import Measurement
 from q36eval.reports._text import markdown, plain, why_text
 from q36eval.reports.markdown_report import to_markdown
 from q36eval.reports.story import decided_by, decision_line
@@ -66,7 +66,8 @@ def to_annotations(
     subject = "" if run is None else f" of {run.family}/{run.branch}"
     verdict: Level = "notice" if report.exit_code == 0 else "error"
     errors = [_command(verdict, f"q36eval{subject}", f"{report.headline} (policy {report.policy})")]
-    decisive = decided_by(report) if report.verdict is not Verdict.PASS else ()
+    # of a run that only awaits a signature nothing decided, and what is nearest to turning is no error
+    decisive = decided_by(report) if report.decisive else ()
     errors += [_command("error", result.id, f"{_words(result)}: {decision_line(result)}") for result in decisive]
     named = {result.id for result in decisive}
     others = [r for r in report.criteria if r.id not in named and r.verdict is not CriterionVerdict.PASS]

@@ -7,6 +7,8 @@ import resource
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,7 +23,8 @@ from q36eval.history import History, RunState
 from q36eval.records import Verdict
 from tests import commands, forked
 
-SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
+REPOSITORY = Path(__file__).parents[2]
+SANDBOX = REPOSITORY / "data" / "sandbox"
 WEIGHTS_ALONE = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
 """Nothing that asks the model anything: a gate takes a second."""
 
@@ -80,6 +83,37 @@ def test_2_for_what_a_person_can_mend(tmp_path: Path, weights: tuple[str, ...]) 
         assert done.returncode == 2, options
         assert "Traceback" not in done.stderr
     assert runs(state) == []
+
+
+def test_no_report_of_an_earlier_gate_outlives_the_start_of_another(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    """A pipeline keeps whatever lies in the folder, also when the gate was interrupted."""
+    state, stderr, out = tmp_path / "state", tmp_path / "stderr", tmp_path / "out"
+    out.mkdir()
+    for name in ("report.json", "junit.xml", "notes.txt"):
+        (out / name).write_text("an earlier PASS")
+    gate = ("gate", "--branch", "bf16", *weights, "--out", str(out), "--format", "json", "--format", "junit")
+    child = forked.start(*gate, state=state, stderr=stderr)
+    while not stderr.exists() or "inspecting" not in stderr.read_text():
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGINT)
+    assert child.wait() == 130
+    assert [file.name for file in out.iterdir()] == ["notes.txt"]
+    (out / "report.json").mkdir()
+    refused = commands.q36eval(*gate, state=state)
+    assert (refused.returncode, len(runs(state))) == (2, 1)  # before anything is measured
+    assert "report.json cannot be replaced" in said(refused.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "code"),
+    [(["policy", "list"], ">&- 2>&- <&-", 0), (["gate", "--branch", "nope"], "2>&-", 2)],
+)
+def test_streams_that_are_closed_cost_nothing(tmp_path: Path, arguments: list[str], closed: str, code: int) -> None:
+    """As a service manager may start it: the exit code stays, and no sentence strays into the other stream."""
+    line = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", "from app.cli import main; main()"]
+    environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([*line, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
 EVIL = "no\n::error::owned\r\x1b[31m##[error]owned :::error file=a:::x"

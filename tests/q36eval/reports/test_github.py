@@ -6,6 +6,7 @@ import pytest
 from report_samples import HOSTILE, clean_report, criterion, hostile_report, measured, run_of, with_distances
 
 from q36eval.gate import Policy, decide
+from q36eval.records import Verdict
 from q36eval.reports import to_annotations, to_markdown, to_summary
 from q36eval.reports._text import plain
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, unjudged_annotation, unjudged_summary
@@ -48,6 +49,15 @@ def test_no_text_is_a_command_of_its_own() -> None:
     assert any("%0A {{x}}" in message for _, _, message in commands(log))  # a percent sign stays one
     assert not re.search(r"##\w*\[", log)
     assert max(map(len, lines)) < 4096
+
+
+def test_what_passes_is_no_error_where_only_a_signature_is_missing() -> None:
+    unsigned = clean_report().model_copy(
+        update={"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "awaiting_sign_off": True, "headline": "awaiting"}
+    )
+    assert [(level, message) for level, _, message in commands("\n".join(to_annotations(unsigned)))] == [
+        ("error", "awaiting (policy p)")
+    ]
 
 
 def test_at_most_ten_of_a_level_and_the_last_says_how_many_more() -> None:
