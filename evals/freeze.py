@@ -30,7 +30,7 @@ TYPOS_PER_QUESTION = 2
 """Exchanged neighbouring letters in a question, as people type them: a fact known by heart has no thin margin."""
 SHORT_ANSWERS_PER_SUBJECT = 15
 SHORT_ANSWER_SHOTS = 2
-RULER_ITEMS = {256: 14, 512: 11, 1024: 5, 2048: 3}
+RULER_ITEMS = {256: 44, 512: 33, 1024: 15, 2048: 8}
 """Items per kind at each length; fewer of the long ones, which cost the most tokens."""
 PERPLEXITY_SLICES = ("czech", "english")
 PERPLEXITY_DOCUMENTS = 24
