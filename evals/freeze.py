@@ -31,8 +31,11 @@ TYPOS_PER_QUESTION = 2
 SHORT_ANSWERS_PER_SUBJECT = 15
 SHORT_ANSWER_SHOTS = 2
 RULER_ITEMS = {256: 44, 512: 33, 1024: 15, 2048: 8}
-"""Items per kind at each length; fewer of the long ones, which cost the most tokens. Together 1,068: what shows the sandbox
-policy's margin of a branch that lost nothing and flips 6 % of them. A longer list leaves the items before it as they are."""
+"""Items per kind at each length; fewer of the long ones, which cost the most tokens. Together 1,068.
+
+So many show the sandbox policy's margin of a branch that lost nothing and flips 6 % of them. Where more are asked for,
+the items before them stay as they are.
+"""
 PERPLEXITY_SLICES = ("czech", "english")
 PERPLEXITY_DOCUMENTS = 24
 PERPLEXITY_TOKENS = (80, 230)
