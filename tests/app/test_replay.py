@@ -135,3 +135,17 @@ print([name for name in ("torch", "transformers", "lm_eval", "kl", "evals", "can
     environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
+
+
+def test_more_that_a_newer_version_says_is_told_from_another_verdict(tmp_path: Path) -> None:
+    run = waived_run(tmp_path)
+    tamperings = (
+        ("UPDATE runs SET report = json_remove(report, '$.criteria[0].to_turn')", True),
+        ("UPDATE runs SET report = json_set(report, '$.criteria[0].verdict', 'INCONCLUSIVE')", False),
+    )
+    for tampering, same in tamperings:
+        with sqlite3.connect(tmp_path / "history.sqlite") as raw:
+            raw.execute(tampering)
+        done = commands.q36eval("history", "replay", run.id, state=tmp_path)
+        assert done.returncode == 1
+        assert ("Every verdict is the same" in done.stdout) == same
