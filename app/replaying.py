@@ -98,7 +98,8 @@ def _verdicts(document: dict[str, Any]) -> tuple[object, ...]:
         for kind in ("lanes", "criteria")
         for entry in report.get(kind, ())
     }
-    return report.get("verdict"), report.get("exit_code"), report.get("headline"), named
+    run = document.get("run") or {}
+    return run.get("verdict"), report.get("verdict"), report.get("exit_code"), report.get("headline"), named
 
 
 def _by_name(entries: list[Any]) -> dict[str, Any]:

@@ -141,6 +141,7 @@ def test_more_that_a_newer_version_says_is_told_from_another_verdict(tmp_path: P
     run = waived_run(tmp_path)
     tamperings = (
         ("UPDATE runs SET report = json_remove(report, '$.criteria[0].to_turn')", True),
+        ("UPDATE runs SET verdict = 'FAIL'", False),
         ("UPDATE runs SET report = json_set(report, '$.criteria[0].verdict', 'INCONCLUSIVE')", False),
     )
     for tampering, same in tamperings:
@@ -149,3 +150,23 @@ def test_more_that_a_newer_version_says_is_told_from_another_verdict(tmp_path: P
         done = commands.q36eval("history", "replay", run.id, state=tmp_path)
         assert done.returncode == 1
         assert ("Every verdict is the same" in done.stdout) == same
+
+
+@pytest.mark.parametrize(
+    ("tampering", "named"),
+    [
+        ("UPDATE runs SET report = json_set(report, '$.schema_version', 3)", "at report.schema_version"),
+        ("UPDATE runs SET report = '[1'", "no JSON"),
+        ("UPDATE measurements SET record = '{broken'", "a measurement, which cannot be read"),
+    ],
+)
+def test_what_a_newer_version_wrote_or_somebody_broke_is_one_sentence(
+    tmp_path: Path, tampering: str, named: str
+) -> None:
+    run = judge_run(open_history(tmp_path), 0, DAY)
+    with sqlite3.connect(tmp_path / "history.sqlite") as raw:
+        raw.execute(tampering)
+    done = commands.q36eval("history", "replay", run.id, state=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert named in done.stderr
+    assert len(done.stderr.splitlines()) == 1

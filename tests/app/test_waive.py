@@ -124,6 +124,7 @@ ENTRY = "{family: sandbox, branch: main, criterion: kl, owner: eva, reason: know
         (f"waivers: [{ENTRY.replace('owner: eva', 'owner: eva, owner: jan')}]", "given twice"),
         (f"waivers: [{ENTRY.replace('reason: known', 'reason: 3')}]", "reason"),
         (f"waivers: [{ENTRY}]\nwaivers: []", "given twice"),
+        (f"waivers: [{ENTRY.replace('2026-04-01', '2026-02-31')}]", "day is out of range"),
         ("- 1", "waiver file"),
         (None, "no waiver file"),
     ],
