@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
+from q36eval.history.cut_short import WHY, stopped_at_will, tasks_cut_short
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
@@ -208,10 +209,17 @@ def replayed(history: History, run: RunRecord) -> GateReport:
 def under(history: History, run: RunRecord, policy: Policy) -> GateReport:
     """What another policy says of the same evidence in the same circumstances: what differs is the policy's doing.
 
-    No signature is asked for: one is of the verdict that was given.
+    No signature is asked for: one is of the verdict that was given. Of a task that the run's own policy stopped,
+    another one judges no more than that one did: what may be stopped.
     """
     circumstances = circumstances_then(history, run)
-    return found(policy, evidence_of(history, run, circumstances), circumstances)
+    evidence = evidence_of(history, run, circumstances)
+    tasks = tasks_cut_short(evidence.measurements)
+    fit = tuple(m for m in evidence.measurements if not stopped_at_will(m, tasks))
+    left_out = [
+        ProbeFailure(probe=probe, reason=WHY, kind="skipped") for probe in sorted({probe for probe, _ in tasks})
+    ]
+    return found(policy, replace(evidence, measurements=fit, failures=(*evidence.failures, *left_out)), circumstances)
 
 
 def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
