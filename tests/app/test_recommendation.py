@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.gating import Branches, Judged, Output, finish
+from app.cli.gating import Branches, Judged, Output, _judged, finish
 from app.recommending import Candidate, recommend, sentences
 from app.request import Request
 from q36eval.config import Family, Paths
@@ -137,3 +137,14 @@ def test_one_that_could_not_be_judged_loses_no_other_verdict(
     assert [lane["fit"][0]["branch"] for lane in found["recommendation"]["lanes"]] == ["main", "main"]
     assert finish(judged, both, history, Output(["json"])) == 4
     assert "lost was not judged: out of memory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("required", "fit_for"), [(True, []), (False, ["main"])])
+def test_a_lane_that_passed_of_a_run_that_nobody_signed_is_not_fit_yet(
+    tmp_path: Path, required: bool, fit_for: list[str]
+) -> None:
+    """The run fails in the other lane, so that its report has nothing that only awaits a signature."""
+    run = judge_run(open_history(tmp_path), 150, date(2026, 3, 1), require_sign_off=required)
+    assert run.report is not None
+    assert (run.report.exit_code, run.report.awaiting_sign_off) == (1, False)
+    assert fit([_judged(run, 5, None).candidate])["freeform"] == fit_for
