@@ -55,6 +55,20 @@ class Output:
         return getattr(self._stream, name)
 
 
+def open_streams() -> None:
+    """Give the standard streams that whoever started this process closed to nowhere.
+
+    Else the first file opened, a database, would stand where something may write a warning to; and Python prints to
+    standard output what is for a standard error that is not there.
+    """
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the process
+
+
 @contextmanager
 def tolerant_output() -> Iterator[Output]:
     """Standard output as an `Output`; nothing is left in it that Python would fail to write at its end."""

@@ -29,15 +29,20 @@ def drift(
     if as_json:
         print_json([json.loads(entry.model_dump_json()) for entry in found])
         return
+    from app.cli.tables import print_plain
+    from q36eval.reports._text import plain
+
     if not found:
-        print(f"No finished runs of {branch}; q36eval gate --branch {branch} makes one.")
+        print_plain(f"No finished runs of {branch}; q36eval gate --branch {branch} makes one.")
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     base = "none" if blessed is None else blessed.id
-    table = Table("metric", "runs", "last value", "statement", title=f"{branch} (blessed: {base})")
+    table = Table(
+        "metric", "runs", "last value", "statement", title=Text(plain(f"{branch} (blessed: {base})"), style="italic")
+    )
     for entry in found:
         last = entry.points[-1]
         table.add_row(

@@ -78,7 +78,7 @@ def gate(
     formats = check_formats(format)
     if out is None and set(format or ()) - {"github"}:
         raise UsageError("--format writes files: name a folder for them with --out.")
-    output = Output(formats, announced="github" in (format or ()), as_json=as_json)
+    output = Output(formats, announced="github" in (format or ()), as_json=as_json, branches=len(branch))
     if resume is not None and len(branch) != 1:
         raise UsageError("--resume continues one run; give exactly one --branch with it.")
     paths = Paths.default()
@@ -86,7 +86,7 @@ def gate(
     rules = load_policy(policy, chosen, paths)
     check_device(device)
     check_kv_cache_dtype(kv_cache_dtype)
-    branches = Branches(branch, chosen, paths, waivers_from, out)
+    branches = Branches(branch, chosen, paths, waivers_from, out, formats)
     history = open_history(paths, writing=True)
     if resume is not None and require_sign_off and history.get_run(resume).state.value == "finished":
         judged = branches.decided_again(history.get_run(resume), history, None if policy is None else rules)

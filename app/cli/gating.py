@@ -1,13 +1,13 @@
 """One or several branches through the gate, one after the other: none that cannot be judged loses another's verdict."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.github_output import announce
+from app.cli.github_output import announce, announce_unjudged
 from app.cli.options import print_json, worst
 from app.cli.report_formats import make_report_folder, report_json, write_reports
 from app.recommending import Candidate, Recommendation, recommend, sentences, size_words
@@ -36,14 +36,20 @@ class Branches:
     """The branches that a person named, their report folders and waivers."""
 
     def __init__(
-        self, asked: list[str], family: Family, paths: Paths, waivers_from: Path | None, out: Path | None
+        self,
+        asked: list[str],
+        family: Family,
+        paths: Paths,
+        waivers_from: Path | None,
+        out: Path | None,
+        formats: Sequence[str] = (),
     ) -> None:
         """Read the waivers that go with the branches.
 
         Raises:
             UsageError: the waiver file is missing or malformed.
         """
-        self._asked, self._family, self._paths = asked, family, paths
+        self._asked, self._family, self._paths, self._formats = asked, family, paths, formats
         self._names = [name_in_history(name, family) for name in asked]
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
@@ -112,16 +118,18 @@ class Branches:
 
     def _make_folders(self) -> None:
         for folder in self._folders:
-            make_report_folder(folder, len(set(self._folders)) == len(self._folders))
+            make_report_folder(folder, len(set(self._folders)) == len(self._folders), self._formats)
 
 
 @dataclass(frozen=True)
 class Output:
-    """What becomes of the reports: the files' formats, annotations of a GitHub job, one JSON document."""
+    """What becomes of the reports: the files' formats, annotations of a GitHub job (which `branches` many branches
+    share), one JSON document."""
 
     formats: list[str]
     announced: bool = False
     as_json: bool = False
+    branches: int = 1
 
 
 def finish(judged: Iterable[Judged], branches: Branches, history: "History", output: Output) -> int:
@@ -132,7 +140,7 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
             _report(one, history, output)
         except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
             lost = f"{one.candidate.branch}: {error} The verdict is in history: q36eval report prints it."
-            print(f"q36eval: {lost}", file=sys.stderr)
+            _complain(lost)
             code = worst([one.candidate.exit_code, int(error.exit_code)])
             one = replace(one, candidate=one.candidate.model_copy(update={"exit_code": code}))
         done.append(one)
@@ -166,7 +174,11 @@ def _not_judged(name: str, error: Q36Error, size: int | None, folder: Path | Non
 
 def _report(one: Judged, history: "History", output: Output) -> None:
     if one.run is None:
-        print(f"q36eval: {one.candidate.branch}: {one.candidate.problem}", file=sys.stderr)
+        _complain(f"{one.candidate.branch}: {one.candidate.problem}")
+        if output.announced:
+            announce_unjudged(
+                one.candidate.branch, one.candidate.problem or "", sys.stderr if output.as_json else sys.stdout
+            )
         return
     if not output.as_json:
         _print_report(one.run)
@@ -174,7 +186,13 @@ def _report(one: Judged, history: "History", output: Output) -> None:
     if one.folder is not None:
         write_reports(one.run, one.folder, output.formats, measurements)
     if output.announced:
-        announce(one.run, measurements, sys.stderr if output.as_json else sys.stdout)
+        announce(one.run, measurements, sys.stderr if output.as_json else sys.stdout, output.branches)
+
+
+def _complain(sentence: str) -> None:
+    from q36eval.reports._text import SENTENCE, plain
+
+    print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)
 
 
 def _print_report(run: "RunRecord") -> None:

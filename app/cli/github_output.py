@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
-def announce(run: "RunRecord", measurements: "Sequence[Measurement]", log: TextIO) -> None:
+def announce(run: "RunRecord", measurements: "Sequence[Measurement]", log: TextIO, branches: int = 1) -> None:
     """Write annotations to the log, and the summary to the file that the runner names.
+
+    `branches` are gated in one step, and share what GitHub shows of it.
 
     Outside of a workflow there is no such file, and no summary. One that cannot be written is said, not fatal: the
     verdict stands. A runner reads commands from standard output and standard error alike.
@@ -25,24 +27,35 @@ def announce(run: "RunRecord", measurements: "Sequence[Measurement]", log: TextI
         UsageError: the run has no verdict.
     """
     from q36eval.reports import to_annotations
+    from q36eval.reports.github_report import ANNOTATIONS_PER_LEVEL, to_summary
 
-    if run.report is None:
+    report = run.report
+    if report is None:
         raise UsageError(f"Run {run.id} has no verdict to report; it is {run.state} and only measured.")
-    for line in to_annotations(run.report, run):
+    for line in to_annotations(report, run, per_level=max(1, ANNOTATIONS_PER_LEVEL // branches)):
         print(line, file=log)
-    named = os.environ.get(SUMMARY_VARIABLE)
-    if named:
-        try:
-            _append(Path(named), run, measurements)
-        except OSError as error:
-            print(f"q36eval: the job summary {named} cannot be written: {error.strerror}.", file=sys.stderr)
+    _append(lambda left: to_summary(report, run, measurements, limit_bytes=left))
 
 
-def _append(path: Path, run: "RunRecord", measurements: "Sequence[Measurement]") -> None:
+def announce_unjudged(branch: str, problem: str, log: TextIO) -> None:
+    """The same of a branch that has no run, so that no summary is green by what it leaves out."""
+    from q36eval.reports.github_report import unjudged_annotation, unjudged_summary
+
+    print(unjudged_annotation(branch, problem), file=log)
+    _append(lambda left: unjudged_summary(branch, problem, limit_bytes=left))
+
+
+def _append(text_within: Callable[[int], str]) -> None:
     """Within what the summaries before it left: one file is a whole step's."""
-    from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, to_summary
+    from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES
 
-    assert run.report is not None, "the caller has looked"
-    left = SUMMARY_LIMIT_BYTES - (path.stat().st_size if path.exists() else 0)
-    with path.open("a", encoding="utf-8", newline="\n") as file:
-        file.write(to_summary(run.report, run, measurements, limit_bytes=left))
+    named = os.environ.get(SUMMARY_VARIABLE)
+    if not named:
+        return
+    path = Path(named)
+    try:
+        left = SUMMARY_LIMIT_BYTES - (path.stat().st_size if path.exists() else 0)
+        with path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(text_within(left))
+    except OSError as error:
+        print(f"q36eval: the job summary {named} cannot be written: {error.strerror}.", file=sys.stderr)

@@ -74,6 +74,7 @@ def show(
     from rich.console import Console
     from rich.text import Text
 
+    from app.cli.tables import print_plain
     from q36eval.reports import to_console
 
     console = Console()
@@ -82,10 +83,10 @@ def show(
         for line in _review_lines(history, record):
             console.print(Text(line))
         return
-    print(f"Run {record.id} of {record.branch}: {record.state}, no verdict.")
+    print_plain(f"Run {record.id} of {record.branch}: {record.state}, no verdict.")
     for m in history.measurements(record.id):
         interval = f"[{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
-        print(f"  {m.key}: {m.value:.4g} {m.unit}, effect {m.effect:.4g} {interval}, {m.counts.scored} scored")
+        print_plain(f"  {m.key}: {m.value:.4g} {m.unit}, effect {m.effect:.4g} {interval}, {m.counts.scored} scored")
 
 
 def _review_lines(history: "History", run: "RunRecord") -> list[str]:
@@ -114,6 +115,8 @@ def bless(
     reason: Annotated[str, typer.Option(help="Why.")],
 ) -> None:
     """Accept a branch as this run found it; drift is measured against it from now on."""
+    from app.cli.tables import print_plain
+
     history = open_history()
     blessing = history.bless(history.get_run(run).id, owner, reason)
-    print(f"Blessed {blessing.branch} as run {blessing.run_id} found it, by {blessing.owner}.")
+    print_plain(f"Blessed {blessing.branch} as run {blessing.run_id} found it, by {blessing.owner}.")

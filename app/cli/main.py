@@ -28,7 +28,7 @@ from app.cli import (
     waive,
 )
 from app.cli.options import PRECEDENCE, worst
-from app.writing import tolerant_output
+from app.writing import open_streams, tolerant_output
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
 
@@ -65,6 +65,7 @@ app.command("ui")(ui.ui)
 
 def main() -> None:
     """Run the command; exit with DESIGN's codes, one sentence for every error, no traceback."""
+    open_streams()
     with tolerant_output() as output:
         code = _run()
     if output.error is not None and not isinstance(output.error, BrokenPipeError):  # a reader may leave, a disk not
@@ -126,5 +127,8 @@ def _record_crash(error: Exception) -> int:
 
 
 def _say(sentence: str) -> None:
+    """One line: what a file or a branch is called moves no cursor, and is no command to the runner of a pipeline."""
+    from q36eval.reports._text import SENTENCE, plain
+
     with suppress(OSError):
-        print(f"q36eval: {sentence}", file=sys.stderr)
+        print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)

@@ -67,13 +67,17 @@ def _same_file(report: Path, found: "Replay") -> bool:
 
 
 def _print_replay(found: "Replay", report: Path | None, elsewhere: bool | None) -> None:
+    from app.cli.tables import print_plain
+
     run = found.run
     assert run.report is not None, "a replay has a report"
     if found.identical:
-        print(f"Run {run.id} of {run.branch}, decided again from history: {run.report.headline}.")
+        print_plain(f"Run {run.id} of {run.branch}, decided again from history: {run.report.headline}.")
         print(f"The JSON report is the same to the byte: {len(found.again.encode())} bytes, SHA-256 {found.sha256}.")
     else:
-        print(f"Run {run.id} of {run.branch}, decided again from history, does not give the report that was kept:")
+        print_plain(
+            f"Run {run.id} of {run.branch}, decided again from history, does not give the report that was kept:"
+        )
         _print_lines(found.differences)
         if found.differs_in_rounding_only:
             print("Only last digits differ, and every verdict is the same: the arithmetic of another version.")
@@ -83,7 +87,7 @@ def _print_replay(found: "Replay", report: Path | None, elsewhere: bool | None) 
             print("It was decided by a version that did not keep which waivers it knew; here none count.")
         _print_lines(_other_versions(run))
     if elsewhere is not None:
-        print(f"{report} is {'that report too' if elsewhere else 'another report: its bytes differ'}.")
+        print_plain(f"{report} is {'that report too' if elsewhere else 'another report: its bytes differ'}.")
 
 
 def _print_lines(lines: list[str]) -> None:

@@ -58,11 +58,13 @@ def check_formats(asked: Sequence[str] | None) -> list[str]:
     return list(asked or FORMATS)
 
 
-def make_report_folder(folder: Path | None, distinct: bool) -> None:
-    """Make the folder before anything is measured.
+def make_report_folder(folder: Path | None, distinct: bool, formats: Sequence[str]) -> None:
+    """Make the folder before anything is measured, and take the reports of an earlier gate in these formats away.
+
+    A gate that is interrupted, or whose disk fills, must not leave what a pipeline would take for its reports.
 
     Raises:
-        UsageError: it cannot be made, or two branches would write into the same one.
+        UsageError: it cannot be made, a report cannot be replaced, or two branches would write into the same one.
     """
     if folder is None:
         return
@@ -72,6 +74,13 @@ def make_report_folder(folder: Path | None, distinct: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"The report folder {folder} cannot be made: {error.strerror}.") from error
+    for name in formats:
+        file = folder / FORMATS[name].file
+        try:
+            if file.exists() and not file.is_symlink():  # a link leads where somebody wants it to
+                file.unlink()
+        except OSError as error:
+            raise UsageError(f"The earlier report {file} cannot be replaced: {error.strerror}.") from error
 
 
 def write_reports(

@@ -15,6 +15,7 @@ def sign_off(
     as_json: JsonOption = False,
 ) -> None:
     """Sign a finished run as it was found. A signature turns nothing but `gate --require-sign-off` of that report."""
+    from app.cli.tables import print_plain
     from q36eval.history.deciding import sign
 
     history = open_history()
@@ -23,5 +24,5 @@ def sign_off(
     if as_json:
         print_json({"run": record.id, **json.loads(signature.model_dump_json())})
         return
-    print(f"Signed run {record.id} of {record.branch} by {owner}: report {signature.report_sha256[:12]}.")
-    print(f"Decide it with that: q36eval gate --branch {record.branch} --resume {record.id} --require-sign-off")
+    print_plain(f"Signed run {record.id} of {record.branch} by {owner}: report {signature.report_sha256[:12]}.")
+    print_plain(f"Decide it with that: q36eval gate --branch {record.branch} --resume {record.id} --require-sign-off")

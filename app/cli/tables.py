@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.reports._text import plain
+from q36eval.reports._text import SENTENCE, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,6 +23,11 @@ def plain_table(
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(_line(cell)) for cell in row))
     return table
+
+
+def print_plain(sentence: str) -> None:
+    """A line of harmless text on standard output, with its indentation."""
+    print(sentence[: len(sentence) - len(sentence.lstrip(" "))] + plain(sentence, SENTENCE))
 
 
 def _line(cell: str) -> str:

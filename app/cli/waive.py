@@ -37,6 +37,7 @@ def add(
 ) -> None:
     """Excuse what all of the scope names, for one branch; says which of its judged runs that would change."""
     import app.waiving as waiving
+    from app.cli.tables import print_plain
     from app.targets import load_family, name_in_history
     from q36eval.gate import Waiver
 
@@ -63,11 +64,11 @@ def add(
         ]
         print_json({"number": number, **_written(chosen.name, name, waiver.model_dump(mode="json")), "runs": changes})
         return
-    print(f"Waiver {number}: {waiver.scope} of {chosen.name}/{name}, by {owner} until {until}.")
-    print("As of today, of the newest judged runs:" if effects else "No run of this branch was judged yet.")
+    print_plain(f"Waiver {number}: {waiver.scope} of {chosen.name}/{name}, by {owner} until {until}.")
+    print_plain("As of today, of the newest judged runs:" if effects else "No run of this branch was judged yet.")
     for one in effects:
-        print(f"  {one.sentence}")
-    print(f"Gate the branch anew for a verdict with it: q36eval gate --branch {branch}.")
+        print_plain(f"  {one.sentence}")
+    print_plain(f"Gate the branch anew for a verdict with it: q36eval gate --branch {branch}.")
 
 
 @app.command("list")
@@ -104,11 +105,15 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Take a waiver back; it stays on record. Runs decided before keep their verdict."""
+    from app.cli.tables import print_plain
+
     record = open_history().revoke_waiver(number, owner)
     if as_json:
         print_json(_row(record, datetime.now(UTC).date()))
         return
-    print(f"Revoked waiver {number}: {record.waiver.scope} of {record.family}/{record.branch}; gate the branch anew.")
+    print_plain(
+        f"Revoked waiver {number}: {record.waiver.scope} of {record.family}/{record.branch}; gate the branch anew."
+    )
 
 
 @app.command("export")

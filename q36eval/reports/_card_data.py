@@ -123,6 +123,7 @@ def update_card(existing: str, card: str) -> str:
     from huggingface_hub import ModelCard, ModelCardData
 
     new = ModelCard(card).data
+    existing = existing.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # an editor's mark, which would hide the metadata
     if not _HAS_METADATA.match(existing):
         existing = f"---\n{{}}\n---\n{existing}"
     try:

@@ -10,17 +10,23 @@ from q36eval.gate.report import CriterionResult, GateReport
 from q36eval.records import Interval
 
 MAX_CHARACTERS = 400
+SENTENCE = 4000
+"""Characters of one sentence for a person: long enough for every name that one lists."""
 
 _HOSTILE = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # C0, DEL and C1 controls drive terminals
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"  # invisible and bidirectional marks reorder what one reads
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0"  # as invisible
+    "\ufff9-\ufffb\U000e0000-\U000e0fff"  # annotations and tags, which spell sentences that no screen shows
     "\ufffe\uffff\ud800-\udfff"  # cannot be written as XML or UTF-8
     "]"
 )
 
-_COMMAND = re.compile(r"##(?=\w*\[)|::")
-"""How a line of output speaks to the runner of a pipeline: `::error::`, `##[error]`, `##vso[…]`, `##teamcity[…]`."""
+_COMMAND = re.compile(r"#(?=#\w*\[)|:(?=:)")
+"""How a line of output speaks to the runner of a pipeline: `::error::`, `##[error]`, `##vso[…]`, `##teamcity[…]`.
+
+Matched is what a space must follow: of three colons each is set apart, since a line may be broken at a space."""
 
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "#": "&#35;"})
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
@@ -32,7 +38,7 @@ def plain(text: str, limit: int = MAX_CHARACTERS) -> str:
     What the runner of a pipeline would read as a command in its log is broken by a space.
     """
     line = _HOSTILE.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
-    line = _COMMAND.sub(lambda found: " ".join(found.group()), line)
+    line = _COMMAND.sub(r"\g<0> ", line)
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

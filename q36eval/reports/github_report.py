@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.records import Measurement, Verdict
-from q36eval.reports._text import plain, why_text
+from q36eval.records import Measurement
+from q36eval.reports._text import markdown, plain, why_text
 from q36eval.reports.markdown_report import to_markdown
 from q36eval.reports.story import decided_by, decision_line
 
@@ -31,9 +31,18 @@ def to_summary(
 ) -> str:
     """The Markdown report, cut after a whole line where it would exceed `limit_bytes` of UTF-8."""
     whole = to_markdown(report, run, measurements)
+    where = "" if run is None else f" All of it: `q36eval report {run.id}`."
+    return _cut(whole, where, limit_bytes)
+
+
+def unjudged_summary(branch: str, problem: str, *, limit_bytes: int = SUMMARY_LIMIT_BYTES) -> str:
+    """The same of a branch that has no report: that, and why."""
+    return _cut(f"# Not judged: {markdown(branch)}\n\n{markdown(problem)}\n", "", limit_bytes)
+
+
+def _cut(whole: str, where: str, limit_bytes: int) -> str:
     if len(whole.encode("utf-8")) <= limit_bytes:
         return whole
-    where = "" if run is None else f" All of it: `q36eval report {run.id}`."
     ending = f"\n\nCut here: GitHub keeps no longer summaries.{where}\n"
     kept, left = [], limit_bytes - len(ending.encode("utf-8"))
     for line in whole.splitlines(keepends=True):
@@ -45,21 +54,28 @@ def to_summary(
     return text if len(text.encode("utf-8")) <= limit_bytes else ""
 
 
-def to_annotations(report: GateReport, run: "RunRecord | None" = None) -> list[str]:
+def to_annotations(
+    report: GateReport, run: "RunRecord | None" = None, *, per_level: int = ANNOTATIONS_PER_LEVEL
+) -> list[str]:
     """Workflow commands, one a line, for the runner's log.
 
     The verdict is an error where the gate blocks and a notice where it passes. What decided it are errors, the open
-    ones that did not decide are warnings, and so are advisory and waived criteria that did not pass.
+    ones that did not decide are warnings, and so are advisory and waived criteria that did not pass. At most
+    `per_level` of each level; of one alone it is the verdict.
     """
     subject = "" if run is None else f" of {run.family}/{run.branch}"
     verdict: Level = "notice" if report.exit_code == 0 else "error"
     errors = [_command(verdict, f"q36eval{subject}", f"{report.headline} (policy {report.policy})")]
-    decisive = decided_by(report) if report.verdict is not Verdict.PASS else ()
+    # of a run that only awaits a signature nothing decided, and what is nearest to turning is no error
+    decisive = decided_by(report) if report.decisive else ()
     errors += [_command("error", result.id, f"{_words(result)}: {decision_line(result)}") for result in decisive]
     named = {result.id for result in decisive}
     others = [r for r in report.criteria if r.id not in named and r.verdict is not CriterionVerdict.PASS]
     warnings = [_command("warning", result.id, f"{_words(result)}: {why_text(result)}") for result in others]
-    return [*_at_most(errors, "error", "of what decided"), *_at_most(warnings, "warning", "that did not pass")]
+    return [
+        *_at_most(errors, per_level, "error", "of what decided"),
+        *_at_most(warnings, per_level, "warning", "that did not pass"),
+    ]
 
 
 def _words(result: CriterionResult) -> str:
@@ -67,13 +83,20 @@ def _words(result: CriterionResult) -> str:
     return f"{str(result.verdict).replace('_', ' ')}{kind}"
 
 
-def _at_most(commands: list[str], level: Level, what: str) -> Iterator[str]:
-    """The first of them; the last one says how many more there are."""
-    if len(commands) <= ANNOTATIONS_PER_LEVEL:
+def unjudged_annotation(branch: str, problem: str) -> str:
+    """The one of a branch that has no report."""
+    return _command("error", f"q36eval of {branch}", f"not judged: {problem}")
+
+
+def _at_most(commands: list[str], most: int, level: Level, what: str) -> Iterator[str]:
+    """The first of them; the last one says how many more there are, where there is room for two."""
+    if len(commands) <= most:
         yield from commands
         return
-    yield from commands[: ANNOTATIONS_PER_LEVEL - 1]
-    more = len(commands) - (ANNOTATIONS_PER_LEVEL - 1)
+    yield from commands[: max(1, most - 1)]
+    if most < 2:
+        return
+    more = len(commands) - (most - 1)
     yield _command(level, "q36eval", f"and {more} more {what}: see the job summary")
 
 

@@ -164,6 +164,15 @@ def test_each_code_is_the_jobs_own(action: dict[str, Any], tmp_path: Path, code:
     assert runner.outputs["steps.gate.outputs.verdict"] == verdict
 
 
+@pytest.mark.parametrize(("fail", "ends"), [("true", True), ("yes", True), ("", True), ("false", False)])
+def test_only_false_keeps_the_job_from_ending_as_the_gate_did(action: dict[str, Any], fail: str, ends: bool) -> None:
+    """A slip of the pen there must not let a failed gate pass."""
+    always, condition = action["runs"]["steps"][-1]["if"].split(" && ")
+    name, operator, value = condition.split(" ")
+    assert (always, name, operator) == ("always()", "inputs.fail", "!=")
+    assert (fail != value.strip("'")) is ends
+
+
 def test_a_program_that_is_not_there_is_a_prerequisite(action: dict[str, Any], tmp_path: Path) -> None:
     runner = Runner(action, tmp_path, {"branch": "main", "command": "no-such-program"})
     assert runner.run() == [0, 2]

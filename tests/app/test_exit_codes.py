@@ -2,12 +2,16 @@
 
 import contextlib
 import os
+import re
 import resource
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,8 @@ from q36eval.history import History, RunState
 from q36eval.records import Verdict
 from tests import commands, forked
 
-SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
+REPOSITORY = Path(__file__).parents[2]
+SANDBOX = REPOSITORY / "data" / "sandbox"
 WEIGHTS_ALONE = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
 """Nothing that asks the model anything: a gate takes a second."""
 
@@ -78,6 +83,75 @@ def test_2_for_what_a_person_can_mend(tmp_path: Path, weights: tuple[str, ...]) 
         assert done.returncode == 2, options
         assert "Traceback" not in done.stderr
     assert runs(state) == []
+
+
+def test_no_report_of_an_earlier_gate_outlives_the_start_of_another(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    """A pipeline keeps whatever lies in the folder, also when the gate was interrupted."""
+    state, stderr, out = tmp_path / "state", tmp_path / "stderr", tmp_path / "out"
+    out.mkdir()
+    for name in ("report.json", "junit.xml", "notes.txt"):
+        (out / name).write_text("an earlier PASS")
+    gate = ("gate", "--branch", "bf16", *weights, "--out", str(out), "--format", "json", "--format", "junit")
+    child = forked.start(*gate, state=state, stderr=stderr)
+    while not stderr.exists() or "inspecting" not in stderr.read_text():
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGINT)
+    assert child.wait() == 130
+    assert [file.name for file in out.iterdir()] == ["notes.txt"]
+    (out / "report.json").mkdir()
+    refused = commands.q36eval(*gate, state=state)
+    assert (refused.returncode, len(runs(state))) == (2, 1)  # before anything is measured
+    assert "report.json cannot be replaced" in said(refused.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "code"),
+    [(["policy", "list"], ">&- 2>&- <&-", 0), (["gate", "--branch", "nope"], "2>&-", 2)],
+)
+def test_streams_that_are_closed_cost_nothing(tmp_path: Path, arguments: list[str], closed: str, code: int) -> None:
+    """As a service manager may start it: the exit code stays, and no sentence strays into the other stream."""
+    line = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", "from app.cli import main; main()"]
+    environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([*line, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+EVIL = "no\n::error::owned\r\x1b[31m##[error]owned :::error file=a:::x"
+
+
+def test_names_are_inert_in_every_sentence(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    """A runner reads commands from both streams, and a branch is called what somebody called it."""
+    state, summary = tmp_path / "state", tmp_path / "summary.md"
+    reports = ("--format", "github")
+    done = commands.q36eval(
+        *("gate", "--branch", EVIL, "--branch", "bf16", *weights, *reports),
+        state=state,
+        GITHUB_STEP_SUMMARY=str(summary),
+    )
+    assert done.returncode == 2
+    annotations = [line for line in done.stdout.splitlines() if line.startswith("::")]
+    assert [line.split()[0] for line in annotations] == ["::error", "::notice"]
+    assert "::not judged: The family sandbox has no branch" in annotations[0]
+    assert "# Not judged: " in summary.read_text(encoding="utf-8")
+    (run,) = runs(state)
+    others = [
+        ("gate", "--branch", "bf16", "--waivers-from", EVIL),
+        ("gate", "--branch", "bf16", "--out", f"/proc/{EVIL}"),
+        ("drift", "--branch", EVIL),
+        ("sign-off", run.id, "--owner", EVIL, "--reason", "x"),
+        ("history", "bless", run.id, "--owner", EVIL, "--reason", "x"),
+        ("history", "show", run.id),
+        *(
+            ("waive", "add", "--branch", "bf16", "--slice", "all", "--owner", EVIL, "--reason", EVIL, "--expires", day)
+            for day in (EVIL, f"{datetime.now(UTC).date()}")
+        ),
+        ("waive", "list"),
+    ]
+    for command in (*others, ()):
+        told = done if not command else commands.q36eval(*command, state=state)
+        for line in (told.stdout + told.stderr).splitlines():
+            assert line in annotations or not line.lstrip().startswith("::"), command
+            assert not re.search(r"\x1b|##\w*\[", line), command
 
 
 def test_4_where_the_machine_and_not_the_branch_is_at_fault(tmp_path: Path, weights: tuple[str, ...]) -> None:

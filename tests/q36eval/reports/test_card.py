@@ -270,6 +270,8 @@ def test_into_an_empty_file_and_never_into_a_broken_one() -> None:
     card = to_card(judged(*found), run({"mmlu": REAL}), found)
     assert ModelCard(update_card("", card)).data.eval_results == ModelCard(card).data.eval_results
     assert "# Title" in update_card("# Title\n", card)
+    marked = update_card("\ufeff---\nlicense: mit\n---\n# Title\n", card)
+    assert ModelCard(marked).data.license == "mit"
     with pytest.raises(UsageError, match="metadata cannot be read"):
         update_card("---\na: [\n---\ntext\n", card)
 

@@ -6,8 +6,10 @@ import pytest
 from report_samples import HOSTILE, clean_report, criterion, hostile_report, measured, run_of, with_distances
 
 from q36eval.gate import Policy, decide
+from q36eval.records import Verdict
 from q36eval.reports import to_annotations, to_markdown, to_summary
-from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES
+from q36eval.reports._text import plain
+from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, unjudged_annotation, unjudged_summary
 
 
 def commands(log: str) -> list[tuple[str, dict[str, str], str]]:
@@ -49,6 +51,15 @@ def test_no_text_is_a_command_of_its_own() -> None:
     assert max(map(len, lines)) < 4096
 
 
+def test_what_passes_is_no_error_where_only_a_signature_is_missing() -> None:
+    unsigned = clean_report().model_copy(
+        update={"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "awaiting_sign_off": True, "headline": "awaiting"}
+    )
+    assert [(level, message) for level, _, message in commands("\n".join(to_annotations(unsigned)))] == [
+        ("error", "awaiting (policy p)")
+    ]
+
+
 def test_at_most_ten_of_a_level_and_the_last_says_how_many_more() -> None:
     blocking = tuple(criterion(f"c{i}") for i in range(30))
     advisory = tuple(criterion(f"a{i}", "advisory") for i in range(30))
@@ -58,6 +69,47 @@ def test_at_most_ten_of_a_level_and_the_last_says_how_many_more() -> None:
         mine = [message for of, _, message in found if of == level]
         assert len(mine) == 10
         assert mine[-1].startswith(more)
+
+
+@pytest.mark.parametrize("per_level", [1, 2, 5])
+def test_branches_of_one_step_share_what_it_shows(per_level: int) -> None:
+    """GitHub counts a step's annotations, not a branch's: the last branches' verdicts were dropped without a word."""
+    blocking = tuple(criterion(f"c{i}") for i in range(30))
+    advisory = tuple(criterion(f"a{i}", "advisory") for i in range(30))
+    judged = decide(Policy(name="p", criteria=(*blocking, *advisory)), [])
+    found = commands("\n".join(to_annotations(judged, per_level=per_level)))
+    errors = [message for level, _, message in found if level == "error"]
+    assert (len(errors), len(found)) == (per_level, 2 * per_level)
+    assert errors[0].startswith("INCONCLUSIVE")
+    assert per_level == 1 or errors[-1].startswith(f"and {31 - (per_level - 1)} more")
+
+
+def test_a_branch_without_a_report_is_an_error_and_a_line_of_the_summary() -> None:
+    (found,) = commands(unjudged_annotation(HOSTILE, HOSTILE))
+    assert found[0] == "error"
+    assert found[2].startswith("not judged: ")
+    summary = unjudged_summary(HOSTILE, HOSTILE)
+    assert summary.startswith("# Not judged: ")
+    assert "<script" not in summary
+    assert summary.count("\n") == 3
+    assert unjudged_summary("main", HOSTILE, limit_bytes=30) == ""
+
+
+@pytest.mark.parametrize(
+    "text", [":::error file=a:::x", "a ::::stop-commands x::::y", "###[error]x", ":::add-mask y:::z", "##vso[task]x"]
+)
+def test_no_line_of_a_broken_text_is_a_command(text: str) -> None:
+    """A terminal breaks lines at spaces, so that any word of it may begin one."""
+    words = plain(text).split(" ")
+    for first in range(len(words)):
+        assert commands(" ".join(words[first:])) == []
+    assert not re.search(r"##\w*\[", plain(text))
+
+
+def test_hidden_text_is_shown_as_such() -> None:
+    """Tags (U+E0000…) spell whole sentences that no screen shows, and that a model which reads the report does."""
+    hidden = "\u00ad\u200b\u3164\u2800\ufff9\U000e0041\U000e0100"
+    assert plain(hidden) == "\ufffd" * len(hidden)
 
 
 @pytest.mark.parametrize("limit", [0, 90, 400, 1500, 2500])
