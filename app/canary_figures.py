@@ -40,6 +40,7 @@ STANDINGS = {
     Standing.FLIPPED: "confirmed flips",
     Standing.UNSTABLE: "unstable",
     Standing.NO_CANARY: "the reference itself fails",
+    Standing.UNCONFIRMED: "flipped once, not asked again",
     Standing.UNKNOWN: "not known",
 }
 ALWAYS_TOLD = (Standing.PASSED, Standing.FLIPPED)

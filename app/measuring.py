@@ -16,11 +16,11 @@ from q36eval.config import Paths
 from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.history import History, RunRecord, RunState
-from q36eval.history.deciding import circumstances_on, decided, evidence_of
+from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
 from q36eval.locks import exclusive
 from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
-from q36eval.records import ProbeFailure, ProbeName
+from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.sinks import Progress
 
 
@@ -105,7 +105,7 @@ def _measure_run(
         if isinstance(probe, KeepsFiles):
             probe.keep_in(paths.tokens(run.id))
     now = circumstances_of(request, history, run)
-    rule = None if request.policy is None or request.exhaustive else PolicyRule(request.policy, now.waivers, now.on)
+    rule = stopping_rule(request, history, run, reference.identity, now)
     running = Running(request, reference, probes, history, run, progress, rule)
     with _interruptible(history, run):
         try:
@@ -121,6 +121,19 @@ def _measure_run(
         if request.policy is not None:
             report = judge(request.policy, request, history, run, now, running.stages)
         return history.finish_run(run.id, report)
+
+
+def stopping_rule(
+    request: Request, history: History, run: RunRecord, reference: DeploymentIdentity, now: Circumstances
+) -> PolicyRule | None:
+    """When enough was asked; None where everything is to be.
+
+    A run that began exhaustively stays so however it is resumed: its record and its model card say so.
+    """
+    if request.policy is None or request.exhaustive or run.provenance.get("exhaustive") is True:
+        return None
+    blessed = blessed_beside(history, now.blessed_run, run.suites, reference)
+    return PolicyRule(request.policy, now.waivers, now.on, blessed.measurements)
 
 
 def circumstances_of(request: Request, history: History, run: RunRecord) -> Circumstances:
@@ -142,7 +155,8 @@ def judge(
     for name in ALL_PROBES:
         if name not in request.probes:
             history.add_failure(run.id, ProbeFailure(probe=name, reason="it was not asked for", kind="skipped"))
-    return decided(policy, evidence_of(history, run, now, stages), now)
+    asked = history.get_run(run.id)  # which reference it was is known only since
+    return decided(policy, evidence_of(history, asked, now, stages), now)
 
 
 def _start(

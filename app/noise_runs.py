@@ -7,6 +7,7 @@ from typing import Literal
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord, RunState
+from q36eval.history.cut_short import of_cut_short, tasks_cut_short
 from q36eval.records import Measurement, ProbeName
 
 RunKind = Literal["reference", "accepted"]
@@ -26,13 +27,7 @@ class NoiseRun:
 
     def stopped_early(self, key: str) -> bool:
         """Whether a task was asked only until the policy's margin was settled: its bound then lies at that margin."""
-        measurement = self.measured[key]
-        if measurement.clusters is None or measurement.clusters.schedule is None:
-            return False
-        group = measurement.slice.partition("/")[0]
-        planned = self.measured.get(f"{measurement.probe}.items_planned[{group}]")
-        asked = self.measured.get(f"{measurement.probe}.{measurement.metric}[{group}]", measurement)
-        return planned is not None and asked.counts.total < planned.value
+        return of_cut_short(self.measured[key], tasks_cut_short(self.measured.values()))
 
 
 def noise_runs(family: Family, paths: Paths, named: Sequence[str] = ()) -> tuple[tuple[NoiseRun, ...], tuple[str, ...]]:

@@ -9,7 +9,11 @@ MIB = 1024 * 1024
 
 
 class Candidate(Record):
-    """One branch that was to be judged: its report, or why there is none; `size_bytes` as it lies on the disk."""
+    """One branch that was to be judged: its report, or why there is none; `size_bytes` as it lies on the disk.
+
+    `unsigned` where a sign-off was required and there is none. The report of what fails as a whole does not say so, and
+    a lane of it may have passed.
+    """
 
     branch: str
     run_id: str | None = None
@@ -17,6 +21,7 @@ class Candidate(Record):
     problem: str | None = None
     exit_code: int
     size_bytes: int | None = None
+    unsigned: bool = False
 
 
 class Fit(Record):
@@ -88,7 +93,7 @@ def _why_not(candidate: Candidate, result: LaneResult | None) -> str | None:
         return f"policy {report.policy} does not judge this lane"
     if result.verdict is not Verdict.PASS:
         return f"{_headline(report, result)}: {', '.join(result.decisive)}" if result.decisive else result.headline
-    return "awaits a sign-off" if report.awaiting_sign_off else None
+    return "awaits a sign-off" if report.awaiting_sign_off or candidate.unsigned else None
 
 
 def _headline(report: GateReport, result: LaneResult) -> str:

@@ -31,7 +31,8 @@ def decide_again(
     kept beside it in history.
 
     Raises:
-        UsageError: the run is of another branch or was judged by another policy, or it has no verdict.
+        UsageError: the run is of another branch or was judged by another policy, it has no verdict, or it was decided
+            by the waivers of a file, and `source` is none.
     """
     if run.state is not RunState.FINISHED:
         raise UsageError(f"Run {run.id} is {run.state}; finish it first.")
@@ -42,6 +43,11 @@ def decide_again(
         raise UsageError(
             f"Run {run.id} was judged by another policy ({own.name}) than this {policy.name}; leave --policy out, or "
             f"see what this one says of it with `q36eval history replay {run.id} --policy …`."
+        )
+    if source is None and run.circumstances is not None and run.circumstances.waivers_from is not None:
+        raise UsageError(
+            f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone; decide it again with "
+            "--waivers-from FILE, or history's own would count now."
         )
     circumstances = circumstances_on(history, run, on, source=source, require_sign_off=True)
     report = decided(own, evidence_of(history, run, circumstances), circumstances)

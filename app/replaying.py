@@ -38,6 +38,11 @@ class Replay:
         """Where they differ: the path of each value, what was kept and what was found."""
         return list(differences(json.loads(self.kept), json.loads(self.again)))
 
+    @cached_property
+    def same_verdicts(self) -> bool:
+        """Whether both give the same exit code, and the whole, every lane and every criterion the same verdict."""
+        return _verdicts(json.loads(self.kept)) == _verdicts(json.loads(self.again))
+
     @property
     def differs_in_rounding_only(self) -> bool:
         """Whether all that differs are figures, by less than a billionth: other arithmetic, and every verdict alike."""
@@ -83,6 +88,18 @@ def _alike(kept: Any, again: Any) -> Iterator[bool]:
         yield math.isclose(kept, again, rel_tol=1e-9)
     else:
         yield kept == again and type(kept) is type(again)
+
+
+def _verdicts(document: dict[str, Any]) -> tuple[object, ...]:
+    """What of a JSON report decides, by name."""
+    report = document.get("report") or {}
+    named = {
+        (kind, entry.get("id") or entry.get("lane")): (entry["verdict"], entry.get("waived_by"), entry.get("waived"))
+        for kind in ("lanes", "criteria")
+        for entry in report.get(kind, ())
+    }
+    run = document.get("run") or {}
+    return run.get("verdict"), report.get("verdict"), report.get("exit_code"), report.get("headline"), named
 
 
 def _by_name(entries: list[Any]) -> dict[str, Any]:

@@ -19,8 +19,14 @@ class Standing(StrEnum):
     """The branch answers it wrong in one batch and right in another, where the reference never does."""
     NO_CANARY = "no canary"
     """The reference itself answers it wrong, once or always, so that it says nothing of the branch."""
+    UNCONFIRMED = "unconfirmed"
+    """The branch answers it wrong, and was not asked again: the verdict stood by others that were."""
     UNKNOWN = "unknown"
-    """One side errored, or what was not believed at once could not be asked again."""
+    """One side errored, when it was asked or asked again."""
+
+
+OPEN = (Standing.UNCONFIRMED, Standing.UNKNOWN)
+"""Neither passed nor flipped: counted as not scored, so that nothing passes by them."""
 
 
 def standing(outcome: ItemOutcome) -> Standing:
@@ -38,7 +44,9 @@ def standing(outcome: ItemOutcome) -> Standing:
     again = repeat_scores(branch)
     if any(score == 1.0 for score in again):
         return Standing.UNSTABLE
-    return Standing.FLIPPED if again and None not in again else Standing.UNKNOWN
+    if not again:
+        return Standing.UNCONFIRMED
+    return Standing.UNKNOWN if None in again else Standing.FLIPPED
 
 
 def repeat_scores(answer: Answer) -> list[float | None]:
@@ -63,7 +71,7 @@ def must_pass_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Itera
     for outcome, kind in zip(outcomes, standings, strict=True):
         by_standing[kind].append(outcome.cluster)
     asked = len(outcomes) - len(by_standing[Standing.NO_CANARY])
-    unknown = len(by_standing[Standing.UNKNOWN])
+    unknown = sum(kind in OPEN for kind in standings)
     counts = Counts(total=asked, scored=asked - unknown, errored=unknown)
     # of the reference alone: what errored on the branch is no fault of its
     steady = sum(set(_scores(outcome.reference)) == {1.0} for outcome in outcomes)
@@ -72,6 +80,7 @@ def must_pass_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Itera
         Standing.FLIPPED: "flipped in every batch",
         Standing.UNSTABLE: "unstable, flipped in some batches only",
         Standing.NO_CANARY: "the reference itself fails",
+        Standing.UNCONFIRMED: "flipped once and were not asked again",
         Standing.UNKNOWN: "errored",
     }
     notes += [f"{words}: {', '.join(by_standing[kind])}" for kind, words in told.items() if by_standing[kind]]
@@ -97,8 +106,8 @@ def _clusters(outcomes: Sequence[ItemOutcome], standings: Sequence[Standing], co
     """One prompt a cluster, 1 where it came out as is counted; without those that the reference itself fails."""
     asked = [(o, kind) for o, kind in zip(outcomes, standings, strict=True) if kind is not Standing.NO_CANARY]
     return Clusters(
-        units=tuple(int(kind is not Standing.UNKNOWN) for _, kind in asked),
+        units=tuple(int(kind not in OPEN) for _, kind in asked),
         branch=tuple(float(kind is counted) for _, kind in asked),
-        errored=tuple(int(kind is Standing.UNKNOWN) for _, kind in asked),
+        errored=tuple(int(kind in OPEN) for _, kind in asked),
         names=tuple(question_name(outcome) for outcome, _ in asked),
     )

@@ -108,6 +108,8 @@ class _Asking:
         last = stage == (work.stages or [""])[-1]
         if settled:  # within a stage
             self._write([figure for figure in self._figures(work) if _laid_out(figure)])
+            # a probe that crashed over what the verdict stood by takes it away again, so the others are asked
+            settled = settled if work.failed is None else ()
         elif last:
             self.measured += self._write(self._figures(work))
             self.complete |= frozenset() if work.failed else {work.probe.name}

@@ -41,6 +41,7 @@ LABELS = {
     Standing.FLIPPED: "✗ confirmed flip",
     Standing.UNSTABLE: "~ unstable",
     Standing.NO_CANARY: "– no canary, the reference fails",
+    Standing.UNCONFIRMED: "? flipped once, not asked again",
     Standing.UNKNOWN: "? not known",
 }
 FLIPS_SHOWN = 3

@@ -162,7 +162,14 @@ def _folder_name(branch: str) -> str:
 def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:
     report = run.report
     assert report is not None, "a gate run has a report"
-    candidate = Candidate(branch=run.branch, run_id=run.id, report=report, exit_code=report.exit_code, size_bytes=size)
+    candidate = Candidate(
+        branch=run.branch,
+        run_id=run.id,
+        report=report,
+        exit_code=report.exit_code,
+        size_bytes=size,
+        unsigned=run.circumstances is not None and run.circumstances.require_sign_off and not report.signed_by,
+    )
     return Judged(candidate, run, folder)
 
 

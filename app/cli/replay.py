@@ -47,6 +47,7 @@ def replay(
             {
                 "run": record.id,
                 "identical": as_kept,
+                "same_verdicts": found.same_verdicts,
                 "sha256": found.sha256,
                 "file_identical": elsewhere,
                 "differences": found.differences,
@@ -80,6 +81,8 @@ def _print_replay(found: "Replay", report: Path | None, elsewhere: bool | None) 
         _print_lines(found.differences)
         if found.differs_in_rounding_only:
             print("Only last digits differ, and every verdict is the same: the arithmetic of another version.")
+        elif found.same_verdicts:
+            print("Every verdict is the same: of the whole, of every lane and of every criterion.")
         if run.circumstances is None:
             print("It was decided by a version that did not keep which waivers it knew; here none count.")
         _print_lines(_other_versions(run))

@@ -127,14 +127,14 @@ def load_yaml(path: Path, model: type[ModelT], what: str) -> ModelT:
         # a subclass of the safe loader: builds plain values only
         body: Any = yaml.load(text, Loader=_UniqueKeyLoader)
         return model.model_validate(body)
-    except (TypeError, RecursionError) as error:
-        raise UsageError(f"The {what} {path} is not YAML: {type(error).__name__}: {error}.") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
         raise UsageError(f"The {what} {where} is not YAML: {getattr(error, 'problem', error)}.") from error
     except ValidationError as error:
         raise UsageError(f"The {what} {path} is wrong at {_first_problem(error, model)}.") from error
+    except (TypeError, ValueError, RecursionError) as error:  # a 31 February, for one; a ValidationError is one too
+        raise UsageError(f"The {what} {path} is not YAML: {type(error).__name__}: {error}.") from error
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:

@@ -30,7 +30,7 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
     criteria: Sequence[Mapping[str, Any]] = given.get("criteria", ())
     drop: Sequence[str] = given.get("drop", ())
     inherited = {} if base is None else {c.id: c.model_dump(mode="json") for c in base.criteria}
-    problems = [*_dropping(base, drop, criteria), *_naming(base, given)]
+    problems = [*_dropping(base, drop, criteria), *_naming(base, given), *_repeating(criteria)]
     merged: list[tuple[str, dict[str, Any]]] = [
         (f"criterion {name!r} of {'' if base is None else base.name}", fields)
         for name, fields in inherited.items()
@@ -82,6 +82,14 @@ def _dropping(base: Policy | None, drop: Sequence[str], criteria: Sequence[Mappi
             yield f"drop[{number}]: {base.name} has no criterion {name!r}; it has {', '.join(known)}"
         elif name in {criterion["id"] for criterion in criteria}:
             yield f"drop[{number}]: criterion {name!r} is dropped and given anew; do one of the two"
+
+
+def _repeating(criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Of two changes to one criterion the second would silently stand."""
+    names = [criterion["id"] for criterion in criteria]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield f"criteria[{number}].id: criterion id {name!r} is used more than once"
 
 
 def _naming(base: Policy | None, given: Mapping[str, Any]) -> Iterator[str]:

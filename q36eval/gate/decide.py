@@ -1,6 +1,6 @@
 """The decision: a pure function from a policy and what was measured to a report."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from q36eval.errors import ExitCode
@@ -22,14 +22,16 @@ def decide(
     *,
     on: date | None = None,
     blessed: Sequence[Measurement] = (),
+    blessed_refused: Mapping[ProbeName, str] | None = None,
     stages: Sequence[Stage] = (),
     require_sign_off: bool = False,
     sign_offs: Sequence[SignOff] = (),
 ) -> GateReport:
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
 
-    `blessed` are the measurements of the run that the branch was last accepted with, `stages` what was asked in which
-    order (passed on into the report), `sign_offs` the signatures under this very report, as it is found without any.
+    `blessed` are the measurements of the run that the branch was last accepted with, `blessed_refused` says of a probe
+    why its figures there are of something else, `stages` what was asked in which order (passed on into the report),
+    `sign_offs` the signatures under this very report, as it is found without any.
     Their order is of no matter, nor is that of criteria, measurements, failures or waivers.
 
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
@@ -37,23 +39,25 @@ def decide(
     enough. What was not measured never passes. Exit code: a proven FAIL 1, then 4 where the engine or a crashed probe
     kept a blocking criterion from being measured, else 3. A margin below the noise floor proves nothing: the gate
     refuses it before the branch is measured, and should history hold one, its criterion is INCONCLUSIVE. Tokens whose
-    figures are not finite fail every lane, whether the policy asks for them or not.
+    figures are not finite, and a damaged checkpoint, fail every lane, whether the policy asks for them or not.
 
     A waiver in force on the day `on` sets aside a FAIL or INCONCLUSIVE criterion: a release manager wants to see what
     was found, who excused it and until when, and wants the pipeline to go on. So the criterion keeps its verdict and
     carries the waiver, the lane is judged by the others, and the headline says "with waivers". What was not measured
-    is unknown, not known and accepted, so it cannot be waived; nor can a criterion marked `waivable: false`; and a lane
-    of which nothing is left is INCONCLUSIVE, and so is then the whole. Without `on` no waiver is in force.
+    is unknown, not known and accepted, so it cannot be waived, nor can a counted fault whose count was not finished;
+    nor can a criterion marked `waivable: false`; and a lane of which nothing is left is INCONCLUSIVE, and so is then
+    the whole. Without `on` no waiver is in force.
 
     Where a sign-off is required and missing, what would pass is INCONCLUSIVE; a signature turns nothing but that.
     """
+    asked_for = {criterion.id for criterion in policy.criteria}
     policy = _in_order(with_integrity(policy, measurements))
-    evidence = Evidence.of(policy, measurements, failures, blessed)
+    evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
     decided = _verdicts(policy, [evidence.judged(criterion) for criterion in policy.criteria])
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
     blocking = [result for result in results if result.tier == "blocking"]
-    lanes = tuple(_lane_result(lane, blocking) for lane in policy.lanes)
-    verdict, decisive, waived = _combine(blocking)
+    lanes = tuple(_lane_result(lane, blocking, asked_for) for lane in policy.lanes)
+    verdict, decisive, waived = _combine(blocking, asked_for)
     unguarded = [] if decisive else [lane.lane for lane in lanes if lane.verdict is not Verdict.PASS]
     if unguarded:
         verdict = Verdict.INCONCLUSIVE
@@ -122,9 +126,9 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     return result.model_copy(update=update)
 
 
-def _lane_result(lane: Lane, blocking: list[CriterionResult]) -> LaneResult:
+def _lane_result(lane: Lane, blocking: list[CriterionResult], asked_for: Collection[str]) -> LaneResult:
     concerned = [result for result in blocking if lane in result.lanes]
-    verdict, decisive, waived = _combine(concerned)
+    verdict, decisive, waived = _combine(concerned, asked_for)
     return LaneResult(
         lane=lane,
         verdict=verdict,
@@ -135,15 +139,20 @@ def _lane_result(lane: Lane, blocking: list[CriterionResult]) -> LaneResult:
     )
 
 
-def _combine(blocking: list[CriterionResult]) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
-    """Verdict, the criteria that made it anything but PASS (the clearest first), and the ids set aside by waivers."""
+def _combine(
+    blocking: list[CriterionResult], asked_for: Collection[str]
+) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
+    """Verdict, the criteria that made it anything but PASS (the clearest first), and the ids set aside by waivers.
+
+    That no fault was counted passes nothing by itself: of what the policy has `asked_for` something must stand.
+    """
     waived = tuple(sorted(result.id for result in blocking if result.waived))
     standing = [result for result in blocking if not result.waived]
     failed = [result for result in standing if result.verdict is CriterionVerdict.FAIL]
     if failed:
         return Verdict.FAIL, clearest_first(failed), waived
     not_passed = [result for result in standing if result.verdict is not CriterionVerdict.PASS]
-    if not_passed or not standing:
+    if not_passed or not any(result.id in asked_for for result in standing):
         return Verdict.INCONCLUSIVE, clearest_first(not_passed), waived
     return Verdict.PASS, (), waived
 

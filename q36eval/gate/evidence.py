@@ -1,9 +1,9 @@
 """What a decision is made from, criterion by criterion: as it is, and without the canaries that were excused. Pure."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from q36eval.gate.judge import judge
+from q36eval.gate.judge import judge, why_unfinished
 from q36eval.gate.noise import floor_of, is_floor
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult
@@ -15,13 +15,15 @@ from q36eval.stats import summarize
 class Evidence:
     """Distinct measurements by key, the blessed run's too, and the failures of the probes.
 
-    Identical repeats (a resumed run) are one measurement; `floors` are the measured noise floors.
+    Identical repeats (a resumed run) are one measurement; `floors` are the measured noise floors. `blessed_refused`
+    says of a probe why the blessed run's figures are of something else.
     """
 
     measured: dict[str, list[Measurement]]
     blessed: dict[str, list[Measurement]]
     failures: tuple[ProbeFailure, ...]
     floors: tuple[Measurement, ...]
+    blessed_refused: Mapping[ProbeName, str]
 
     @classmethod
     def of(
@@ -30,6 +32,7 @@ class Evidence:
         measurements: Sequence[Measurement],
         failures: Sequence[ProbeFailure],
         blessed: Sequence[Measurement] = (),
+        blessed_refused: Mapping[ProbeName, str] | None = None,
     ) -> "Evidence":
         """What the policy judges, of everything that was measured."""
         wanted = {criterion.key for criterion in policy.criteria}
@@ -38,11 +41,16 @@ class Evidence:
             blessed=_distinct(blessed, wanted),
             failures=tuple(sorted(failures, key=lambda f: (f.probe, f.kind, f.reason))),
             floors=tuple(m for m in measurements if m.probe is ProbeName.KL and is_floor(m.metric)),
+            blessed_refused=blessed_refused or {},
         )
 
     def judged(self, criterion: Criterion) -> CriterionResult:
         """The criterion's figures and p-values, before Holm and waivers."""
         return self._judge(criterion, self.measured.get(criterion.key, []), self.blessed.get(criterion.key, []))
+
+    def unfinished(self, criterion: Criterion) -> str | None:
+        """Why the criterion's counted faults may not be all; None where they are, or where it counts nothing."""
+        return why_unfinished(criterion, self.measured.get(criterion.key, []), self._failures_of(criterion))
 
     def canaries(self, criterion: Criterion) -> frozenset[str]:
         """The canaries by which the criterion's evidence is named; none where it was written without names."""
@@ -67,8 +75,12 @@ class Evidence:
         return result.p_pass <= 1.0 - criterion.confidence
 
     def _judge(self, criterion: Criterion, found: list[Measurement], blessed: list[Measurement]) -> CriterionResult:
-        failures = [failure for failure in self.failures if failure.probe == criterion.probe]
-        return judge(criterion, found, failures, floor_of(criterion, self.floors), blessed)
+        refused = self.blessed_refused.get(criterion.probe)
+        failures = self._failures_of(criterion)
+        return judge(criterion, found, failures, floor_of(criterion, self.floors), refused or blessed)
+
+    def _failures_of(self, criterion: Criterion) -> list[ProbeFailure]:
+        return [failure for failure in self.failures if failure.probe == criterion.probe]
 
 
 def _distinct(measurements: Iterable[Measurement], wanted: Collection[str]) -> dict[str, list[Measurement]]:

@@ -1,6 +1,7 @@
 """What fails a branch whatever a policy asks for: faults that were counted, and that no margin can allow. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from q36eval.gate.policy import Criterion, Margin, Policy
 from q36eval.records import Measurement, ProbeName
@@ -11,40 +12,76 @@ NON_FINITE = "non_finite_tokens"
 They enter no mean, so every mean is better than the branch: a policy that judges means alone would pass it.
 """
 
-RULE_ID = "integrity.non-finite-tokens"
-SOURCE = "a model that emits NaN or infinity is broken, whatever its scores; every policy holds this rule"
+DAMAGE = "integrity_faults"
+"""The weights probe's census of what keeps a checkpoint from being read as what it says it is."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """One census that no policy allows to be more than zero."""
+
+    id: str
+    probe: ProbeName
+    metric: str
+    source: str
+
+    @property
+    def judges(self) -> tuple[ProbeName, str]:
+        return self.probe, self.metric
+
+
+RULES = (
+    _Rule(
+        id="integrity.non-finite-tokens",
+        probe=ProbeName.KL,
+        metric=NON_FINITE,
+        source="a model that emits NaN or infinity is broken, whatever its scores; every policy holds this rule",
+    ),
+    _Rule(
+        id="integrity.damaged-checkpoint",
+        probe=ProbeName.WEIGHTS,
+        metric=DAMAGE,
+        source="a damaged checkpoint is not the branch that was asked for; every policy holds this rule",
+    ),
+)
 
 
 def with_integrity(policy: Policy, measurements: Iterable[Measurement]) -> Policy:
-    """The policy, and where tokens without finite figures were counted, the rule that refuses them in all its lanes.
+    """The policy, and where one of these faults was counted, the rule that refuses it in all its lanes.
 
     A policy that has this rule itself, for all of its lanes and for nobody to waive, stays as it is. One that asks for
     them in a laxer way gets the rule counted or not: else losing the count would turn a FAIL into a PASS.
     """
-    counted = any((m.probe, m.metric) == (ProbeName.KL, NON_FINITE) and not m.value <= 0 for m in measurements)
-    asked_for = any((c.probe, c.metric) == (ProbeName.KL, NON_FINITE) for c in policy.criteria)
-    if not (counted or asked_for) or any(_is_the_rule(criterion, policy) for criterion in policy.criteria):
-        return policy
-    rule = Criterion(
-        id=_free_id({criterion.id for criterion in policy.criteria}),
-        probe=ProbeName.KL,
-        metric=NON_FINITE,
-        margin=Margin(kind="max_count", value=0, source=SOURCE),
+    counted = {(m.probe, m.metric) for m in measurements if not m.value <= 0}
+    asked_for = {(c.probe, c.metric) for c in policy.criteria}
+    added: list[Criterion] = []
+    for rule in RULES:
+        lacking = not any(_is_the_rule(rule, criterion, policy) for criterion in policy.criteria)
+        if rule.judges in counted | asked_for and lacking:
+            added.append(_criterion(rule, policy))
+    return policy.model_copy(update={"criteria": (*policy.criteria, *added)}) if added else policy
+
+
+def _criterion(rule: _Rule, policy: Policy) -> Criterion:
+    return Criterion(
+        id=_free_id(rule.id, policy.criteria),
+        probe=rule.probe,
+        metric=rule.metric,
+        margin=Margin(kind="max_count", value=0, source=rule.source),
         lanes=policy.lanes,
         waivable=False,
     )
-    return policy.model_copy(update={"criteria": (*policy.criteria, rule)})
 
 
-def _is_the_rule(criterion: Criterion, policy: Policy) -> bool:
-    same = (criterion.probe, criterion.metric, criterion.slice) == (ProbeName.KL, NON_FINITE, "all")
+def _is_the_rule(rule: _Rule, criterion: Criterion, policy: Policy) -> bool:
+    same = (criterion.probe, criterion.metric, criterion.slice) == (*rule.judges, "all")
     strict = criterion.margin.kind == "max_count" and criterion.margin.value < 1
     binding = criterion.tier == "blocking" and not criterion.waivable and set(criterion.lanes) == set(policy.lanes)
     return same and strict and binding
 
 
-def _free_id(taken: set[str]) -> str:
-    name = RULE_ID
+def _free_id(name: str, criteria: Sequence[Criterion]) -> str:
+    taken = {criterion.id for criterion in criteria}
     while name in taken:
         name += ".own"
     return name

@@ -19,13 +19,13 @@ def judge(
     found: Sequence[Measurement],
     failures: Sequence[ProbeFailure],
     floor: NoiseFloor | None = None,
-    blessed: Sequence[Measurement] = (),
+    blessed: Sequence[Measurement] | str = (),
 ) -> CriterionResult:
     """The criterion's figures and p-values, with verdict NOT_MEASURED or (for now) INCONCLUSIVE.
 
     `found` are the distinct measurements with the criterion's key, `failures` those of its probe, `blessed` the
-    measurements with that key of the run that a margin `against: blessed` holds against. A margin below its `floor`
-    proves nothing either way: both p-values are 1, and the reason says why.
+    measurements with that key of the run that a margin `against: blessed` holds against, or why they are of something
+    else. A margin below its `floor` proves nothing either way: both p-values are 1, and the reason says why.
     """
     if len(found) != 1:
         return _missing(criterion, len(found), failures).model_copy(update={"noise_floor": floor})
@@ -35,7 +35,7 @@ def judge(
         return described.model_copy(update={"reason": reason, "infrastructure": True})
     if criterion.margin.against == "reference":
         return _tested(criterion, found[0], described, floor)
-    paired = against_blessed(found[0], blessed)
+    paired = blessed if isinstance(blessed, str) else against_blessed(found[0], blessed)
     if isinstance(paired, str):
         # what stands beside it is the reference's, which this criterion does not ask about
         return described.model_copy(update={"reason": paired, "reference_value": None})
@@ -75,6 +75,16 @@ def _already_proven(criterion: Criterion, measurement: Measurement) -> bool:
     """A fault that was counted stays counted, whatever broke afterwards."""
     counted = criterion.margin.kind == "max_count" and measurement.estimator == "census"
     return counted and math.isfinite(measurement.value) and measurement.value > criterion.margin.value
+
+
+def why_unfinished(criterion: Criterion, found: Sequence[Measurement], failures: Sequence[ProbeFailure]) -> str | None:
+    """Why a fault that was counted may not be the only one: what would keep a count of none from being judged."""
+    if len(found) != 1 or not _already_proven(criterion, found[0]):
+        return None
+    if any(failure.kind == "crashed" for failure in failures):
+        return "its probe crashed"
+    unfit = _why_unfit(criterion, found[0])
+    return None if unfit is None else unfit[0]
 
 
 def _missing(criterion: Criterion, found: int, failures: Sequence[ProbeFailure]) -> CriterionResult:

@@ -19,12 +19,14 @@ class PolicyRule:
 
     A criterion is settled when `decide` would call it PASS or FAIL on this very evidence, whatever the others show
     (`q36eval.stats.settled`). Only evidence with a schedule may be looked at as often as one likes, so nothing else is
-    ever settled early. `waivers` are those that `decide` will be handed, on the day `on`.
+    ever settled early. `waivers` are those that `decide` will be handed, on the day `on`, and `blessed` the blessed
+    run's measurements.
     """
 
     policy: Policy
     waivers: tuple[Waiver, ...] = ()
     on: date | None = None
+    blessed: tuple[Measurement, ...] = ()
 
     def judged(self, probe: ProbeName) -> frozenset[str]:
         """Keys of the measurements that the policy judges of that probe, advisory criteria among them."""
@@ -39,7 +41,7 @@ class PolicyRule:
 
     def decided(self, measurements: Sequence[Measurement], complete: Collection[ProbeName]) -> tuple[str, ...]:
         """The criteria by which every lane has failed whatever is still to come; none while a lane is open."""
-        failed = failed_lanes(self.policy, measurements, complete, self.waivers, self.on)
+        failed = failed_lanes(self.policy, measurements, complete, self.waivers, self.on, self.blessed)
         if set(failed) != set(self.policy.lanes):
             return ()
         return tuple(sorted({name for names in failed.values() for name in names}))
@@ -47,7 +49,7 @@ class PolicyRule:
     def _is_settled(self, criterion: Criterion, measurement: Measurement) -> bool:
         if not _may_be_looked_at(measurement):
             return False
-        result = judge(criterion, [measurement], [])
+        result = judge(criterion, [measurement], [], blessed=_of(criterion, self.blessed))
         if result.verdict is CriterionVerdict.NOT_MEASURED:
             return False
         shared = _sharing_alpha(self.policy, criterion)
@@ -60,6 +62,7 @@ def failed_lanes(
     complete: Collection[ProbeName],
     waivers: Sequence[Waiver] = (),
     on: date | None = None,
+    blessed: Sequence[Measurement] = (),
 ) -> dict[Lane, tuple[str, ...]]:
     """The lanes that `decide` will call FAIL whatever is still measured, each with the criteria that settle it.
 
@@ -80,10 +83,16 @@ def failed_lanes(
         whole = criterion.probe in complete
         if not (whole or criterion.margin.kind == "max_count" or _may_be_looked_at(evidence[0])):
             continue
-        if _stays_failed(rules, criterion, judge(criterion, evidence, [], floor_of(criterion, measurements)), whole):
+        floor = floor_of(criterion, measurements)
+        result = judge(criterion, evidence, [], floor, _of(criterion, blessed))
+        if _stays_failed(rules, criterion, result, whole):
             for lane in criterion.lanes:
                 failed.setdefault(lane, []).append(criterion.id)
     return {lane: tuple(sorted(names)) for lane, names in failed.items()}
+
+
+def _of(criterion: Criterion, measurements: Sequence[Measurement]) -> list[Measurement]:
+    return [measurement for measurement in measurements if measurement.key == criterion.key]
 
 
 def _stays_failed(policy: Policy, criterion: Criterion, result: CriterionResult, whole: bool) -> bool:

@@ -26,7 +26,8 @@ def apply_waivers(
 
     A waiver of a criterion, or of a slice, excuses a FAIL or an INCONCLUSIVE of what it names. One of a canary excuses
     it only if what is not of that canary passes; several combine, and those of the smallest combination that does are
-    named. An INCONCLUSIVE rest is no excuse: the reviewer accepted what the canary shows, not what nobody knows.
+    named. An INCONCLUSIVE rest is no excuse: the reviewer accepted what the canary shows, not what nobody knows. For
+    the same reason faults are excused only where all that the policy asks for was counted.
     """
     in_force = sorted((w for w in set(waivers) if on is not None and on <= w.expires), key=_order)
     found = [
@@ -47,6 +48,8 @@ def _excused(
     criterion: Criterion, result: CriterionResult, in_force: Sequence[Waiver], evidence: Evidence
 ) -> CriterionResult:
     if not criterion.waivable or result.verdict in (CriterionVerdict.PASS, CriterionVerdict.NOT_MEASURED):
+        return result
+    if evidence.unfinished(criterion) is not None:
         return result
     concerning = [waiver for waiver in in_force if _concerns(waiver, criterion, evidence)]
     whole = [waiver for waiver in concerning if waiver.canary is None]
@@ -109,8 +112,11 @@ def _notes(
     for criterion, result in concerned:
         if not criterion.waivable or result.waived:
             continue
+        unfinished = evidence.unfinished(criterion)
         if result.verdict is CriterionVerdict.NOT_MEASURED:
             yield f"{subject} has no effect on {criterion.id}: what was not measured cannot be waived"
+        elif unfinished is not None:
+            yield f"{subject} has no effect on {criterion.id}: the count was not finished ({unfinished})"
         elif result.verdict is not CriterionVerdict.PASS:
             yield f"{subject} does not excuse {criterion.id}: what is not of that canary does not pass either"
 

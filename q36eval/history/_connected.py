@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,5 +54,18 @@ class Connected:
             yield connection
 
     def _read(self, query: Any) -> Sequence[Row[Any]]:
-        with self._reading() as connection:
+        with self._reading() as connection, self._whole():
             return connection.execute(query).all()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What is read in here was written whole.
+
+        Raises:
+            UsageError: a row holds no JSON where it should.
+        """
+        try:
+            yield
+        except JSONDecodeError as error:
+            database = self._engine.url.database
+            raise UsageError(f"The history database {database} holds a row that is no JSON: {error}.") from error

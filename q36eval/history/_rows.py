@@ -5,10 +5,11 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from sqlalchemy import Connection, Row, Table, UniqueConstraint
 from sqlalchemy.dialects.sqlite import insert
 
+from q36eval.errors import UsageError
 from q36eval.history.records import RunRecord
 from q36eval.records import Clusters, ItemOutcome, Measurement
 
@@ -49,8 +50,24 @@ def run_row(run: RunRecord) -> dict[str, Any]:
 
 
 def run_of(row: Row[Any]) -> RunRecord:
-    """A row as a run."""
-    return RunRecord.model_validate(dict(row._mapping))
+    """A row as a run.
+
+    Raises:
+        UsageError: it says what this version does not know: a newer one wrote it, or somebody changed it.
+    """
+    try:
+        return RunRecord.model_validate(dict(row._mapping))
+    except ValidationError as error:
+        raise _unreadable(f"run {row.id}", error) from error
+
+
+def _unreadable(what: str, error: ValidationError) -> UsageError:
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "its beginning"
+    return UsageError(
+        f"history holds {what}, which cannot be read (at {where}: {first['msg'].splitlines()[0].rstrip('.')}): it was "
+        "written by a newer version, or changed since."
+    )
 
 
 def item_row(run_id: str, outcome: ItemOutcome) -> dict[str, Any]:
@@ -89,8 +106,15 @@ def measurement_row(run_id: str, measurement: Measurement) -> dict[str, Any]:
 
 
 def measurement_of(record: str, clusters: str | None) -> Measurement:
-    """A measurement from its row."""
-    measurement = Measurement.model_validate_json(record)
-    if clusters is None:
-        return measurement
-    return measurement.model_copy(update={"clusters": Clusters.model_validate_json(clusters)})
+    """A measurement from its row.
+
+    Raises:
+        UsageError: it says what this version does not know: a newer one wrote it, or somebody changed it.
+    """
+    try:
+        measurement = Measurement.model_validate_json(record)
+        if clusters is None:
+            return measurement
+        return measurement.model_copy(update={"clusters": Clusters.model_validate_json(clusters)})
+    except ValidationError as error:
+        raise _unreadable("a measurement", error) from error

@@ -113,7 +113,7 @@ class Runs(Connected):
         """
         columns = tables.runs.c
         query = select(tables.runs).order_by(columns.started.desc(), columns.id.desc())
-        with self._reading() as connection:
+        with self._reading() as connection, self._whole():
             if reference == "latest":
                 rows = connection.execute(query.limit(1)).all()
             else:

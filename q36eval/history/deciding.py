@@ -2,17 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
 from pydantic import ValidationError
 
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
+from q36eval.history.cut_short import WHY, stopped_at_will, tasks_cut_short
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History
-from q36eval.records import Measurement, ProbeFailure
+from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,44 @@ def _newest_blessed(history: History, run: RunRecord) -> str | None:
 
 
 @dataclass(frozen=True)
+class Blessed:
+    """What a blessed run measured that another run may be held against; `refused` says of the other probes why not."""
+
+    measurements: tuple[Measurement, ...] = ()
+    refused: Mapping[ProbeName, str] = field(default_factory=dict)
+
+
+def blessed_beside(
+    history: History, blessed_run: str | None, suites: Mapping[str, str], reference: DeploymentIdentity | None
+) -> Blessed:
+    """The blessed run's measurements beside a run of these suites and this reference.
+
+    Of another reference a divergence is another figure, and a list of items in another version is another list: what is
+    not of the same is left out, probe by probe. The branch itself may be another than then, which is what is asked.
+    """
+    if blessed_run is None:
+        return Blessed()
+    then = history.get_run(blessed_run)
+    measured = history.measurements(then.id)
+    found = ((probe, _why_apart(then, probe, suites, reference)) for probe in sorted({m.probe for m in measured}))
+    refused = {probe: why for probe, why in found if why is not None}
+    return Blessed(tuple(m for m in measured if m.probe not in refused), refused)
+
+
+def _why_apart(
+    then: RunRecord, probe: ProbeName, suites: Mapping[str, str], reference: DeploymentIdentity | None
+) -> str | None:
+    again = "accept a run of today's with `q36eval history bless RUN`, then measure again"
+    if then.suites.get(probe.value) != suites.get(probe.value):
+        return f"the blessed run {then.id} asked another suite of {probe.value} (its hash differs); {again}"
+    known = then.reference_identity
+    if known == reference:
+        return None
+    fields = ["unknown"] if known is None or reference is None else known.differing_fields(reference)
+    return f"the blessed run {then.id} was measured against another reference ({', '.join(fields)}); {again}"
+
+
+@dataclass(frozen=True)
 class Evidence:
     """All that history holds for a decision over one run, but its circumstances."""
 
@@ -75,7 +114,7 @@ class Evidence:
     failures: tuple[ProbeFailure, ...]
     stages: tuple[Stage, ...]
     sign_offs: tuple[SignOff, ...]
-    blessed: tuple[Measurement, ...]
+    blessed: "Blessed"
 
 
 def evidence_of(
@@ -83,13 +122,12 @@ def evidence_of(
 ) -> Evidence:
     """The evidence under a run; its stages are those of its report, unless they are given."""
     kept = () if run.report is None else run.report.stages
-    blessed = circumstances.blessed_run
     return Evidence(
         measurements=tuple(history.measurements(run.id)),
         failures=tuple(history.failures(run.id)),
         stages=tuple(kept if stages is None else stages),
         sign_offs=tuple(history.sign_offs(run.id)),
-        blessed=() if blessed is None else tuple(history.measurements(blessed)),
+        blessed=blessed_beside(history, circumstances.blessed_run, run.suites, run.reference_identity),
     )
 
 
@@ -120,7 +158,8 @@ def _decided(
         circumstances.waivers,
         evidence.failures,
         on=circumstances.on,
-        blessed=evidence.blessed,
+        blessed=evidence.blessed.measurements,
+        blessed_refused=evidence.blessed.refused,
         stages=evidence.stages,
         require_sign_off=require_sign_off,
         sign_offs=sign_offs,
@@ -170,10 +209,17 @@ def replayed(history: History, run: RunRecord) -> GateReport:
 def under(history: History, run: RunRecord, policy: Policy) -> GateReport:
     """What another policy says of the same evidence in the same circumstances: what differs is the policy's doing.
 
-    No signature is asked for: one is of the verdict that was given.
+    No signature is asked for: one is of the verdict that was given. Of a task that the run's own policy stopped,
+    another one judges no more than that one did: what may be stopped.
     """
     circumstances = circumstances_then(history, run)
-    return found(policy, evidence_of(history, run, circumstances), circumstances)
+    evidence = evidence_of(history, run, circumstances)
+    tasks = tasks_cut_short(evidence.measurements)
+    fit = tuple(m for m in evidence.measurements if not stopped_at_will(m, tasks))
+    left_out = [
+        ProbeFailure(probe=probe, reason=WHY, kind="skipped") for probe in sorted({probe for probe, _ in tasks})
+    ]
+    return found(policy, replace(evidence, measurements=fit, failures=(*evidence.failures, *left_out)), circumstances)
 
 
 def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:

@@ -89,7 +89,7 @@ def test_old_runs_and_empty_ones_are_shown_too(tmp_path: Path, capsys: Any) -> N
     print_summary(empty, history)
     assert "No canary was asked." in capsys.readouterr().out
     bare = [item("a/1", Answer(score=1.0, text="x"), Answer(score=0.0, text="y"), must_pass=True)]
-    assert "1 not known" in must_pass_words(CanaryRun((), tuple(bare)))
+    assert "1 flipped once, not asked again" in must_pass_words(CanaryRun((), tuple(bare)))
     history.add_items(empty.id, bare)
     print_summary(empty, history)
     assert "part at character 1" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.gating import Branches, Judged, Output, _folder_name, finish
+from app.cli.gating import Branches, Judged, Output, _folder_name, _judged, finish
 from app.recommending import Candidate, recommend, sentences
 from app.request import Request
 from q36eval.config import Family, Paths
@@ -146,3 +146,14 @@ def test_report_folders_bear_names_that_every_store_of_artifacts_takes(tmp_path:
     found = [_folder_name(name) for name in names]
     assert found[:4] == ["main", "fp8-head@v1.2", "a_b__c_____", "_"]
     assert all(re.fullmatch(r"[\w.+@=,-]{1,100}", name) for name in found)
+
+
+@pytest.mark.parametrize(("required", "fit_for"), [(True, []), (False, ["main"])])
+def test_a_lane_that_passed_of_a_run_that_nobody_signed_is_not_fit_yet(
+    tmp_path: Path, required: bool, fit_for: list[str]
+) -> None:
+    """The run fails in the other lane, so that its report has nothing that only awaits a signature."""
+    run = judge_run(open_history(tmp_path), 150, date(2026, 3, 1), require_sign_off=required)
+    assert run.report is not None
+    assert (run.report.exit_code, run.report.awaiting_sign_off) == (1, False)
+    assert fit([_judged(run, 5, None).candidate])["freeform"] == fit_for

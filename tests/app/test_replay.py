@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from app.replaying import Replay, differences
-from q36eval.gate import Waiver
+from app.replaying import Replay, differences, retry
+from q36eval.gate import Margin, Waiver
 from q36eval.history import RunRecord
+from q36eval.records import ProbeName, Schedule
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
-from tests.q36eval.gate.evidence import small_policy
+from tests.q36eval.gate.evidence import accuracy, census, small_policy
 
 DAY = date(2026, 3, 1)
 WAIVER = Waiver(owner="eva", reason="known", criterion="tools", expires=date(2026, 3, 31))
@@ -135,3 +136,62 @@ print([name for name in ("torch", "transformers", "lm_eval", "kl", "evals", "can
     environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
+
+
+def test_more_that_a_newer_version_says_is_told_from_another_verdict(tmp_path: Path) -> None:
+    run = waived_run(tmp_path)
+    tamperings = (
+        ("UPDATE runs SET report = json_remove(report, '$.criteria[0].to_turn')", True),
+        ("UPDATE runs SET verdict = 'FAIL'", False),
+        ("UPDATE runs SET report = json_set(report, '$.criteria[0].verdict', 'INCONCLUSIVE')", False),
+    )
+    for tampering, same in tamperings:
+        with sqlite3.connect(tmp_path / "history.sqlite") as raw:
+            raw.execute(tampering)
+        done = commands.q36eval("history", "replay", run.id, state=tmp_path)
+        assert done.returncode == 1
+        assert ("Every verdict is the same" in done.stdout) == same
+
+
+@pytest.mark.parametrize(
+    ("tampering", "named"),
+    [
+        ("UPDATE runs SET report = json_set(report, '$.schema_version', 3)", "at report.schema_version"),
+        ("UPDATE runs SET report = '[1'", "no JSON"),
+        ("UPDATE measurements SET record = '{broken'", "a measurement, which cannot be read"),
+    ],
+)
+def test_what_a_newer_version_wrote_or_somebody_broke_is_one_sentence(
+    tmp_path: Path, tampering: str, named: str
+) -> None:
+    run = judge_run(open_history(tmp_path), 0, DAY)
+    with sqlite3.connect(tmp_path / "history.sqlite") as raw:
+        raw.execute(tampering)
+    done = commands.q36eval("history", "replay", run.id, state=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert named in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("planned", "verdict"), [(200, "PASS"), (400, "INCONCLUSIVE")])
+def test_another_policy_judges_nothing_that_was_asked_until_the_answers_pleased(
+    tmp_path: Path, planned: int, verdict: str
+) -> None:
+    """Of 400 items 200 were asked, until the run's own margin was settled: that none of these was lost is no count."""
+    history = open_history(tmp_path)
+    run = judge_run(history, 0, DAY)
+    rows = tuple(number // 50 for number in range(200))
+    asked = accuracy([1] * 200, [1] * 200)
+    assert asked.clusters is not None
+    clusters = asked.clusters.model_copy(update={"schedule": Schedule(largest=1, blocks=rows)})
+    lost = census(ProbeName.EVALS, "items_lost", 0, "mmlu", total=200)
+    plan = census(ProbeName.EVALS, "items_planned", planned, "mmlu", total=200)
+    for found in (asked.model_copy(update={"clusters": clusters}), lost, plan):
+        history.add_measurement(run.id, found)
+    margin = Margin(kind="max_count", value=5, source="test")
+    mmlu, tools, intact = small_policy().criteria
+    few_lost = mmlu.model_copy(update={"id": "few-lost", "metric": "items_lost", "margin": margin})
+    report = retry(history, run, small_policy(name="other", criteria=(mmlu, few_lost, tools, intact))).report
+    judged = {result.id: result for result in report.criteria}
+    assert (str(report.verdict), str(judged["mmlu"].verdict)) == (verdict, "PASS")
+    assert ("asked only until" in judged["few-lost"].reason) == (verdict != "PASS")

@@ -124,6 +124,7 @@ ENTRY = "{family: sandbox, branch: main, criterion: kl, owner: eva, reason: know
         (f"waivers: [{ENTRY.replace('owner: eva', 'owner: eva, owner: jan')}]", "given twice"),
         (f"waivers: [{ENTRY.replace('reason: known', 'reason: 3')}]", "reason"),
         (f"waivers: [{ENTRY}]\nwaivers: []", "given twice"),
+        (f"waivers: [{ENTRY.replace('2026-04-01', '2026-02-31')}]", "day is out of range"),
         ("- 1", "waiver file"),
         (None, "no waiver file"),
     ],
@@ -223,3 +224,17 @@ def test_a_report_that_cannot_be_found_again_is_not_signed(tmp_path: Path) -> No
     with pytest.raises(UsageError, match="decided by another version"):
         sign(history, history.get_run(run.id), "eva", "trust me")
     assert history.sign_offs(run.id) == []
+
+
+def test_a_run_decided_by_the_waivers_of_a_file_is_not_decided_again_by_history_s_own(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    run = judge_run(history, 80, DAY)
+    source = WaiverSource("waivers.yaml", ())
+    by_file = circumstances_on(history, run, DAY, source=source)
+    history.update_run(run.id, circumstances=by_file)
+    history.add_waiver("sandbox", "main", waived())
+    with pytest.raises(UsageError, match=r"by the waivers in waivers\.yaml alone"):
+        again(history, run)
+    kept = history.get_run(run.id)
+    found = decide_again(history, kept, family="sandbox", branch="main", policy=None, on=DAY, source=source)
+    assert found.verdict is Verdict.FAIL

@@ -38,7 +38,7 @@ STEADY = _answer(RIGHT, RIGHT, RIGHT)
         (STEADY, _answer(WRONG, WRONG, WRONG), Standing.FLIPPED),
         (STEADY, _answer(WRONG, RIGHT, WRONG), Standing.UNSTABLE),
         (STEADY, _answer(WRONG, WRONG, RIGHT), Standing.UNSTABLE),
-        (STEADY, _answer(WRONG), Standing.UNKNOWN),  # never confirmed
+        (STEADY, _answer(WRONG), Standing.UNCONFIRMED),
         (STEADY, _answer(WRONG, WRONG, UNKNOWN), Standing.UNKNOWN),
         (STEADY, _answer(UNKNOWN), Standing.UNKNOWN),
         (_answer(UNKNOWN), _answer(WRONG, WRONG, WRONG), Standing.UNKNOWN),

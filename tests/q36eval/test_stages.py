@@ -152,6 +152,28 @@ def test_within_a_stage_only_what_was_laid_out_for_early_looks_is_kept(tmp_path:
     assert "asked no further" in sink.failures[0].reason
 
 
+class Lost(Staged):
+    """Its looks show a verdict, and its figures cannot be made."""
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        raise ValueError("no figures")
+
+    def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> list[Measurement]:
+        return [each for each in super().summarize(outcomes) if each.clusters is not None]
+
+
+def test_a_verdict_whose_figures_were_lost_in_a_crash_stops_no_other_probe(tmp_path: Path) -> None:
+    probes = [Lost(ProbeName.EVALS, [""], laid_out=True), Staged(ProbeName.KL, [""])]
+    asked, sink, found = asked_of(tmp_path, probes, StandsAt(1))
+    assert asked == ["evals/all/0", "kl/all/0", "kl/all/1"]
+    assert [(stage.state, stage.settled) for stage in found.stages] == [
+        (StageState.PARTLY, ()),
+        (StageState.MEASURED, ("enough",)),
+    ]
+    assert [each.key for each in sink.measurements] == ["kl.count[a]"]
+    assert "crashed" in {failure.kind for failure in sink.failures}
+
+
 def test_a_resumed_run_stops_where_the_first_one_would_have(tmp_path: Path) -> None:
     _, whole, _ = asked_of(tmp_path, canaries_then_kl(), StandsAt(4))
     sink = Measured()

@@ -41,7 +41,7 @@ def test_overview_names_verdict_blessing_and_what_needs_a_person(visit: Visit, w
     assert "an earlier run, same weights" in shown
     assert "→ Not measured: mmlu, perplexity, ruler, short-answers" in shown
     assert f"--resume {written[1]['interrupted'].id}" in shown
-    assert "→ Failed: failures-freeform" in shown
+    assert "→ Failed: must-pass-freeform, must-pass-structured, " in shown
 
 
 @pytest.mark.parametrize(("short", "word"), [("pass", "✓ PASS"), ("ruined", "✗ FAIL"), ("crashed", "? INCONCLUSIVE")])

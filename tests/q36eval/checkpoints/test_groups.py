@@ -11,6 +11,7 @@ import pytest
 from compressed_tensors.quantization import QuantizationConfig
 from compressed_tensors.utils.match import match_name
 
+from app.sandbox.branches import build
 from q36eval.checkpoints.groups import Arguments, read_groups
 from q36eval.checkpoints.schemes import _match_name
 
@@ -107,7 +108,7 @@ def test_names_match_as_in_the_library() -> None:
             assert _match_name(name, target) == match_name(name, target)
 
 
-def test_an_inspection_never_imports_transformers() -> None:
+def test_an_inspection_never_imports_transformers(tmp_path: Path) -> None:
     """That import takes longer than everything else of `q36eval inspect` together."""
     code = (
         "import sys; from pathlib import Path; from q36eval.checkpoints.inspection import inspect_checkpoint;"
@@ -117,6 +118,6 @@ def test_an_inspection_never_imports_transformers() -> None:
     )
     sandbox = REPOSITORY / "data" / "sandbox"
     for branch in ("fp8-head", "gptq-int4"):
-        folders = (str(sandbox / branch), str(sandbox / "bf16"))
+        folders = (str(build(branch, sandbox, tmp_path)), str(sandbox / "bf16"))
         done = subprocess.run([sys.executable, "-c", code, *folders], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[]"

@@ -12,6 +12,7 @@ from benchmarks.gate_remedies import Expected
 from benchmarks.reference_reruns import ROWS, SCORING, reruns
 from benchmarks.simulated_evidence import BLOCK_ITEMS, Scenario, Shape, blocks_of, draw_gates
 from benchmarks.simulated_gates import Asking
+from evals.frozen import read_manifest
 from evals.suite import read_suite
 from q36eval.gate import Policy
 from q36eval.stats import loss_limit
@@ -54,8 +55,16 @@ def test_the_latent_shift_moves_criteria_together_and_changes_none(policy: Polic
 
 def test_the_blocks_are_the_suites() -> None:
     assert read_suite(Path("evals/suites/sandbox.yaml")).block_items == BLOCK_ITEMS
-    assert Counter(blocks_of(354)) == {0: 175, 1: 179}
+    assert Counter(blocks_of(1068)) == {**dict.fromkeys(range(5), 175), 5: 193}
     assert Counter(blocks_of(525)) == {0: 175, 1: 175, 2: 175}
+
+
+def test_as_many_items_are_simulated_as_the_sandbox_asks() -> None:
+    asked = Counter[str]()
+    for name, entry in read_manifest(Path("data/tasks/sandbox")).files.items():
+        asked[name.partition("/")[0]] += entry.lines
+    simulated = {group: sum(items for _, items in scores) for group, scores in Shape.load().accuracy.items()}
+    assert simulated == {group: asked[group] for group in ("mmlu", "short_answers", "ruler")}
 
 
 def tally(policy: Policy, scenario: Scenario, gates: int = GATES) -> Tally:

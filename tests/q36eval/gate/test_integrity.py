@@ -72,3 +72,21 @@ def test_what_was_counted_stands_though_the_probe_crashed_after_it() -> None:
 @given(st.integers(0, 10**6))
 def test_it_fails_exactly_where_one_was_counted(count: int) -> None:
     assert (decided(count).verdict is Verdict.FAIL) == (count > 0)
+
+
+@given(st.integers(0, 3))
+def test_a_damaged_checkpoint_fails_a_policy_that_does_not_look_at_it(faults: int) -> None:
+    found = [divergence([1e-5] * 60), census(ProbeName.WEIGHTS, "integrity_faults", faults)]
+    report = decide(policy(), found)
+    damaged = ("integrity.damaged-checkpoint",)
+    assert (report.exit_code, report.decisive) == ((1, damaged) if faults else (0, ()))
+    assert decide(policy(), found[1:]).exit_code == (1 if faults else 3), "and where nothing else could be measured"
+
+
+def test_the_rule_that_every_policy_holds_guards_no_lane_by_itself() -> None:
+    """All that the policy asks for is waived, and that no token was broken is no reason to release."""
+    waiver = Waiver(owner="o", reason="r", criterion="kl", expires=date(2030, 1, 1))
+    found = [divergence([0.5] * 60), census(ProbeName.KL, "non_finite_tokens", 0)]
+    report = decide(policy(own(tier="advisory", value=5)), found, [waiver], on=date(2026, 1, 1))
+    assert {result.id: str(result.verdict) for result in report.criteria}[RULE] == "PASS"
+    assert (report.verdict, report.exit_code, report.waived) == (Verdict.INCONCLUSIVE, 3, ("kl",))

@@ -175,3 +175,10 @@ def test_all_problems_of_a_file_are_named_at_once(tmp_path: Path) -> None:
     found = policy_problems(child(tmp_path, **says))
     assert len(found) == 4
     assert all(str(tmp_path) in sentence and sentence.endswith(".") for sentence in found)
+
+
+def test_one_criterion_is_changed_once(tmp_path: Path) -> None:
+    """Of two changes the second would stand without a word."""
+    twice = [{"id": "mmlu", "margin": {"value": 0.99, "source": "ours"}}, {"id": "mmlu", "tier": "advisory"}]
+    with pytest.raises(UsageError, match=r"criteria\[1\]\.id: criterion id 'mmlu' is used more than once"):
+        Policy.load(child(tmp_path, criteria=twice))

@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from evidence import accuracy, census, failure_rate, small_policy
+from evidence import accuracy, census, failure_rate, named, small_policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,3 +110,22 @@ def test_a_policy_that_refuses_what_is_not_proven_settles_it_once_all_was_asked(
     assert failed_lanes(small_policy(), [close], ALL_PROBES) == {}
     assert failed_lanes(policy, [close], ALL_PROBES) == {Lane.STRUCTURED: ("tools",)}
     assert failed_lanes(policy, [close], []) == {}
+
+
+def test_what_is_held_against_the_blessed_run_is_settled_against_it() -> None:
+    """Half of what the reference knows, as when it was accepted: a clear pass; and a clear loss where all was known."""
+    names = [f"item-{number}" for number in range(400)]
+    half = looked_at(named(accuracy([0] * 200 + [1] * 200, [1] * 400), names))
+    whole = looked_at(named(accuracy([1] * 400, [1] * 400), names))
+    mmlu, tools, intact = small_policy().criteria
+    drift = mmlu.model_copy(
+        update={"margin": mmlu.margin.model_copy(update={"against": "blessed"}), "lanes": tuple(BOTH)}
+    )
+    policy = small_policy(criteria=(drift, tools, intact))
+    assert not PolicyRule(policy).settled([half])
+    for then, verdict, failed in ((half, CriterionVerdict.PASS, ()), (whole, CriterionVerdict.FAIL, ("mmlu",))):
+        rule = PolicyRule(policy, blessed=(then,))
+        assert rule.settled([half]) == {half.key}
+        assert rule.decided([half], []) == failed
+        (result,) = (r for r in decide(policy, [half], blessed=[then]).criteria if r.id == "mmlu")
+        assert result.verdict is verdict

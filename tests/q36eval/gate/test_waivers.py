@@ -178,3 +178,28 @@ def test_where_a_lane_is_left_with_nothing_the_whole_does_not_pass() -> None:
     assert {lane.lane: lane.verdict for lane in report.lanes} == {"structured": "INCONCLUSIVE", "freeform": "PASS"}
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 3)
     assert report.notes == ("lane structured has no blocking criterion left that was not waived",)
+
+
+@pytest.mark.parametrize("scope", [{"canary": "discount"}, {"criterion": "must-pass"}, {"slice": "structured"}])
+def test_a_count_that_was_not_finished_cannot_be_waived(scope: dict[str, str]) -> None:
+    """One flip among ten of fifty-six prompts fails the branch; what the others would have shown nobody accepted."""
+    must_pass = (
+        policy()
+        .criteria[1]
+        .model_copy(
+            update={
+                "id": "must-pass",
+                "metric": "must_pass_flips",
+                "margin": Margin(kind="max_count", value=0, source="test"),
+                "min_scored": 51,
+            }
+        )
+    )
+    asked = policy().model_copy(update={"criteria": (policy().criteria[0], must_pass)})
+    few, all_of_them = flips({"discount": (2, 1), "invoice": (8, 0)}), flips({"discount": (2, 1), "invoice": (54, 0)})
+    judged = [decide(asked, [found, INTACT], [waiver(**scope)], on=DAY) for found in (few, all_of_them)]
+    crash = ProbeFailure(probe=ProbeName.CANARIES, reason="killed", kind="crashed")
+    judged.append(decide(asked, [all_of_them, INTACT], [waiver(**scope)], [crash], on=DAY))
+    assert [report.verdict for report in judged] == [Verdict.FAIL, Verdict.PASS, Verdict.FAIL]
+    assert "10 items were scored, and the policy asks for 51" in judged[0].notes[0]
+    assert "the count was not finished (its probe crashed)" in judged[2].notes[0]
