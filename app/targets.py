@@ -36,7 +36,7 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
     """The checkpoint a person means. A branch alias wins over a folder of the same name.
 
     Raises:
-        UsageError: neither a branch of the family nor a folder; or its weights are not on this machine.
+        UsageError: neither a branch of the family nor a checkpoint's folder; or its weights are not on this machine.
     """
     if not name_or_path.strip():  # as a path, nothing is the current folder
         raise UsageError(
@@ -47,6 +47,9 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
         return Target(name, _branch_folder(name_or_path, family, paths))
     folder = Path(name_or_path)
     if folder.is_dir():
+        from q36eval.checkpoints.reader import check_folder
+
+        check_folder(folder)  # before any run is begun, which nothing could resume
         return Target(name, folder.resolve())
     raise UsageError(
         f"The family {family.name} has no branch {name_or_path!r}, and there is no such folder; "

@@ -1,5 +1,6 @@
 """One or several branches through the gate, one after the other: none that cannot be judged loses another's verdict."""
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +54,7 @@ class Branches:
         self._names = [name_in_history(name, family) for name in asked]
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
-        self._folders = [out if out is None or self.alone else out / Path(name).name for name in self._names]
+        self._folders = [out if out is None or self.alone else out / _folder_name(name) for name in self._names]
         self._targets: list[Target | Q36Error] = []
 
     @property
@@ -150,6 +151,12 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
     elif not branches.alone:
         _print_lanes([one.candidate for one in done])
     return code
+
+
+def _folder_name(branch: str) -> str:
+    """A branch's name as every file system, and every store of artifacts, takes it."""
+    name = re.sub(r"[^\w.+@=,-]", "_", Path(branch).name, flags=re.ASCII)[:100]
+    return name if name.strip(".") else "_"
 
 
 def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:

@@ -61,7 +61,9 @@ def show(policy: PolicyArgument, as_json: JsonOption = False) -> None:
         return
     import yaml
 
-    print(f"# whole; made of {', '.join(whole['lineage']) or 'no other'}")
+    from q36eval.reports._text import plain
+
+    print(f"# whole; made of {plain(', '.join(whole['lineage'])) or 'no other'}")
     del whole["lineage"]
     print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120), end="")
 

@@ -90,6 +90,18 @@ class Checkpoint:
         return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse what nobody would call a checkpoint: a wrong path is no damaged file.
+
+    Raises:
+        UsageError: no such folder, or nothing of a checkpoint in it.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
+    if not (folder / "config.json").exists() and not any(folder.glob("*.safetensors*")):
+        raise UsageError(f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.")
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) < len(pairs):

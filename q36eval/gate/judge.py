@@ -126,7 +126,9 @@ def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[str, boo
     """Why a measurement cannot be judged, and whether the engine is to blame; None when it can."""
     counts = measurement.counts
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
-        return f"{counts.errored} of {counts.total} items errored, more than {MAX_ERRORED_SHARE:.0%}", True
+        # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
+        what = "errored or were not asked again" if measurement.estimator == "census" else "errored"
+        return f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}", True
     if counts.scored < criterion.min_scored:
         return f"{counts.scored} items were scored, and the policy asks for {criterion.min_scored}", counts.errored > 0
     if not math.isfinite(measurement.value) or not math.isfinite(measurement.effect):

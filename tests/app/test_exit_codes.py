@@ -77,8 +77,10 @@ def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) 
 
 def test_2_for_what_a_person_can_mend(tmp_path: Path, weights: tuple[str, ...]) -> None:
     """Nothing is measured, and no run is begun."""
-    state = tmp_path / "state"
-    for options in (["--branch", "nope"], ["--branch", "bf16", "--resume", "nope"], ["--branch", "bf16", "--nope"]):
+    state, empty = tmp_path / "state", tmp_path / "empty"
+    empty.mkdir()
+    branches = (["--branch", "nope"], ["--branch", str(empty)], ["--branch", "/"])
+    for options in (*branches, ["--branch", "bf16", "--resume", "nope"], ["--branch", "bf16", "--nope"]):
         done = commands.q36eval("gate", *options, *weights, state=state)
         assert done.returncode == 2, options
         assert "Traceback" not in done.stderr

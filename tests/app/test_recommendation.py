@@ -1,13 +1,14 @@
 """Which branch is fit for which lane, and that one that cannot be judged loses no other's verdict."""
 
 import json
+import re
 from datetime import date
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from app.cli.gating import Branches, Judged, Output, _judged, finish
+from app.cli.gating import Branches, Judged, Output, _folder_name, _judged, finish
 from app.recommending import Candidate, recommend, sentences
 from app.request import Request
 from q36eval.config import Family, Paths
@@ -137,6 +138,14 @@ def test_one_that_could_not_be_judged_loses_no_other_verdict(
     assert [lane["fit"][0]["branch"] for lane in found["recommendation"]["lanes"]] == ["main", "main"]
     assert finish(judged, both, history, Output(["json"])) == 4
     assert "lost was not judged: out of memory" in capsys.readouterr().out
+
+
+def test_report_folders_bear_names_that_every_store_of_artifacts_takes(tmp_path: Path) -> None:
+    """One that is refused would cost the reports of all the others."""
+    names = ["main", "fp8-head@v1.2", 'a:b\n<c>"|?*', "../..", "long" * 500]
+    found = [_folder_name(name) for name in names]
+    assert found[:4] == ["main", "fp8-head@v1.2", "a_b__c_____", "_"]
+    assert all(re.fullmatch(r"[\w.+@=,-]{1,100}", name) for name in found)
 
 
 @pytest.mark.parametrize(("required", "fit_for"), [(True, []), (False, ["main"])])

@@ -19,7 +19,7 @@ from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.units import Unit, units_of
 from q36eval.checkpoints.inspection.values import left_out_faults
 from q36eval.checkpoints.names import left_out_as
-from q36eval.checkpoints.reader import Checkpoint, open_checkpoint, read_json
+from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, read_json
 from q36eval.checkpoints.schemes import quantization_config
 from q36eval.checkpoints.sizes import sizes_fault
 from q36eval.checkpoints.weights import index_weights
@@ -43,10 +43,7 @@ def inspect_checkpoint(
             checkpoint to compare with cannot be read.
         EngineError: the memory of this machine does not suffice.
     """
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
-    if not (folder / "config.json").exists() and not any(folder.glob("*.safetensors*")):
-        raise UsageError(f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.")
+    check_folder(folder)
     known = None if reference is None else _Reference(reference)
     workers = weights_workers or len(os.sched_getaffinity(0))
     checkpoint, findings, readable = open_damaged(folder)

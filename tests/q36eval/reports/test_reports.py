@@ -6,10 +6,11 @@ import re
 
 import pytest
 from markdown_it import MarkdownIt
-from report_samples import HOSTILE, clean_report, hostile_report, measured, run_of, with_distances
+from report_samples import HOSTILE, census, clean_report, criterion, hostile_report, measured, run_of, with_distances
 from rich.console import Console
 
-from q36eval.gate import GateReport, Margin
+from q36eval.gate import GateReport, Margin, Policy, decide
+from q36eval.records import Counts
 from q36eval.reports import to_console, to_json, to_markdown
 from q36eval.reports._text import margin_text, plain
 from q36eval.reports.html_report import to_html
@@ -105,3 +106,10 @@ def test_json_is_ascii_and_gives_the_text_back() -> None:
     assert not re.search(r"##\w*\[", text)
     assert not [line for line in text.splitlines() if line.lstrip().startswith("::")]
     assert json.loads(text)["run"]["branch"] == HOSTILE
+
+
+def test_a_doubt_that_nobody_asked_again_about_is_not_called_an_error() -> None:
+    """The verdict stood before all flips were asked again: of a ruined branch most of them are left."""
+    open_ = census("must_pass_unstable", 0).model_copy(update={"counts": Counts(total=57, scored=35, errored=22)})
+    (result,) = decide(Policy(name="p", criteria=(criterion("must_pass_unstable"),)), [open_]).criteria
+    assert result.reason == "22 of 57 items errored or were not asked again, more than 1%"
