@@ -120,7 +120,7 @@ def verify(sandbox_dir: Path = SANDBOX_DIR) -> list[str]:
 
 def kind_of(name: str, sandbox_dir: Path = SANDBOX_DIR) -> Kind:
     """How a branch is kept."""
-    if (sandbox_dir / name).is_dir():
+    if (sandbox_dir / name / "config.json").is_file():  # a checkout may leave an empty folder of a branch that moved
         return "committed"
     return "overlay" if (sandbox_dir / "overlays" / name).is_dir() else "computed"
 
