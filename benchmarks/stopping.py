@@ -33,23 +33,21 @@ class Gated:
     seconds: float
 
 
-def gated(branch: str, exhaustive: bool) -> Gated:
-    """Gate a branch of the sandbox, or a rung of damage, by its name."""
+def gated(branch: str, folder: Path, exhaustive: bool) -> Gated:
+    """Gate a branch of the sandbox, or a rung of damage."""
     from app.cli.gate import load_policy
     from app.cli.options import open_history
     from app.measuring import measure
     from app.request import Request
     from app.running import SET_UP
-    from app.sandbox.measured import targets
-    from app.targets import load_family, resolve
+    from app.targets import Target, load_family, resolve
     from q36eval.config import Paths
 
     paths = Paths.default()
     family = load_family(None, paths)
-    target = next(target for target in targets(family, paths) if target.name == branch)
     request = Request(
         family=family,
-        branch=target,
+        branch=Target(branch, folder),
         reference=resolve(family.reference, family, paths),
         suite=family.suite,
         policy=load_policy(None, family, paths),
@@ -79,14 +77,14 @@ class Quiet:
     def advance(self, count: int = 1) -> None: ...
 
 
-def names() -> list[str]:
-    """Every branch and rung; those that are built are built now, by one process."""
+def folders() -> dict[str, Path]:
+    """Every branch and rung by its name; those that are built are built now, by one process."""
     from app.sandbox.measured import targets
     from app.targets import load_family
     from q36eval.config import Paths
 
     paths = Paths.default()
-    return [target.name for target in targets(load_family(None, paths), paths)]
+    return {target.name: target.folder for target in targets(load_family(None, paths), paths)}
 
 
 def rows(found: list[Gated]) -> Iterator[str]:
@@ -117,8 +115,9 @@ def main() -> None:
     parser.add_argument("--branch", action="append", help="only these")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    chosen = given.branch or names()
-    found = [gated("bf16", exhaustive=True)]  # captures the reference for all
+    known = folders()
+    chosen = given.branch or list(known)
+    found = [gated("bf16", known["bf16"], exhaustive=True)]  # captures the reference for all
     if given.processes > 1:
         os.environ["OMP_NUM_THREADS"] = "1"
     jobs = [
