@@ -10,8 +10,9 @@ import argparse
 import json
 import multiprocessing
 import os
+import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -90,7 +91,9 @@ def folders() -> dict[str, Path]:
 def rows(found: list[Gated]) -> Iterator[str]:
     """A row for each branch, in Markdown."""
     for whole in (each for each in found if each.exhaustive):
-        until = next(each for each in found if each.branch == whole.branch and not each.exhaustive)
+        until = next((each for each in found if each.branch == whole.branch and not each.exhaustive), None)
+        if until is None:
+            continue
         cells = [
             f"`{whole.branch}`",
             _verdicts(whole),
@@ -124,12 +127,14 @@ def main() -> None:
         (name, exhaustive) for name in chosen for exhaustive in (True, False) if (name, exhaustive) != ("bf16", True)
     ]
     with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
-        found += pool.map(gated, *zip(*jobs, strict=True))
+        for done in as_completed([pool.submit(gated, *job) for job in jobs]):
+            found.append(done.result())
+            print(found[-1].branch, _verdicts(found[-1]), file=sys.stderr, flush=True)
+            if given.json is not None:  # at once: a gate takes minutes
+                given.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n", encoding="utf-8")
     print(HEADER)
     print("|---" * 8 + "|")
-    print("\n".join(rows([each for each in found if each.branch in chosen])), flush=True)
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n", encoding="utf-8")
+    print("\n".join(rows(sorted(found, key=lambda each: list(known).index(each.branch)))), flush=True)
 
 
 if __name__ == "__main__":
