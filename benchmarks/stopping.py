@@ -123,9 +123,8 @@ def main() -> None:
     found = [gated("bf16", known["bf16"], exhaustive=True)]  # captures the reference for all
     if given.processes > 1:
         os.environ["OMP_NUM_THREADS"] = "1"
-    jobs = [
-        (name, exhaustive) for name in chosen for exhaustive in (True, False) if (name, exhaustive) != ("bf16", True)
-    ]
+    both = [(name, known[name], exhaustive) for name in chosen for exhaustive in (True, False)]
+    jobs = [job for job in both if (job[0], job[2]) != ("bf16", True)]
     with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
         for done in as_completed([pool.submit(gated, *job) for job in jobs]):
             found.append(done.result())
