@@ -199,6 +199,10 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
     mine = (request.family.name, request.branch.name, suites, policy)
     if (run.family, run.branch, run.suites, run.policy) != mine:
         raise UsageError(f"Run {run.id} asked other things of {run.branch}; it cannot be resumed for this request.")
+    limit = run.provenance.get("max_items", "all")
+    if limit != (request.max_items or "all"):
+        given = "no --max-items" if limit == "all" else f"--max-items {limit}"
+        raise UsageError(f"Run {run.id} was begun with {given}; resume it with the same, or start a new run.")
     history.clear_failures(run.id)
     return history.update_run(run.id, state=RunState.RUNNING)
 

@@ -60,6 +60,7 @@ def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecor
         resume: str | None = None,
         weights_only: bool = False,
         batch_rows: int | None = None,
+        max_items: int | None = None,
     ) -> RunRecord:
         target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, family, paths)
         request = Request(
@@ -72,6 +73,7 @@ def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecor
             resume=resume,
             emulate_activations=not weights_only,
             batch_rows=batch_rows,
+            max_items=max_items,
         )
         return measure(request, paths, history, Silent())
 
@@ -212,6 +214,8 @@ def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
     assert interrupted.state is RunState.INTERRUPTED
     with pytest.raises(UsageError, match=r"settings differ"):
         gate("main", resume=interrupted.id, batch_rows=4)
+    with pytest.raises(UsageError, match="begun with no --max-items"):
+        gate("main", resume=interrupted.id, max_items=10)
     resumed = gate("main", resume=interrupted.id)
     assert kl_of(gate, resumed) == kl_of(gate, served)
     with pytest.raises(UsageError, match="finished"):
