@@ -122,7 +122,7 @@ def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Po
     Raises:
         UsageError: an unknown name, or a policy that is malformed.
     """
-    from app.policies import policy_file
+    from app.policies.files import policy_file
     from q36eval.gate import Policy
 
     return Policy.load(policy_file(name_or_path or family.policy, paths))

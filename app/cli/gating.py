@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from app.cli.github_output import announce, announce_unjudged
 from app.cli.options import print_json, worst
 from app.cli.report_formats import make_report_folder, report_json, write_reports
-from app.recommending import Candidate, Recommendation, recommend, sentences, size_words
+from app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
+from app.reviewing.waiver_files import read_waivers
 from app.targets import Target, checkpoint_bytes, name_in_history, resolve
-from app.waiver_files import read_waivers
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
 from q36eval.history.deciding import WaiverSource
@@ -95,7 +95,7 @@ class Branches:
 
     def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:
         """The one branch's finished run, decided again from history; `policy` is the one asked for."""
-        from app.redeciding import decide_again
+        from app.reviewing.redeciding import decide_again
 
         self._make_folders()
         (name,), (folder,) = self._names, self._folders

@@ -25,7 +25,7 @@ PolicyArgument = Annotated[str, typer.Argument(help="A shipped policy, or a .yam
 @app.command("list")
 def list_policies(as_json: JsonOption = False) -> None:
     """List the policies that ship."""
-    from app.policies import shipped_policies
+    from app.policies.files import shipped_policies
     from q36eval.gate import Policy
 
     rows = [_row(Policy.load(file)) for file in shipped_policies(Paths.default()).values()]
@@ -79,8 +79,8 @@ def check(
     """Say everything that is wrong with a policy; exit 2 where it cannot be judged as it says."""
     from dataclasses import asdict
 
-    from app.policies import policy_file
-    from app.policy_checking import check_policy
+    from app.policies.checking import check_policy
+    from app.policies.files import policy_file
 
     paths = Paths.default()
     found = check_policy(policy_file(policy, paths), paths, family, suite, canaries)
@@ -107,7 +107,7 @@ def explain(policy: PolicyArgument, as_json: JsonOption = False) -> None:
     from dataclasses import asdict
 
     from app.cli.policy_report import print_words
-    from app.policy_words import explain as in_words
+    from app.policies.words import explain as in_words
 
     words = in_words(_load(policy))
     if as_json:
@@ -139,10 +139,10 @@ def calibrate(
     as_json: JsonOption = False,
 ) -> None:
     """Propose margins from measured noise: the reference against itself, blessed runs, and the KL's noise floor."""
-    from app.calibrated_file import as_policy_file, write_policy
-    from app.calibrating import calibration
     from app.cli.policy_report import print_calibration
-    from app.policies import family_of
+    from app.policies.calibrated_file import as_policy_file, write_policy
+    from app.policies.calibrating import calibration
+    from app.policies.files import family_of
 
     paths = Paths.default()
     rules = _load(policy)
@@ -157,7 +157,7 @@ def calibrate(
 
 
 def _load(policy: str) -> "Policy":
-    from app.policies import policy_file
+    from app.policies.files import policy_file
     from q36eval.gate import Policy
 
     return Policy.load(policy_file(policy, Paths.default()))

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.tables import plain_table
-from app.policy_words import UNDECIDED
+from app.policies.words import UNDECIDED
 from q36eval.reports._text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.calibrating import Calibration, CriterionCalibration
-    from app.policy_words import PolicyWords, Rule
+    from app.policies.calibrating import Calibration, CriterionCalibration
+    from app.policies.words import PolicyWords, Rule
 
 LONG = 2_000
 """Characters of a sentence that are shown: some list every name there is."""

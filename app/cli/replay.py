@@ -11,7 +11,7 @@ from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from app.replaying import Replay, Retrial
+    from app.reviewing.replaying import Replay, Retrial
     from q36eval.history import History, RunRecord
 
 SHOWN = 20
@@ -37,7 +37,7 @@ def replay(
         if report is not None:
             raise UsageError("--report is held against the run's own decision; leave --policy out.")
         return _under_policy(history, record, policy, as_json)
-    from app.replaying import replay as decide_again
+    from app.reviewing.replaying import replay as decide_again
 
     found = decide_again(history, record)
     elsewhere = None if report is None else _same_file(report, found)
@@ -112,7 +112,7 @@ def _other_versions(run: "RunRecord") -> list[str]:
 
 def _under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
     from app.cli.gate import load_policy
-    from app.replaying import retry
+    from app.reviewing.replaying import retry
     from app.targets import load_family
 
     paths = Paths.default()

@@ -36,7 +36,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Excuse what all of the scope names, for one branch; says which of its judged runs that would change."""
-    import app.waiving as waiving
+    import app.reviewing.waiving as waiving
     from app.cli.tables import print_plain
     from app.targets import load_family, name_in_history
     from q36eval.gate import Waiver
@@ -123,7 +123,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Write this file instead of stdout.", metavar="FILE")] = None,
 ) -> None:
     """The waivers in force as YAML, to be reviewed like code and read by `gate --waivers-from`."""
-    from app.waiver_files import waivers_yaml
+    from app.reviewing.waiver_files import waivers_yaml
 
     today = datetime.now(UTC).date()
     text = waivers_yaml(record for record in _records(branch, family) if _state(record, today) == "in force")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from app.eval_plan import ASSUMED_SCORE
-from app.measurable import Asked, asked_of, figure_of, not_asked, unjudgeable
-from app.policies import family_of
-from app.policy_noise import KnownFloor, known_floor
+from app.policies.files import family_of
+from app.policies.measurable import Asked, asked_of, figure_of, not_asked, unjudgeable
+from app.policies.noise import KnownFloor, known_floor
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy

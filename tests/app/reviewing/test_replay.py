@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.replaying import Replay, differences, retry
+from app.reviewing.replaying import Replay, differences, retry
 from q36eval.gate import Margin, Waiver
 from q36eval.history import RunRecord
 from q36eval.records import ProbeName, Schedule

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
-from app.calibrated_file import as_policy_file, write_policy
-from app.calibrating import Calibration, CriterionCalibration, calibration
-from app.policy_checking import check_policy
+from app.policies.calibrated_file import as_policy_file, write_policy
+from app.policies.calibrating import Calibration, CriterionCalibration, calibration
+from app.policies.checking import check_policy
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy, decide
@@ -19,7 +19,7 @@ from q36eval.records import Clusters, DeploymentIdentity, Measurement, ProbeName
 from q36eval.stats import _bootstrap
 from tests.q36eval.gate.evidence import HIGHER, census, measurement
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 SANDBOX = Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml")
 ITEMS = 1_000
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.policies import family_of, shipped_policies
-from app.policy_checking import check_policy
+from app.policies.checking import check_policy
+from app.policies.files import family_of, shipped_policies
 from q36eval.config import Family, Paths
 from q36eval.gate import Criterion, Policy, decide
 from q36eval.records import Clusters, Direction, Estimator, Lane, Measurement, ProbeName, Verdict
 from q36eval.stats import as_expected, power
 from tests.q36eval.gate.evidence import HIGHER, LOWER, census, measurement
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
 SHIPPED = shipped_policies(PATHS)
 REAL = ("release", "release-structured", "release-freeform", "strict")

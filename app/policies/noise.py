@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.noise_runs import NoiseRun
+from app.policies.noise_runs import NoiseRun
 from q36eval.config import Family, Paths
 from q36eval.gate.noise import of_reference_alone
 from q36eval.history import History, RunRecord, RunState

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.cli.gating import Branches
-from app.redeciding import decide_again
-from app.waiver_files import read_waivers
-from app.waiving import check_expiry
+from app.reviewing.redeciding import decide_again
+from app.reviewing.waiver_files import read_waivers
+from app.reviewing.waiving import check_expiry
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Waiver
@@ -19,7 +19,7 @@ from q36eval.records import Verdict
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 DAY = date(2026, 3, 1)
 SOON = (datetime.now(UTC).date() + timedelta(days=30)).isoformat()
 WRITTEN = ("--branch", "main", "--owner", "eva", "--reason", "known, fixed in the next build")

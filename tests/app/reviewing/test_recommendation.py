@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from app.cli.gating import Branches, Judged, Output, _folder_name, _judged, finish
-from app.recommending import Candidate, recommend, sentences
 from app.request import Request
+from app.reviewing.recommending import Candidate, recommend, sentences
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import GateReport, LaneResult
 from q36eval.records import Lane, Verdict
 from tests.app.judged_runs import judge_run, open_history
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.measurable import FIGURES, Asked, asked_of, not_asked, unjudgeable
+from app.policies.measurable import FIGURES, Asked, asked_of, not_asked, unjudgeable
 from canaries.specification import load_specs
 from canaries.summary import summarize_outcomes
 from evals.paired_clusters import PlannedItem
@@ -17,7 +17,7 @@ from q36eval.gate import Criterion
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import _bootstrap, _margin
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
 CANARIES = ("discount-compare", "tool-call", "discount-compare-must-pass")
 

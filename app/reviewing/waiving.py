@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from app.waiver_files import LONGEST_DAYS, too_long
+from app.reviewing.waiver_files import LONGEST_DAYS, too_long
 from q36eval.config import Family
 from q36eval.errors import UsageError
 from q36eval.gate import GateReport, Policy, Waiver

@@ -9,8 +9,8 @@ import yaml
 from q36eval.gate import Policy
 from tests import commands
 
-POLICIES = Path(__file__).parents[2] / "data" / "policies"
-SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "policy.schema.json"
+POLICIES = Path(__file__).parents[3] / "data" / "policies"
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "policy.schema.json"
 
 
 def own(folder: Path, **says: object) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.measurable import figure_of
+from app.policies.measurable import figure_of
 from q36eval.gate import Criterion, Policy
 from q36eval.records import Lane, ProbeName
 
