@@ -94,7 +94,7 @@ def test_no_report_of_an_earlier_gate_outlives_the_start_of_another(tmp_path: Pa
     for name in ("report.json", "junit.xml", "notes.txt"):
         (out / name).write_text("an earlier PASS")
     gate = ("gate", "--branch", "bf16", *weights, "--out", str(out), "--format", "json", "--format", "junit")
-    child = forked.start(*gate, state=state, stderr=stderr)
+    child = forked.start(*gate, state=state, stderr=stderr, before=forked.awaiting_ctrl_c)
     while not stderr.exists() or "inspecting" not in stderr.read_text():
         time.sleep(0.005)
     os.kill(child.pid, signal.SIGINT)
@@ -177,7 +177,9 @@ def test_4_where_the_machine_and_not_the_branch_is_at_fault(tmp_path: Path, weig
 
 def test_130_for_ctrl_c_and_the_run_resumes(tmp_path: Path, weights: tuple[str, ...]) -> None:
     state, stderr = tmp_path / "state", tmp_path / "stderr"
-    child = forked.start("gate", "--branch", "bf16", *weights, state=state, stderr=stderr)
+    child = forked.start(
+        "gate", "--branch", "bf16", *weights, state=state, stderr=stderr, before=forked.awaiting_ctrl_c
+    )
     while not stderr.exists() or "inspecting" not in stderr.read_text():
         time.sleep(0.005)
     os.kill(child.pid, signal.SIGINT)

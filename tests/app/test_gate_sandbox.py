@@ -177,7 +177,9 @@ def test_damage_that_loads_is_found_before_anything_is_asked(gate: Callable[...,
     save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
     run = gate(copy)
     assert run.report is not None
-    assert (run.report.verdict, run.report.exit_code, run.report.decisive) == (Verdict.FAIL, 1, ("intact",))
+    assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
+    # the policy guards one lane only; damage fails the other too
+    assert set(run.report.decisive) == {"intact", "integrity.damaged-checkpoint"}
     assert not gate.history.items(run.id)  # type: ignore[attr-defined]
 
 
