@@ -201,6 +201,11 @@ class Measurement(Record):
         """`probe.metric[slice]`, unique within a run."""
         return f"{self.probe}.{self.metric}[{self.slice}]"
 
+    @property
+    def laid_out(self) -> bool:
+        """Whether its items were laid out in blocks, so that it may be tested after every one of them."""
+        return self.clusters is not None and self.clusters.schedule is not None
+
 
 class Answer(Record):
     """What one deployment answered to one item. `score is None` means errored or not scored, never wrong."""

@@ -107,7 +107,7 @@ class _Asking:
         self._confirm(work)
         last = stage == (work.stages or [""])[-1]
         if settled:  # within a stage
-            self._write([figure for figure in self._figures(work) if _laid_out(figure)])
+            self._write([figure for figure in self._figures(work) if figure.laid_out])
             # a probe that crashed over what the verdict stood by takes it away again, so the others are asked
             settled = settled if work.failed is None else ()
         elif last:
@@ -205,11 +205,6 @@ class _Asking:
             if isinstance(self.progress, TimesTasks):
                 self.progress.worked(AGAIN, item.tokens, results.seconds)
             yield outcome
-
-
-def _laid_out(measurement: Measurement) -> bool:
-    """Whether it may be taken when only part of its items were asked."""
-    return measurement.clusters is not None and measurement.clusters.schedule is not None
 
 
 def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[Measurement]:

@@ -56,9 +56,7 @@ def gate(
     context: ContextOption = None,
     allow_code_execution: AllowCodeExecution = False,
     canaries: OwnCanaries = None,
-    exhaustive: Annotated[
-        bool, typer.Option(help="Ask every item, also where what the policy asks of a task is settled.")
-    ] = False,
+    exhaustive: Annotated[bool, typer.Option(help="Ask everything, also once the verdict stands.")] = False,
     max_items: MaxItems = None,
     waivers_from: Annotated[
         Path | None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.github_output import announce, announce_unjudged
-from app.cli.options import print_json, worst
+from app.cli.options import print_json, say, worst
 from app.cli.report_formats import make_report_folder, report_json, write_reports
 from app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
 from app.reviewing.waiver_files import read_waivers
@@ -141,7 +141,7 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
             _report(one, history, output)
         except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
             lost = f"{one.candidate.branch}: {error} The verdict is in history: q36eval report prints it."
-            _complain(lost)
+            say(lost)
             code = worst([one.candidate.exit_code, int(error.exit_code)])
             one = replace(one, candidate=one.candidate.model_copy(update={"exit_code": code}))
         done.append(one)
@@ -181,7 +181,7 @@ def _not_judged(name: str, error: Q36Error, size: int | None, folder: Path | Non
 
 def _report(one: Judged, history: "History", output: Output) -> None:
     if one.run is None:
-        _complain(f"{one.candidate.branch}: {one.candidate.problem}")
+        say(f"{one.candidate.branch}: {one.candidate.problem}")
         if output.announced:
             announce_unjudged(
                 one.candidate.branch, one.candidate.problem or "", sys.stderr if output.as_json else sys.stdout
@@ -194,12 +194,6 @@ def _report(one: Judged, history: "History", output: Output) -> None:
         write_reports(one.run, one.folder, output.formats, measurements)
     if output.announced:
         announce(one.run, measurements, sys.stderr if output.as_json else sys.stdout, output.branches)
-
-
-def _complain(sentence: str) -> None:
-    from q36eval.reports._text import SENTENCE, plain
-
-    print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)
 
 
 def _print_report(run: "RunRecord") -> None:

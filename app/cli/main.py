@@ -3,7 +3,6 @@
 import errno
 import sys
 import traceback
-from contextlib import suppress
 from datetime import UTC, datetime
 
 import typer
@@ -27,7 +26,7 @@ from app.cli import (
     ui,
     waive,
 )
-from app.cli.options import PRECEDENCE, worst
+from app.cli.options import PRECEDENCE, say, worst
 from app.writing import open_streams, tolerant_output
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
@@ -69,7 +68,7 @@ def main() -> None:
     with tolerant_output() as output:
         code = _run()
     if output.error is not None and not isinstance(output.error, BrokenPipeError):  # a reader may leave, a disk not
-        _say(f"The output could not be written: {output.error.strerror}.")
+        say(f"The output could not be written: {output.error.strerror}.")
         code = worst([code, ExitCode.NOT_MEASURED]) if code in PRECEDENCE else code
     sys.exit(code)
 
@@ -81,18 +80,18 @@ def _run() -> int:
         with command.make_context("q36eval", sys.argv[1:]) as context:
             result = command.invoke(context)
     except Q36Error as error:
-        _say(" ".join([str(error), *_notes(error)]))
+        say(" ".join([str(error), *_notes(error)]))
         return error.exit_code
     except typer.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, typer.Abort) as error:
-        _say(" ".join(["Interrupted.", *_notes(error)]))
+        say(" ".join(["Interrupted.", *_notes(error)]))
         return ExitCode.INTERRUPTED
     except OSError as error:
         if error.errno not in DISK:
             return _record_crash(error)
         where = "" if error.filename is None else f"{error.filename}: "
-        _say(f"{where}{error.strerror or error}; nothing was judged, and what was measured before is kept.")
+        say(f"{where}{error.strerror or error}; nothing was judged, and what was measured before is kept.")
         return ExitCode.NOT_MEASURED
     except Exception as error:
         return _usage_code(error) or _record_crash(error)
@@ -122,13 +121,5 @@ def _record_crash(error: Exception) -> int:
             file.write("".join(traceback.format_exception(error)))
     except OSError as unwritten:
         details = f"details could not be kept in {log} ({unwritten.strerror})"
-    _say(f"q36eval itself failed ({type(error).__name__}: {error}); nothing was judged, {details}.")
+    say(f"q36eval itself failed ({type(error).__name__}: {error}); nothing was judged, {details}.")
     return ExitCode.NOT_MEASURED
-
-
-def _say(sentence: str) -> None:
-    """One line: what a file or a branch is called moves no cursor, and is no command to the runner of a pipeline."""
-    from q36eval.reports._text import SENTENCE, plain
-
-    with suppress(OSError):
-        print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Options and small steps that several commands share."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -142,3 +143,11 @@ def print_json(body: Any) -> None:
     from q36eval.json_text import json_text
 
     sys.stdout.write(json_text(body, indent=1))
+
+
+def say(sentence: str) -> None:
+    """One line on stderr; what a branch is called moves no cursor and is no command to a pipeline's runner."""
+    from q36eval.reports._text import SENTENCE, plain
+
+    with suppress(OSError):
+        print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)

@@ -6,23 +6,11 @@ from typing import Annotated, Any, Self, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from q36eval.config.unique_keys import UniqueKeyLoader
 from q36eval.errors import UsageError
 from q36eval.records import Lane
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key given twice, of which YAML would silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if str(key_node.value) in seen:
-                problem = f"key {key_node.value!r} is given twice"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
-            seen.add(str(key_node.value))
-        return super().construct_mapping(node, deep)
 
 
 class _Written(BaseModel):
@@ -124,8 +112,7 @@ def load_yaml(path: Path, model: type[ModelT], what: str) -> ModelT:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The {what} {path} cannot be read: {error}.") from error
     try:
-        # a subclass of the safe loader: builds plain values only
-        body: Any = yaml.load(text, Loader=_UniqueKeyLoader)
+        body: Any = yaml.load(text, Loader=UniqueKeyLoader)
         return model.model_validate(body)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

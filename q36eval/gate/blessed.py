@@ -39,12 +39,11 @@ def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) ->
     if kind != (blessed[0].estimator, blessed[0].unit, blessed[0].direction):
         return f"the blessed run measured {measurement.key} in another way; accept a run of this version with {BLESS}"
     clusters = _paired(measurement.clusters, blessed[0].clusters)
-    return clusters if isinstance(clusters, str) else _measured(measurement, clusters)
+    return clusters if isinstance(clusters, str) else measured(measurement, clusters, ESTIMATORS[measurement.estimator])
 
 
-def _measured(measurement: Measurement, clusters: Clusters) -> Measurement:
-    """`measurement` made from these clusters."""
-    estimator = ESTIMATORS[measurement.estimator]
+def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator) -> Measurement:
+    """`measurement` made from these clusters by that estimator."""
     value, reference_value, effect, interval = summarize(clusters, estimator)
     scored, errored = sum(clusters.units), sum(clusters.errored)
     return measurement.model_copy(

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from q36eval.gate.blessed import measured
 from q36eval.gate.judge import judge, why_unfinished
 from q36eval.gate.noise import floor_of, is_floor
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult
-from q36eval.records import Clusters, Counts, Measurement, ProbeFailure, ProbeName
-from q36eval.stats import summarize
+from q36eval.records import Clusters, Measurement, ProbeFailure, ProbeName
 
 
 @dataclass(frozen=True)
@@ -106,19 +106,7 @@ def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement
     if clusters is None or clusters.names is None or clusters.tail is not None or measurement.estimator == "derived":
         return measurement
     kept = [row for row, name in enumerate(clusters.names) if _canary_of(name) not in canaries]
-    rest = _rows(clusters, kept)
-    value, reference_value, effect, interval = summarize(rest, measurement.estimator)
-    scored, errored = sum(rest.units), sum(rest.errored)
-    return measurement.model_copy(
-        update={
-            "value": value,
-            "reference_value": reference_value,
-            "effect": effect,
-            "effect_interval": interval,
-            "counts": Counts(total=scored + errored, scored=scored, errored=errored),
-            "clusters": rest,
-        }
-    )
+    return measured(measurement, _rows(clusters, kept), measurement.estimator)
 
 
 def _rows(clusters: Clusters, kept: Sequence[int]) -> Clusters:

@@ -9,26 +9,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from q36eval.config.paths import Paths
+from q36eval.config.unique_keys import UniqueKeyLoader
 from q36eval.errors import UsageError
 from q36eval.gate._inheritance import inherit
 from q36eval.gate.policy import Policy
 from q36eval.gate.policy_schema import KEYS, CriterionPart, MarginPart, PolicyFile
 
 FILE_ENDINGS = (".yaml", ".yml")
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key given twice, of which YAML would silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"key {key_node.value!r} is given twice", problem_mark=key_node.start_mark
-                )
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
 
 
 class _PolicyError(Exception):
@@ -109,8 +96,7 @@ def _document(path: Path) -> dict[Any, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise _PolicyError(_missing_file_sentence(path, error)) from error
     try:
-        # a subclass of the safe loader: builds plain values only
-        document = yaml.load(text, Loader=_UniqueKeyLoader)
+        document = yaml.load(text, Loader=UniqueKeyLoader)
     except yaml.YAMLError as error:
         raise _PolicyError(f"policy {path} is not valid YAML: {_yaml_problem(error)}.") from error
     except (ValueError, TypeError, RecursionError) as error:

@@ -1,6 +1,6 @@
 """When enough was asked: of a task, and of the whole run. Pure."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -9,6 +9,7 @@ from q36eval.gate.judge import judge
 from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, Waiver
+from q36eval.gate.waivers import in_force
 from q36eval.records import Lane, Measurement, ProbeName
 from q36eval.stats import settled
 
@@ -47,7 +48,7 @@ class PolicyRule:
         return tuple(sorted({name for names in failed.values() for name in names}))
 
     def _is_settled(self, criterion: Criterion, measurement: Measurement) -> bool:
-        if not _may_be_looked_at(measurement):
+        if not measurement.laid_out:
             return False
         result = judge(criterion, [measurement], [], blessed=_of(criterion, self.blessed))
         if result.verdict is CriterionVerdict.NOT_MEASURED:
@@ -81,7 +82,7 @@ def failed_lanes(
         if criterion.tier != "blocking" or len(evidence) != 1 or _may_be_excused(criterion, waivers, on):
             continue
         whole = criterion.probe in complete
-        if not (whole or criterion.margin.kind == "max_count" or _may_be_looked_at(evidence[0])):
+        if not (whole or criterion.margin.kind == "max_count" or evidence[0].laid_out):
             continue
         floor = floor_of(criterion, measurements)
         result = judge(criterion, evidence, [], floor, _of(criterion, blessed))
@@ -110,21 +111,13 @@ def _sharing_alpha(policy: Policy, criterion: Criterion) -> int:
     return max(1, sum(other.tier == criterion.tier and other.margin.kind != "max_count" for other in policy.criteria))
 
 
-def _may_be_looked_at(measurement: Measurement) -> bool:
-    """Whether it may be tested after every block without losing its error rate."""
-    return measurement.clusters is not None and measurement.clusters.schedule is not None
-
-
 def _may_be_excused(criterion: Criterion, waivers: Sequence[Waiver], on: date | None) -> bool:
     """Whether a waiver in force concerns the criterion, wholly or in part."""
-    return criterion.waivable and any(_concerns(criterion, waiver) for waiver in _in_force(waivers, on))
-
-
-def _in_force(waivers: Sequence[Waiver], on: date | None) -> Iterator[Waiver]:
-    return (waiver for waiver in waivers if on is not None and on <= waiver.expires)
+    return criterion.waivable and any(_concerns(criterion, waiver) for waiver in in_force(waivers, on))
 
 
 def _concerns(criterion: Criterion, waiver: Waiver) -> bool:
+    """Whether it may excuse the criterion once all is measured: more than it then will, so that nothing stops early."""
     named = waiver.criterion is None or waiver.criterion == criterion.id
     sliced = waiver.slice is None or waiver.slice == criterion.slice
     return named and sliced and (waiver.canary is None or criterion.probe is ProbeName.CANARIES)

@@ -29,13 +29,18 @@ def apply_waivers(
     named. An INCONCLUSIVE rest is no excuse: the reviewer accepted what the canary shows, not what nobody knows. For
     the same reason faults are excused only where all that the policy asks for was counted.
     """
-    in_force = sorted((w for w in set(waivers) if on is not None and on <= w.expires), key=_order)
+    standing = sorted(in_force(set(waivers), on), key=_order)
     found = [
-        _excused(criterion, result, in_force, evidence)
+        _excused(criterion, result, standing, evidence)
         for criterion, result in zip(policy.criteria, results, strict=True)
     ]
     notes = {note for waiver in set(waivers) for note in _notes(waiver, policy, found, on, evidence)}
     return found, sorted(notes)
+
+
+def in_force(waivers: Iterable[Waiver], on: date | None) -> list[Waiver]:
+    """Those that have not expired on that day, of which they count the whole; without a day none."""
+    return [waiver for waiver in waivers if on is not None and on <= waiver.expires]
 
 
 def _order(waiver: Waiver) -> tuple[str, ...]:
@@ -45,13 +50,13 @@ def _order(waiver: Waiver) -> tuple[str, ...]:
 
 
 def _excused(
-    criterion: Criterion, result: CriterionResult, in_force: Sequence[Waiver], evidence: Evidence
+    criterion: Criterion, result: CriterionResult, standing: Sequence[Waiver], evidence: Evidence
 ) -> CriterionResult:
     if not criterion.waivable or result.verdict in (CriterionVerdict.PASS, CriterionVerdict.NOT_MEASURED):
         return result
     if evidence.unfinished(criterion) is not None:
         return result
-    concerning = [waiver for waiver in in_force if _concerns(waiver, criterion, evidence)]
+    concerning = [waiver for waiver in standing if _concerns(waiver, criterion, evidence)]
     whole = [waiver for waiver in concerning if waiver.canary is None]
     by = (whole[0],) if whole else _enough_canaries(criterion, concerning, evidence)
     return result.model_copy(update={"waived_by": by})
@@ -93,7 +98,7 @@ def _notes(
 ) -> Iterator[str]:
     """Why a waiver does not do what its author may believe it does."""
     subject = f"the waiver of {waiver.scope} by {waiver.owner}"
-    if on is None or on > waiver.expires:
+    if not in_force([waiver], on):
         yield f"{subject} is not in force: it expired after {waiver.expires}"
         return
     if _names_everything(waiver):

@@ -41,5 +41,4 @@ def of_cut_short(measurement: Measurement, tasks: Collection[Task]) -> bool:
 def stopped_at_will(measurement: Measurement, tasks: Collection[Task]) -> bool:
     """Whether another policy may not judge it: when asking ended was decided by what was answered, and its test takes
     the number of items for fixed. What was laid out in blocks may be stopped at any of them."""
-    scheduled = measurement.clusters is not None and measurement.clusters.schedule is not None
-    return not scheduled and of_cut_short(measurement, tasks)
+    return not measurement.laid_out and of_cut_short(measurement, tasks)

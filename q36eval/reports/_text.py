@@ -10,6 +10,11 @@ from q36eval.gate.report import CriterionResult, GateReport
 from q36eval.records import Interval
 
 MAX_CHARACTERS = 400
+COLUMNS = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
+"""Of the table of criteria, in every format."""
+
+NUMERIC = ("branch", "reference", "judged", "interval", "floor", "scored")
+
 SENTENCE = 4000
 """Characters of one sentence for a person: long enough for every name that one lists."""
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from q36eval.gate.report import CriterionResult, GateReport
 from q36eval.reports._text import (
     ADVISORY_NOTE,
+    COLUMNS,
+    NUMERIC,
     counts_text,
     figure_text,
     floor_lines,
@@ -38,10 +40,8 @@ if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
 STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "NOT_MEASURED": "bold magenta"}
-COLUMNS = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
 WIDE_ONLY = ("lanes", "branch", "reference", "floor", "scored")
 WIDE = 110
-NUMERIC = ("branch", "reference", "judged", "interval", "floor", "scored")
 
 
 def to_console(report: GateReport, run: "RunRecord | None" = None) -> "RenderableType":

@@ -9,6 +9,8 @@ from q36eval.reports._page import bullets, page, section, table
 from q36eval.reports._plots import MARK, criteria_plot, flips_plot, kl_plot
 from q36eval.reports._text import (
     ADVISORY_NOTE,
+    COLUMNS,
+    NUMERIC,
     counts_text,
     figure_text,
     floor_text,
@@ -27,9 +29,6 @@ from q36eval.reports.story import decided_by, decided_title, decision_line, not_
 if TYPE_CHECKING:
     from q36eval.gate.report import CriterionVerdict
     from q36eval.history.records import RunRecord
-
-HEADER = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
-NUMERIC = ("branch", "reference", "judged", "interval", "floor", "scored")
 
 
 def to_html(report: GateReport, run: "RunRecord | None" = None, measurements: Sequence[Measurement] = ()) -> str:
@@ -72,7 +71,7 @@ def _sections(report: GateReport, run: "RunRecord | None", measurements: Sequenc
     yield section("Criteria against their margins", criteria_plot(report))
     yield section("KL divergence by slice", kl_plot(report, measurements))
     yield section("Flips", flips_plot(measurements), _lengths(report, measurements))
-    yield section("All criteria", table(HEADER, map(_cells, report.criteria), NUMERIC), _advisory(report))
+    yield section("All criteria", table(COLUMNS, map(_cells, report.criteria), NUMERIC), _advisory(report))
     why = [f"<b>{html(r.id)}</b> {_says(r.verdict, verdict_text(r))}: {html(why_text(r))}" for r in reasons(report)]
     yield section("Why", bullets(why))
     yield section("Not measured", bullets(_gap(reason, names) for reason, names in not_measured(report)))

@@ -7,6 +7,7 @@ from q36eval.gate.report import CriterionResult, GateReport
 from q36eval.records import Measurement
 from q36eval.reports._text import (
     ADVISORY_NOTE,
+    COLUMNS,
     counts_text,
     figure_text,
     floor_lines,
@@ -44,7 +45,6 @@ from q36eval.reports.story import (
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
-HEADER = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
 EVALS_HEADER = (
     "group",
     "score",
@@ -118,7 +118,7 @@ def _lane_cells(report: GateReport) -> Iterator[tuple[str, ...]]:
 
 def _criteria(report: GateReport) -> Iterator[str]:
     yield from ("", "## Criteria", "")
-    yield from _table(HEADER, (_cells(result) for result in report.criteria))
+    yield from _table(COLUMNS, (_cells(result) for result in report.criteria))
     if any(result.tier == "advisory" for result in report.criteria):
         yield ""
         yield md(ADVISORY_NOTE)

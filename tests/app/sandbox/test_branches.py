@@ -107,3 +107,10 @@ def test_activation_quantization_can_be_switched_off_and_shows() -> None:
 def test_unknown_branch_is_a_usage_error_with_the_names() -> None:
     with pytest.raises(UsageError, match="fp8-head-embed"):
         branches.build("fp9-head", SANDBOX)
+
+
+def test_an_empty_folder_is_no_branch(tmp_path: Path) -> None:
+    """A checkout may leave one behind where a branch has become an overlay."""
+    (tmp_path / "w4a16").mkdir()
+    (tmp_path / "overlays" / "w4a16").mkdir(parents=True)
+    assert branches.kind_of("w4a16", tmp_path) == "overlay"
