@@ -4,7 +4,7 @@ VENV ?= .venv
 BRANCH ?= fp8-head
 # For a CPU-only torch on a machine whose package index serves CUDA builds: make gate TORCH_INDEX=<index of CPU wheels>
 TORCH_INDEX ?=
-# Test files run side by side, each file in one process.
+# Test files run side by side, each file in one process of one torch thread: more threads than cores take longer.
 TEST_PROCESSES ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -15,7 +15,7 @@ gate: $(INSTALLED)
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
 test: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

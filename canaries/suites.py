@@ -1,6 +1,6 @@
 """How many draws of every canary family a suite asks for."""
 
-FEW, MANY = 50, 200
+FEW, MANY = 60, 200
 """`FEW` shows a skill that broke; 0 failures of `MANY` bound the failure rate below 1.9 % (Clopper-Pearson, 97.5 %)."""
 
 DRAWS_PER_FAMILY = {"sandbox": FEW, "quick": FEW, "release": MANY, "extended": MANY}

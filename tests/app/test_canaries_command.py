@@ -46,14 +46,14 @@ def test_list_says_where_each_canary_runs(capsys: Any) -> None:
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert len(rows) == len(list(SPECS_FOLDER.glob("*.yaml")))
     assert rows["discount-compare"]["kind"] == "family"
-    assert rows["discount-compare"]["n"] == "50"
+    assert rows["discount-compare"]["n"] == "60"
     assert rows["discount-compare-must-pass"]["kind"] == "must pass"
     assert all(row["why"] and row["lanes"] and row["where"] for row in rows.values())
     assert run("canaries", "list", "--suite", "release", "--json") == 0
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["discount-compare"]["n"] == "200"
     assert run("canaries", "list") == 0
-    assert "enum-order · family · structured · n = 50 · everywhere" in capsys.readouterr().out
+    assert "enum-order · family · structured · n = 60 · everywhere" in capsys.readouterr().out
 
 
 def test_show_writes_the_prompt_as_it_is_asked_and_what_is_decisive(capsys: Any) -> None:

@@ -124,7 +124,7 @@ def test_families_declare_skills_that_canaries_need(file: Path) -> None:
 
 def test_a_suite_says_how_many_draws() -> None:
     asked = ("sandbox", "quick", "release", "release=data/tasks/release", "extended", "mine.yaml")
-    assert [draws_per_family(suite) for suite in asked] == [50, 50, 200, 200, 200, 50]
+    assert [draws_per_family(suite) for suite in asked] == [60, 60, 200, 200, 200, 60]
 
 
 def test_canaries_of_ones_own_stand_beside_the_shipped_ones(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import os, sys
 from pathlib import Path
 from q36eval.locks import exclusive
 with exclusive(Path(sys.argv[1])):
-    if os.fork():
+    if os.fork() == 0:  # the worker says it: it runs by then, and has let go of the lock
         print("held", flush=True)
     sys.stdin.read()
 """
