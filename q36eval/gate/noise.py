@@ -50,10 +50,9 @@ def is_floor(metric: str) -> bool:
     return metric in map(floor_metric, FLOORED_METRICS)
 
 
-def of_reference_alone(measurement: Measurement) -> bool:
+def of_reference_alone(probe: ProbeName, metric: str) -> bool:
     """Whether it is a figure of the noise floor: the same for every branch of one reference."""
-    by_perturbation = measurement.metric == FLOOR_BY_PERTURBATION
-    return measurement.probe is ProbeName.KL and (by_perturbation or is_floor(measurement.metric))
+    return probe is ProbeName.KL and (metric == FLOOR_BY_PERTURBATION or is_floor(metric))
 
 
 def has_floor(probe: ProbeName, metric: str) -> bool:

@@ -1,19 +1,34 @@
 """What was measured, kept: runs, measurements, items, blessings, waivers and signatures, in SQLite."""
 
 from q36eval.history.drift import DriftPoint, DriftState, MetricDrift, drift
-from q36eval.history.records import Blessing, Decision, RunRecord, RunState, SeriesPoint, WaiverRecord
+from q36eval.history.records import (
+    Blessing,
+    BranchSummary,
+    Decision,
+    RunFilter,
+    RunRecord,
+    RunState,
+    RunSummary,
+    SeriesPoint,
+    SeriesRun,
+    WaiverRecord,
+)
 from q36eval.history.store import History
 
 __all__ = [
     "Blessing",
+    "BranchSummary",
     "Decision",
     "DriftPoint",
     "DriftState",
     "History",
     "MetricDrift",
+    "RunFilter",
     "RunRecord",
     "RunState",
+    "RunSummary",
     "SeriesPoint",
+    "SeriesRun",
     "WaiverRecord",
     "drift",
 ]

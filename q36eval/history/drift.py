@@ -55,9 +55,9 @@ def drift(series: Sequence[SeriesPoint], blessed_run_id: str | None = None) -> l
     The noise floor is left out: it says nothing of the branch.
     """
     by_key: dict[str, list[SeriesPoint]] = {}
-    for point in sorted(series, key=lambda point: (point.started, point.run_id)):
-        if not of_reference_alone(point.measurement):
-            by_key.setdefault(point.measurement.key, []).append(point)
+    for point in sorted(series, key=lambda point: (point.run.started, point.run.id)):
+        if not of_reference_alone(point.probe, point.metric):
+            by_key.setdefault(point.key, []).append(point)
     return [_metric_drift(by_key[key], blessed_run_id) for key in sorted(by_key)]
 
 
@@ -69,11 +69,11 @@ def _metric_drift(series: list[SeriesPoint], blessed_run_id: str | None) -> Metr
     if blessed_run_id is None:
         baseline = next((point for point in points if not point.differs_in), None)
         name = "the oldest comparable run (none is blessed)"
-    state, statement = _state(points, baseline, name, newest.measurement.direction)
+    state, statement = _state(points, baseline, name, newest.direction)
     return MetricDrift(
-        key=newest.measurement.key,
-        unit=newest.measurement.unit,
-        direction=newest.measurement.direction,
+        key=newest.key,
+        unit=newest.unit,
+        direction=newest.direction,
         state=state,
         statement=statement,
         baseline_run_id=None if baseline is None else baseline.run_id,
@@ -83,11 +83,11 @@ def _metric_drift(series: list[SeriesPoint], blessed_run_id: str | None) -> Metr
 
 def _drift_point(point: SeriesPoint, newest: SeriesPoint) -> DriftPoint:
     return DriftPoint(
-        run_id=point.run_id,
-        started=point.started,
-        value=point.measurement.value,
-        effect=point.measurement.effect,
-        effect_interval=point.measurement.effect_interval,
+        run_id=point.run.id,
+        started=point.run.started,
+        value=point.value,
+        effect=point.effect,
+        effect_interval=point.effect_interval,
         differs_in=_differences(point, newest),
     )
 
@@ -95,14 +95,14 @@ def _drift_point(point: SeriesPoint, newest: SeriesPoint) -> DriftPoint:
 def _differences(point: SeriesPoint, newest: SeriesPoint) -> tuple[str, ...]:
     """What must agree and does not. The branch's weights may change: that is what drift is about."""
     found = [] if point.suite_sha256 == newest.suite_sha256 else ["suite hash"]
-    if point.identity is None or newest.identity is None:
+    if point.run.identity is None or newest.run.identity is None:
         found.append("unknown deployment identity")
     else:
-        fields = point.identity.differing_fields(newest.identity)
+        fields = point.run.identity.differing_fields(newest.run.identity)
         found += [field.replace("_", " ") for field in fields if field != "checkpoint_sha256"]
-    if point.reference_identity != newest.reference_identity:
+    if point.run.reference_identity != newest.run.reference_identity:
         found.append("reference")
-    if point.measurement.estimator != newest.measurement.estimator or point.measurement.unit != newest.measurement.unit:
+    if point.estimator != newest.estimator or point.unit != newest.unit:
         found.append("definition of the metric")
     return tuple(found)
 

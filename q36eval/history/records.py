@@ -1,5 +1,7 @@
 """What goes into history and comes out of it. Callers never see a table, a session or a row."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from q36eval.gate.report import Circumstances, GateReport, Waiver
-from q36eval.records import DeploymentIdentity, Measurement, Record, Verdict
+from q36eval.records import DeploymentIdentity, Direction, Estimator, Interval, Lane, ProbeName, Record, Verdict
 
 
 class RunState(StrEnum):
@@ -75,16 +77,81 @@ class Decision(Record):
     circumstances: Circumstances | None = None
 
 
-class SeriesPoint(Record):
-    """One measurement of one finished run, with what must agree before two of them may be compared.
+class RunSummary(Record):
+    """A run as a line of a list: no report, identity or policy comes with it, so that thousands are read at once.
 
-    `measurement` comes without its clusters.
+    `policy` is the policy's name; `lanes` what was found in each lane that it judges. `checkpoint_sha256` and
+    `engine_version` are those of the branch's deployment, None where it could not be identified.
     """
 
-    run_id: str
+    id: str
+    family: str
+    branch: str
+    state: RunState
+    started: datetime
+    finished: datetime | None = None
+    verdict: Verdict | None = None
+    policy: str | None = None
+    lanes: dict[Lane, Verdict] = Field(default_factory=dict)
+    waived: bool = False
+    awaiting_sign_off: bool = False
+    exit_code: int | None = None
+    checkpoint_sha256: str | None = None
+    engine_version: str | None = None
+
+
+class BranchSummary(Record):
+    """A branch of a family: how many runs it has, its newest one, and the newest that judged it."""
+
+    family: str
+    branch: str
+    runs: int
+    newest: RunSummary
+    judged: RunSummary | None
+
+
+class RunFilter(Record):
+    """Which runs: those that match every field that is given. `since` and `until` bound when a run started."""
+
+    family: str | None = None
+    branch: str | None = None
+    state: RunState | None = None
+    verdict: Verdict | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesRun:
+    """One finished run of a branch, with what must agree before two of them may be compared."""
+
+    id: str
     started: datetime
     verdict: Verdict | None
-    suite_sha256: str | None
+    policy: str | None
+    suites: Mapping[str, str]
     identity: DeploymentIdentity | None
     reference_identity: DeploymentIdentity | None
-    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPoint:
+    """One measurement of one finished run, without its clusters; `key` is `probe.metric[slice]`."""
+
+    run: SeriesRun
+    probe: ProbeName
+    metric: str
+    key: str
+    unit: str
+    direction: Direction
+    estimator: Estimator
+    value: float
+    effect: float
+    effect_interval: Interval
+    scored: int
+    errored: int
+
+    @property
+    def suite_sha256(self) -> str | None:
+        """Hash of what the measurement's probe asked."""
+        return self.run.suites.get(self.probe.value)

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, and_, delete, func, select
 
 from q36eval.history import _tables as tables
+from q36eval.history._listing import Listing
 from q36eval.history._review import Review
 from q36eval.history._rows import item_row, measurement_of, measurement_row, upsert
-from q36eval.history.records import RunState, SeriesPoint
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 
-class History(Review):
+class History(Review, Listing):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
 
     def add_items(self, run_id: str, outcomes: Iterable[ItemOutcome]) -> None:
@@ -44,18 +44,26 @@ class History(Review):
             connection.execute(delete(tables.probe_failures).where(tables.probe_failures.c.run_id == run_id))
 
     def items(
-        self, run_id: str, probe: ProbeName | None = None, group: str | None = None, *, flips_only: bool = False
+        self,
+        run_id: str,
+        probe: ProbeName | None = None,
+        group: str | None = None,
+        *,
+        flips_only: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
     ) -> list[ItemOutcome]:
-        """Item outcomes of a run in the order they were first written."""
+        """Item outcomes of a run in the order they were first written; of those, `limit` from `offset` on."""
         columns = tables.items.c
-        query = select(columns.record).where(columns.run_id == run_id).order_by(columns.id)
-        if probe is not None:
-            query = query.where(columns.probe == probe.value)
-        if group is not None:
-            query = query.where(columns.item_group == group)
-        if flips_only:
-            query = query.where(columns.flip.is_not(None))
-        return [ItemOutcome.model_validate_json(row.record) for row in self._read(query)]
+        query = select(columns.record).where(_asked(run_id, probe, group, flips_only)).order_by(columns.id)
+        return [ItemOutcome.model_validate_json(row.record) for row in self._read(query.limit(limit).offset(offset))]
+
+    def count_items(
+        self, run_id: str, probe: ProbeName | None = None, group: str | None = None, *, flips_only: bool = False
+    ) -> int:
+        """How many outcomes `items` would give without a limit."""
+        query = select(func.count()).select_from(tables.items).where(_asked(run_id, probe, group, flips_only))
+        return int(self._read(query)[0][0])
 
     def groups(self, run_id: str, probe: ProbeName) -> list[str]:
         """The groups of items (canaries, tasks) that a probe asked in a run, sorted."""
@@ -75,27 +83,14 @@ class History(Review):
         query = select(columns.probe, columns.kind, columns.reason).where(columns.run_id == run_id).order_by(columns.id)
         return [ProbeFailure.model_validate(dict(row._mapping)) for row in self._read(query)]
 
-    def metric_series(self, branch: str, family: str | None = None) -> list[SeriesPoint]:
-        """Every measurement of every finished run of a branch, oldest run first, without clusters."""
-        runs, columns = tables.runs.c, tables.measurements.c
-        query = (
-            select(runs.id, runs.started, runs.verdict, runs.suites, runs.identity, runs.reference_identity)
-            .add_columns(columns.probe, columns.record)
-            .join(tables.measurements, columns.run_id == runs.id)
-            .where(runs.branch == branch, runs.state == RunState.FINISHED.value)
-            .order_by(runs.started, runs.id, columns.id)
-        )
-        if family is not None:
-            query = query.where(runs.family == family)
-        return [
-            SeriesPoint(
-                run_id=row.id,
-                started=row.started,
-                verdict=row.verdict,
-                suite_sha256=row.suites.get(row.probe),
-                identity=row.identity,
-                reference_identity=row.reference_identity,
-                measurement=measurement_of(row.record, None),
-            )
-            for row in self._read(query)
-        ]
+
+def _asked(run_id: str, probe: ProbeName | None, group: str | None, flips_only: bool) -> ColumnElement[bool]:
+    columns = tables.items.c
+    wanted = [columns.run_id == run_id]
+    if probe is not None:
+        wanted.append(columns.probe == probe.value)
+    if group is not None:
+        wanted.append(columns.item_group == group)
+    if flips_only:
+        wanted.append(columns.flip.is_not(None))
+    return and_(*wanted)

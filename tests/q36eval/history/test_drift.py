@@ -1,11 +1,12 @@
 """Drift statements."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from q36eval.history import DriftState, SeriesPoint, drift
-from q36eval.records import Counts, DeploymentIdentity, Direction, Interval, Measurement, ProbeName
+from q36eval.history import DriftState, SeriesPoint, SeriesRun, drift
+from q36eval.records import DeploymentIdentity, Direction, Interval, ProbeName
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="aa", tokenizer_sha256="bb", chat_template_sha256="cc", engine="in-process", engine_version="1"
@@ -13,26 +14,29 @@ IDENTITY = DeploymentIdentity(
 
 
 def point(day: int, effect: float, half_width: float = 0.01, suite: str = "s", higher: bool = False, **identity: str):
-    measured = Measurement(
+    run = SeriesRun(
+        id=f"r{day}",
+        started=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day),
+        verdict=None,
+        policy="sandbox",
+        suites={"evals": suite},
+        identity=IDENTITY.model_copy(update=identity),
+        reference_identity=IDENTITY,
+    )
+    metric = "accuracy" if higher else "perplexity"
+    return SeriesPoint(
+        run=run,
         probe=ProbeName.EVALS,
-        metric="accuracy" if higher else "perplexity",
+        metric=metric,
+        key=f"evals.{metric}[all]",
         unit="fraction",
         direction=Direction.HIGHER_IS_BETTER if higher else Direction.LOWER_IS_BETTER,
         estimator="paired_mean",
         value=0.5 + effect,
-        reference_value=0.5,
         effect=effect,
         effect_interval=Interval(lower=effect - half_width, upper=effect + half_width, level=0.95, method="betting"),
-        counts=Counts(total=9, scored=9, errored=0),
-    )
-    return SeriesPoint(
-        run_id=f"r{day}",
-        started=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day),
-        verdict=None,
-        suite_sha256=suite,
-        identity=IDENTITY.model_copy(update=identity),
-        reference_identity=IDENTITY,
-        measurement=measured,
+        scored=9,
+        errored=0,
     )
 
 
@@ -62,9 +66,8 @@ def test_statement(series, blessed, state, words) -> None:
 
 
 def test_the_reference_s_own_noise_is_no_drift_of_the_branch() -> None:
-    quiet = floor = point(1, 0.0)
-    changes = {"probe": ProbeName.KL, "metric": "kl_divergence_noise_floor"}
-    floor = floor.model_copy(update={"measurement": floor.measurement.model_copy(update=changes)})
+    quiet = point(1, 0.0)
+    floor = replace(quiet, probe=ProbeName.KL, metric="kl_divergence_noise_floor", key="kl.kl_divergence_noise_floor")
     assert [found.key for found in drift([quiet, floor])] == ["evals.perplexity[all]"]
 
 

@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 import q36eval.history
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, Criterion, GateReport, Margin, Policy, SignOff, Waiver, decide
-from q36eval.history import History, RunState
+from q36eval.history import History, RunFilter, RunState
 from q36eval.history import _database as database
 from q36eval.history._tables import metadata
 from q36eval.records import (
@@ -285,7 +285,10 @@ def test_series_holds_finished_runs_only(history: History) -> None:
         history.add_measurement(run.id, faults(0))
     history.finish_run(done.id, decide(POLICY, [faults(0)]))
     series = history.metric_series("fp8-head")
-    assert [(p.run_id, p.measurement, p.identity) for p in series] == [(done.id, faults(0), IDENTITY)]
+    found = faults(0)
+    assert [(p.run.id, p.key, p.effect, p.run.identity) for p in series] == [(done.id, found.key, 0.0, IDENTITY)]
+    assert history.metric_series("fp8-head", keys=["kl.other[all]"]) == []
+    assert history.metric_keys("fp8-head") == [found.key]
 
 
 def test_threads_write_at_once(history: History) -> None:
@@ -347,3 +350,20 @@ def test_report_json_holds_no_bare_nan(history: History, tmp_path: Path) -> None
         stored = raw.execute("SELECT report FROM runs").fetchone()[0]
     json.loads(stored, parse_constant=lambda name: pytest.fail(f"bare {name}"))
     assert history.get_run(run.id).verdict is Verdict.INCONCLUSIVE
+
+
+def test_runs_are_listed_without_their_reports_and_by_branch(history: History) -> None:
+    judged, open_ = start(history), start(history)
+    history.finish_run(judged.id, decide(POLICY, [faults(0)]))
+    newest, oldest = history.summaries()
+    assert (newest.id, newest.state, newest.verdict, newest.lanes) == (open_.id, RunState.RUNNING, None, {})
+    report = history.get_run(judged.id).report
+    assert report is not None
+    assert oldest.lanes == {lane.lane: lane.verdict for lane in report.lanes}
+    assert (oldest.verdict, oldest.exit_code, oldest.policy) == (report.verdict, report.exit_code, POLICY.name)
+    assert history.summaries(limit=1, offset=1) == [oldest]
+    finished = RunFilter(state=RunState.FINISHED, since=oldest.started, until=oldest.started)
+    assert history.summaries(finished) == [oldest]
+    assert (history.count_runs(), history.count_runs(finished)) == (2, 1)
+    (branch,) = history.branches()
+    assert (branch.runs, branch.newest, branch.judged) == (2, newest, oldest)
