@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, se
 from q36eval.history import _tables as tables
 from q36eval.history._connected import upsert
 from q36eval.history._listing import Listing
+from q36eval.history._restoring import Restoring
 from q36eval.history._review import Review
 from q36eval.history._rows import item_rows, measurement_of, measurement_rows, outcome_of
 from q36eval.history._runs import number_of
@@ -15,7 +16,7 @@ from q36eval.history._traces import Traces
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 
-class History(Review, Listing, Traces, Texts):
+class History(Review, Listing, Traces, Restoring, Texts):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
 
     def add_items(self, run_id: str, outcomes: Iterable[ItemOutcome]) -> None:
