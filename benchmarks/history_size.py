@@ -3,7 +3,8 @@
     python -m benchmarks.history_size --runs 10000 --out FILE|URL
 
 A run holds 200 measurements and 2,000 items, of texts like the sandbox's. Of each branch a new checkpoint comes every
-`RERUNS` runs; runs of one checkpoint answer alike, as those of a deterministic engine do. Reports are of a few decisions.
+`RERUNS` runs; runs of one checkpoint answer alike, as those of a deterministic engine do; a few reports
+serve all.
 """
 
 import argparse
@@ -221,8 +222,13 @@ Rows = list[dict[str, object]]
 def rows_of(connection: Connection, found: Deployment) -> tuple[Rows, Rows]:
     """Rows of its measurements and items, by the history's own functions; of its runs only the number differs."""
     measured = measurement_rows(connection, 0, found.measurements)
-    placed = [{**row, "position": position} for position, row in enumerate(measured)]
-    return placed, sorted(item_rows(connection, 0, found.outcomes), key=lambda row: row["asked"])
+    asked = sorted(item_rows(connection, 0, found.outcomes), key=lambda row: row["asked"])
+    return placed(measured), placed(asked)
+
+
+def placed(rows: Rows) -> Rows:
+    """Rows in the order in which they were written."""
+    return [{**row, "position": position} for position, row in enumerate(rows)]
 
 
 def write(connection: Connection, run: int, measured: Rows, items: Rows) -> None:
@@ -275,10 +281,8 @@ def main() -> None:
         build(history, asked.runs)
         print(f"built in {time.monotonic() - started:.0f} s")
     if Path(asked.out).exists():
-        size = Path(asked.out).stat().st_size
-        print(
-            f"{history.count_runs()} runs take {size / 2**20:.0f} MiB, {size / history.count_runs() / 2**10:.0f} KiB each"
-        )
+        size, runs = Path(asked.out).stat().st_size, history.count_runs()
+        print(f"{runs} runs take {size / 2**20:.0f} MiB, {size / runs / 2**10:.0f} KiB each")
     for name, call in pages(history).items():
         print(f"{median_ms(call):7.1f} ms  {name}", flush=True)
 

@@ -8,14 +8,11 @@ from sqlalchemy import Connection, Table, insert, select
 from q36eval.errors import UsageError
 from q36eval.gate.report import SignOff
 from q36eval.history import _tables as tables
-from q36eval.history._connected import Connected, upsert
+from q36eval.history._connected import Connected
 from q36eval.history._rows import item_rows, kept, measurement_rows, timestamp
 from q36eval.history._runs import add_run
 from q36eval.history.records import Artifact, Blessing, Decision, RunEvent, RunRecord, WaiverRecord
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure
-
-AT_ONCE = 2_000
-"""Items of one statement."""
 
 
 class Restoring(Connected):
@@ -46,8 +43,8 @@ class Restoring(Connected):
             number = add_run(connection, run)
             rows = measurement_rows(connection, number, measurements)
             _insert(connection, tables.measurements, [{**row, "position": i} for i, row in enumerate(rows)])
-            for start in range(0, len(items), AT_ONCE):
-                upsert(connection, tables.items, item_rows(connection, number, items[start : start + AT_ONCE]))
+            rows = item_rows(connection, number, items)
+            _insert(connection, tables.items, [{**row, "position": i} for i, row in enumerate(rows)])
             for table, rows in _notes(failures, sign_offs, blessings, events, artifacts):
                 _insert(connection, table, [{**row, "run_id": run.id} for row in rows])
             decisions = [_decision(connection, decision) for decision in earlier_decisions]

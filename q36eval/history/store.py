@@ -70,17 +70,13 @@ class History(Review, Listing, Traces, Restoring, Texts):
         limit: int | None = None,
         offset: int = 0,
     ) -> list[ItemOutcome]:
-        """Item outcomes of a run; of those, `limit` from `offset` on.
-
-        They come in the order in which history first saw each of them asked, so that an item has the same place in
-        every run that asks it.
-        """
+        """Item outcomes of a run in the order they were first written; of those, `limit` from `offset` on."""
         asked, columns = tables.asked.c, tables.items.c
         query = (
             select(asked.probe, asked.item_group, asked.item_key, columns.must_pass, columns.question, columns.answer)
             .join_from(tables.items, tables.asked, asked.id == columns.asked)
             .where(_of(run_id, probe, group, flips_only))
-            .order_by(columns.asked)
+            .order_by(columns.position)
         )
         with self._reading() as connection, self._whole():
             rows = connection.execute(query.limit(limit).offset(offset)).all()
@@ -129,7 +125,11 @@ class History(Review, Listing, Traces, Restoring, Texts):
 
 def write_items(connection: Connection, run: int, outcomes: Sequence[ItemOutcome]) -> None:
     """Item outcomes of the run of that number, within a transaction."""
-    upsert(connection, tables.items, item_rows(connection, run, outcomes))
+    columns = tables.items.c
+    last = connection.execute(select(func.max(columns.position)).where(columns.run == run)).scalar()
+    following = 0 if last is None else last + 1
+    rows = [{**row, "position": following + i} for i, row in enumerate(item_rows(connection, run, outcomes))]
+    upsert(connection, tables.items, rows, staying=("position",))
 
 
 def write_measurements(connection: Connection, run: int, measurements: Sequence[Measurement]) -> None:
