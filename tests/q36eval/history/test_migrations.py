@@ -149,7 +149,7 @@ def test_what_is_no_record_stops_the_migration_with_a_sentence(old: Path) -> Non
 def test_without_room_for_the_copy_nothing_is_changed(old: Path) -> None:
     before = dump(old)
     old.with_name(f"history.sqlite.before-{migrating.HEAD}.part").mkdir()
-    with pytest.raises(StorageError, match="cannot be written before .* nothing was changed"):
+    with pytest.raises(StorageError, match=r"cannot be written before .* nothing was changed"):
         History.open(old)
     assert dump(old) == before
 
