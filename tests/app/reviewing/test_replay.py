@@ -168,7 +168,7 @@ def test_more_that_a_newer_version_says_is_told_from_another_verdict(tmp_path: P
             ("measurements", "clusters", of_json(lambda kept: kept.update(units=[]))),
             "evals.accuracy[mmlu], which cannot",
         ),
-        ("UPDATE readings SET direction = 'sideways'", "which cannot be read (at direction"),
+        ("UPDATE readings SET direction = 'sideways ' || id", "which cannot be read (at direction"),
     ],
 )
 def test_what_a_newer_version_wrote_or_somebody_broke_is_one_sentence(
