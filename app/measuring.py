@@ -171,7 +171,8 @@ def _start(
         suites=suites,
         provenance=provenance(paths.repository)
         | facts
-        | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"},
+        | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"}
+        | ({} if request.branch.named is None else {"named": request.branch.named}),
     )
 
 
