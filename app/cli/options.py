@@ -118,7 +118,7 @@ def open_history(paths: Paths | None = None, *, writing: bool = False) -> "Histo
             f"The state folder {chosen.state} cannot be written: {error.strerror}; make it writable, or name another "
             f"with Q36EVAL_STATE."
         ) from error
-    history = History.open(chosen.history)
+    history = History.open(chosen.history_url)
     if writing:
         history.check_writable()
     return history

@@ -26,6 +26,6 @@ def ui(
     command += ["--server.port", str(port), "--browser.gatherUsageStats", "false", "--server.headless", "true"]
     command += ["--server.fileWatcherType", "none", "--client.toolbarMode", "minimal"]
     try:
-        return subprocess.call([*command, "--", str(history or Paths.default().history)])
+        return subprocess.call([*command, "--", str(history or Paths.default().history_url)])
     except KeyboardInterrupt:
         return 0

@@ -27,9 +27,9 @@ def known_floor(family: Family, paths: Paths) -> KnownFloor:
     Raises:
         UsageError: history, or a kept floor, is damaged.
     """
-    if not paths.history.exists():
+    if not paths.has_history:
         return KnownFloor()
-    history = History.open(paths.history)
+    history = History.open(paths.history_url)
     try:
         for run in history.list_runs(family=family.name, state=RunState.FINISHED):
             found = _floor_of_run(run, history.measurements(run.id), paths)

@@ -40,9 +40,9 @@ def noise_runs(family: Family, paths: Paths, named: Sequence[str] = ()) -> tuple
         UsageError: history has no such run, or a named one is not finished or of another family; or there is none at
             all to calibrate by.
     """
-    if not paths.history.exists():
+    if not paths.has_history:
         raise UsageError(_nothing(family))
-    history = History.open(paths.history)
+    history = History.open(paths.history_url)
     try:
         chosen = sorted(_chosen(family, history, named).values(), key=lambda pair: pair[0].started, reverse=True)
         comparable = [pair for pair in chosen if _checkpoint(pair[0]) == _checkpoint(chosen[0][0])]

@@ -8,17 +8,22 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Paths:
-    """`repository` holds `data/`; `state` (`$Q36EVAL_STATE`, else `.q36eval` in it) history, captures and locks."""
+    """`repository` holds `data/`; `state` (`$Q36EVAL_STATE`, else `.q36eval` in it) history, captures and locks.
+
+    `named_history` (`$Q36EVAL_HISTORY`) is another database than the state's own: a file, or a URL.
+    """
 
     repository: Path
     state: Path
+    named_history: str | None = None
 
     @classmethod
     def default(cls) -> Self:
         """The repository this program runs from."""
         repository = Path(__file__).resolve().parents[2]
         state = os.environ.get("Q36EVAL_STATE")
-        return cls(repository, Path(state) if state else repository / ".q36eval")
+        named = os.environ.get("Q36EVAL_HISTORY") or None
+        return cls(repository, Path(state) if state else repository / ".q36eval", named)
 
     @property
     def data(self) -> Path:
@@ -34,7 +39,20 @@ class Paths:
 
     @property
     def history(self) -> Path:
+        """The state's own history file, whichever is used."""
         return self.state / "history.sqlite"
+
+    @property
+    def history_url(self) -> str:
+        """The history that is used: a file, or a database URL."""
+        return self.named_history or str(self.history)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether there is one to read; of a database that is no file only opening it tells."""
+        if "://" in self.history_url:
+            return True
+        return Path(self.history_url).exists()
 
     @property
     def captures(self) -> Path:

@@ -2,10 +2,14 @@
 
 from q36eval.history.drift import DriftPoint, DriftState, MetricDrift, drift
 from q36eval.history.records import (
+    Artifact,
     Blessing,
     BranchSummary,
     Decision,
+    EventKind,
+    RunEvent,
     RunFilter,
+    RunProgress,
     RunRecord,
     RunState,
     RunSummary,
@@ -16,14 +20,18 @@ from q36eval.history.records import (
 from q36eval.history.store import History
 
 __all__ = [
+    "Artifact",
     "Blessing",
     "BranchSummary",
     "Decision",
     "DriftPoint",
     "DriftState",
+    "EventKind",
     "History",
     "MetricDrift",
+    "RunEvent",
     "RunFilter",
+    "RunProgress",
     "RunRecord",
     "RunState",
     "RunSummary",

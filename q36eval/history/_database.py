@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
 from q36eval.errors import StorageError, UsageError
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest migration; a test holds it to the files in `migrations/versions`."""
 
 BUSY_TIMEOUT_MS = 30_000

@@ -1,6 +1,19 @@
 """The tables, as the newest migration leaves them."""
 
-from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 from sqlalchemy import UniqueConstraint as Unique
 
 metadata = MetaData()
@@ -119,4 +132,35 @@ sign_offs = Table(
     Column("reason", Text, nullable=False),
     Column("at", String, nullable=False),
     Column("report_sha256", String, nullable=False),
+)
+
+run_progress = Table(
+    "run_progress",
+    metadata,
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("stage", String, nullable=False),
+    Column("done", Integer, nullable=False),
+    Column("total", Integer, nullable=False),
+    Column("at", String, nullable=False),
+    Unique("run_id"),
+)
+
+engine_events = Table(
+    "engine_events",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("at", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("message", Text, nullable=False),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String, nullable=False),
+    Column("sha256", String, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Unique("run_id", "name"),
 )

@@ -77,6 +77,47 @@ class Decision(Record):
     circumstances: Circumstances | None = None
 
 
+class RunProgress(Record):
+    """How far a run is: of `total` items of a stage so many are `done`, as it was `at` that moment (UTC)."""
+
+    run_id: str
+    stage: str
+    done: int = Field(ge=0)
+    total: int = Field(ge=0)
+    at: datetime
+
+
+class EventKind(StrEnum):
+    """What can happen to a run."""
+
+    BEGUN = "begun"
+    RESUMED = "resumed"
+    INTERRUPTED = "interrupted"
+    FINISHED = "finished"
+    ERROR = "error"
+    """The engine or a probe broke."""
+    RETRY = "retry"
+    """What errored was asked again."""
+
+
+class RunEvent(Record):
+    """Something that happened to a run `at` a moment (UTC)."""
+
+    run_id: str
+    at: datetime
+    kind: EventKind
+    message: str
+
+
+class Artifact(Record):
+    """A file that a run wrote; it lies by its content hash, so that runs of equal content share it."""
+
+    run_id: str
+    name: str = Field(min_length=1)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    size_bytes: int = Field(ge=0)
+
+
 class RunSummary(Record):
     """A run as a line of a list: no report, identity or policy comes with it, so that thousands are read at once.
 

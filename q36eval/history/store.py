@@ -8,10 +8,11 @@ from q36eval.history import _tables as tables
 from q36eval.history._listing import Listing
 from q36eval.history._review import Review
 from q36eval.history._rows import item_row, measurement_of, measurement_row, upsert
+from q36eval.history._traces import Traces
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 
-class History(Review, Listing):
+class History(Review, Listing, Traces):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
 
     def add_items(self, run_id: str, outcomes: Iterable[ItemOutcome]) -> None:
