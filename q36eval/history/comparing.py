@@ -17,6 +17,9 @@ from q36eval.records import Direction, Interval, Measurement, ProbeName, Record
 TIED_TO_THE_REFERENCE = (ProbeName.WEIGHTS, ProbeName.KL, ProbeName.CANARIES)
 """Probes whose figures of a branch are other figures under another reference; an accuracy is the branch's own."""
 
+REFERENCE = "reference."
+"""Begins the name of a field that is of the reference."""
+
 Movement = Literal["better", "worse", "unclear"]
 
 
@@ -125,7 +128,7 @@ def differing(a: RunRecord, b: RunRecord) -> Iterator[Difference]:
 def _facts(run: RunRecord) -> dict[str, Any]:
     """What a run was, flat: `checkpoint_sha256`, `settings.device`, `reference.engine`, `suite.kl`, …"""
     facts: dict[str, Any] = {"family": run.family, "branch": run.branch}
-    for prefix, identity in (("", run.identity), ("reference.", run.reference_identity)):
+    for prefix, identity in (("", run.identity), (REFERENCE, run.reference_identity)):
         body = {} if identity is None else identity.model_dump(mode="json")
         settings = body.pop("settings", {})
         facts |= {f"{prefix}{name}": value for name, value in body.items()}
@@ -159,8 +162,9 @@ def _apart(a: RunRecord, b: RunRecord) -> dict[ProbeName, str]:
         if mine is not None and theirs is not None and mine != theirs:
             found[probe] = f"the two runs asked other suites of {probe} (their hashes differ)"
         elif probe in TIED_TO_THE_REFERENCE and a.reference_identity != b.reference_identity:
-            one, other = a.reference_identity, b.reference_identity
-            fields = ["unknown"] if one is None or other is None else one.differing_fields(other)
+            changed = [found.field for found in differing(a, b) if found.field.startswith(REFERENCE)]
+            unknown = a.reference_identity is None or b.reference_identity is None
+            fields = ["unknown"] if unknown else [field.removeprefix(REFERENCE) for field in changed]
             found[probe] = f"the two runs were measured against other references ({', '.join(fields)})"
     return found
 
