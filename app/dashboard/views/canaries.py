@@ -43,7 +43,7 @@ def draw() -> None:
     """The page."""
     st.title("Canaries")
     reader = reader_or_stop()
-    run = choose_run(reader.runs(), "canaries_run")
+    run = choose_run(reader, "canaries_run")
     verdict_badge(run.verdict)
     items = reader.canaries(run)
     if not items:

@@ -25,7 +25,7 @@ def draw() -> None:
     """The page."""
     st.title("Run")
     reader = reader_or_stop()
-    run = choose_run(reader.runs(), "run_page_run")
+    run = choose_run(reader, "run_page_run")
     _draw_verdict(run)
     _draw_gaps(reader, run)
     if run.report is not None:
