@@ -16,8 +16,8 @@ from q36eval.config import Paths
 from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.history import History, RunRecord, RunState
-from q36eval.history.run_files import RunFiles
 from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
+from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive
 from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance

@@ -1,6 +1,7 @@
 """`q36eval history list`: the runs that match, newest first, a page at a time."""
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,8 +103,8 @@ def check_known(history: "History", wanted: "RunFilter") -> None:
             raise UsageError(f"No run is of a {what} {name!r}; {closest(name, known)}.")
 
 
-def _one_of(what: str, given: str, known: type) -> str:
-    values = [str(value) for value in known]  # type: ignore[attr-defined] - an enumeration of texts
+def _one_of(what: str, given: str, known: Iterable[str]) -> str:
+    values = [str(value) for value in known]
     if given not in values:
         raise UsageError(f"There is no {what} {given!r}; it is one of {', '.join(values)}.")
     return given

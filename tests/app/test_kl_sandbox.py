@@ -20,7 +20,9 @@ from kl.tokens import TokenStore, read_tokens
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord, RunState
+from q36eval.history.run_files import RunFiles
 from q36eval.records import Measurement, ProbeName
+from q36eval.token_files import TOKENS, WORST
 
 REPOSITORY = Path(__file__).parents[2]
 MAIN = REPOSITORY / "app" / "dashboard" / "main.py"
