@@ -192,7 +192,7 @@ def test_a_run_that_no_column_holds_leaves_nothing_behind(tmp_path: Path) -> Non
 
 
 def test_an_export_says_what_it_would_need(tmp_path: Path) -> None:
-    history, run = fill(tmp_path)
+    _, run = fill(tmp_path)
     for arguments, needle in (
         (("--out", "x.zip"), "Name the runs"),
         ((run.id,), "--out"),
