@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from app.history.collecting import Plan, Removal
 
 KINDS = {
-    "run": "runs",
-    "file": "files of runs",
-    "folder": "working folders of runs",
-    "pack": "reference packs",
-    "copy": "copies of the database",
+    "run": ("run", "runs"),
+    "file": ("file of runs", "files of runs"),
+    "folder": ("working folder of a run", "working folders of runs"),
+    "pack": ("reference pack", "reference packs"),
+    "copy": ("copy of the database", "copies of the database"),
 }
 SHOWN = 10
 MIB = 1024 * 1024
@@ -75,12 +75,13 @@ def _body(found: "Plan", shown: "list[Removal]", dry_run: bool) -> dict[str, Any
 def _print(found: "Plan", shown: "list[Removal]", dry_run: bool) -> None:
     from app.cli.tables import print_plain
 
-    verb = "would go" if dry_run else "are gone"
-    for kind, words in KINDS.items():
+    verb = "would go" if dry_run else "gone"
+    for kind, (one_of_them, several) in KINDS.items():
         of_kind = [one for one in shown if one.kind == kind]
         if not of_kind:
             continue
         size = sum(one.size_bytes for one in of_kind)
+        words = one_of_them if len(of_kind) == 1 else several
         print(f"{len(of_kind):,} {words} {verb}{f', {size / MIB:,.1f} MiB' if size else ''}:")
         for one in of_kind[:SHOWN]:
             print_plain(f"  {one.name}  {one.why}")

@@ -117,7 +117,7 @@ class RunFiles:
         """Whether every file in the run's folder is kept by its content as well."""
         kept = {found.name: found.sha256 for found in history.artifacts(run_id)}
         files = [path for path in self.working(run_id).rglob("*") if path.is_file()]
-        return all(path.name in kept and self.path(kept[path.name]).is_file() for path in files)
+        return all(kept.get(path.name) == sha256_of(path) and self.path(kept[path.name]).is_file() for path in files)
 
     def all(self) -> Iterator[Path]:
         """Every file that is kept, and what a killed process left half done."""
