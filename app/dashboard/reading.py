@@ -112,6 +112,10 @@ class Reader:
         """Measurements of a run, without the evidence per cluster."""
         return _measurements(self.key, self.source, run.id, moment(run))
 
+    def groups(self, run: RunRecord, probe: ProbeName) -> list[str]:
+        """The canaries or tasks that were asked in a run, sorted."""
+        return self._fresh(lambda h: h.groups(run.id, probe), f"groups {run.id} {probe}")
+
     def failures(self, run: RunRecord) -> list[ProbeFailure]:
         """Probes of a run that gave no figures."""
         return _failures(self.key, self.source, run.id, moment(run))
