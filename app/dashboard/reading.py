@@ -26,6 +26,8 @@ from q36eval.history import (
     RunSummary,
     WaiverRecord,
 )
+from q36eval.history.comparing import Comparison, compare
+from q36eval.history.deciding import report_sha256
 from q36eval.history.run_files import RunFiles
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
@@ -192,6 +194,12 @@ class Reader:
         name = f"figures {family!r} {branch!r} {key!r}"
         return self._fresh(lambda h: {p.run.id: p.value for p in h.metric_series(branch, family, [key])}, name)
 
+    def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
+        """Run `b` held against run `a`; seconds, for what asked many items."""
+        moments = f"{moment(a)} {_decided(a)} {moment(b)} {_decided(b)}"
+        found: Comparison = _comparison(self.key, self.source, a.id, b.id, moments)
+        return found
+
     def _fresh(self, read: Callable[[History], T], name: str) -> T:
         """Read at most every few seconds; `name` says all that the reading hangs on."""
         found: T = _recent(self.key, self.source, name, read)
@@ -239,6 +247,16 @@ def _read_drift(key: str | None, source: str, family: str, branch: str, blessed:
     return branch_drift(family, branch, _history(key, source).metric_series(branch, family), blessed)
 
 
+def _decided(run: RunRecord) -> str:
+    """A finished run may be decided again: then its criteria are others."""
+    return "" if run.report is None else report_sha256(run.report)
+
+
+def _read_comparison(key: str | None, source: str, a: str, b: str, moments: str) -> Comparison:
+    history = _history(key, source)
+    return compare(history, history.get_run(a), history.get_run(b))
+
+
 def _read_divergences(path: str, moment: str) -> "NDArray[np.float64]":
     return divergences_of(Path(path))
 
@@ -249,5 +267,6 @@ _measurements: Callable[..., list[Measurement]] = _cached(_read_measurements, No
 _failures: Callable[..., list[ProbeFailure]] = _cached(_read_failures, None, 32)
 _canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
 _drift: Callable[..., BranchDrift] = _cached(_read_drift, None, 64)
+_comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
 _eval_flips: Callable[..., list[ItemOutcome]] = _cached(_read_eval_flips, None, 8)
 _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)

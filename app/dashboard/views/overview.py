@@ -15,7 +15,7 @@ from app.dashboard.sparkline import SparkPoint, sparkline, words
 from q36eval.history import RunFilter, RunState
 from q36eval.records import Verdict
 
-WIDTHS = (1.6, 2.3, 1.9, 1.9, 3.4, 1.3)
+WIDTHS = (1.6, 2.7, 1.9, 1.9, 3.2, 1.3)
 BRANCHES_PER_PAGE = 10
 RUNS_DRAWN = 20
 SPARK_METRIC = "kl.kl_divergence[all]"
