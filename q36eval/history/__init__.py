@@ -2,6 +2,7 @@
 
 from q36eval.history.drift import DriftPoint, DriftState, MetricDrift, drift
 from q36eval.history.records import (
+    About,
     Artifact,
     Blessing,
     BranchSummary,
@@ -16,10 +17,12 @@ from q36eval.history.records import (
     SeriesPoint,
     SeriesRun,
     WaiverRecord,
+    WholeRun,
 )
 from q36eval.history.store import History
 
 __all__ = [
+    "About",
     "Artifact",
     "Blessing",
     "BranchSummary",
@@ -38,5 +41,6 @@ __all__ = [
     "SeriesPoint",
     "SeriesRun",
     "WaiverRecord",
+    "WholeRun",
     "drift",
 ]
