@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.dashboard.overview_model import moved_for_the_worse
-from q36eval.history import DriftPoint, DriftState, MetricDrift, RunRecord
+from q36eval.drift import DriftPoint, DriftState, MetricDrift
+from q36eval.history import RunRecord
 from q36eval.reports._text import number
 
 STATE_LABELS = {
-    DriftState.MOVED: ("▲ MOVED", "red"),
-    DriftState.WITHIN: ("✓ WITHIN", "green"),
+    DriftState.DRIFTING: ("▲ DRIFTING", "red"),
+    DriftState.STABLE: ("✓ STABLE", "green"),
     DriftState.TOO_FEW_RUNS: ("… TOO FEW RUNS", "gray"),
     DriftState.INCOMPARABLE: ("≠ INCOMPARABLE", "orange"),
 }
@@ -43,9 +44,9 @@ def drift_lines(metric: MetricDrift) -> DriftLines:
     """Marks of a metric. Runs that cannot be compared with the newest stand apart and break the line."""
     comparable = []
     for point in metric.points:
-        fits = not point.differs_in and math.isfinite(point.effect)
+        fits = point.comparable and math.isfinite(point.effect)
         comparable.append(_mark(point) if fits else DriftMark(point.run_id, None, 0.0, 0.0, ""))
-    apart = [_mark(p) for p in metric.points if p.differs_in and math.isfinite(p.effect)]
+    apart = [_mark(p) for p in metric.points if not p.comparable and math.isfinite(p.effect)]
     baseline = [p for p in metric.points if p.run_id == metric.baseline_run_id and math.isfinite(p.effect)]
     return DriftLines(
         order=tuple((point.run_id, point.started) for point in metric.points),
@@ -63,8 +64,8 @@ def _mark(point: DriftPoint) -> DriftMark:
         f"{point.run_id}: effect {number(point.effect)} [{number(interval.lower)}, {number(interval.upper)}], "
         f"value {number(point.value)}"
     )
-    if point.differs_in:
-        detail += f"; differs in {', '.join(point.differs_in)}"
+    if point.breaks:
+        detail += f"; does not join the run before it: {', '.join(point.breaks)}"
     return DriftMark(point.run_id, point.effect, _arm(above), _arm(below), detail)
 
 
@@ -80,7 +81,7 @@ def _band(point: DriftPoint) -> tuple[float, float] | None:
 def state_label(metric: MetricDrift) -> tuple[str, str]:
     """Symbol with words, and a Streamlit colour; a move for the better is not alarming."""
     label, colour = STATE_LABELS[metric.state]
-    if metric.state is not DriftState.MOVED:
+    if metric.state is not DriftState.DRIFTING:
         return label, colour
     return (f"{label} FOR THE WORSE", colour) if moved_for_the_worse(metric) else (f"{label} FOR THE BETTER", "blue")
 
@@ -94,8 +95,8 @@ def judged_keys(run: RunRecord | None) -> set[str]:
 
 def select(metrics: Sequence[MetricDrift], which: str, judged: set[str]) -> list[MetricDrift]:
     """Metrics to show, those that moved first. `which` is one of `CHOICES`."""
-    moved = [metric for metric in metrics if metric.state is DriftState.MOVED]
-    rest = [metric for metric in metrics if metric.state is not DriftState.MOVED]
+    moved = [metric for metric in metrics if metric.state is DriftState.DRIFTING]
+    rest = [metric for metric in metrics if metric.state is not DriftState.DRIFTING]
     if which == MOVED_ONLY:
         return moved
     return [metric for metric in moved + rest if which == EVERYTHING or metric.key in judged]

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from q36eval.drift import DriftState, MetricDrift
 from q36eval.gate.report import CriterionVerdict, GateReport, LaneResult, Waiver
-from q36eval.history import Blessing, DriftState, MetricDrift, RunRecord, RunState
-from q36eval.records import Direction, Lane, Verdict
+from q36eval.history import Blessing, RunRecord, RunState
+from q36eval.records import Lane, Verdict
 
 STALE_AFTER = timedelta(days=30)
 EXPIRES_SOON = timedelta(days=14)
@@ -145,12 +146,8 @@ def _waiver_needs(waivers: Sequence[Waiver], now: datetime) -> list[str]:
 
 
 def moved_for_the_worse(metric: MetricDrift) -> bool:
-    """Whether the newest effect lies beyond both intervals, on the bad side of the baseline."""
-    if metric.state is not DriftState.MOVED:
-        return False
-    baseline = next(point for point in metric.points if point.run_id == metric.baseline_run_id)
-    rose = metric.points[-1].effect > baseline.effect
-    return rose == (metric.direction is Direction.LOWER_IS_BETTER)
+    """Whether the metric's level left the accepted one, the bad way."""
+    return metric.state is DriftState.DRIFTING and metric.worse
 
 
 def _names(names: Sequence[str], limit: int = 6) -> str:

@@ -10,8 +10,9 @@ import streamlit as st
 
 from app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
+from q36eval.drift import MetricDrift, drift
 from q36eval.gate.report import Waiver
-from q36eval.history import Blessing, History, MetricDrift, RunRecord, RunState, drift
+from q36eval.history import Blessing, History, RunRecord, RunState
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
 

@@ -1,6 +1,5 @@
 """What was measured, kept: runs, measurements, items, blessings, waivers and signatures, in SQLite."""
 
-from q36eval.history.drift import DriftPoint, DriftState, MetricDrift, drift
 from q36eval.history.records import (
     Blessing,
     BranchSummary,
@@ -19,10 +18,7 @@ __all__ = [
     "Blessing",
     "BranchSummary",
     "Decision",
-    "DriftPoint",
-    "DriftState",
     "History",
-    "MetricDrift",
     "RunFilter",
     "RunRecord",
     "RunState",
@@ -30,5 +26,4 @@ __all__ = [
     "SeriesPoint",
     "SeriesRun",
     "WaiverRecord",
-    "drift",
 ]

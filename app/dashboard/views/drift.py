@@ -7,7 +7,8 @@ from app.dashboard.drift_model import CHOICES, drift_lines, judged_keys, select,
 from app.dashboard.inert import line
 from app.dashboard.overview_model import BranchKey, branches_of
 from app.dashboard.parts import page_of, reader_or_stop
-from q36eval.history import Blessing, MetricDrift, RunRecord
+from q36eval.drift import MetricDrift
+from q36eval.history import Blessing, RunRecord
 
 METRICS_PER_PAGE = 8
 
