@@ -29,7 +29,7 @@ def draw() -> None:
     """The page."""
     st.title("Branches", anchor=False)
     reader = reader_or_stop()
-    _draw_live(reader)
+    st.fragment(_draw_live, run_every=LIVE_EVERY_S)(reader)
     now = datetime.now(UTC)
     rows = by_need(branch_rows(reader, now))
     shown, offset = _choose(rows)
@@ -109,7 +109,6 @@ def _draw_spark(reader: Reader, row: BranchRow, place: "st.delta_generator.Delta
         place.image(sparkline(points), alt=words(points, "KL in nats/token"))
 
 
-@st.fragment(run_every=LIVE_EVERY_S)
 def _draw_live(reader: Reader) -> None:
     """What is being measured now; drawn again by itself."""
     live = [run for run in _running(reader) if not run.silent]
