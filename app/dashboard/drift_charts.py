@@ -8,8 +8,8 @@ from app.dashboard.inert import figure_text
 
 GREY, BLUE, AMBER, RED = "#8a8f98", "#3b7dd8", "#c98500", "#e0483e"
 MOST_TICKS = 8
-CONTROL = {"EWMA": ("#3b7dd8", "solid"), "CUSUM up": ("#9468d6", "dash"), "CUSUM down": ("#9468d6", "dot")}
-CONTROL |= {"change of level": ("#2e9e5b", "dashdot")}
+CONTROL = {"EWMA": ("#3b7dd8", "solid"), "CUSUM up": ("#9468d6", "dash"), "CUSUM down": ("#9468d6", "dash")}
+CONTROL |= {"change of level": ("#2e9e5b", "dot")}
 
 
 def drift_figure(picture: DriftPicture, baseline: str) -> go.Figure:
@@ -80,7 +80,9 @@ def _mark_signals(figure: go.Figure, picture: DriftPicture) -> None:
 def _control(line: ControlLine) -> go.Scatter:
     colour, dash = CONTROL[line.name]
     return go.Scatter(
-        name=line.name,
+        name=line.name.removesuffix(" up"),
+        legendgroup=line.name.partition(" ")[0],
+        showlegend=line.name != "CUSUM down",
         x=list(line.places),
         y=list(line.shares),
         mode="lines+markers",
@@ -104,7 +106,7 @@ def _lay_out(figure: go.Figure, picture: DriftPicture, charted: bool) -> None:
         figure.update_yaxes(title="of the limit", automargin=True, row=2, col=1)
     figure.update_layout(
         height=400 if charted else 280,
-        margin={"l": 10, "r": 10, "t": 10, "b": 10},
-        legend={"orientation": "h", "y": 1.14},
+        margin={"l": 10, "r": 10, "t": 34, "b": 10},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         showlegend=True,
     )

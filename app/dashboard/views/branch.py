@@ -22,6 +22,11 @@ RUNS_PER_PAGE = 10
 RUNS_DRAWN = {"the newest 30": 30, "the newest 100": 100, "all": 1_000_000}
 WATCHED, EVERYTHING = "judged by the policy", "everything measured"
 ANY = "any"
+LEGEND = (
+    "Above, the effect against the reference with each run's own interval; the band is that of the run the charts begin "
+    "with, dotted lines are changes of the deployment, a ring is a run after which a chart was beyond its limit. Below, "
+    "the control charts as shares of their limits: beyond 1 or -1 is an alarm."
+)
 
 
 def draw() -> None:
@@ -97,6 +102,7 @@ def _draw_drift(reader: Reader, key: BranchKey) -> None:
     metrics = in_order(found.drift, text)
     if which == WATCHED:
         metrics = [metric for metric in metrics if metric.watched]
+    st.caption(LEGEND)
     for metric in page_of(metrics, METRICS_PER_PAGE, "drift_page"):
         _draw_metric(metric, found, RUNS_DRAWN[drawn or "all"])
     if not metrics:
@@ -143,9 +149,6 @@ def _draw_words(metric: MetricDrift, against: AgainstBlessed | None) -> None:
     if metric.change_points:
         st.text(line(f"In hindsight its level changed at {', '.join(metric.change_points)} (advisory)."))
     better = "lower" if metric.direction.value.startswith("lower") else "higher"
-    st.caption(
-        "Dotted: the deployment changed. Band: the interval of the run it starts from. Ring: beyond a control limit."
-    )
     st.text(line(f"In {metric.unit}; {better} is better."))
     if metric.since_run_id is not None:
         run = {"run": metric.since_run_id}
