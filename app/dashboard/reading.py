@@ -118,24 +118,24 @@ def _cached(function: Callable[..., T], ttl: int | None, entries: int) -> Callab
 
 
 def _read_runs(key: str | None, path: str) -> list[RunRecord]:
-    return _history(key, path).list_runs()
+    return opened_at(key, path).list_runs()
 
 
 def _read_measurements(key: str | None, path: str, run_id: str, moment: str) -> list[Measurement]:
-    found = _history(key, path).measurements(run_id)
+    found = opened_at(key, path).measurements(run_id)
     return [measurement.model_copy(update={"clusters": None}) for measurement in found]
 
 
 def _read_failures(key: str | None, path: str, run_id: str, moment: str) -> list[ProbeFailure]:
-    return _history(key, path).failures(run_id)
+    return opened_at(key, path).failures(run_id)
 
 
 def _read_canaries(key: str | None, path: str, run_id: str, moment: str) -> list[ItemOutcome]:
-    return _history(key, path).items(run_id, ProbeName.CANARIES)
+    return opened_at(key, path).items(run_id, ProbeName.CANARIES)
 
 
 def _read_eval_flips(key: str | None, path: str, run_id: str, moment: str) -> list[ItemOutcome]:
-    return _history(key, path).items(run_id, ProbeName.EVALS, flips_only=True)
+    return opened_at(key, path).items(run_id, ProbeName.EVALS, flips_only=True)
 
 
 def _read_divergences(path: str, moment: str) -> "NDArray[np.float64]":
@@ -143,18 +143,18 @@ def _read_divergences(path: str, moment: str) -> "NDArray[np.float64]":
 
 
 def _read_blessings(key: str | None, path: str, family: str, branch: str) -> list[Blessing]:
-    return _history(key, path).blessings(branch, family)
+    return opened_at(key, path).blessings(branch, family)
 
 
 def _read_waivers(key: str | None, path: str, family: str, branch: str) -> dict[int, Waiver]:
-    return _history(key, path).waivers(family, branch)
+    return opened_at(key, path).waivers(family, branch)
 
 
 def _read_drift(key: str | None, path: str, family: str, branch: str, blessed: str | None) -> list[MetricDrift]:
-    return drift(_history(key, path).metric_series(branch, family), blessed)
+    return drift(opened_at(key, path).metric_series(branch, family), blessed)
 
 
-_history: Callable[..., History] = st.cache_resource(_open, max_entries=4, show_spinner=False)
+opened_at: Callable[..., History] = st.cache_resource(_open, max_entries=4, show_spinner=False)
 _runs = _cached(_read_runs, FRESH_S, 4)
 _measurements = _cached(_read_measurements, None, 32)
 _failures = _cached(_read_failures, None, 32)
