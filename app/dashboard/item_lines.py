@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.dashboard.reading import Reader, moment, opened_at
+from app.dashboard.reading import Reader, moment
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName
 
@@ -48,22 +48,24 @@ def _digested(answer: Answer) -> Answer:
 
 def read_lines(reader: Reader, run: RunRecord, probe: ProbeName, *, flips_only: bool = False) -> ItemLines:
     """The items of one probe in a run, those that flipped alone on request; kept until the run grows."""
-    return _lines(reader.key, str(reader.path), run.id, moment(run), probe, flips_only)
+    return _lines(reader.key, reader.source, run.id, moment(run), probe, flips_only, reader.history)
 
 
 def read_whole(
     reader: Reader, run: RunRecord, lines: ItemLines, chosen: Sequence[ItemOutcome], *, flips_only: bool = False
 ) -> list[ItemOutcome]:
     """The chosen ones of `lines` with their texts; `flips_only` as they were read."""
-    history, found = opened_at(reader.key, str(reader.path)), []
+    history, found = reader.history, []
     for item in chosen:
         place = lines.places[item.group, item.item_key]
         found += history.items(run.id, item.probe, flips_only=flips_only, limit=1, offset=place)
     return found
 
 
-def _read(key: str | None, path: str, run_id: str, moment: str, probe: ProbeName, flips_only: bool) -> ItemLines:
-    return lines_of(_in_chunks(opened_at(key, path), run_id, probe, flips_only))
+def _read(
+    key: str | None, source: str, run_id: str, moment: str, probe: ProbeName, flips_only: bool, _history: History
+) -> ItemLines:
+    return lines_of(_in_chunks(_history, run_id, probe, flips_only))
 
 
 def _in_chunks(history: History, run_id: str, probe: ProbeName, flips_only: bool) -> Iterator[ItemOutcome]:

@@ -1,8 +1,9 @@
-"""The dashboard's entry: `streamlit run app/dashboard/main.py -- HISTORY_PATH` (what `q36eval ui` does)."""
+"""The dashboard's entry: `streamlit run app/dashboard/main.py -- HISTORY …` (what `q36eval ui` does)."""
 
 import streamlit as st
 
 from app.dashboard.inert import line
+from app.dashboard.started import Started, shown_source
 from q36eval.errors import Q36Error
 
 
@@ -10,20 +11,33 @@ def main() -> None:
     """Draw the chosen page."""
     st.set_page_config(page_title="q36eval", page_icon=":material/balance:", layout="wide")
     page = st.navigation(
-        [
-            st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
-            st.Page("views/run.py", title="Run", icon=":material/rule:", url_path="run"),
-            st.Page("views/kl.py", title="KL", icon=":material/water_drop:", url_path="kl"),
-            st.Page("views/evals.py", title="Evals", icon=":material/quiz:", url_path="evals"),
-            st.Page("views/drift.py", title="Drift", icon=":material/show_chart:", url_path="drift"),
-            st.Page("views/canaries.py", title="Canaries", icon=":material/compare:", url_path="canaries"),
-        ]
+        {
+            "All branches": [
+                st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
+            ],
+            "One branch": [
+                st.Page("views/branch.py", title="Branch", icon=":material/show_chart:", url_path="branch"),
+            ],
+            "One run": [
+                st.Page("views/run.py", title="Run", icon=":material/rule:", url_path="run"),
+                st.Page("views/kl.py", title="KL", icon=":material/water_drop:", url_path="kl"),
+                st.Page("views/evals.py", title="Evals", icon=":material/quiz:", url_path="evals"),
+                st.Page("views/canaries.py", title="Canaries", icon=":material/compare:", url_path="canaries"),
+            ],
+        }
     )
+    _draw_started(Started.of())
     try:
         page.run()
     except Q36Error as error:
         st.error("The history cannot be read.")
         st.text(line(str(error)))
+
+
+def _draw_started(started: Started) -> None:
+    with st.sidebar:
+        st.caption("Reads, and lets nobody write" if started.read_only else "History")
+        st.text(line(shown_source(started.source)))
 
 
 main()

@@ -50,7 +50,7 @@ def draw() -> None:
     """The page."""
     st.title("Canaries")
     reader = reader_or_stop()
-    run = choose_run(reader.runs(), "canaries_run")
+    run = choose_run(reader, "canaries_run")
     verdict_badge(run.verdict)
     lines = read_lines(reader, run, ProbeName.CANARIES)
     if not lines.items:

@@ -33,7 +33,7 @@ def draw() -> None:
     """The page."""
     st.title("Evals")
     reader = reader_or_stop()
-    run = choose_run(reader.runs(), "evals_run")
+    run = choose_run(reader, "evals_run")
     figures = EvalsFigures(reader.measurements(run))
     if not figures.measured:
         st.warning("No item of the evals was scored in this run.")

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app.dashboard.inert import block, line
-from app.dashboard.parts import choose_run, plain_table, reader_or_stop
+from app.dashboard.parts import RUNS_OFFERED, choose_run, plain_table, reader_or_stop
 from app.dashboard.reading import Reader
 from app.kl_figures import histogram_figure, layers_figure, points_figure
 from app.kl_model import GROUPINGS, KLFigures, attribution_of
@@ -25,7 +25,7 @@ def draw() -> None:
     """The page."""
     st.title("KL")
     reader = reader_or_stop()
-    run = choose_run(reader.runs(), "kl_run")
+    run = choose_run(reader, "kl_run")
     figures = KLFigures(reader.measurements(run))
     if not figures.measured:
         st.warning("No token was scored in this run.")
@@ -71,7 +71,7 @@ def _draw_grouping(figures: KLFigures, grouping: str, title: str) -> None:
 
 
 def _draw_layers(reader: Reader, run: RunRecord) -> None:
-    blamed = attribution_of(run, reader.runs())
+    blamed = attribution_of(run, reader.runs_of(run.family, run.branch, RUNS_OFFERED))
     layers = {} if blamed is None else KLFigures(reader.measurements(blamed)).layers()
     if blamed is None or not layers:
         return

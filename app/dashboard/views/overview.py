@@ -19,7 +19,7 @@ def draw() -> None:
     """The page."""
     st.title("Branches")
     reader = reader_or_stop()
-    rows = overview(reader.runs(), _reviews(reader), datetime.now(UTC))
+    rows = overview(reader.history.list_runs(), _reviews(reader), datetime.now(UTC))
     waiting = sum(bool(row.needs) for row in rows)
     st.caption(f"{len(rows)} branches, {waiting} of them waiting for a person. Latest verdict of each, per lane.")
     head = st.columns(WIDTHS)
@@ -32,7 +32,7 @@ def draw() -> None:
 
 def _reviews(reader: Reader) -> dict[tuple[str, str], Review]:
     reviews = {}
-    for family, branch in branches_of(reader.runs()):
+    for family, branch in branches_of(reader.history.list_runs()):
         blessing = next(iter(reader.blessings(family, branch)), None)
         reviews[family, branch] = Review(
             blessing=blessing,
@@ -57,7 +57,7 @@ def _draw_row(row: BranchRow) -> None:
         shown = row.judged or row.newest
         link.page_link("views/run.py", label="Run", icon=":material/rule:", query_params={"run": shown.id})
         link.page_link(
-            "views/drift.py",
+            "views/branch.py",
             label="Drift",
             icon=":material/show_chart:",
             query_params={"branch": row.branch, "family": row.family},

@@ -96,7 +96,7 @@ def _visit(browser: Any, url: str, wanted: str, theme: str, name: str) -> tuple[
         ("overview", "/", "✗ FAIL"),
         ("run", "/run?run={ruined}", "Criteria against their margins"),
         ("run-crashed", "/run?run={crashed}", "NOT MEASURED"),
-        ("drift", "/drift?family=sandbox&branch=fp8-head", "Blessed run"),
+        ("branch", "/branch?family=sandbox&branch=fp8-head", "Blessed run"),
         ("canaries", "/canaries?run={ruined}", "REGRESSION"),
     ],
 )

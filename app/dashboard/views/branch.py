@@ -16,7 +16,7 @@ def draw() -> None:
     """The page."""
     st.title("Drift")
     reader = reader_or_stop()
-    branches = branches_of(reader.runs())
+    branches = branches_of(reader.history.list_runs())
     key = _choose_branch(list(branches))
     blessing = next(iter(reader.blessings(*key)), None)
     _draw_baseline(blessing)
