@@ -1,8 +1,8 @@
 """Two answers side by side with what differs marked, and both models' choices where they part.
 
 A component of our own, for a table cannot mark parts of a text: every string of it becomes the text of a node by
-`textContent`, never markup. What only one of the two says is `<del>` or `<ins>`, with a dashed or a solid line under it:
-it can be told without its colour, and by a screen reader. Nothing is struck out, for the reference is mostly right.
+`textContent`, never markup. What only one of the two says is `<del>` or `<ins>`, with a dashed or a solid line under
+it: it can be told without its colour, and by a screen reader. Nothing is struck out: the reference is mostly right.
 """
 
 from collections.abc import Sequence

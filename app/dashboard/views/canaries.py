@@ -14,6 +14,7 @@ from app.canary_figures import (
     rate_rows,
     table_rows,
 )
+from app.dashboard.addressed import follow_address, forget
 from app.dashboard.canary_charts import margin_scatter
 from app.dashboard.canary_model import (
     ALL,
@@ -105,7 +106,7 @@ def _draw_answers(reader: Reader, run: RunRecord, lines: ItemLines) -> None:
     asked = st.query_params.get("item")
     if asked:
         found = asked_for(lines.items, asked, st.query_params.get("canary"))
-        st.button("Show all questions", key="canary_all", on_click=_forget, args=("item", "canary"))
+        st.button("Show all questions", key="canary_all", on_click=forget, args=("item", "canary", "outcome", "must"))
         if not found:
             st.warning("This run has no question of that name or key:")
             st.text(line(asked))
@@ -118,11 +119,6 @@ def _draw_answers(reader: Reader, run: RunRecord, lines: ItemLines) -> None:
         _draw_item(item, run)
     if not found and not asked:
         st.text("No question fits these filters.")
-
-
-def _forget(*names: str) -> None:
-    for name in names:
-        st.query_params.pop(name, None)
 
 
 def _answer_row(item: ItemOutcome) -> dict[str, str]:
@@ -140,27 +136,16 @@ def _answer_row(item: ItemOutcome) -> dict[str, str]:
 def _choose_filter(lines: ItemLines) -> Filter:
     canary, outcome, flips, must_pass = st.columns((2, 2, 1, 1), vertical_alignment="bottom")
     groups = [ALL, *sorted({item.group for item in lines.items})]
-    _follow_address("canary", "canary_group", groups)
-    _follow_address("outcome", "canary_outcome", list(OUTCOMES))
+    follow_address("canary", "canary_group", groups)
+    follow_address("outcome", "canary_outcome", list(OUTCOMES))
     return Filter(
         canary=canary.selectbox(
-            "Canary", groups, key="canary_group", format_func=line, on_change=_forget, args=("canary",)
+            "Canary", groups, key="canary_group", format_func=line, on_change=forget, args=("canary",)
         ),
-        outcome=outcome.selectbox(
-            "Outcome", list(OUTCOMES), key="canary_outcome", on_change=_forget, args=("outcome",)
-        ),
+        outcome=outcome.selectbox("Outcome", list(OUTCOMES), key="canary_outcome", on_change=forget, args=("outcome",)),
         flips_only=flips.toggle("Flips only", key="canary_flips"),
-        must_pass_only=must_pass.toggle("Must-pass only", key="canary_must"),
+        must_pass_only=must_pass.toggle("Must-pass only", key="canary_must", on_change=forget, args=("must",)),
     )
-
-
-def _follow_address(name: str, key: str, options: list[str]) -> None:
-    """A link may ask for a filter; once a person has chosen another, theirs counts."""
-    asked = st.query_params.get(name)
-    if asked in options:
-        st.session_state[key] = asked
-    elif st.session_state.get(key) not in options:
-        st.session_state[key] = ALL
 
 
 def _draw_item(item: ItemOutcome, run: RunRecord) -> None:
