@@ -6,6 +6,9 @@ from app.dashboard.inert import line
 from app.dashboard.started import Started, shown_source
 from q36eval.errors import Q36Error
 
+STYLE = "<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }</style>"
+"""Tables and charts need the width that Streamlit leaves empty; no text of anybody's is in it."""
+
 
 def main() -> None:
     """Draw the chosen page."""
@@ -14,6 +17,8 @@ def main() -> None:
         {
             "All branches": [
                 st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
+                st.Page("views/review.py", title="Review", icon=":material/rate_review:", url_path="review"),
+                st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
             ],
             "One branch": [
                 st.Page("views/branch.py", title="Branch", icon=":material/show_chart:", url_path="branch"),
@@ -26,6 +31,7 @@ def main() -> None:
             ],
         }
     )
+    st.html(STYLE)
     _draw_started(Started.of())
     try:
         page.run()

@@ -113,13 +113,19 @@ def _summary(run: RunRecord) -> RunSummary:
 
 def page_of(rows: Sequence[Any], per_page: int, key: str) -> Sequence[Any]:
     """The rows of one page, with a field to turn pages where there are several."""
-    n_pages = max(1, -(-len(rows) // per_page))
+    offset = page_offset(len(rows), per_page, key)
+    return rows[offset : offset + per_page]
+
+
+def page_offset(n_rows: int, per_page: int, key: str) -> int:
+    """Where the page begins that is to be shown, of rows that are read a page at a time; a field turns the pages."""
+    n_pages = max(1, -(-n_rows // per_page))
     if n_pages == 1:
-        return rows
+        return 0
     # a filter that shortens the list must not leave the field beyond its end
     st.session_state[key] = min(max(1, st.session_state.get(key, 1)), n_pages)
-    number = st.number_input(f"Page of {n_pages} ({len(rows)} in all)", 1, n_pages, key=key, width=220)
-    return rows[(number - 1) * per_page : number * per_page]
+    number = st.number_input(f"Page of {n_pages} ({n_rows:,} in all)", 1, n_pages, key=key, width=220)
+    return (int(number) - 1) * per_page
 
 
 def plain_table(rows: Sequence[dict[str, str]], alt: str) -> None:

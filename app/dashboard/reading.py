@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
+from app.dashboard.drifting import branch_drift
 from app.dashboard.started import file_of, shown_source
 from app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
+from q36eval.drift import BranchDrift
 from q36eval.gate.report import SignOff, Waiver
 from q36eval.history import (
     Blessing,
     BranchSummary,
     Decision,
     History,
-    MetricDrift,
     RunEvent,
     RunFilter,
     RunProgress,
@@ -24,7 +25,6 @@ from q36eval.history import (
     RunState,
     RunSummary,
     WaiverRecord,
-    drift,
 )
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
@@ -168,10 +168,17 @@ class Reader:
         """Every waiver ever written, oldest first."""
         return self._fresh(lambda h: h.waiver_records(), "waivers") if self.exists else []
 
-    def drift(self, family: str, branch: str, blessed_run_id: str | None) -> list[MetricDrift]:
-        """Drift of every metric of a branch."""
-        name = f"drift {family!r} {branch!r} {blessed_run_id}"
-        return self._fresh(lambda h: drift(h.metric_series(branch, family), blessed_run_id), name)
+    def branch_drift(self, family: str, branch: str, blessed_run_id: str | None) -> BranchDrift:
+        """Drift of a branch and of every metric of it; found again only when there is another run or blessing."""
+        newest = self.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED), limit=1)
+        stand = f"{newest[0].id if newest else None} {blessed_run_id}"
+        found: BranchDrift = _drift(self.key, self.source, family, branch, blessed_run_id, stand)
+        return found
+
+    def figures(self, family: str, branch: str, key: str) -> dict[str, float]:
+        """One metric's figure in every finished run of a branch, by the run's id."""
+        name = f"figures {family!r} {branch!r} {key!r}"
+        return self._fresh(lambda h: {p.run.id: p.value for p in h.metric_series(branch, family, [key])}, name)
 
     def _fresh(self, read: Callable[[History], T], name: str) -> T:
         """Read at most every few seconds; `name` says all that the reading hangs on."""
@@ -216,6 +223,10 @@ def _read_eval_flips(key: str | None, source: str, run_id: str, moment: str) -> 
     return _history(key, source).items(run_id, ProbeName.EVALS, flips_only=True)
 
 
+def _read_drift(key: str | None, source: str, family: str, branch: str, blessed: str | None, stand: str) -> BranchDrift:
+    return branch_drift(family, branch, _history(key, source).metric_series(branch, family), blessed)
+
+
 def _read_divergences(path: str, moment: str) -> "NDArray[np.float64]":
     return divergences_of(Path(path))
 
@@ -225,5 +236,6 @@ _recent = _cached(_read_recent, FRESH_S, 512)
 _measurements: Callable[..., list[Measurement]] = _cached(_read_measurements, None, 32)
 _failures: Callable[..., list[ProbeFailure]] = _cached(_read_failures, None, 32)
 _canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
+_drift: Callable[..., BranchDrift] = _cached(_read_drift, None, 64)
 _eval_flips: Callable[..., list[ItemOutcome]] = _cached(_read_eval_flips, None, 8)
 _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)
