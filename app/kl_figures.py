@@ -16,7 +16,7 @@ BINS_PER_DECADE = 8
 SMALLEST_DRAWN = 1e-12
 """Divergences below it are rounding; they and exact zeros share the first bar."""
 
-BLUE, ORANGE, RED, GREY = "#3b7dd8", "#d98032", "#e0483e", "#8a8f98"
+BLUE, ORANGE, RED, TEAL = "#3b7dd8", "#d98032", "#e0483e", "#12a594"
 FAR_APART = 20.0
 HEIGHT = 340
 
@@ -41,7 +41,7 @@ class Mark:
 
 def marks_of(mean: float | None, floor: float | None, margin: float | None) -> list[Mark]:
     """The run's mean, its noise floor and the policy's margin, as far as each is known and can be drawn."""
-    kinds = (("mean", mean, ORANGE, "dash"), ("noise floor", floor, GREY, "dot"), ("margin", margin, RED, "solid"))
+    kinds = (("mean", mean, ORANGE, "dash"), ("noise floor", floor, TEAL, "dot"), ("margin", margin, RED, "solid"))
     return [
         Mark(name, value, colour, dash)
         for name, value, colour, dash in kinds
@@ -121,13 +121,13 @@ def points_figure(
 
 
 def _dashes(name: str, values: Mapping[str, float]) -> go.Scatter:
-    colour, symbol = (RED, "line-ew-open") if name == "margin" else (GREY, "triangle-up-open")
+    colour, symbol = (RED, "line-ew-open") if name == "margin" else (TEAL, "triangle-up-open")
     return go.Scatter(
         name=figure_text(name),
         x=list(values),
         y=list(values.values()),
         mode="markers",
-        marker={"color": colour, "symbol": symbol, "size": 22 if name == "margin" else 9, "line": {"width": 3}},
+        marker={"color": colour, "symbol": symbol, "size": 22 if name == "margin" else 9, "line": {"width": 2}},
         hovertemplate="%{x}: " + figure_text(name) + " %{y:.3g} nats/token<extra></extra>",
         showlegend=True,
     )
@@ -163,6 +163,8 @@ def series_figure(
         )
     figure.update_xaxes(title=title, type="category", automargin=True)
     figure.update_yaxes(title="KL(ref‖branch), nats/token", rangemode="tozero", exponentformat="power")
+    if len(series) > 1:  # side by side, or one would hide the other's interval
+        figure.update_layout(scattermode="group", scattergap=0.75)
     return _laid_out(figure)
 
 

@@ -17,6 +17,7 @@ INSIDE = "rgba(46,158,91,0.10)"
 TICKS = (-1000, -100, -10, -3, -1, 0, 1, 3, 10, 100, 1000, 10_000)
 WIDEST_LINEAR = 4.0
 MOST_TICKS = 8
+WIDEST_RECOVERY = 2.0
 
 
 def margin_figure(bars: Sequence[MarginBar]) -> go.Figure:
@@ -83,10 +84,16 @@ def recovery_figure(points: Sequence[RecoveryPoint]) -> go.Figure:
         )
     )
     figure.add_vline(x=1.0, line={"color": GREY, "dash": "dash"})
-    figure.update_xaxes(title="recovery: branch / reference", tickformat=".0%")
+    # an interval over a handful of items may reach ten times the reference: what is near it must stay to be seen
+    figure.update_xaxes(title="recovery: branch / reference", tickformat=".0%", range=[0.0, _reach(points)])
     figure.update_yaxes(type="category", autorange="reversed", automargin=True)
     figure.update_layout(height=90 + 22 * len(points), margin={"l": 10, "r": 10, "t": 10, "b": 10}, showlegend=False)
     return figure
+
+
+def _reach(points: Sequence[RecoveryPoint]) -> float:
+    greatest = max((point.value if point.upper is None else point.upper for point in points), default=1.0)
+    return max(WIDEST_RECOVERY if greatest > WIDEST_RECOVERY else greatest, *(p.value for p in points), 1.0) * 1.05
 
 
 def scores_figure(pairs: Sequence[ScorePair]) -> go.Figure:

@@ -108,14 +108,13 @@ def _draw_tasks(figures: EvalsFigures, group: str, run: RunRecord) -> None:
     st.subheader("By task", anchor=False)
     points, pairs = task_points(figures, group), score_pairs(figures, group)
     name = f"{group} by task {run.id}"
-    if points:
-        chart(recovery_figure(points), "Recovery by task with its interval", f"recovery of {name}")
-        csv_button(point_rows(points, "task"), "recovery by task", f"recovery of {name}")
-    elif pairs:
-        st.caption("Recovery by task was not measured in this run: scores, the most lost first.")
+    if pairs:
         chart(scores_figure(pairs), "Score by task under reference and branch", f"scores of {name}")
         csv_button(pair_rows(pairs), "scores by task", f"scores of {name}")
-    with st.expander("Figures by task"):
+    with st.expander("Recovery and figures by task"):
+        if points:
+            chart(recovery_figure(points), "Recovery by task with its interval", f"recovery of {name}")
+            csv_button(point_rows(points, "task"), "recovery by task", f"recovery of {name}")
         table([dict(zip(("task", *PART_COLUMNS), row, strict=True)) for row in rows], "Figures by task", name)
 
 

@@ -22,8 +22,9 @@ GROUP_COLUMNS = {
     "delta_p_rms": "Δp RMS",
 }
 TOKENS_PER_PAGE = 8
+
+# groupings whose groups have an order that a line may follow
 BY_NUMBER = ("position", "entropy")
-"""Groupings whose groups have an order that a line may follow."""
 
 
 def draw() -> None:

@@ -148,7 +148,9 @@ def _draw_criteria(report: GateReport, run: RunRecord) -> None:
         alt = "Loss of each criterion, with its interval, as a share of its margin"
         chart(margin_figure(bars), alt, f"margins {run.id}")
     left_out = not_drawn(report.criteria)
-    if left_out:
+    if not bars:
+        st.text("No criterion has a loss that could be drawn against its margin; the table has them all.")
+    elif left_out:
         st.caption("Only in the table (a count, or no finite figure):")
         st.text(line(", ".join(left_out)))
     table(criteria_rows(report.criteria), "Criteria of the policy", f"criteria {run.id}")
