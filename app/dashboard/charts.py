@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from app.dashboard.drift_model import DriftLines, DriftMark
 from app.dashboard.evals_model import RecoveryPoint, ScorePair
 from app.dashboard.inert import figure_text
 from app.dashboard.look import look_of
 from app.dashboard.run_model import MarginBar
 
 GREY = "rgba(128,132,140,0.55)"
+if TYPE_CHECKING:
+    from app.dashboard.drift_model import DriftLines, DriftMark
+
 LOST, GAINED = "#e0483e", "#3b7dd8"
 INSIDE = "rgba(46,158,91,0.10)"
 TICKS = (-1000, -100, -10, -3, -1, 0, 1, 3, 10, 100, 1000, 10_000)
@@ -126,7 +129,7 @@ def scores_figure(pairs: Sequence[ScorePair]) -> go.Figure:
     return figure
 
 
-def drift_figure(lines: DriftLines, baseline: str) -> go.Figure:
+def drift_figure(lines: "DriftLines", baseline: str) -> go.Figure:
     """One metric's effect over the runs, each with its own interval; the line breaks where runs cannot be compared.
 
     `baseline` says what the starred run is.
@@ -157,7 +160,7 @@ def drift_figure(lines: DriftLines, baseline: str) -> go.Figure:
     return figure
 
 
-def _drift_trace(name: str, points: Sequence[DriftMark], colour: str, symbol: str, mode: str) -> go.Scatter:
+def _drift_trace(name: str, points: "Sequence[DriftMark]", colour: str, symbol: str, mode: str) -> go.Scatter:
     return go.Scatter(
         name=name,
         x=[figure_text(point.run_id) for point in points],

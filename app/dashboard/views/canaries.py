@@ -138,13 +138,14 @@ def _choose_filter(lines: ItemLines) -> Filter:
     groups = [ALL, *sorted({item.group for item in lines.items})]
     follow_address("canary", "canary_group", groups)
     follow_address("outcome", "canary_outcome", list(OUTCOMES))
+    if st.query_params.get("must") == "yes":
+        st.session_state["canary_must"] = True
+    chosen = {"on_change": forget, "args": ("canary", "outcome", "must")}
     return Filter(
-        canary=canary.selectbox(
-            "Canary", groups, key="canary_group", format_func=line, on_change=forget, args=("canary",)
-        ),
-        outcome=outcome.selectbox("Outcome", list(OUTCOMES), key="canary_outcome", on_change=forget, args=("outcome",)),
-        flips_only=flips.toggle("Flips only", key="canary_flips"),
-        must_pass_only=must_pass.toggle("Must-pass only", key="canary_must", on_change=forget, args=("must",)),
+        canary=canary.selectbox("Canary", groups, key="canary_group", format_func=line, **chosen),
+        outcome=outcome.selectbox("Outcome", list(OUTCOMES), key="canary_outcome", **chosen),
+        flips_only=flips.toggle("Flips only", key="canary_flips", **chosen),
+        must_pass_only=must_pass.toggle("Must-pass only", key="canary_must", **chosen),
     )
 
 

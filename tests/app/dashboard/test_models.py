@@ -9,7 +9,7 @@ import pytest
 from written_history import identity, outcome
 
 from app.canary_details import reasons
-from app.dashboard.canary_model import Filter, diff_text, outcome_label, select
+from app.dashboard.canary_model import Filter, outcome_label, select
 from app.dashboard.charts import drift_figure, margin_figure
 from app.dashboard.drift_model import drift_lines
 from app.dashboard.inert import block, figure_text, line
@@ -107,12 +107,6 @@ def test_missing_score_is_not_a_wrong_answer() -> None:
 def test_failures_of_any_shape_become_lines(failures: object) -> None:
     answer = Answer(score=0.0, text="x", detail={"failures": failures})
     assert all(isinstance(text, str) for text in reasons(answer))
-
-
-def test_diff_marks_only_what_changed() -> None:
-    assert diff_text("zaplatíme 90 Kč.", "zaplatíme 80 Kč, ano.") == "zaplatíme [-90-]{+80+} Kč{+, ano+}."
-    assert "equal" in diff_text("same", "same")
-    assert "Too long" in diff_text("a" * 7000, "b")
 
 
 def test_inert_text() -> None:
