@@ -1,6 +1,7 @@
 """Writes whole files, and to a standard output that may be full or gone."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,25 @@ def write_whole(path: Path, text: str) -> None:
     except OSError as error:
         with suppress(OSError):
             path.unlink()
+        raise StorageError(f"The file {path} could not be written: {error.strerror or error}.") from error
+
+
+def replace_whole(path: Path, text: str) -> None:
+    """Put text, as UTF-8 with its own line ends, in a file's place; where that fails the file stays as it was.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    place = path.resolve()  # of a link, what it leads to
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="")
+        if place.exists():
+            shutil.copymode(place, temporary)
+        os.replace(temporary, place)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
         raise StorageError(f"The file {path} could not be written: {error.strerror or error}.") from error
 
 

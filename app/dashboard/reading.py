@@ -26,6 +26,7 @@ from q36eval.history import (
     RunSummary,
     WaiverRecord,
 )
+from q36eval.history.run_files import RunFiles
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
 
@@ -112,6 +113,10 @@ class Reader:
         """Measurements of a run, without the evidence per cluster."""
         return _measurements(self.key, self.source, run.id, moment(run))
 
+    def groups(self, run: RunRecord, probe: ProbeName) -> list[str]:
+        """The canaries or tasks that were asked in a run, sorted."""
+        return self._fresh(lambda h: h.groups(run.id, probe), f"groups {run.id} {probe}")
+
     def failures(self, run: RunRecord) -> list[ProbeFailure]:
         """Probes of a run that gave no figures."""
         return _failures(self.key, self.source, run.id, moment(run))
@@ -142,10 +147,16 @@ class Reader:
 
     def tokens_file(self, run: RunRecord) -> Path:
         """Where a run's per-token figures are, if it kept any."""
-        return self._tokens_folder(run) / TOKENS
+        return self._file(run, TOKENS) or self._states()[0] / "tokens" / run.id / TOKENS
 
-    def _tokens_folder(self, run: RunRecord) -> Path:
-        return Paths.tokens_beside(file_of(self.source) or Paths.default().history, run.id)
+    def _file(self, run: RunRecord, name: str) -> Path | None:
+        found = (RunFiles(state).find(self.history, run.id, name) for state in self._states())
+        return next((path for path in found if path is not None), None)
+
+    def _states(self) -> list[Path]:
+        """Working states that may hold the files of its runs: that of its file, and this program's own."""
+        file = file_of(self.source)
+        return [*([] if file is None else [file.parent]), Paths.default().state]
 
     def divergences(self, run: RunRecord) -> "NDArray[np.float64] | None":
         """KL of every token of a run, in nats; None where its tokens are not here."""
@@ -154,7 +165,8 @@ class Reader:
 
     def worst_tokens(self, run: RunRecord) -> list[WorstToken]:
         """The tokens on which a run's branch diverged most."""
-        return read_worst(self._tokens_folder(run) / WORST)
+        file = self._file(run, WORST)
+        return [] if file is None else read_worst(file)
 
     def blessings(self, family: str, branch: str) -> list[Blessing]:
         """Blessings of a branch, newest first."""

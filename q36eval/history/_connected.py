@@ -1,15 +1,18 @@
 """A database that is open: how it is read and written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, Row
+from sqlalchemy import Connection, Engine, Row, Table, UniqueConstraint
+from sqlalchemy.dialects import postgresql, sqlite
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.history._database import WRITE, open_engine, used
+from q36eval.history._database import WRITE, open_engine, shown, used
+
+Upserting = Callable[[Table], "sqlite.Insert | postgresql.Insert"]
 
 
 class Connected:
@@ -20,12 +23,19 @@ class Connected:
 
     @classmethod
     def open(cls, path_or_url: Path | str) -> Self:
-        """Open (or make) an SQLite file and bring it to the newest schema.
+        """Open (or make) an SQLite file, or a PostgreSQL database, and bring it to the newest schema.
+
+        `path_or_url` is a file, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
 
         Raises:
-            UsageError: not a database of ours, or one written by a newer version.
+            UsageError: not a database of ours, one written by a newer version, or one that cannot be reached.
         """
         return cls(open_engine(path_or_url))
+
+    @property
+    def name(self) -> str:
+        """The file or the URL, as it may be shown: without a password."""
+        return shown(self._engine.url)
 
     def close(self) -> None:
         """Give all connections back."""
@@ -45,12 +55,12 @@ class Connected:
 
     @contextmanager
     def _write(self) -> Iterator[Connection]:
-        with used(self._engine.url.database), self._engine.execution_options(**WRITE).begin() as connection:
+        with used(self._engine.url), self._engine.execution_options(**WRITE).begin() as connection:
             yield connection
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with used(self._engine.url.database), self._engine.connect() as connection:
+        with used(self._engine.url), self._engine.connect() as connection:
             yield connection
 
     def _read(self, query: Any) -> Sequence[Row[Any]]:
@@ -67,5 +77,28 @@ class Connected:
         try:
             yield
         except JSONDecodeError as error:
-            database = self._engine.url.database
-            raise UsageError(f"The history database {database} holds a row that is no JSON: {error}.") from error
+            raise UsageError(f"The history database {self.name} holds a row that is no JSON: {error}.") from error
+
+
+def upserting(connection: Connection) -> Upserting:
+    """The INSERT of this database that knows ON CONFLICT."""
+    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+
+
+def upsert(connection: Connection, table: Table, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows of the same columns, or replace those that are equal in the table's key.
+
+    The key are its unique columns, where it has such, else its primary key.
+    """
+    several = [rows] if isinstance(rows, Mapping) else list(rows)
+    if not several:
+        return
+    unique = next((c for c in table.constraints if isinstance(c, UniqueConstraint)), table.primary_key)
+    key = [column.name for column in unique.columns]
+    statement = upserting(connection)(table)
+    rest = {name: statement.excluded[name] for name in several[0] if name not in key}
+    if rest:
+        statement = statement.on_conflict_do_update(index_elements=key, set_=rest)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=key)
+    connection.execute(statement, several)

@@ -1,4 +1,4 @@
-"""Opens the database: SQLite settings, transactions and migrations."""
+"""Opens the database, an SQLite file or PostgreSQL: settings and transactions."""
 
 import sqlite3
 import time
@@ -7,33 +7,45 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, InternalError, OperationalError
 
 from q36eval.errors import StorageError, UsageError
+from q36eval.history._migrating import HEAD, migrate
 
-HEAD = "0004"
-"""The newest migration; a test holds it to the files in `migrations/versions`."""
+__all__ = ["HEAD", "WRITE", "open_engine", "shown", "used"]
 
 BUSY_TIMEOUT_MS = 30_000
 
 WRITE: dict[str, Any] = {"sqlite_begin": "BEGIN IMMEDIATE"}
 """Execution options of a writing connection: it waits for its turn at the start, so it never loses it half way."""
 
+POSTGRESQL = "postgresql+psycopg"
+
+INSTALL = 'A history in PostgreSQL needs the "postgres" extra; install it with: pip install "q36eval[postgres]".'
 
 REMEDIES = {
     "full": "make room; everything written before is kept",
+    "No space left": "make room; everything written before is kept",
     "I/O": "the disk, or a limit on file sizes, refused it; everything written before is kept",
     "readonly": "make it writable, or name another folder with Q36EVAL_STATE",
+    "read-only": "make it writable, or name another database with Q36EVAL_HISTORY",
+    "permission denied": "let this user create and write tables there, or name another database",
     "locked": "another process has held it for too long; try again when that has ended",
+    "Connection refused": "start the server, or name another database with Q36EVAL_HISTORY",
+    "does not exist": "create it, or name another database with Q36EVAL_HISTORY",
+    "authentication failed": "check the user and the password in its URL, or in PGPASSWORD",
+    "no password supplied": "put the password into its URL, into PGPASSWORD or into a password file",
+    "closed the connection": "it was stopped or the network broke; everything written before is kept",
+    "terminating connection": "it was stopped; everything written before is kept",
 }
-"""What a person can do, by a word of SQLite's message."""
+"""What a person can do, by words of the database's message."""
 
 
 @contextmanager
-def used(database: str | None) -> Iterator[None]:
-    """What the disk refuses in here is one sentence. A mistake of ours (a broken constraint, bad SQL) stays one.
+def used(url: URL) -> Iterator[None]:
+    """What the database refuses in here is one sentence. A mistake of ours (a broken constraint, bad SQL) stays one.
 
     Raises:
         StorageError: the database could not be read or written; nothing of the transaction was.
@@ -41,55 +53,96 @@ def used(database: str | None) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        if type(error) not in (OperationalError, DatabaseError):
+        if not _of_the_database(error):
             raise
-        raise StorageError(f"The history database {database} cannot be used: {_told(error)}.") from error
+        raise StorageError(f"The history database {shown(url)} cannot be used: {_told(error)}.") from error
 
 
-def _told(error: DatabaseError | sqlite3.DatabaseError) -> str:
-    """SQLite's own words, and what to do."""
-    words = str(error.orig if isinstance(error, DatabaseError) else error)
+def _of_the_database(error: DatabaseError) -> bool:
+    # the privilege that PostgreSQL finds missing comes as an error of programming
+    denied = getattr(error.orig, "sqlstate", None) == "42501"
+    return denied or type(error) in (OperationalError, InternalError, DatabaseError)
+
+
+def _told(error: Exception) -> str:
+    """The database's own words in one line, and what to do."""
+    origin = error.orig if isinstance(error, DatabaseError) else error
+    words = " ".join(line.strip() for line in str(origin).splitlines() if line.strip()).rstrip(".")
     remedy = next((remedy for word, remedy in REMEDIES.items() if word in words), None)
     return words if remedy is None else f"{words}; {remedy}"
+
+
+def shown(url: URL) -> str:
+    """A file, or a URL without its password and its options (which may hold one)."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    return url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
 
 
 def open_engine(path_or_url: Path | str) -> Engine:
     """An engine on a database migrated to HEAD.
 
     Raises:
-        UsageError: the file is no database of ours, cannot be opened, or was written by a newer version.
+        UsageError: it is no database of ours, cannot be opened or reached, or was written by a newer version.
     """
     url = _url(path_or_url)
-    database = url.database
-    assert database is not None
-    try:
-        Path(database).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"history folder {Path(database).parent} cannot be made: {error.strerror}.") from error
-    engine = create_engine(url)
-    event.listen(engine, "connect", _configure_connection)
-    event.listen(engine, "begin", _begin)
+    engine = _postgresql(url) if url.get_backend_name() == "postgresql" else _sqlite(url)
     try:
         # in this order: a file that is refused stays as it was
-        _migrate(engine, database)
-        _switch_to_wal(engine)
+        migrate(engine, shown(url), WRITE)
+        if engine.dialect.name == "sqlite":
+            _switch_to_wal(engine)
     except (DatabaseError, sqlite3.DatabaseError) as error:
         engine.dispose()
-        raise UsageError(f"history database {database} cannot be used: {_told(error)}.") from error
+        raise UsageError(f"history database {shown(url)} cannot be used: {_told(error)}.") from error
+    except UsageError:
+        engine.dispose()
+        raise
     return engine
 
 
 def _url(path_or_url: Path | str) -> URL:
-    text_form = str(path_or_url)
-    if "://" not in text_form:
-        return URL.create("sqlite", database=text_form)
+    text = str(path_or_url)
+    if "://" not in text:
+        return URL.create("sqlite", database=text)
     try:
-        url = make_url(text_form)
-    except ArgumentError as error:
-        raise UsageError(f"{text_form!r} is no database URL; give a file or sqlite:///FILE.") from error
-    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-        raise UsageError(f"history is kept in an SQLite file; {text_form!r} is none: give a file or sqlite:///FILE.")
+        url = make_url(text)
+    except (ArgumentError, ValueError) as error:  # of the URL only its beginning is shown: a password may follow
+        raise UsageError(
+            f"The history URL {text.partition('://')[0]}://… cannot be read; give a file, sqlite:///FILE or "
+            "postgresql://USER@HOST/DATABASE."
+        ) from error
+    backend = url.get_backend_name()
+    if backend in ("postgresql", "postgres") and url.drivername in (POSTGRESQL, "postgresql", "postgres"):
+        return url.set(drivername=POSTGRESQL)
+    if backend != "sqlite" or not url.database or url.database == ":memory:":
+        raise UsageError(
+            f"History is kept in an SQLite file or in PostgreSQL; {url.drivername}://… is neither: give a file, "
+            "sqlite:///FILE or postgresql://USER@HOST/DATABASE."
+        )
     return url
+
+
+def _postgresql(url: URL) -> Engine:
+    from importlib.util import find_spec
+
+    if find_spec("psycopg") is None:
+        raise UsageError(INSTALL)
+    # a connection that the server closed meanwhile is made anew before it is used
+    return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": BUSY_TIMEOUT_MS // 1000})
+
+
+def _sqlite(url: URL) -> Engine:
+    assert url.database is not None
+    folder = Path(url.database).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"history folder {folder} cannot be made: {error.strerror}.") from error
+    engine = create_engine(url)
+    event.listen(engine, "connect", _configure_connection)
+    event.listen(engine, "begin", _begin)
+    return engine
 
 
 def _configure_connection(dbapi_connection: Any, _record: Any) -> None:
@@ -120,35 +173,3 @@ def _switch_to_wal(engine: Engine) -> None:
             time.sleep(0.05)
         finally:
             raw.close()
-
-
-def _version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-
-
-def _migrate(engine: Engine, database: str) -> None:
-    with engine.connect() as connection:
-        if _version(connection) == HEAD:
-            return
-    # imported only when there is something to migrate: it costs a quarter of a second
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    with engine.connect().execution_options(**WRITE) as connection, connection.begin():
-        # read again under the write lock: another process may have migrated meanwhile
-        version = _version(connection)
-        if version is not None and version not in known:
-            raise UsageError(
-                f"history database {database} was written by a newer q36eval (schema {version}, this one knows up to "
-                f"{HEAD}): upgrade q36eval or name another file."
-            )
-        if version is None and inspect(connection).get_table_names():
-            raise UsageError(f"{database} is a database of something else: name another file for the history.")
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")

@@ -1,16 +1,23 @@
 """Many runs at once: lists, branches and series over time, without what only one run's own page needs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, func, select, true
+from pydantic import ValidationError
+from sqlalchemy import ColumnElement, Select, and_, exists, func, select, true
 
+from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
 from q36eval.history._connected import Connected
-from q36eval.history._rows import measurement_of, run_of, timestamp
-from q36eval.history.records import BranchSummary, RunFilter, RunRecord, RunState, RunSummary, SeriesPoint, SeriesRun
-from q36eval.records import DeploymentIdentity, Verdict
+from q36eval.history._rows import figure, text_value, timestamp, unreadable
+from q36eval.history._texts import texts_of
+from q36eval.history.records import BranchSummary, RunFilter, RunState, RunSummary, SeriesPoint, SeriesRun
+from q36eval.records import DeploymentIdentity, Direction, Interval, ProbeName, Verdict
+
+LINE = [tables.runs.c[name] for name in RunSummary.model_fields if name != "policy"]
+LINE.append(tables.runs.c.policy_name.label("policy"))  # type: ignore[arg-type]  # a label stands for its column
+"""What a line shows; each is a column of its own."""
 
 
 class Listing(Connected):
@@ -21,8 +28,8 @@ class Listing(Connected):
     ) -> list[RunSummary]:
         """Runs as lines, newest first; of those, `limit` from `offset` on."""
         columns = tables.runs.c
-        query = select(tables.runs).where(_matching(wanted)).order_by(columns.started.desc(), columns.id.desc())
-        return [_summary(run_of(row)) for row in self._read(query.limit(limit).offset(offset))]
+        query = select(*LINE).where(_matching(wanted)).order_by(columns.started.desc(), columns.id.desc())
+        return [_summary(row) for row in self._read(query.limit(limit).offset(offset))]
 
     def count_runs(self, wanted: RunFilter | None = None) -> int:
         """How many runs `summaries` would give without a limit."""
@@ -31,48 +38,76 @@ class Listing(Connected):
 
     def branches(self) -> list[BranchSummary]:
         """Every branch that has a run, the one with the newest run first."""
-        found: dict[tuple[str, str], list[RunSummary]] = {}
-        for summary in self.summaries():
-            found.setdefault((summary.family, summary.branch), []).append(summary)
-        return [
+        newest = {(row.family, row.branch): row for row in self._read(_newest_of_each(true()))}
+        judged = {
+            (row.family, row.branch): row for row in self._read(_newest_of_each(tables.runs.c.verdict.is_not(None)))
+        }
+        found = [
             BranchSummary(
                 family=family,
                 branch=branch,
-                runs=len(runs),
-                newest=runs[0],
-                judged=next((run for run in runs if run.verdict is not None), None),
+                runs=row.runs,
+                newest=_summary(row),
+                judged=_summary(judged[family, branch]) if (family, branch) in judged else None,
             )
-            for (family, branch), runs in found.items()
+            for (family, branch), row in newest.items()
         ]
+        return sorted(found, key=lambda branch: (branch.newest.started, branch.newest.id), reverse=True)
 
     def metric_keys(self, branch: str, family: str | None = None) -> list[str]:
         """Keys (`probe.metric[slice]`) of all that finished runs of a branch measured, sorted."""
-        columns = tables.measurements.c
-        query = (
-            select(columns.probe, columns.metric, columns.slice)
-            .join(tables.runs, tables.runs.c.id == columns.run_id)
-            .where(_finished(branch, family))
-            .distinct()
+        columns, measured = tables.metrics.c, tables.measurements.c
+        of_branch = (
+            exists()
+            .where(measured.metric == columns.id, measured.run == tables.runs.c.number, _finished(branch, family))
+            .correlate(tables.metrics)
         )
+        query = select(columns.probe, columns.metric, columns.slice).where(of_branch)
         return sorted(f"{row.probe}.{row.metric}[{row.slice}]" for row in self._read(query))
 
     def metric_series(
         self, branch: str, family: str | None = None, keys: Sequence[str] | None = None
     ) -> list[SeriesPoint]:
         """Measurements of every finished run of a branch, oldest run first, without clusters; of those `keys` alone."""
-        runs, columns = tables.runs.c, tables.measurements.c
-        query = (
-            select(
-                runs.id, runs.started, runs.verdict, runs.policy, runs.suites, runs.identity, runs.reference_identity
-            )
-            .add_columns(columns.record)
-            .join(tables.measurements, columns.run_id == runs.id)
-            .where(_finished(branch, family))
-            .order_by(runs.started, runs.id, columns.id)
-        )
-        known: dict[str, SeriesRun] = {}
-        points = (_point(row, known) for row in self._read(query))
-        return [point for point in points if keys is None or point.key in keys]
+        runs = tables.runs.c
+        of_runs = select(
+            runs.number,
+            runs.id,
+            runs.started,
+            runs.verdict,
+            runs.policy_name,
+            runs.suites,
+            runs.identity,
+            runs.reference_identity,
+        ).where(_finished(branch, family))
+        with self._reading() as connection, self._whole():
+            metrics = {row.id: row for row in connection.execute(select(tables.metrics)) if _wanted(row, keys)}
+            rows = connection.execute(of_runs.order_by(runs.started, runs.id)).all()
+            known = _series_runs(rows, texts_of(connection, _texts_of_runs(rows)))
+            figures = connection.execute(_figures_of(branch, family, None if keys is None else list(metrics))).all()
+        order = {number: place for place, number in enumerate(known)}
+        figures = sorted(figures, key=lambda row: (order[row.run], row.position))
+        return [_point(row, known[row.run], metrics[row.metric]) for row in figures]
+
+
+def _newest_of_each(wanted: ColumnElement[bool]) -> Select[Any]:
+    """The newest run of each branch among the wanted ones, and how many there are."""
+    runs = tables.runs.c
+    each = (runs.family, runs.branch)
+    # the index on these three answers it alone: no run is read but the newest
+    last = (
+        select(*each, func.max(runs.started).label("started"), func.count().label("runs"))
+        .where(wanted)
+        .group_by(*each)
+        .subquery()
+    )
+    newest_id = (
+        select(func.max(runs.id))
+        .where(runs.family == last.c.family, runs.branch == last.c.branch, runs.started == last.c.started, wanted)
+        .correlate(last)
+        .scalar_subquery()
+    )
+    return select(*LINE, last.c.runs).select_from(last).join(tables.runs, runs.id == newest_id)
 
 
 def _matching(wanted: RunFilter | None) -> ColumnElement[bool]:
@@ -95,57 +130,78 @@ def _finished(branch: str, family: str | None) -> ColumnElement[bool]:
     return _matching(RunFilter(branch=branch, family=family, state=RunState.FINISHED))
 
 
-def _summary(run: RunRecord) -> RunSummary:
-    report, policy = run.report, run.policy or {}
-    return RunSummary(
-        id=run.id,
-        family=run.family,
-        branch=run.branch,
-        state=run.state,
-        started=run.started,
-        finished=run.finished,
-        verdict=run.verdict,
-        policy=policy.get("name"),
-        lanes={} if report is None else {lane.lane: lane.verdict for lane in report.lanes},
-        waived=report is not None and bool(report.waived),
-        awaiting_sign_off=report is not None and report.awaiting_sign_off,
-        exit_code=None if report is None else report.exit_code,
-        checkpoint_sha256=None if run.identity is None else run.identity.checkpoint_sha256,
-        engine_version=None if run.identity is None else run.identity.engine_version,
+def _summary(row: Any) -> RunSummary:
+    values = {name: getattr(row, name) for name in RunSummary.model_fields}
+    try:
+        return RunSummary.model_validate({**values, "lanes": values["lanes"] or {}})
+    except ValidationError as error:
+        raise unreadable(f"run {row.id}", error) from error
+
+
+def _wanted(metric: Any, keys: Sequence[str] | None) -> bool:
+    return keys is None or f"{metric.probe}.{metric.metric}[{metric.slice}]" in keys
+
+
+def _figures_of(branch: str, family: str | None, metrics: list[int] | None) -> Select[Any]:
+    measured, readings = tables.measurements.c, tables.readings
+    columns = [column for column in measured if column.name not in ("note", "clusters", "value_interval")]
+    query = (
+        select(
+            *columns, readings.c.unit, readings.c.direction, readings.c.estimator, readings.c.level, readings.c.method
+        )
+        .join(tables.runs, tables.runs.c.number == measured.run)
+        .join(readings, readings.c.id == measured.reading)
+        .where(_finished(branch, family))
     )
+    return query if metrics is None else query.where(measured.metric.in_(metrics))
 
 
-def _series_run(row: Row[Any]) -> SeriesRun:
-    return SeriesRun(
-        id=row.id,
-        started=datetime.fromisoformat(row.started),
-        verdict=None if row.verdict is None else Verdict(row.verdict),
-        policy=(row.policy or {}).get("name"),
-        suites=row.suites,
-        identity=_identity(row.identity),
-        reference_identity=_identity(row.reference_identity),
-    )
+def _texts_of_runs(rows: Sequence[Any]) -> set[int | None]:
+    return {number for row in rows for number in (row.suites, row.identity, row.reference_identity)}
 
 
-def _identity(kept: Any) -> DeploymentIdentity | None:
-    return None if kept is None else DeploymentIdentity.model_validate(kept)
+def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, SeriesRun]:
+    """By their numbers. A text that many runs share is read once."""
+    identities: dict[int, DeploymentIdentity] = {}
+
+    def identity(number: int | None, run_id: str) -> DeploymentIdentity | None:
+        if number is not None and number not in identities:
+            try:
+                found = text_value(texts, number, f"run {run_id}")
+                identities[number] = DeploymentIdentity.model_validate(found)
+            except ValidationError as error:
+                raise unreadable(f"run {run_id}", error) from error
+        return None if number is None else identities[number]
+
+    return {
+        row.number: SeriesRun(
+            id=row.id,
+            started=datetime.fromisoformat(row.started),
+            verdict=None if row.verdict is None else Verdict(row.verdict),
+            policy=row.policy_name,
+            suites=text_value(texts, row.suites, f"run {row.id}"),
+            identity=identity(row.identity, row.id),
+            reference_identity=identity(row.reference_identity, row.id),
+        )
+        for row in rows
+    }
 
 
-def _point(row: Row[Any], known: dict[str, SeriesRun]) -> SeriesPoint:
-    if row.id not in known:
-        known[row.id] = _series_run(row)
-    measurement = measurement_of(row.record, None)
+def _point(row: Any, run: SeriesRun, metric: Any) -> SeriesPoint:
+    value, effect, lower, upper = (figure(row, name) for name in ("value", "effect", "lower", "upper"))
+    if value is None or effect is None or lower is None or upper is None:
+        raise UsageError(f"history holds a measurement of run {run.id} without a figure: the database is damaged.")
     return SeriesPoint(
-        run=known[row.id],
-        probe=measurement.probe,
-        metric=measurement.metric,
-        key=measurement.key,
-        unit=measurement.unit,
-        direction=measurement.direction,
-        estimator=measurement.estimator,
-        value=measurement.value,
-        effect=measurement.effect,
-        effect_interval=measurement.effect_interval,
-        scored=measurement.counts.scored,
-        errored=measurement.counts.errored,
+        run=run,
+        probe=ProbeName(metric.probe),
+        metric=metric.metric,
+        key=f"{metric.probe}.{metric.metric}[{metric.slice}]",
+        unit=row.unit,
+        direction=Direction(row.direction),
+        estimator=row.estimator,
+        value=value,
+        effect=effect,
+        effect_interval=Interval(lower=lower, upper=upper, level=row.level, method=row.method),
+        scored=row.scored,
+        errored=row.errored,
     )

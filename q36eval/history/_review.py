@@ -8,8 +8,9 @@ from sqlalchemy import insert, select, update
 from q36eval.errors import UsageError
 from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
 from q36eval.history import _tables as tables
-from q36eval.history._rows import json_values, timestamp
-from q36eval.history._runs import Runs
+from q36eval.history._rows import kept, of_report, text_value, timestamp
+from q36eval.history._runs import Runs, set_report
+from q36eval.history._texts import texts_of
 from q36eval.history.records import Blessing, Decision, RunRecord, RunState, WaiverRecord
 
 
@@ -108,6 +109,8 @@ class Review(Runs):
             columns.report_sha256 == sign_off.report_sha256,
         )
         with self._write() as connection:
+            # whoever signs the same run waits here, so that nobody signs twice
+            connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run_id).with_for_update())
             if connection.execute(same).first() is not None:
                 raise UsageError(f"{sign_off.owner} has signed run {run_id} as it stands before.")
             connection.execute(insert(tables.sign_offs).values(**row))
@@ -127,29 +130,39 @@ class Review(Runs):
         """
         columns = tables.runs.c
         with self._write() as connection:
-            kept = connection.execute(select(tables.runs).where(columns.id == run_id)).first()
-            if kept is None or kept.state != RunState.FINISHED.value or kept.report is None:
+            query = select(tables.runs).where(columns.id == run_id).with_for_update()
+            before = connection.execute(query).first()
+            if before is None or before.state != RunState.FINISHED.value or before.report is None:
                 raise UsageError(f"run {run_id} has no verdict that could be decided again.")
             earlier = {
                 "run_id": run_id,
                 "replaced": timestamp(datetime.now(UTC)),
-                "report": kept.report,
-                "circumstances": kept.circumstances,
+                "report": before.report,
+                "circumstances": before.circumstances,
             }
             connection.execute(insert(tables.earlier_decisions).values(**earlier))
-            values = {
-                "verdict": report.verdict.value,
-                "report": json_values(report),
-                "circumstances": json_values(circumstances),
-            }
-            connection.execute(update(tables.runs).where(columns.id == run_id).values(**values))
+            hangs_on = kept(connection, {"circumstances": circumstances.model_dump_json()})
+            set_report(connection, before.number, report, {**of_report(report), **hangs_on})
         return self.get_run(run_id)
 
     def earlier_decisions(self, run_id: str) -> list[Decision]:
         """The decisions that later ones replaced, oldest first."""
         columns = tables.earlier_decisions.c
-        query = select(columns.replaced, columns.report, columns.circumstances).where(columns.run_id == run_id)
-        return [Decision.model_validate(dict(row._mapping)) for row in self._read(query.order_by(columns.id))]
+        query = select(tables.earlier_decisions).where(columns.run_id == run_id).order_by(columns.id)
+        what = f"an earlier decision over run {run_id}"
+        with self._reading() as connection, self._whole():
+            rows = connection.execute(query).all()
+            texts = texts_of(connection, (number for row in rows for number in (row.report, row.circumstances)))
+            return [
+                Decision.model_validate(
+                    {
+                        "replaced": row.replaced,
+                        "report": text_value(texts, row.report, what),
+                        "circumstances": text_value(texts, row.circumstances, what),
+                    }
+                )
+                for row in rows
+            ]
 
 
 def _check_written(what: str, owner: str, reason: str) -> None:

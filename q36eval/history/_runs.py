@@ -5,14 +5,24 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from q36eval.errors import UsageError
 from q36eval.gate.policy import Policy
 from q36eval.gate.report import Circumstances, GateReport
 from q36eval.history import _tables as tables
-from q36eval.history._connected import Connected
-from q36eval.history._rows import json_values, run_of, run_row, timestamp
+from q36eval.history._connected import Connected, upsert
+from q36eval.history._rows import (
+    criteria_rows,
+    json_values,
+    kept,
+    of_identity,
+    of_report,
+    run_row,
+    run_texts,
+    runs_of,
+    timestamp,
+)
 from q36eval.history.records import RunRecord, RunState
 from q36eval.records import DeploymentIdentity, Verdict
 
@@ -46,7 +56,7 @@ class Runs(Connected):
             started=now,
         )
         with self._write() as connection:
-            connection.execute(insert(tables.runs).values(**run_row(run)))
+            add_run(connection, run)
         return run
 
     def finish_run(
@@ -59,14 +69,13 @@ class Runs(Connected):
         Raises:
             UsageError: no such run, or it is to be finished a second time.
         """
-        values = {
-            "state": state.value,
-            "finished": timestamp(datetime.now(UTC)),
-            "verdict": None if report is None else report.verdict.value,
-            "report": None if report is None else json_values(report),
-        }
-        if not self._update_run(run_id, values, unless=RunState.FINISHED) and state is RunState.FINISHED:
-            raise UsageError(f"run {run_id} is finished already and keeps its verdict; start a new run.")
+        values = {"state": state.value, "finished": timestamp(datetime.now(UTC)), **of_report(report)}
+        with self._write() as connection:
+            number, before = _locked(connection, run_id)
+            if before != RunState.FINISHED.value:
+                set_report(connection, number, report, values)
+            elif state is RunState.FINISHED:
+                raise UsageError(f"run {run_id} is finished already and keeps its verdict; start a new run.")
         return self.get_run(run_id)
 
     def update_run(
@@ -81,29 +90,31 @@ class Runs(Connected):
         timings: Mapping[str, float] | None = None,
     ) -> RunRecord:
         """Add what only became known after the start, or reopen a run to resume it; None leaves a field as it is."""
-        values = {
-            "identity": None if identity is None else json_values(identity),
-            "reference_identity": None if reference_identity is None else json_values(reference_identity),
+        given = {
+            "identity": identity,
+            "reference_identity": reference_identity,
             "suites": None if suites is None else dict(suites),
-            "state": None if state is None else state.value,
-            "circumstances": None if circumstances is None else json_values(circumstances),
+            "circumstances": circumstances,
             "timings": None if timings is None else dict(timings),
         }
-        self._update_run(run_id, {name: value for name, value in values.items() if value is not None})
+        values: dict[str, Any] = {} if state is None else {"state": state.value}
+        values |= {} if identity is None else of_identity(identity)
+        with self._write() as connection:
+            number, _ = _locked(connection, run_id)
+            values |= kept(connection, run_texts({name: value for name, value in given.items() if value is not None}))
+            if values:
+                connection.execute(update(tables.runs).where(tables.runs.c.number == number).values(**values))
         return self.get_run(run_id)
 
-    def _update_run(self, run_id: str, values: dict[str, Any], *, unless: RunState | None = None) -> bool:
-        """Whether the run was changed: one in the state `unless` is left alone."""
-        columns = tables.runs.c
-        statement = update(tables.runs).where(columns.id == run_id)
-        if unless is not None:
-            statement = statement.where(columns.state != unless.value)
+    def delete_run(self, run_id: str) -> None:
+        """Delete a run with all that was kept of it; texts that only it used stay until `remove_unused_texts`.
+
+        Raises:
+            UsageError: no such run.
+        """
         with self._write() as connection:
-            if connection.execute(statement.values(**values)).rowcount == 1:
-                return True
-            if connection.execute(select(columns.id).where(columns.id == run_id)).first() is None:
-                raise UsageError(f"history has no run {run_id!r}.")
-        return False
+            number, _ = _locked(connection, run_id)
+            connection.execute(delete(tables.runs).where(tables.runs.c.number == number))
 
     def get_run(self, reference: str) -> RunRecord:
         """A run by its id, by a prefix that only one run has, or the `latest` one.
@@ -117,10 +128,10 @@ class Runs(Connected):
             if reference == "latest":
                 rows = connection.execute(query.limit(1)).all()
             else:
-                rows = connection.execute(query.where(columns.id.startswith(reference, autoescape=True))).all()
-                rows = [row for row in rows if row.id == reference] or list(rows)
+                rows = connection.execute(query.where(columns.id == reference)).all()
+                rows = rows or connection.execute(query.where(columns.id.startswith(reference, autoescape=True))).all()
             if len(rows) == 1 and reference:
-                return run_of(rows[0])
+                return runs_of(connection, rows)[0]
             known = connection.execute(query.limit(5)).all()
         if not known:
             raise UsageError("history holds no run yet: run `q36eval gate --branch NAME` first.")
@@ -148,4 +159,59 @@ class Runs(Connected):
         ):
             if wanted is not None:
                 query = query.where(column == str(wanted))
-        return [run_of(row) for row in self._read(query)]
+        with self._reading() as connection, self._whole():
+            return runs_of(connection, connection.execute(query).all())
+
+    def criteria(self, run_id: str) -> list[dict[str, Any]]:
+        """What was found of each criterion of a run, as rows: for queries; the report is the truth."""
+        columns, runs = tables.criteria_results.c, tables.runs.c
+        query = (
+            select(tables.criteria_results, tables.metrics.c.probe, tables.metrics.c.metric.label("metric_name"))
+            .join(tables.runs, runs.number == columns.run)
+            .join(tables.metrics, tables.metrics.c.id == columns.metric)
+            .where(runs.id == run_id)
+            .order_by(columns.criterion)
+        )
+        return [dict(row._mapping) for row in self._read(query)]
+
+
+def add_run(connection: Connection, run: RunRecord) -> int:
+    """Write a run as it is; returns its number."""
+    connection.execute(insert(tables.runs).values(**run_row(connection, run)))
+    number = number_of(connection, run.id)
+    if run.report is not None:
+        upsert(connection, tables.criteria_results, criteria_rows(connection, number, run.report))
+    return number
+
+
+def number_of(connection: Connection, run_id: str) -> int:
+    """The number by which rows refer to a run.
+
+    Raises:
+        UsageError: no such run.
+    """
+    found = connection.execute(select(tables.runs.c.number).where(tables.runs.c.id == run_id)).scalar()
+    if found is None:
+        raise UsageError(f"history has no run {run_id!r}.")
+    return int(found)
+
+
+def _locked(connection: Connection, run_id: str) -> tuple[int, str]:
+    """A run's number and state, which nobody else changes before this transaction ends."""
+    columns = tables.runs.c
+    row = connection.execute(
+        select(columns.number, columns.state).where(columns.id == run_id).with_for_update()
+    ).first()
+    if row is None:
+        raise UsageError(f"history has no run {run_id!r}.")
+    return row.number, row.state
+
+
+def set_report(connection: Connection, number: int, report: GateReport | None, values: Mapping[str, Any]) -> None:
+    """Give a run its report, and with it the other `values`."""
+    texts = {"report": None if report is None else report.model_dump_json()}
+    row = {**values, **kept(connection, texts)}
+    connection.execute(update(tables.runs).where(tables.runs.c.number == number).values(**row))
+    connection.execute(delete(tables.criteria_results).where(tables.criteria_results.c.run == number))
+    if report is not None:
+        upsert(connection, tables.criteria_results, criteria_rows(connection, number, report))

@@ -1,88 +1,199 @@
-"""The tables, as the newest migration leaves them."""
+"""The tables, as the newest migration leaves them.
+
+What is long or the same in many runs (a question, an answer, clusters, a policy, an identity, a report) is a text of
+its own, kept once by its content; rows of runs, measurements and items hold numbers and references. References to texts
+are no foreign keys: nothing but `remove_unused_texts` takes a text away, and a key would make that search every table
+anew for every text.
+"""
+
+from typing import Any
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Float,
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
+    SmallInteger,
     String,
     Table,
     Text,
+    TypeDecorator,
 )
 from sqlalchemy import UniqueConstraint as Unique
 
 metadata = MetaData()
 
+BigNumber = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite's own row number, which is as big, is called INTEGER."""
+
+
+class Words(TypeDecorator[str]):
+    """Free text of which each character can be kept by every database: NUL and half surrogates are shown instead."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+        if value is None or (value.isascii() and "\0" not in value):
+            return value
+        return value.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "backslashreplace").decode()
+
+
+def _of_run() -> Column[Any]:
+    return Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False)
+
+
+texts = Table(
+    "texts",
+    metadata,
+    Column("id", BigNumber, primary_key=True),
+    Column("sha256", LargeBinary, nullable=False, unique=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
 runs = Table(
     "runs",
     metadata,
-    Column("id", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("id", String, nullable=False, unique=True),
     Column("family", String, nullable=False),
     Column("branch", String, nullable=False),
-    Column("identity", JSON(none_as_null=True)),
-    Column("reference_identity", JSON(none_as_null=True)),
-    Column("policy", JSON(none_as_null=True)),
-    Column("suites", JSON, nullable=False),
-    Column("provenance", JSON, nullable=False),
     Column("state", String, nullable=False),
     # UTC in ISO 8601 of fixed width, so that text order is time order
     Column("started", String, nullable=False),
     Column("finished", String),
+    # what a list shows of the report, the policy and the identity below
     Column("verdict", String),
-    Column("report", JSON(none_as_null=True)),
-    Column("circumstances", JSON(none_as_null=True)),
-    Column("timings", JSON, nullable=False, server_default="{}"),
+    Column("policy_name", String),
+    Column("lanes", JSON(none_as_null=True)),
+    Column("waived", Boolean, nullable=False),
+    Column("awaiting_sign_off", Boolean, nullable=False),
+    Column("exit_code", Integer),
+    Column("checkpoint_sha256", String),
+    Column("engine_version", String),
+    Column("identity", BigNumber),
+    Column("reference_identity", BigNumber),
+    Column("policy", BigNumber),
+    Column("suites", BigNumber, nullable=False),
+    Column("provenance", BigNumber, nullable=False),
+    Column("report", BigNumber),
+    Column("circumstances", BigNumber),
+    Column("timings", BigNumber, nullable=False),
     Index("ix_runs_branch", "family", "branch", "started"),
+    Index("ix_runs_started", "started", "id"),
+)
+
+RUN_TEXTS = (
+    "identity",
+    "reference_identity",
+    "policy",
+    "suites",
+    "provenance",
+    "report",
+    "circumstances",
+    "timings",
+)
+"""The columns of a run that refer to texts; they bear the names of the record's fields."""
+
+metrics = Table(
+    "metrics",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("probe", String, nullable=False),
+    Column("metric", String, nullable=False),
+    Column("slice", String, nullable=False),
+    Unique("probe", "metric", "slice"),
+)
+
+readings = Table(
+    "readings",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("unit", String, nullable=False),
+    Column("direction", String, nullable=False),
+    Column("estimator", String, nullable=False),
+    Column("level", Float, nullable=False),
+    Column("method", String, nullable=False),
+    Unique("unit", "direction", "estimator", "level", "method"),
 )
 
 measurements = Table(
     "measurements",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
-    Column("probe", String, nullable=False),
-    Column("metric", String, nullable=False),
-    Column("slice", String, nullable=False),
-    # SQLite turns NaN into NULL, so what kind of number it is stands beside it
+    Column("run", ForeignKey("runs.number", ondelete="CASCADE"), primary_key=True),
+    Column("metric", ForeignKey("metrics.id"), primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("reading", ForeignKey("readings.id"), nullable=False),
+    # SQLite turns NaN into NULL: `not_finite` says of these five what they are, where one is no finite number
     Column("value", Float),
-    Column("value_kind", String, nullable=False),
+    Column("reference_value", Float),
     Column("effect", Float),
-    Column("effect_kind", String, nullable=False),
+    Column("lower", Float),
+    Column("upper", Float),
     Column("scored", Integer, nullable=False),
     Column("errored", Integer, nullable=False),
-    Column("record", Text, nullable=False),
-    Column("clusters", Text),
-    Unique("run_id", "probe", "metric", "slice"),
+    Column("note", Words, nullable=False),
+    Column("not_finite", JSON(none_as_null=True)),
+    Column("value_interval", JSON(none_as_null=True)),
+    Column("clusters", BigNumber),
+    sqlite_with_rowid=False,
+)
+
+asked = Table(
+    "asked",
+    metadata,
+    Column("id", BigNumber, primary_key=True),
+    Column("probe", String, nullable=False),
+    Column("item_group", String, nullable=False),
+    Column("item_key", String, nullable=False),
+    Unique("probe", "item_key", "item_group"),
 )
 
 items = Table(
     "items",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
-    Column("probe", String, nullable=False),
-    Column("item_group", String, nullable=False),
-    Column("item_key", String, nullable=False),
+    Column("run", ForeignKey("runs.number", ondelete="CASCADE"), primary_key=True),
+    Column("asked", ForeignKey("asked.id"), primary_key=True),
     Column("must_pass", Boolean, nullable=False),
-    Column("flip", String),
+    # 1 regression, 2 improvement
+    Column("flip", SmallInteger),
     Column("errored", Boolean, nullable=False),
-    Column("record", Text, nullable=False),
-    Unique("run_id", "probe", "item_key", "item_group"),
+    Column("question", BigNumber, nullable=False),
+    Column("answer", BigNumber, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+criteria_results = Table(
+    "criteria_results",
+    metadata,
+    Column("run", ForeignKey("runs.number", ondelete="CASCADE"), primary_key=True),
+    Column("criterion", String, primary_key=True),
+    Column("metric", ForeignKey("metrics.id"), nullable=False),
+    Column("tier", String, nullable=False),
+    Column("verdict", String, nullable=False),
+    Column("waived", Boolean, nullable=False),
+    Column("loss", Float),
+    Column("loss_lower", Float),
+    Column("loss_upper", Float),
+    Column("limit", Float),
+    sqlite_with_rowid=False,
 )
 
 probe_failures = Table(
     "probe_failures",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    _of_run(),
     Column("probe", String, nullable=False),
     Column("kind", String, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", Words, nullable=False),
     Unique("run_id", "probe", "kind", "reason"),
 )
 
@@ -90,9 +201,9 @@ blessings = Table(
     "blessings",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    _of_run(),
     Column("owner", String, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", Words, nullable=False),
     Column("at", String, nullable=False),
 )
 
@@ -103,7 +214,7 @@ waivers = Table(
     Column("family", String, nullable=False),
     Column("branch", String, nullable=False),
     Column("owner", String, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", Words, nullable=False),
     Column("criterion", String),
     Column("expires", String, nullable=False),
     Column("revoked", String),
@@ -117,19 +228,19 @@ earlier_decisions = Table(
     "earlier_decisions",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    _of_run(),
     Column("replaced", String, nullable=False),
-    Column("report", JSON, nullable=False),
-    Column("circumstances", JSON(none_as_null=True)),
+    Column("report", BigNumber, nullable=False),
+    Column("circumstances", BigNumber),
 )
 
 sign_offs = Table(
     "sign_offs",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    _of_run(),
     Column("owner", String, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", Words, nullable=False),
     Column("at", String, nullable=False),
     Column("report_sha256", String, nullable=False),
 )
@@ -137,8 +248,8 @@ sign_offs = Table(
 run_progress = Table(
     "run_progress",
     metadata,
-    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
-    Column("stage", String, nullable=False),
+    _of_run(),
+    Column("stage", Words, nullable=False),
     Column("done", Integer, nullable=False),
     Column("total", Integer, nullable=False),
     Column("at", String, nullable=False),
@@ -152,13 +263,13 @@ engine_events = Table(
     Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("at", String, nullable=False),
     Column("kind", String, nullable=False),
-    Column("message", Text, nullable=False),
+    Column("message", Words, nullable=False),
 )
 
 artifacts = Table(
     "artifacts",
     metadata,
-    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    _of_run(),
     Column("name", String, nullable=False),
     Column("sha256", String, nullable=False),
     Column("size_bytes", BigInteger, nullable=False),

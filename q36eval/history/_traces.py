@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from sqlalchemy import insert, select
 
 from q36eval.history import _tables as tables
-from q36eval.history._connected import Connected
-from q36eval.history._rows import timestamp, upsert
+from q36eval.history._connected import Connected, upsert
+from q36eval.history._rows import timestamp
 from q36eval.history.records import Artifact, EventKind, RunEvent, RunProgress
 
 

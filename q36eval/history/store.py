@@ -1,38 +1,53 @@
 """History: every run, measurement and item, written as it is made."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy import ColumnElement, and_, delete, func, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from q36eval.history import _tables as tables
+from q36eval.history._connected import upsert
 from q36eval.history._listing import Listing
 from q36eval.history._review import Review
-from q36eval.history._rows import item_row, measurement_of, measurement_row, upsert
+from q36eval.history._rows import item_rows, measurement_of, measurement_rows, outcome_of
+from q36eval.history._runs import number_of
+from q36eval.history._texts import Texts, texts_of
 from q36eval.history._traces import Traces
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 
-class History(Review, Listing, Traces):
+class History(Review, Listing, Traces, Texts):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
 
     def add_items(self, run_id: str, outcomes: Iterable[ItemOutcome]) -> None:
         """Write item outcomes. A list is one transaction; of anything lazy each item is committed as it comes.
 
         An item that is there already (a retry) is replaced.
+
+        Raises:
+            UsageError: no such run.
         """
-        if isinstance(outcomes, list | tuple):
+        batches: Iterable[Sequence[ItemOutcome]]
+        batches = [outcomes] if isinstance(outcomes, list | tuple) else ([outcome] for outcome in outcomes)
+        for batch in batches:
             with self._write() as connection:
-                for outcome in outcomes:
-                    upsert(connection, tables.items, item_row(run_id, outcome))
-            return
-        for outcome in outcomes:
-            with self._write() as connection:
-                upsert(connection, tables.items, item_row(run_id, outcome))
+                write_items(connection, number_of(connection, run_id), batch)
 
     def add_measurement(self, run_id: str, measurement: Measurement) -> None:
-        """Write one measurement; one of the same key is replaced."""
+        """Write one measurement; one of the same key is replaced.
+
+        Raises:
+            UsageError: no such run.
+        """
+        self.add_measurements(run_id, [measurement])
+
+    def add_measurements(self, run_id: str, measurements: Sequence[Measurement]) -> None:
+        """Write measurements in one transaction; those of the same keys are replaced.
+
+        Raises:
+            UsageError: no such run.
+        """
         with self._write() as connection:
-            upsert(connection, tables.measurements, measurement_row(run_id, measurement))
+            write_measurements(connection, number_of(connection, run_id), measurements)
 
     def add_failure(self, run_id: str, failure: ProbeFailure) -> None:
         """Write that a probe gave no figures."""
@@ -54,29 +69,55 @@ class History(Review, Listing, Traces):
         limit: int | None = None,
         offset: int = 0,
     ) -> list[ItemOutcome]:
-        """Item outcomes of a run in the order they were first written; of those, `limit` from `offset` on."""
-        columns = tables.items.c
-        query = select(columns.record).where(_asked(run_id, probe, group, flips_only)).order_by(columns.id)
-        return [ItemOutcome.model_validate_json(row.record) for row in self._read(query.limit(limit).offset(offset))]
+        """Item outcomes of a run; of those, `limit` from `offset` on.
+
+        They come in the order in which history first saw each of them asked, so that an item has the same place in
+        every run that asks it.
+        """
+        asked, columns = tables.asked.c, tables.items.c
+        query = (
+            select(asked.probe, asked.item_group, asked.item_key, columns.must_pass, columns.question, columns.answer)
+            .join_from(tables.items, tables.asked, asked.id == columns.asked)
+            .where(_of(run_id, probe, group, flips_only))
+            .order_by(columns.asked)
+        )
+        with self._reading() as connection, self._whole():
+            rows = connection.execute(query.limit(limit).offset(offset)).all()
+            texts = texts_of(connection, (number for row in rows for number in (row.question, row.answer)))
+            return [outcome_of(row, texts) for row in rows]
 
     def count_items(
         self, run_id: str, probe: ProbeName | None = None, group: str | None = None, *, flips_only: bool = False
     ) -> int:
         """How many outcomes `items` would give without a limit."""
-        query = select(func.count()).select_from(tables.items).where(_asked(run_id, probe, group, flips_only))
-        return int(self._read(query)[0][0])
+        query = select(func.count()).select_from(tables.items)
+        if probe is not None or group is not None:
+            query = query.join(tables.asked, tables.asked.c.id == tables.items.c.asked)
+        return int(self._read(query.where(_of(run_id, probe, group, flips_only)))[0][0])
 
     def groups(self, run_id: str, probe: ProbeName) -> list[str]:
         """The groups of items (canaries, tasks) that a probe asked in a run, sorted."""
-        columns = tables.items.c
-        query = select(columns.item_group).where(columns.run_id == run_id, columns.probe == probe.value)
-        return [row.item_group for row in self._read(query.distinct().order_by(columns.item_group))]
+        asked = tables.asked.c
+        query = select(asked.item_group).join_from(tables.items, tables.asked, asked.id == tables.items.c.asked)
+        rows = self._read(query.where(_of(run_id, probe, None, False)).distinct())
+        return sorted(row.item_group for row in rows)
 
     def measurements(self, run_id: str) -> list[Measurement]:
         """All measurements of a run, with their clusters, in the order they were first written."""
-        columns = tables.measurements.c
-        query = select(columns.record, columns.clusters).where(columns.run_id == run_id).order_by(columns.id)
-        return [measurement_of(row.record, row.clusters) for row in self._read(query)]
+        columns, metrics, readings = tables.measurements.c, tables.metrics.c, tables.readings.c
+        query = (
+            select(*(column for column in columns if column.name != "metric"))
+            .add_columns(metrics.probe, metrics.metric.label("metric_name"), metrics.slice)
+            .add_columns(readings.unit, readings.direction, readings.estimator, readings.level, readings.method)
+            .join(tables.metrics, metrics.id == columns.metric)
+            .join(tables.readings, readings.id == columns.reading)
+            .where(columns.run == _number(run_id))
+            .order_by(columns.position)
+        )
+        with self._reading() as connection, self._whole():
+            rows = connection.execute(query).all()
+            texts = texts_of(connection, (row.clusters for row in rows))
+            return [measurement_of(row, texts) for row in rows]
 
     def failures(self, run_id: str) -> list[ProbeFailure]:
         """The probes of a run that gave no figures."""
@@ -85,13 +126,40 @@ class History(Review, Listing, Traces):
         return [ProbeFailure.model_validate(dict(row._mapping)) for row in self._read(query)]
 
 
-def _asked(run_id: str, probe: ProbeName | None, group: str | None, flips_only: bool) -> ColumnElement[bool]:
-    columns = tables.items.c
-    wanted = [columns.run_id == run_id]
+def write_items(connection: Connection, run: int, outcomes: Sequence[ItemOutcome]) -> None:
+    """Item outcomes of the run of that number, within a transaction."""
+    upsert(connection, tables.items, item_rows(connection, run, outcomes))
+
+
+def write_measurements(connection: Connection, run: int, measurements: Sequence[Measurement]) -> None:
+    """Measurements of the run of that number, within a transaction; one that is replaced keeps its place."""
+    columns = tables.measurements.c
+    kept = connection.execute(select(columns.metric, columns.position).where(columns.run == run))
+    placed = {row.metric: row.position for row in kept}
+    following = max(placed.values(), default=-1) + 1
+    rows = {row["metric"]: row for row in measurement_rows(connection, run, measurements)}
+    for metric, row in rows.items():
+        if metric in placed:
+            statement = update(tables.measurements).where(columns.run == run, columns.metric == metric)
+            connection.execute(statement.values(**row))
+    new = [row for metric, row in rows.items() if metric not in placed]
+    if new:
+        connection.execute(
+            insert(tables.measurements), [{**row, "position": following + i} for i, row in enumerate(new)]
+        )
+
+
+def _number(run_id: str) -> ColumnElement[int]:
+    return select(tables.runs.c.number).where(tables.runs.c.id == run_id).scalar_subquery()
+
+
+def _of(run_id: str, probe: ProbeName | None, group: str | None, flips_only: bool) -> ColumnElement[bool]:
+    asked, columns = tables.asked.c, tables.items.c
+    wanted = [columns.run == _number(run_id)]
     if probe is not None:
-        wanted.append(columns.probe == probe.value)
+        wanted.append(asked.probe == probe.value)
     if group is not None:
-        wanted.append(columns.item_group == group)
+        wanted.append(asked.item_group == group)
     if flips_only:
         wanted.append(columns.flip.is_not(None))
     return and_(*wanted)

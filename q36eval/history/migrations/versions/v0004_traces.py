@@ -14,7 +14,7 @@ def upgrade() -> None:
     op.create_table(
         "run_progress",
         _of_run(),
-        sa.Column("stage", sa.String, nullable=False),
+        sa.Column("stage", sa.Text, nullable=False),
         sa.Column("done", sa.Integer, nullable=False),
         sa.Column("total", sa.Integer, nullable=False),
         sa.Column("at", sa.String, nullable=False),

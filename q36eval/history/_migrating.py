@@ -1,0 +1,122 @@
+"""Brings a database to the newest schema: forward only, in one transaction, an SQLite file's copy first."""
+
+import sqlite3
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, func, inspect, select, text
+
+from q36eval.errors import StorageError, UsageError
+
+HEAD = "0005"
+"""The newest migration; a test holds it to the files in `migrations/versions`."""
+
+MIGRATING = 0x71336D67
+"""Advisory lock of PostgreSQL: one process migrates, the others wait."""
+
+
+def migrate(engine: Engine, name: str, write: dict[str, Any]) -> None:
+    """Bring the database to HEAD; `name` is how it is called to a person, `write` the options of a writing connection.
+
+    Raises:
+        UsageError: it is not ours, a newer version wrote it, or there is no room for its copy.
+    """
+    with engine.connect() as connection:
+        if _version(connection) == HEAD:
+            return
+    before = _upgrade(engine, name, write)
+    if before is not None and engine.dialect.name == "sqlite":
+        _give_back_room(str(engine.url.database))
+
+
+def _upgrade(engine: Engine, name: str, write: dict[str, Any]) -> str | None:
+    """The version before; None of an empty database."""
+    # imported only when there is something to migrate: it costs a quarter of a second
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    with engine.connect().execution_options(**write) as connection:
+        if connection.dialect.name == "sqlite":
+            _without_foreign_keys(connection)
+        with connection.begin():
+            if connection.dialect.name == "postgresql":
+                connection.execute(select(func.pg_advisory_xact_lock(MIGRATING)))
+            # read again under the lock: another process may have migrated meanwhile
+            version = _version(connection)
+            _check(connection, name, version, known)
+            if version not in (None, HEAD) and connection.dialect.name == "sqlite":
+                _keep_copy(name)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            if connection.dialect.name == "sqlite":
+                _check_references(connection, name)
+        return version
+
+
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _check(connection: Connection, name: str, version: str | None, known: set[str]) -> None:
+    if version is not None and version not in known:
+        raise UsageError(
+            f"history database {name} was written by a newer q36eval (schema {version}, this one knows up to "
+            f"{HEAD}): upgrade q36eval or name another."
+        )
+    if version is None and inspect(connection).get_table_names():
+        raise UsageError(f"{name} is a database of something else: name another for the history.")
+
+
+def _without_foreign_keys(connection: Connection) -> None:
+    """A table that others refer to can be made anew only then; it is a setting of the connection, outside transactions.
+
+    The connection is not used again: the next one is made with them on.
+    """
+    raw = connection.connection.driver_connection
+    assert raw is not None
+    raw.execute("PRAGMA foreign_keys = OFF")
+    connection.detach()
+
+
+def _check_references(connection: Connection, name: str) -> None:
+    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+    if broken is not None:
+        raise UsageError(
+            f"history database {name} is damaged: a row of {broken[0]} refers to one of {broken[2]} that is gone. It "
+            "was left as it is."
+        )
+
+
+def _keep_copy(file: str) -> None:
+    """The database as it is, beside it; where such a copy is there already, an earlier attempt made it."""
+    copy = Path(f"{file}.before-{HEAD}")
+    if copy.exists():
+        return
+    unfinished = Path(f"{copy}.part")
+    try:
+        unfinished.unlink(missing_ok=True)
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(unfinished)) as target:
+            source.backup(target)
+        unfinished.replace(copy)
+    except (OSError, sqlite3.Error) as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise StorageError(
+            f"The history database {file} is of an older version, and its copy {copy} cannot be written before it is "
+            f"brought to this one: {error}. Make room; nothing was changed."
+        ) from error
+    print(f"History {file} is brought to schema {HEAD}; as it was it is kept in {copy}.", file=sys.stderr, flush=True)
+
+
+def _give_back_room(file: str) -> None:
+    """What the old tables took. Without success, too, all is well: the room is used again."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(file, isolation_level=None)) as raw:
+        raw.execute("VACUUM")

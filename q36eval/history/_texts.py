@@ -1,0 +1,136 @@
+"""Texts kept once by their content, compressed: the same question, answer or policy of a thousand runs is one row."""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from sqlalchemy import Connection, delete, func, select
+
+from q36eval.errors import UsageError
+from q36eval.history import _tables as tables
+from q36eval.history._connected import Connected, upserting
+
+AT_ONCE = 500
+"""Values in one IN list; SQLite takes 32,766 variables, and short statements are cached."""
+
+PLAIN, DEFLATED = b"\0", b"\1"
+"""The first byte of kept data says how the rest is to be read."""
+
+KEEPERS = 0x71336B65
+"""Advisory lock of PostgreSQL: shared by those who keep texts, exclusive to who removes unused ones."""
+
+DICTIONARY = (
+    b'"thresholds":[,"above":[[,"schedule":{"largest":1,"blocks":[,"bounds":[-1.0,1.0],"strata":null,"tail":null,'
+    b'"units":[1,1,1,1,1,1],"branch":[0.0,0.0,1.0,1.0],"reference":[1.0,1.0],"errored":[0,0,0,0,0,0,0],"names":["'
+    b'"log_likelihoods":{"A":-0.00,"B":-1.,"C":-2.,"D":-3.},"margin_nats":-0.0,"error":null,"detail":{"failures":["'
+    b"The following are multiple choice questions (with answers) about \\n\\n\\nA. \\nB. \\nC. \\nD. \\nAnswer:"
+    b"<|im_start|>system\\n<|im_end|>\\n<|im_start|>user\\n<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n"
+    b'{"cluster":"","stratum":"all","prompt":"","expected":"","reference":{"score":1.0,"text":"'
+    b'{"score":0.0,"text":"","error":null,"detail":{}}}'
+    b'{"score":1.0,"text":"","error":null,"detail":{"failures":[],"finish_reason":"stop"}}}'
+)
+"""What most of our texts are made of, known to both sides beforehand: half of a short text need not be kept. It must
+never change; another one needs another first byte."""
+
+
+def packed(text: str) -> bytes:
+    """A text as it is kept."""
+    raw = text.encode()
+    deflate = zlib.compressobj(9, zdict=DICTIONARY)
+    small = deflate.compress(raw) + deflate.flush()
+    return DEFLATED + small if len(small) < len(raw) else PLAIN + raw
+
+
+def unpacked(data: bytes) -> str:
+    """The text that was kept.
+
+    Raises:
+        UsageError: it is damaged, or a newer version wrote it.
+    """
+    kept = bytes(data)
+    try:
+        if kept[:1] == PLAIN:
+            return kept[1:].decode()
+        if kept[:1] == DEFLATED:
+            inflate = zlib.decompressobj(zdict=DICTIONARY)
+            return (inflate.decompress(kept[1:]) + inflate.flush()).decode()
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise UsageError(f"history holds a text that cannot be read ({error}): the database is damaged.") from error
+    raise UsageError("history holds a text that this version cannot read: upgrade q36eval.")
+
+
+def digest(text: str) -> bytes:
+    """By what a text is found again."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def json_text(value: BaseModel | Any) -> str:
+    """Strict JSON: of a record, or of values that are JSON already."""
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def keep(connection: Connection, wanted: Collection[str]) -> dict[str, int]:
+    """Numbers of texts, which are written where they are not there yet."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock_shared(KEEPERS)))
+    by_digest = {digest(text): text for text in wanted}
+    found = _numbers(connection, list(by_digest))
+    # in one order in every process, so that two that write the same texts never wait for each other in a circle
+    missing = sorted(by_digest.keys() - found.keys())
+    if missing:
+        rows = [{"sha256": sha256, "data": packed(by_digest[sha256])} for sha256 in missing]
+        connection.execute(upserting(connection)(tables.texts).on_conflict_do_nothing(), rows)
+        found |= _numbers(connection, missing)
+    return {text: found[sha256] for sha256, text in by_digest.items()}
+
+
+def _numbers(connection: Connection, digests: Sequence[bytes]) -> dict[bytes, int]:
+    columns, found = tables.texts.c, dict[bytes, int]()
+    for part in _parts(digests):
+        rows = connection.execute(select(columns.sha256, columns.id).where(columns.sha256.in_(part)))
+        found |= {bytes(row.sha256): row.id for row in rows}
+    return found
+
+
+def texts_of(connection: Connection, numbers: Iterable[int | None]) -> dict[int, str]:
+    """Texts by their numbers."""
+    columns, found = tables.texts.c, dict[int, str]()
+    for part in _parts(sorted({number for number in numbers if number is not None})):
+        rows = connection.execute(select(columns.id, columns.data).where(columns.id.in_(part)))
+        found |= {row.id: unpacked(row.data) for row in rows}
+    return found
+
+
+def _parts(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    return (values[start : start + AT_ONCE] for start in range(0, len(values), AT_ONCE))
+
+
+class Texts(Connected):
+    """What becomes of texts that no run refers to any more."""
+
+    def unused_texts(self) -> tuple[int, int]:
+        """How many texts nothing refers to (a run was deleted, an item asked again), and their bytes as kept."""
+        size = func.coalesce(func.sum(func.length(tables.texts.c.data)), 0)
+        query = select(func.count().label("texts"), size.label("bytes"))
+        (row,) = self._read(query.where(tables.texts.c.id.not_in(_used())))
+        return int(row.texts), int(row.bytes)
+
+    def remove_unused_texts(self) -> int:
+        """Remove them; returns how many."""
+        with self._write() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(select(func.pg_advisory_xact_lock(KEEPERS)))
+            return connection.execute(delete(tables.texts).where(tables.texts.c.id.not_in(_used()))).rowcount
+
+
+def _used() -> Any:
+    columns = [tables.runs.c[name] for name in tables.RUN_TEXTS]
+    columns += [tables.items.c.question, tables.items.c.answer, tables.measurements.c.clusters]
+    columns += [tables.earlier_decisions.c.report, tables.earlier_decisions.c.circumstances]
+    first, *rest = [select(column).where(column.is_not(None)) for column in columns]
+    return first.union(*rest)
