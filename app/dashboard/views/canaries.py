@@ -163,6 +163,13 @@ def _draw_item(item: ItemOutcome, run: RunRecord) -> None:
                 icon=":material/link:",
                 query_params={"run": run.id, "canary": item.group, "item": item.item_key[:16]},
             )
+            if item.flip == "regression" and run.report is not None:
+                st.page_link(
+                    "views/review.py",
+                    label="Waive it",
+                    icon=":material/rate_review:",
+                    query_params={"run": run.id, "canary": item.group},
+                )
         _draw_texts(item)
         margin = margin_words(item)
         if margin is not None:

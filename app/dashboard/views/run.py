@@ -79,6 +79,9 @@ def _draw_links(run: RunRecord) -> None:
             st.page_link(f"views/{page}.py", label=label, icon=ICONS[page], query_params={"run": run.id})
         where = {"family": run.family, "branch": run.branch}
         st.page_link("views/branch.py", label="Its branch", icon=":material/show_chart:", query_params=where)
+        if run.report is not None:
+            review = {"run": run.id}
+            st.page_link("views/review.py", label="Review it", icon=":material/rate_review:", query_params=review)
 
 
 def _draw_undecided(reader: Reader, run: RunRecord) -> None:
