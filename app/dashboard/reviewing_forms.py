@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import streamlit as st
 
+from app.dashboard.addressed import forget as forget_asked
 from app.dashboard.inert import line
 from app.dashboard.look import look_of
 from app.dashboard.reading import Reader
@@ -63,8 +64,12 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
         return
     st.text("Who waives says: I know that this is so, and it may go out until that day. The verdict found stays shown.")
     kind_at, name_at, until_at = st.columns((1, 2, 1))
-    kind = kind_at.selectbox("Excuse", found.kinds, key="waive_kind")
-    name = name_at.selectbox("Which", found.names[kind], key=f"waive_name {kind}", format_func=line)
+    asked = st.query_params.get("canary")
+    if asked in found.names.get(CANARY, ()):  # a canary's own page leads here
+        st.session_state["waive_kind"], st.session_state[f"waive_name {CANARY}"] = CANARY, asked
+    chosen = {"on_change": forget_asked, "args": ("canary",)}
+    kind = kind_at.selectbox("Excuse", found.kinds, key="waive_kind", **chosen)
+    name = name_at.selectbox("Which", found.names[kind], key=f"waive_name {kind}", format_func=line, **chosen)
     day = today()
     until = until_at.date_input(
         "Until and including",
