@@ -92,14 +92,16 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     Raises:
         EngineError: the run scored no token.
     """
-    from app.kl_figures import divergences_of, histogram_figure, layers_figure, points_figure, write_page
+    from app.kl_figures import divergences_of, histogram_figure, layers_figure, marks_of, points_figure, write_page
 
     figures = KLFigures(history.measurements(run.id))
     tokens, _ = artifacts(run, history, paths)
     if tokens is None:
         raise EngineError(f"Run {run.id} scored no token, so there is nothing to plot.")
     mean = figures.get("kl_divergence")
-    plots = {"Tokens by their KL": histogram_figure(divergences_of(tokens), None if mean is None else mean.value)}
+    floor = figures.floor()
+    marks = marks_of(None if mean is None else mean.value, floor, None)
+    plots = {"Tokens by their KL": histogram_figure(divergences_of(tokens), marks)}
     for grouping, title in GROUPINGS.items():
         points = figures.points(grouping)
         if len(points) > 1:  # a group that holds everything is the mean itself

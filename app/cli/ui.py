@@ -42,7 +42,8 @@ def ui(
     script = Path(__file__).parents[1] / "dashboard" / "main.py"
     command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.address", address]
     command += ["--server.port", str(port), "--browser.gatherUsageStats", "false", "--server.headless", "true"]
-    command += ["--server.fileWatcherType", "none", "--client.toolbarMode", "minimal", "--theme.primaryColor", BLUE]
+    command += ["--server.fileWatcherType", "none", "--client.toolbarMode", "minimal"]
+    command += ["--theme.light.primaryColor", BLUE, "--theme.dark.primaryColor", BLUE]
     command += ["--", history or Paths.default().history_url]
     command += ["--read-only"] * read_only + ["--shared"] * shared
     try:

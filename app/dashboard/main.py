@@ -3,11 +3,13 @@
 import streamlit as st
 
 from app.dashboard.inert import line
+from app.dashboard.reviewer import draw_login
 from app.dashboard.started import Started, shown_source
 from q36eval.errors import Q36Error
 
+# Tables and charts need the width that Streamlit leaves empty. Nobody's text is in it. (No docstring: Streamlit would
+# draw it on the page.)
 STYLE = "<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }</style>"
-"""Tables and charts need the width that Streamlit leaves empty; no text of anybody's is in it."""
 
 
 def main() -> None:
@@ -42,8 +44,9 @@ def main() -> None:
 
 def _draw_started(started: Started) -> None:
     with st.sidebar:
-        st.caption("Reads, and lets nobody write" if started.read_only else "History")
-        st.text(line(shown_source(started.source)))
+        st.caption("History, read only" if started.read_only else "History")
+        st.code(line(shown_source(started.source)), language=None, wrap_lines=True)
+        draw_login()
 
 
 main()

@@ -167,7 +167,8 @@ def _verdict_needs(judged: RunSummary, report: GateReport | None) -> Iterable[Ne
         yield Need(Urgency.UNSIGNED, "Passes but for a signature: read it and sign.")
     elif judged.verdict is Verdict.INCONCLUSIVE and (open_ or not missing):
         yield Need(Urgency.NOT_DECIDED, f"Not decided: {names(open_)}" if open_ else "Not decided.")
-    if missing:
+    # what a FAIL left out was mostly not asked any more: nothing it could find would change the verdict
+    if missing and judged.verdict is not Verdict.FAIL:
         yield Need(Urgency.NOT_DECIDED, f"Not measured: {names(missing)}")
 
 

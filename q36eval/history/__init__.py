@@ -1,6 +1,5 @@
 """What was measured, kept: runs, measurements, items, blessings, waivers and signatures, in SQLite."""
 
-from q36eval.history.drift import DriftPoint, DriftState, MetricDrift, drift
 from q36eval.history.records import (
     About,
     Artifact,
@@ -27,11 +26,8 @@ __all__ = [
     "Blessing",
     "BranchSummary",
     "Decision",
-    "DriftPoint",
-    "DriftState",
     "EventKind",
     "History",
-    "MetricDrift",
     "RunEvent",
     "RunFilter",
     "RunProgress",
@@ -42,5 +38,4 @@ __all__ = [
     "SeriesRun",
     "WaiverRecord",
     "WholeRun",
-    "drift",
 ]

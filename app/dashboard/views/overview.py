@@ -7,14 +7,15 @@ import streamlit as st
 from app.dashboard.inert import line
 from app.dashboard.live_model import LiveRun, live_runs, resume_command
 from app.dashboard.look import look_of
-from app.dashboard.overview_model import BranchRow, Review, Urgency, branch_row, by_need, standing_waivers
+from app.dashboard.overview_model import BranchRow, Urgency, by_need
 from app.dashboard.parts import page_offset, reader_or_stop
 from app.dashboard.reading import Reader
+from app.dashboard.rows import branch_rows, detailed
 from app.dashboard.sparkline import SparkPoint, sparkline, words
-from q36eval.history import BranchSummary, RunFilter, RunState
+from q36eval.history import RunFilter, RunState
 from q36eval.records import Verdict
 
-WIDTHS = (1.6, 1.9, 1.9, 2.0, 3.6, 1.3)
+WIDTHS = (1.6, 2.7, 1.9, 1.9, 3.2, 1.3)
 BRANCHES_PER_PAGE = 10
 RUNS_DRAWN = 20
 SPARK_METRIC = "kl.kl_divergence[all]"
@@ -28,24 +29,16 @@ def draw() -> None:
     """The page."""
     st.title("Branches", anchor=False)
     reader = reader_or_stop()
-    _draw_live(reader)
+    st.fragment(_draw_live, run_every=LIVE_EVERY_S)(reader)
     now = datetime.now(UTC)
-    waivers = standing_waivers(reader.waiver_records())
-    reviews = {
-        (of.family, of.branch): Review(
-            blessing=next(iter(reader.blessings(of.family, of.branch)), None),
-            waivers=waivers.get((of.family, of.branch), ()),
-        )
-        for of in reader.branches()
-    }
-    rows = by_need(branch_row(of, reviews[of.family, of.branch], now) for of in reader.branches())
+    rows = by_need(branch_rows(reader, now))
     shown, offset = _choose(rows)
     head = st.columns(WIDTHS)
     titles = ("Branch", "Verdict by lane", "Last runs: KL, verdict", "Freshness, blessing", "Needs a person", "")
     for column, title in zip(head, titles, strict=True):
         column.caption(title)
     for row in shown[offset : offset + BRANCHES_PER_PAGE]:
-        _draw_row(reader, _with_details(reader, row.of, reviews[row.key], now))
+        _draw_row(reader, detailed(reader, row, now))
     if not shown:
         st.info("No branch is like this. Choose All, or clear the field.")
     _draw_silent(reader)
@@ -71,18 +64,10 @@ def _choose(rows: list[BranchRow]) -> tuple[list[BranchRow], int]:
         return shown, page_offset(len(shown), BRANCHES_PER_PAGE, "overview_page")
 
 
-def _with_details(reader: Reader, of: BranchSummary, review: Review, now: datetime) -> BranchRow:
-    """The row with what only its newest report tells, and with its drift: read for the rows of one page only."""
-    report = None if of.judged is None else reader.run(of.judged.id).report
-    blessed = None if review.blessing is None else review.blessing.run_id
-    drift = None if of.judged is None else reader.branch_drift(of.family, of.branch, blessed)
-    return branch_row(of, Review(review.blessing, review.waivers, drift, report), now)
-
-
 def _draw_row(reader: Reader, row: BranchRow) -> None:
     with st.container(border=True):
         name, lanes, spark, state, needs, links = st.columns(WIDTHS)
-        name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}\n{row.of.runs:,} runs")
+        name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}\n{row.of.runs:,} run{'s' * (row.of.runs != 1)}")
         for lane, verdict in row.lanes.items():
             look = look_of(verdict)
             waived = " with waivers" if lane in row.waived else ""
@@ -124,7 +109,6 @@ def _draw_spark(reader: Reader, row: BranchRow, place: "st.delta_generator.Delta
         place.image(sparkline(points), alt=words(points, "KL in nats/token"))
 
 
-@st.fragment(run_every=LIVE_EVERY_S)
 def _draw_live(reader: Reader) -> None:
     """What is being measured now; drawn again by itself."""
     live = [run for run in _running(reader) if not run.silent]
