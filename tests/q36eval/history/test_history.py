@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -230,24 +229,6 @@ def test_waivers_and_failures(history: History) -> None:
     assert history.failures(run.id) == [failure]
     history.clear_failures(run.id)
     assert history.failures(run.id) == []
-
-
-def test_a_database_of_an_older_schema_keeps_what_reviewers_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Waivers of then name a criterion, and nothing tells when they were written."""
-    file, upgrade = tmp_path / "old.db", command.upgrade
-    with monkeypatch.context() as patch:
-        patch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0001"))
-        History.open(file).close()
-    with sqlite3.connect(file) as raw:
-        raw.execute(
-            "INSERT INTO waivers (family, branch, owner, reason, criterion, expires) "
-            "VALUES ('sandbox', 'main', 'eva', 'known', 'kl', '2026-05-01')"
-        )
-    (record,) = History.open(file).waiver_records("sandbox")
-    waiver = Waiver(owner="eva", reason="known", criterion="kl", expires=date(2026, 5, 1))
-    assert (record.waiver, record.added, record.revoked) == (waiver, None, None)
 
 
 def test_a_decision_made_again_keeps_the_one_before(history: History) -> None:
