@@ -42,6 +42,8 @@ def show(
         body["earlier_decisions"] = [
             json.loads(decision.model_dump_json()) for decision in history.earlier_decisions(record.id)
         ]
+        body["events"] = [event.model_dump(mode="json") for event in history.events(record.id)]
+        body["artifacts"] = [artifact.model_dump(mode="json") for artifact in history.artifacts(record.id)]
         print_json(body)
         return
     from rich.console import Console
@@ -86,10 +88,14 @@ def bless(
     run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")],
     owner: Annotated[str, typer.Option(help="Who accepts it.")],
     reason: Annotated[str, typer.Option(help="Why.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Accept a branch as this run found it; drift is measured against it from now on."""
     from app.cli.tables import print_plain
 
     history = open_history()
     blessing = history.bless(history.get_run(run).id, owner, reason)
+    if as_json:
+        print_json(blessing.model_dump(mode="json"))
+        return
     print_plain(f"Blessed {blessing.branch} as run {blessing.run_id} found it, by {blessing.owner}.")

@@ -42,6 +42,7 @@ def export(
     until: UntilOption = None,
     table: Annotated[str | None, typer.Option(help=f"Instead of an archive a table: {', '.join(TABLES)}.")] = None,
     format: Annotated[str, typer.Option("--format", help="Of the table: parquet or csv.")] = "parquet",
+    as_json: JsonOption = False,
 ) -> None:
     """Take whole runs out of history, or a table of them for analysis (csv goes to stdout without --out).
 
@@ -51,11 +52,13 @@ def export(
     history = open_history()
     chosen = _chosen(history, runs or [], everything, wanted, all_by_default=table is not None)
     if table is not None:
-        _export_table(history, chosen, table, format, out)
-        return
-    if out is None:
+        written = _export_table(history, chosen, table, format, out)
+    elif out is None:
         raise UsageError("Name the archive to write with --out.")
-    _export_archive(history, [run.id for run in chosen], out)
+    else:
+        written = _export_archive(history, [run.id for run in chosen], out)
+    if as_json and out is not None:
+        print_json({"runs": [run.id for run in chosen], "files": [str(file) for file in written]})
 
 
 def _chosen(
@@ -83,20 +86,24 @@ def _chosen(
     return found[::-1]
 
 
-def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> None:
+def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> list[Path]:
     from app.history.exporting import export as write
 
     paths = Paths.default()
     if out.is_dir():
-        for run_id in run_ids:
-            write(history, paths, [run_id], out / f"{run_id}.zip", say)
+        files = [out / f"{run_id}.zip" for run_id in run_ids]
+        for run_id, file in zip(run_ids, files, strict=True):
+            write(history, paths, [run_id], file, say)
         say(f"{len(run_ids):,} runs are in {out}, an archive each.")
-        return
+        return files
     write(history, paths, run_ids, out, say)
     say(f"{len(run_ids):,} runs are in {out}, {out.stat().st_size / 1024 / 1024:,.1f} MiB; `history import` reads it.")
+    return [out]
 
 
-def _export_table(history: "History", runs: "Sequence[RunSummary]", table: str, format: str, out: Path | None) -> None:
+def _export_table(
+    history: "History", runs: "Sequence[RunSummary]", table: str, format: str, out: Path | None
+) -> list[Path]:
     from app.history.analysis import write_table
 
     if table not in TABLES or format not in FORMATS:
@@ -109,6 +116,7 @@ def _export_table(history: "History", runs: "Sequence[RunSummary]", table: str, 
     rows = write_table(history, runs, table, out, format == "csv")
     if out is not None:
         say(f"{rows:,} rows of {len(runs):,} runs are in {out}.")
+    return [] if out is None else [out]
 
 
 def take_in(
