@@ -109,6 +109,8 @@ def _metric(
         state=state,
         statement=statement,
         baseline_run_id=baseline,
+        accepted_level=None if now is None else now.level(now.stretch_of(blessed or 0)),
+        level=None if now is None else now.level(len(now.stretches) - 1),
         points=_points(line.placed, charted, limits),
         since_run_id=None if move is None else move.since.run.id,
         change=None if move is None else move.change,
@@ -178,7 +180,7 @@ def _judged(
     newest = now.rows[count - 1]
     outlier = abs(newest["residual"]) >= FEWEST_RUNS
     aside = f"; the newest run alone lies {abs(newest['residual']):.1f} spreads off" if outlier else ""
-    return DriftState.STABLE, f"Stable over {count} runs at {_figure(now.level(-1 % len(now.stretches)))}{back}{aside}."
+    return DriftState.STABLE, f"Stable over {count} runs at {_figure(now.level(len(now.stretches) - 1))}{back}{aside}."
 
 
 def _drifting(line: _Line, now: Followed, move: _Move) -> str:
@@ -268,7 +270,7 @@ def _of_branch(metrics: Sequence[MetricDrift]) -> Judged:
         (DriftState.TOO_FEW_RUNS, "have too few runs"),
     ):
         if of[state]:
-            return state, f"{len(of[state])} of {len(metrics)} watched metrics {words}. {of[state][0].statement}"
+            return state, f"{len(of[state])} of {len(metrics)} watched metrics {words}."
     return DriftState.STABLE, f"All {len(metrics)} watched metrics are stable."
 
 
