@@ -1,7 +1,7 @@
 """How often the drift charts alarm over stable histories, and how soon they find a shift, by simulation.
 
-`python -m benchmarks.drift_alarms` prints two Markdown tables. Effects are in standard errors of one run, as a run's own
-interval gives it; how far runs really scatter about their level is a share of that, since they ask the same items.
+`python -m benchmarks.drift_alarms` prints two Markdown tables. Effects are in standard errors of one run, as a run's
+own interval gives it; how far runs really scatter about their level is a share of that, as they ask the same items.
 """
 
 import argparse

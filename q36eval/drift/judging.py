@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from q36eval.drift.charts import RESIDUAL_CAP
 from q36eval.drift.limits import IN_CONTROL_RUN_LENGTH, Limits, limits_for
 from q36eval.drift.lines import Placed, place, unmeasured_since
 from q36eval.drift.monitoring import Followed, follow, standard_error
@@ -116,10 +117,15 @@ def _metric(
         change=None if move is None else move.change,
         worse=move is not None and move.worse,
         changed_there=() if move is None else _changed_at(line.placed, move.since),
-        change_points=() if now is None else tuple(now.points[first].run.id for first in now.stretches[1:]),
+        change_points=() if now is None else _change_points(now),
         in_control_run_length=limits.run_length,
         watched=watched,
     )
+
+
+def _change_points(now: Followed) -> tuple[str, ...]:
+    hint = () if now.hint is None else (now.hint,)
+    return tuple(now.points[first].run.id for first in (*now.stretches[1:], *hint))
 
 
 def _position(now: Followed | None, run_id: str | None) -> int | None:
@@ -178,8 +184,10 @@ def _judged(
         return DriftState.TOO_FEW_RUNS, f"Too few runs: {runs}{_set_aside(line)}."
     back = ", back at the accepted level" if len(now.stretches) > now.stretch_of(blessed or 0) + 1 else ""
     newest = now.rows[count - 1]
-    outlier = abs(newest["residual"]) >= FEWEST_RUNS
+    outlier = abs(newest["residual"]) >= RESIDUAL_CAP
     aside = f"; the newest run alone lies {abs(newest['residual']):.1f} spreads off" if outlier else ""
+    if now.hint is not None and not outlier:
+        aside = f"; it may have changed with run {now.points[now.hint].run.id}, which is no alarm yet"
     return DriftState.STABLE, f"Stable over {count} runs at {_figure(now.level(len(now.stretches) - 1))}{back}{aside}."
 
 
