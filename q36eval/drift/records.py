@@ -57,11 +57,11 @@ class MetricDrift(Record):
     `baseline_run_id` is the blessed run, else the oldest that compares with the newest; `accepted_level` is the mean
     effect over the stretch of runs around it, `level` that over the newest stretch, the same one while nothing moved.
     Of a drifting metric `since_run_id` is the first run of the move, `change` is `level` less `accepted_level` (in
-    units of the effect), `worse` whether that is the bad way, and `changed_there` what changed in the deployment with that
-    run. `change_points` are the first runs of all later levels of the newest run's line, whether or not it came back
-    since, and last a hint: where it may have changed without an alarm; they set no state. `in_control_run_length` is
-    the mean number of runs until the charts of this metric, were it stable, raise a false alarm. `watched` metrics
-    decide the branch's state.
+    units of the effect), `worse` whether that is the bad way, and `changed_there` what changed in the deployment
+    with that run. `change_points` are the first runs of all later levels of the newest run's line, whether or not it
+    came back since, and last a hint: where it may have changed without an alarm; they set no state.
+    `in_control_run_length` is the mean number of runs until the charts of this metric, were it stable, raise a false
+    alarm. `watched` metrics decide the branch's state.
     """
 
     key: str
