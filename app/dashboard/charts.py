@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
@@ -12,14 +11,10 @@ from app.dashboard.look import look_of
 from app.dashboard.run_model import MarginBar
 
 GREY = "rgba(128,132,140,0.55)"
-if TYPE_CHECKING:
-    from app.dashboard.drift_model import DriftLines, DriftMark
-
 LOST, GAINED = "#e0483e", "#3b7dd8"
 INSIDE = "rgba(46,158,91,0.10)"
 TICKS = (-1000, -100, -10, -3, -1, 0, 1, 3, 10, 100, 1000, 10_000)
 WIDEST_LINEAR = 4.0
-MOST_TICKS = 8
 WIDEST_RECOVERY = 2.0
 
 
@@ -127,55 +122,3 @@ def scores_figure(pairs: Sequence[ScorePair]) -> go.Figure:
     margin, legend = {"l": 10, "r": 10, "t": 30, "b": 10}, {"orientation": "h", "y": 1.0, "yanchor": "bottom"}
     figure.update_layout(height=110 + 22 * len(pairs), margin=margin, legend=legend)
     return figure
-
-
-def drift_figure(lines: "DriftLines", baseline: str) -> go.Figure:
-    """One metric's effect over the runs, each with its own interval; the line breaks where runs cannot be compared.
-
-    `baseline` says what the starred run is.
-    """
-    figure = go.Figure()
-    if lines.band is not None:
-        figure.add_hrect(y0=lines.band[0], y1=lines.band[1], fillcolor=GREY, opacity=0.25, line_width=0, layer="below")
-    for name, points, colour, symbol, mode in (
-        ("cannot be compared with the newest run", lines.incomparable, "#8a8f98", "circle-open", "markers"),
-        ("comparable", lines.comparable, "#3b7dd8", "circle", "lines+markers"),
-        (baseline, lines.baseline, "#c98500", "star", "markers"),
-    ):
-        if any(point.y is not None for point in points):
-            figure.add_trace(_drift_trace(name, points, colour, symbol, mode))
-    step = -(-len(lines.order) // MOST_TICKS)
-    named = lines.order[::-1][::step]
-    figure.update_yaxes(title="effect", automargin=True)
-    figure.update_xaxes(
-        type="category",
-        categoryorder="array",
-        categoryarray=[figure_text(run_id) for run_id, _ in lines.order],
-        tickvals=[figure_text(run_id) for run_id, _ in named],
-        ticktext=[f"{started:%Y-%m-%d}<br>{started:%H:%M:%S}" for _, started in named],
-    )
-    figure.update_layout(
-        height=300, margin={"l": 10, "r": 10, "t": 10, "b": 10}, legend={"orientation": "h", "y": 1.2}, showlegend=True
-    )
-    return figure
-
-
-def _drift_trace(name: str, points: "Sequence[DriftMark]", colour: str, symbol: str, mode: str) -> go.Scatter:
-    return go.Scatter(
-        name=name,
-        x=[figure_text(point.run_id) for point in points],
-        y=[point.y for point in points],
-        mode=mode,
-        connectgaps=False,
-        line={"color": colour},
-        marker={"color": colour, "symbol": symbol, "size": 15 if symbol == "star" else 9},
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": [point.above for point in points],
-            "arrayminus": [point.below for point in points],
-            "color": colour,
-        },
-        text=[figure_text(point.detail) for point in points],
-        hovertemplate="%{text}<extra></extra>",
-    )

@@ -61,18 +61,22 @@ def branch_label(key: BranchKey) -> str:
     return line(f"{key[1]} (family {key[0]})")
 
 
-def choose_run(reader: Reader, key: str, parameter: str = "run") -> RunRecord:
+def choose_run(
+    reader: Reader, key: str, parameter: str = "run", label: str = "", otherwise: str | None = None
+) -> RunRecord:
     """A run chosen by `?run=ID` (a unique prefix will do), else the one last looked at, else the newest.
 
     The newest runs of one branch are offered; the address always names the chosen one, so that it can be passed on.
-    `parameter` is its name there.
+    `parameter` is its name there, `label` goes before those of the two fields, and `otherwise` is taken where neither
+    the address nor memory names one.
     """
     asked = st.query_params.get(parameter)
     chosen = _run_asked_for(reader, asked)
     if asked and chosen is None:
         st.warning("The address names no run of this history, or several; showing another.")
         st.text(line(asked))
-    chosen = chosen or _run_asked_for(reader, st.session_state.get(f"last_{parameter}")) or reader.run("latest")
+    remembered = _run_asked_for(reader, st.session_state.get(f"last_{parameter}"))
+    chosen = chosen or remembered or reader.run(otherwise or "latest")
     keys = sorted((of.family, of.branch) for of in reader.branches())
     st.session_state[f"{key}_branch"], st.session_state[key] = (chosen.family, chosen.branch), chosen.id
 
@@ -83,11 +87,13 @@ def choose_run(reader: Reader, key: str, parameter: str = "run") -> RunRecord:
         st.query_params[parameter] = st.session_state[key]
 
     left, right = st.columns((1, 2))
-    left.selectbox("Branch", keys, key=f"{key}_branch", format_func=branch_label, on_change=follow_branch)
+    left.selectbox(f"{label}Branch", keys, key=f"{key}_branch", format_func=branch_label, on_change=follow_branch)
     offered = {run.id: run for run in newest_runs(reader, (chosen.family, chosen.branch))}
     if chosen.id not in offered:
         offered |= {run.id: run for run in [_summary(chosen)]}
-    right.selectbox("Run", list(offered), key=key, format_func=lambda i: run_label(offered[i]), on_change=follow)
+    right.selectbox(
+        f"{label}Run", list(offered), key=key, format_func=lambda i: run_label(offered[i]), on_change=follow
+    )
     st.query_params[parameter] = chosen.id
     st.session_state[f"last_{parameter}"] = chosen.id
     return chosen

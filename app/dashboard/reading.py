@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
-from app.dashboard.drifting import branch_drift
 from app.dashboard.started import file_of, shown_source
+from app.drifting import FoundDrift, drift_of, judged_keys
 from app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
-from q36eval.drift import BranchDrift
+from q36eval.drift import branch_drift
 from q36eval.gate.report import SignOff, Waiver
 from q36eval.history import (
     Blessing,
@@ -26,6 +26,8 @@ from q36eval.history import (
     RunSummary,
     WaiverRecord,
 )
+from q36eval.history.comparing import Comparison, compare
+from q36eval.history.deciding import report_sha256
 from q36eval.history.run_files import RunFiles
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
@@ -180,17 +182,27 @@ class Reader:
         """Every waiver ever written, oldest first."""
         return self._fresh(lambda h: h.waiver_records(), "waivers") if self.exists else []
 
-    def branch_drift(self, family: str, branch: str, blessed_run_id: str | None) -> BranchDrift:
-        """Drift of a branch and of every metric of it; found again only when there is another run or blessing."""
+    def drift(self, family: str, branch: str, *, everything: bool = False, paired: bool = False) -> FoundDrift:
+        """Drift of what a branch's policy judges, or of all that was measured.
+
+        `paired` holds it against the blessed run too. Found again only when there is another run, verdict or blessing.
+        """
         newest = self.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED), limit=1)
-        stand = f"{newest[0].id if newest else None} {blessed_run_id}"
-        found: BranchDrift = _drift(self.key, self.source, family, branch, blessed_run_id, stand)
+        blessed = [one.run_id for one in self.blessings(family, branch)[:1]]
+        stand = f"{[(run.id, run.verdict) for run in newest]} {blessed}"
+        found: FoundDrift = _drift(self.key, self.source, family, branch, everything, paired, stand)
         return found
 
     def figures(self, family: str, branch: str, key: str) -> dict[str, float]:
         """One metric's figure in every finished run of a branch, by the run's id."""
         name = f"figures {family!r} {branch!r} {key!r}"
         return self._fresh(lambda h: {p.run.id: p.value for p in h.metric_series(branch, family, [key])}, name)
+
+    def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
+        """Run `b` held against run `a`; seconds, for what asked many items."""
+        moments = f"{moment(a)} {_decided(a)} {moment(b)} {_decided(b)}"
+        found: Comparison = _comparison(self.key, self.source, a.id, b.id, moments)
+        return found
 
     def _fresh(self, read: Callable[[History], T], name: str) -> T:
         """Read at most every few seconds; `name` says all that the reading hangs on."""
@@ -235,8 +247,26 @@ def _read_eval_flips(key: str | None, source: str, run_id: str, moment: str) -> 
     return _history(key, source).items(run_id, ProbeName.EVALS, flips_only=True)
 
 
-def _read_drift(key: str | None, source: str, family: str, branch: str, blessed: str | None, stand: str) -> BranchDrift:
-    return branch_drift(family, branch, _history(key, source).metric_series(branch, family), blessed)
+def _read_drift(
+    key: str | None, source: str, family: str, branch: str, everything: bool, paired: bool, stand: str
+) -> FoundDrift:
+    history = _history(key, source)
+    if everything or paired:
+        return drift_of(history, family, branch, everything=everything, paired=paired)
+    watched = judged_keys(history, family, branch)
+    series = history.metric_series(branch, family, None if watched is None else sorted(watched))
+    blessed = next((one.run_id for one in history.blessings(branch, family)), None)
+    return FoundDrift(branch_drift(family, branch, series, blessed, watched))
+
+
+def _decided(run: RunRecord) -> str:
+    """A finished run may be decided again: then its criteria are others."""
+    return "" if run.report is None else report_sha256(run.report)
+
+
+def _read_comparison(key: str | None, source: str, a: str, b: str, moments: str) -> Comparison:
+    history = _history(key, source)
+    return compare(history, history.get_run(a), history.get_run(b))
 
 
 def _read_divergences(path: str, moment: str) -> "NDArray[np.float64]":
@@ -248,6 +278,7 @@ _recent = _cached(_read_recent, FRESH_S, 512)
 _measurements: Callable[..., list[Measurement]] = _cached(_read_measurements, None, 32)
 _failures: Callable[..., list[ProbeFailure]] = _cached(_read_failures, None, 32)
 _canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
-_drift: Callable[..., BranchDrift] = _cached(_read_drift, None, 64)
+_drift: Callable[..., FoundDrift] = _cached(_read_drift, None, 64)
+_comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
 _eval_flips: Callable[..., list[ItemOutcome]] = _cached(_read_eval_flips, None, 8)
 _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)

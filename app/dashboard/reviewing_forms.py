@@ -83,6 +83,8 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     draft = waiver_of(kind, name, "", "", until)
     effect = effect_of(reader.history, run, draft, day)
     _draw_change(effect.before, effect.after, "With this waiver, decided today:")
+    for note in sorted(set(effect.after.notes) - set(effect.before.notes)):
+        st.text(line(f"Note: {note.replace(' by you', '')}"))
     reason = _reason("waive", "What is known about it, and why may it go out?", allowed)
     _write_button(
         "Write the waiver and decide again", "waive", allowed, lambda typed: waive(reader, run, draft, typed, reason)
@@ -132,12 +134,14 @@ def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: P
             words.text(line(_waiver_words(number, waiver)))
             words.text(line(waiver.reason))
             with button:
-                _write_button(
-                    "Revoke", f"revoke {number}", allowed, lambda typed, n=number: revoke(reader, run, n, typed)
-                )
+                _write_button("Revoke", f"revoke {number}", allowed, _revoking(reader, run, number))
     if not standing:
         st.text("No waiver of this branch stands.")
     _draw_again(reader, run, report, allowed)
+
+
+def _revoking(reader: Reader, run: RunRecord, number: int) -> Callable[[str], str]:
+    return lambda typed: revoke(reader, run, number, typed)
 
 
 def _waiver_words(number: int, waiver: Waiver) -> str:

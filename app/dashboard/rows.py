@@ -23,7 +23,7 @@ def detailed(reader: Reader, row: BranchRow, now: datetime) -> BranchRow:
         return row
     blessing = _blessing(reader, of)
     waivers = standing_waivers(reader.waiver_records()).get(row.key, ())
-    drift = reader.branch_drift(of.family, of.branch, None if blessing is None else blessing.run_id)
+    drift = reader.drift(of.family, of.branch).drift
     return branch_row(of, Review(blessing, waivers, drift, reader.run(of.judged.id).report), now)
 
 

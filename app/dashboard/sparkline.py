@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from app.dashboard.look import look_of
 from q36eval.records import Verdict
 
-WIDTH, HEIGHT, MARGIN = 180, 44, 7
+WIDTH, HEIGHT, MARGIN = 180, 48, 7
+FIGURES_HEIGHT = 26
+"""Below it runs without a figure stand apart, so that none looks like a low one."""
 LINE = "#8a8f98"
 
 _SHAPES = {
@@ -54,7 +56,7 @@ def _place(i: int, point: SparkPoint, n: int, low: float, high: float) -> tuple[
     if not math.isfinite(point.figure):
         return x, HEIGHT - MARGIN
     share = 0.5 if high == low else (point.figure - low) / (high - low)
-    return x, HEIGHT - MARGIN - share * (HEIGHT - 2 * MARGIN)
+    return x, MARGIN + (1 - share) * (FIGURES_HEIGHT - MARGIN)
 
 
 def _mark(x: float, y: float, verdict: Verdict | None) -> str:

@@ -12,21 +12,20 @@ The same runs give the same bytes.
 """
 
 import hashlib
-import os
 import re
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from app.writing import replacing
 from q36eval.errors import StorageError, UsageError
-from q36eval.history import Artifact, Blessing, Decision, RunEvent, RunRecord, WaiverRecord
-from q36eval.gate import SignOff
-from q36eval.records import ItemOutcome, Measurement, ProbeFailure, Record
+from q36eval.history import About, RunRecord, WaiverRecord, WholeRun
+from q36eval.records import ItemOutcome, Measurement, Record
 
 MANIFEST = "manifest.json"
 WAIVERS = "waivers.json"
@@ -38,7 +37,8 @@ MOMENT = (1980, 1, 1, 0, 0, 0)
 """Of every file in an archive: when it was written is no part of what it holds."""
 
 RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
-_OWN = re.compile(rf"runs/{RUN_ID.pattern}/(run\.json|items\.jsonl|measurements\.jsonl|about\.json)|artifacts/[0-9a-f]{{64}}")
+PARTS = ("run.json", "measurements.jsonl", "items.jsonl", "about.json")
+_OWN = re.compile(rf"runs/{RUN_ID.pattern}/({'|'.join(map(re.escape, PARTS))})|artifacts/[0-9a-f]{{64}}")
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)
 """What the zip library raises of a file that is damaged, encrypted or packed in another way."""
 
@@ -57,26 +57,6 @@ class Manifest(Record):
     version: int
     runs: tuple[str, ...]
     files: dict[str, Entry]
-
-
-class About(Record):
-    """All of a run but its record, figures and items."""
-
-    failures: tuple[ProbeFailure, ...] = ()
-    sign_offs: tuple[SignOff, ...] = ()
-    blessings: tuple[Blessing, ...] = ()
-    earlier_decisions: tuple[Decision, ...] = ()
-    events: tuple[RunEvent, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
-
-
-class WholeRun(Record):
-    """A run with everything that history keeps of it."""
-
-    run: RunRecord
-    measurements: tuple[Measurement, ...]
-    items: tuple[ItemOutcome, ...]
-    about: About
 
 
 VERSION = 1
@@ -143,18 +123,13 @@ def writing(file: Path) -> Iterator[Writer]:
     Raises:
         StorageError: the disk refuses it.
     """
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        with zipfile.ZipFile(temporary, "w") as archive:
+        with replacing(file) as temporary, zipfile.ZipFile(temporary, "w") as archive:
             writer = Writer(archive)
             yield writer
             writer.finish()
-        os.replace(temporary, file)
     except OSError as error:
         raise StorageError(f"The archive {file} could not be written: {error.strerror or error}.") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 class Reader:
@@ -221,16 +196,18 @@ class Reader:
     def _check_names(self) -> None:
         """Every file is one that an export writes, there once, and named by the manifest; every run is whole."""
         names, known = self._zip.namelist(), {MANIFEST, *self.manifest.files}
-        strange = [name for name in names if name not in known or not (_OWN.fullmatch(name) or name in (MANIFEST, WAIVERS))]
+        ours = {name for name in names if name in (MANIFEST, WAIVERS) or _OWN.fullmatch(name)}
+        strange = [name for name in names if name not in known & ours]
         if strange or len(set(names)) < len(names):
-            raise self._refused(f"no export writes a file {(strange or ['twice'])[0][:80]!r}")
-        parts = ("run.json", "items.jsonl", "measurements.jsonl", "about.json")
-        whole = {f"runs/{run}/{part}" for run in self.manifest.runs for part in parts}
+            raise self._refused(f"no export writes a file {strange[0][:80]!r}" if strange else "it holds a file twice")
+        whole = {f"runs/{run}/{part}" for run in self.manifest.runs for part in PARTS}
         lost = sorted((whole | known) - set(names))
         if lost or any(name.startswith("runs/") and name not in whole for name in names):
             raise self._refused(f"it lacks {lost[0]}" if lost else "it holds a run that it does not name")
 
     def _check(self, name: str, entry: Entry) -> None:
+        if name.startswith("artifacts/") and name != f"artifacts/{entry.sha256}":
+            raise self._refused(f"{name} is of another content than its name says")
         digest, size = hashlib.sha256(), 0
         for part in self._parts(name):
             digest.update(part)
@@ -264,7 +241,7 @@ class Reader:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its beginning"
         told = first["msg"].splitlines()[0].rstrip(".")
-        return self._refused(f"{where} cannot be read (at {place}: {told}); a newer version wrote it, or it was changed")
+        return self._refused(f"{where} cannot be read (at {place}: {told}); a newer version wrote it, or somebody")
 
     def _refused(self, why: str) -> UsageError:
         return UsageError(f"The archive {self.file} cannot be imported: {why}.")
@@ -285,5 +262,3 @@ def reading(file: Path) -> Iterator[Reader]:
         raise UsageError(f"The archive {file} cannot be imported: it is damaged, or no archive at all.") from error
     with archive:
         yield Reader(file, archive)
-
-

@@ -83,6 +83,8 @@ def _shift_limit(run_length: float) -> float:
     return float(brentq(excess, 1.5, 12.0))
 
 
-def _normal(at: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+def _normal(
+    at: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
+) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
     density: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.exp(-at * at / 2) / math.sqrt(2 * math.pi)
     return density

@@ -19,11 +19,13 @@ class DriftPoint(Record):
     """One run's figure on its line, and where the control charts stood after it.
 
     `line` is a new number wherever the line breaks; `breaks` says why the point does not join its predecessor, empty
-    where it does. `identity_changes` names what changed in the deployment since the run it is compared with, the
-    checkpoint included. `expected` and `scale` are in units of the effect: the level before this run was seen, and the
-    spread its residual was measured in. `residual`, `ewma`, the two `cusum`s and their limits are in standard normal
-    units, None before the third run of a line and where there is no chart; both CUSUMs are at least 0, and `high`
-    counts effects above what was expected, whichever way is better. `signal` means that a chart was beyond its limit.
+    where it does. `comparable` is whether it compares with the newest run, be there a break between them or not.
+    `identity_changes` names what changed in the deployment since the run it is compared with, the checkpoint included.
+    `expected` and `scale` are in units of the effect: the level before this run was seen, and the spread its residual
+    was measured in. `residual`, `ewma`, the two `cusum`s, `shift` and their limits are in standard normal units, None
+    before the third run of a line and where there is no chart; both CUSUMs are at least 0, and `high` counts effects
+    above what was expected, whichever way is better. `shift` is the greatest change of level between any two stretches
+    of the line up to this run. `signal` means that a chart went beyond its limit with this run.
     """
 
     run_id: str
@@ -34,6 +36,7 @@ class DriftPoint(Record):
     verdict: Verdict | None = None
     line: int = 0
     breaks: tuple[str, ...] = ()
+    comparable: bool = True
     identity_changes: tuple[str, ...] = ()
     expected: float | None = None
     scale: float | None = None
@@ -43,6 +46,8 @@ class DriftPoint(Record):
     cusum_high: float | None = None
     cusum_low: float | None = None
     cusum_limit: float | None = None
+    shift: float | None = None
+    shift_limit: float | None = None
     signal: bool = False
 
 
@@ -52,8 +57,8 @@ class MetricDrift(Record):
     `baseline_run_id` is the run from which the charts learn the level: the blessed one, else the oldest that compares
     with the newest. Of a drifting metric `since_run_id` is the first run of the move, `change` the mean effect since
     then less the level before (in units of the effect), `worse` whether that is the bad way, and `changed_there` what
-    changed in the deployment with that run. `change_points` are runs at which the line's level changed, found in
-    hindsight over the whole line: advisory, they set no state. `in_control_run_length` is the mean number of runs until
+    changed in the deployment with that run. `change_points` are the first runs of all later levels of the newest run's
+    line, whether or not it came back since. `in_control_run_length` is the mean number of runs until
     the charts of a stable metric raise a false alarm. `watched` metrics decide the branch's state.
     """
 

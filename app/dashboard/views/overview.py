@@ -15,7 +15,7 @@ from app.dashboard.sparkline import SparkPoint, sparkline, words
 from q36eval.history import RunFilter, RunState
 from q36eval.records import Verdict
 
-WIDTHS = (1.6, 2.3, 1.9, 1.9, 3.4, 1.3)
+WIDTHS = (1.6, 2.7, 1.9, 1.9, 3.2, 1.3)
 BRANCHES_PER_PAGE = 10
 RUNS_DRAWN = 20
 SPARK_METRIC = "kl.kl_divergence[all]"
@@ -29,7 +29,7 @@ def draw() -> None:
     """The page."""
     st.title("Branches", anchor=False)
     reader = reader_or_stop()
-    _draw_live(reader)
+    st.fragment(_draw_live, run_every=LIVE_EVERY_S)(reader)
     now = datetime.now(UTC)
     rows = by_need(branch_rows(reader, now))
     shown, offset = _choose(rows)
@@ -109,7 +109,6 @@ def _draw_spark(reader: Reader, row: BranchRow, place: "st.delta_generator.Delta
         place.image(sparkline(points), alt=words(points, "KL in nats/token"))
 
 
-@st.fragment(run_every=LIVE_EVERY_S)
 def _draw_live(reader: Reader) -> None:
     """What is being measured now; drawn again by itself."""
     live = [run for run in _running(reader) if not run.silent]

@@ -15,8 +15,9 @@ from app.dashboard.drift_model import drift_lines
 from app.dashboard.inert import block, figure_text, line
 from app.dashboard.overview_model import Review, overview
 from app.dashboard.run_model import identity_rows, margin_bars, not_drawn
+from q36eval.drift import drift
 from q36eval.gate import Waiver
-from q36eval.history import Blessing, History, drift
+from q36eval.history import Blessing, History
 from q36eval.records import Answer, Interval
 
 Written = tuple[Path, dict[str, Any]]
