@@ -1,6 +1,7 @@
 """Progress that history keeps too, so that the dashboard shows a run while another process measures it."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -17,10 +18,13 @@ class Followed:
     What history does not take (a full disk) is no reason to stop: what is measured meets the same disk and says so.
     """
 
-    def __init__(self, progress: Progress, history: History, run_id: str) -> None:
+    def __init__(
+        self, progress: Progress, history: History, run_id: str, seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._seconds = seconds
         self._progress, self._history, self._run_id = progress, history, run_id
         self._stage, self._done, self._total = "", 0, 0
-        self._written = -SECONDS_BETWEEN_WRITES
+        self._written = seconds()
 
     def stage(self, title: str, total: int) -> None:
         """Begin a stage of `total` items."""
@@ -32,7 +36,7 @@ class Followed:
         """`count` items of the current stage are done."""
         self._progress.advance(count)
         self._done += count
-        if self._done >= self._total or time.monotonic() - self._written >= SECONDS_BETWEEN_WRITES:
+        if self._done >= self._total or self._seconds() - self._written >= SECONDS_BETWEEN_WRITES:
             self._write()
 
     def expect(self, task: str, tokens: int) -> None:
@@ -59,7 +63,7 @@ class Followed:
             self._history.add_event(self._run_id, EventKind.RETRY, f"{several} asked again: {error}")
 
     def _write(self) -> None:
-        self._written = time.monotonic()
+        self._written = self._seconds()
         known = RunProgress(
             run_id=self._run_id, stage=self._stage, done=self._done, total=self._total, at=datetime.now(UTC)
         )

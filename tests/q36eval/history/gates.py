@@ -51,12 +51,17 @@ def figure(name: str, value: float) -> Measurement:
     )
 
 
+def answer(branch: str, number: int) -> str:
+    """What a branch says: every other branch says every second answer too."""
+    return "same" if number % 2 else f"{branch} {number}"
+
+
 def gate(history: History, branch: str, batches: int) -> GateReport:
     """A whole run: half of what it writes is the same in every other, so that all want the same rows."""
     run = begin(history, branch)
     for batch in range(batches):
         numbers = range(batch * BATCH, (batch + 1) * BATCH)
-        history.add_items(run.id, [outcome(number, "same" if number % 2 else branch) for number in reversed(numbers)])
+        history.add_items(run.id, [outcome(number, answer(branch, number)) for number in reversed(numbers)])
         history.add_measurement(run.id, figure(f"figure {batch}", float(batch)))
         history.add_event(run.id, EventKind.RETRY, f"batch {batch}")
     faults = figure("integrity_faults", 0.0)

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from q36eval.history import EventKind, History, RunState
 from q36eval.history import _tables as tables
 from q36eval.records import Verdict
-from tests.q36eval.history.gates import BATCH, begin, child, figure, gate, outcome, write_batches
+from tests.q36eval.history.gates import BATCH, answer, begin, child, figure, gate, outcome, write_batches
 
 GATES, BATCHES, KILLS = 8, 4, 12
 
@@ -31,8 +31,7 @@ def test_eight_gates_write_at_once_and_nothing_is_lost(database: str, history: H
         assert (run.state, run.verdict) == (RunState.FINISHED, Verdict.PASS)
         written = {item.item_key: item for item in history.items(run.id)}
         assert written == {
-            found.item_key: found
-            for found in (outcome(n, "same" if n % 2 else run.branch) for n in range(BATCHES * BATCH))
+            found.item_key: found for found in (outcome(n, answer(run.branch, n)) for n in range(BATCHES * BATCH))
         }
         figures = [figure(f"figure {batch}", float(batch)) for batch in range(BATCHES)]
         assert history.measurements(run.id) == [*figures, figure("integrity_faults", 0.0)]
