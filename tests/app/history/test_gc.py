@@ -49,7 +49,7 @@ def test_nothing_that_a_run_refers_to_goes(tmp_path: Path) -> None:
     shared = files.find(history, old.id, TOKENS)
     assert shared is not None
     assert shared == files.find(history, new.id, TOKENS)  # the same content is kept once
-    assert collect(history, tmp_path, Wanted()) == []
+    assert plan(history, paths_of(tmp_path), Wanted(), LATER).removals == ()
     assert collect(history, tmp_path, NEWEST) == [("run", old.id)]
     assert shared.is_file()
     history.delete_run(new.id)
