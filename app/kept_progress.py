@@ -12,6 +12,12 @@ from q36eval.sinks import Progress, TellsTrouble, TimesTasks
 SECONDS_BETWEEN_WRITES = 1.0
 
 
+def note(history: History, run_id: str, kind: EventKind, message: str) -> None:
+    """Write down what happened to a run, if history takes it: on a full disk that is no reason to stop, or to fail."""
+    with suppress(StorageError):
+        history.add_event(run_id, kind, message)
+
+
 class Followed:
     """Tells `progress` all it is told, and history where the run is: at stages, and at most once a second between them.
 
@@ -59,8 +65,7 @@ class Followed:
         if isinstance(self._progress, TellsTrouble):
             self._progress.retried(count, error)
         several = f"{count} requests errored and are" if count > 1 else "A request errored and is"
-        with suppress(StorageError):
-            self._history.add_event(self._run_id, EventKind.RETRY, f"{several} asked again: {error}")
+        note(self._history, self._run_id, EventKind.RETRY, f"{several} asked again: {error}")
 
     def _write(self) -> None:
         self._written = self._seconds()

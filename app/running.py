@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.floors import FloorKeeper, refuse_known
+from app.kept_progress import note
 from app.readable import check_readable
 from app.referencing import Reference
 from app.request import Request
@@ -44,7 +45,7 @@ class RunSink:
     def add_failure(self, failure: ProbeFailure) -> None:
         self._history.add_failure(self._run_id, failure)
         if failure.kind == "crashed":
-            self._history.add_event(self._run_id, EventKind.ERROR, f"{failure.probe}: {failure.reason}")
+            note(self._history, self._run_id, EventKind.ERROR, f"{failure.probe}: {failure.reason}")
 
     def known_items(self) -> list[ItemOutcome]:
         return list(self._history.items(self._run_id))

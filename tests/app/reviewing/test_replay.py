@@ -3,11 +3,12 @@
 import hashlib
 import json
 import os
-import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from q36eval.records import ProbeName, Schedule
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
 from tests.q36eval.gate.evidence import accuracy, census, small_policy
+from tests.tampering import of_json, tamper, tamper_text
 
 DAY = date(2026, 3, 1)
 WAIVER = Waiver(owner="eva", reason="known", criterion="tools", expires=date(2026, 3, 31))
@@ -57,15 +59,16 @@ def test_a_year_later_the_same_bytes_come_out_of_history(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("tampering", "named"),
     [
-        ("UPDATE measurements SET clusters = replace(clusters, '1.0', '0.0') WHERE metric = 'failure_rate'", "tools"),
-        ("UPDATE runs SET circumstances = json_remove(circumstances, '$.waivers')", "waived_by"),
-        ('UPDATE runs SET report = replace(report, \'"verdict": "FAIL"\', \'"verdict": "PASS"\')', "verdict"),
+        (("measurements", "clusters", lambda text: text.replace("1.0", "0.0")), "tools"),
+        (("runs", "circumstances", of_json(lambda kept: kept.pop("waivers"))), "waived_by"),
+        (("runs", "report", lambda text: text.replace('"verdict":"FAIL"', '"verdict":"PASS"')), "verdict"),
     ],
 )
-def test_what_was_changed_behind_the_verdict_is_found_and_named(tmp_path: Path, tampering: str, named: str) -> None:
+def test_what_was_changed_behind_the_verdict_is_found_and_named(
+    tmp_path: Path, tampering: tuple[str, str, Callable[[str], str]], named: str
+) -> None:
     run = waived_run(tmp_path)
-    with sqlite3.connect(tmp_path / "history.sqlite") as raw:
-        raw.execute(tampering)
+    tamper_text(tmp_path / "history.sqlite", *tampering)
     done = commands.q36eval("history", "replay", run.id, state=tmp_path)
     assert done.returncode == 1
     assert "does not give the report that was kept" in done.stdout
@@ -103,8 +106,7 @@ def test_a_run_that_only_measured_is_judged_by_a_policy_alone(tmp_path: Path) ->
 
 def test_a_run_from_before_circumstances_were_kept_is_judged_without_waivers(tmp_path: Path) -> None:
     run = waived_run(tmp_path)
-    with sqlite3.connect(tmp_path / "history.sqlite") as raw:
-        raw.execute("UPDATE runs SET circumstances = NULL")
+    tamper(tmp_path / "history.sqlite", "UPDATE runs SET circumstances = NULL")
     done = commands.q36eval("history", "replay", run.id, state=tmp_path)
     assert done.returncode == 1
     assert "did not keep which waivers it knew" in done.stdout
@@ -141,14 +143,18 @@ print([name for name in ("torch", "transformers", "lm_eval", "kl", "evals", "can
 
 def test_more_that_a_newer_version_says_is_told_from_another_verdict(tmp_path: Path) -> None:
     run = waived_run(tmp_path)
+    history = tmp_path / "history.sqlite"
+
+    def in_report(edit: Callable[[Any], object]) -> Callable[[], None]:
+        return lambda: tamper_text(history, "runs", "report", of_json(edit))
+
     tamperings = (
-        ("UPDATE runs SET report = json_remove(report, '$.criteria[0].to_turn')", True),
-        ("UPDATE runs SET verdict = 'FAIL'", False),
-        ("UPDATE runs SET report = json_set(report, '$.criteria[0].verdict', 'INCONCLUSIVE')", False),
+        (in_report(lambda report: report["criteria"][0].pop("to_turn")), True),
+        (lambda: tamper(history, "UPDATE runs SET verdict = 'FAIL'"), False),
+        (in_report(lambda report: report["criteria"][0].update(verdict="INCONCLUSIVE")), False),
     )
     for tampering, same in tamperings:
-        with sqlite3.connect(tmp_path / "history.sqlite") as raw:
-            raw.execute(tampering)
+        tampering()
         done = commands.q36eval("history", "replay", run.id, state=tmp_path)
         assert done.returncode == 1
         assert ("Every verdict is the same" in done.stdout) == same
@@ -157,17 +163,23 @@ def test_more_that_a_newer_version_says_is_told_from_another_verdict(tmp_path: P
 @pytest.mark.parametrize(
     ("tampering", "named"),
     [
-        ("UPDATE runs SET report = json_set(report, '$.schema_version', 3)", "at report.schema_version"),
-        ("UPDATE runs SET report = '[1'", "no JSON"),
-        ("UPDATE measurements SET record = '{broken'", "a measurement, which cannot be read"),
+        (("runs", "report", of_json(lambda report: report.update(schema_version=3))), "at report.schema_version"),
+        (("runs", "report", lambda text: "[1"), "no JSON"),
+        (
+            ("measurements", "clusters", of_json(lambda kept: kept.update(units=[]))),
+            "evals.accuracy[mmlu], which cannot",
+        ),
+        ("UPDATE readings SET direction = 'sideways ' || id", "which cannot be read (at direction"),
     ],
 )
 def test_what_a_newer_version_wrote_or_somebody_broke_is_one_sentence(
-    tmp_path: Path, tampering: str, named: str
+    tmp_path: Path, tampering: str | tuple[str, str, Callable[[str], str]], named: str
 ) -> None:
     run = judge_run(open_history(tmp_path), 0, DAY)
-    with sqlite3.connect(tmp_path / "history.sqlite") as raw:
-        raw.execute(tampering)
+    if isinstance(tampering, str):
+        tamper(tmp_path / "history.sqlite", tampering)
+    else:
+        tamper_text(tmp_path / "history.sqlite", *tampering)
     done = commands.q36eval("history", "replay", run.id, state=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert named in done.stderr
