@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: gate test lint types imports check clean
+.PHONY: gate test lint types imports check screens clean
 gate: $(INSTALLED)
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
@@ -28,6 +28,11 @@ imports: $(INSTALLED_DEV)
 	$(BIN)/lint-imports
 
 check: lint types imports test
+
+# Screenshots of every page of the review UI, light and dark, over the runs in the working state.
+SCREENS ?= screens
+screens: $(INSTALLED_DEV)
+	$(BIN)/python tests/app/dashboard/screens.py --out $(SCREENS)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

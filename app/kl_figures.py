@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ BINS_PER_DECADE = 8
 SMALLEST_DRAWN = 1e-12
 """Divergences below it are rounding; they and exact zeros share the first bar."""
 
-BLUE, ORANGE, RED = "#3b6fb6", "#d98032", "#e0483e"
+BLUE, ORANGE, RED, TEAL = "#3b7dd8", "#d98032", "#e0483e", "#12a594"
+FAR_APART = 20.0
 HEIGHT = 340
 
 
@@ -27,41 +29,108 @@ def divergences_of(path: Path) -> NDArray[np.float64]:
     return column.astype(np.float64)
 
 
-def histogram_figure(divergences: NDArray[np.float64], mean: float | None = None) -> go.Figure:
-    """How many tokens diverge by how much, both axes logarithmic; the mean lies where few tokens do."""
+@dataclass(frozen=True)
+class Mark:
+    """A value that a figure is held against: its name, and how it is drawn."""
+
+    name: str
+    value: float
+    colour: str
+    dash: str
+
+
+def marks_of(mean: float | None, floor: float | None, margin: float | None) -> list[Mark]:
+    """The run's mean, its noise floor and the policy's margin, as far as each is known and can be drawn."""
+    kinds = (("mean", mean, ORANGE, "dash"), ("noise floor", floor, TEAL, "dot"), ("margin", margin, RED, "solid"))
+    return [
+        Mark(name, value, colour, dash)
+        for name, value, colour, dash in kinds
+        if value is not None and value > 0 and math.isfinite(value)
+    ]
+
+
+def histogram_figure(divergences: NDArray[np.float64], marks: Sequence[Mark] = ()) -> go.Figure:
+    """How many tokens diverge by how much, both axes logarithmic; a mean lies where few tokens do."""
+    edges, counts = binned(divergences)
+    figure = go.Figure(
+        go.Bar(
+            x=np.sqrt(edges[:-1] * edges[1:]),
+            y=[int(count) or None for count in counts],
+            width=np.diff(edges),
+            marker={"color": BLUE, "line": {"width": 0}},
+            customdata=np.stack([edges[:-1], edges[1:]], axis=1),
+            hovertemplate="%{customdata[0]:.2g} to %{customdata[1]:.2g} nats: %{y} tokens<extra></extra>",
+        )
+    )
+    for place, mark in enumerate(marks):
+        figure.add_vline(x=mark.value, line={"color": mark.colour, "dash": mark.dash, "width": 2})
+        # on a logarithmic axis a line is placed by its value, words by its logarithm; rows of words do not collide
+        figure.add_annotation(
+            x=math.log10(mark.value),
+            y=1.02 + 0.07 * place,
+            yref="paper",
+            text=figure_text(f"{mark.name} {mark.value:.3g}"),
+            showarrow=False,
+            yanchor="bottom",
+            font={"color": mark.colour},
+        )
+    title = f"KL(ref‖branch) of a token, nats (the first bar: up to {SMALLEST_DRAWN:g}, zero included)"
+    figure.update_xaxes(type="log", title=title, exponentformat="power", dtick=2)
+    top = math.log10(max(2, int(counts.max(initial=0)))) + 0.1
+    # a single token is still a bar
+    figure.update_yaxes(type="log", title="tokens", range=[math.log10(0.5), top], dtick=1, exponentformat="power")
+    figure.update_layout(bargap=0.05)
+    return _laid_out(figure, top=30 + 18 * len(marks))
+
+
+def binned(divergences: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Edges of bars alike in width on a logarithmic axis, and how many finite divergences lie within each."""
     finite = divergences[np.isfinite(divergences)]
     edges = 10.0 ** np.arange(
         math.log10(SMALLEST_DRAWN), math.log10(max(10.0, finite.max(initial=0.0))) + 1e-9, 1 / BINS_PER_DECADE
     )
     edges = np.append(edges, edges[-1] * 10.0 ** (1 / BINS_PER_DECADE))
     counts, _ = np.histogram(np.clip(finite, SMALLEST_DRAWN, None), edges)
-    middles = np.sqrt(edges[:-1] * edges[1:])
-    figure = go.Figure(
-        go.Bar(
-            x=middles,
-            y=[int(count) or None for count in counts],
-            width=np.diff(edges),
-            marker_color=BLUE,
-            customdata=np.stack([edges[:-1], edges[1:]], axis=1),
-            hovertemplate="%{customdata[0]:.2g} to %{customdata[1]:.2g} nats: %{y} tokens<extra></extra>",
-        )
+    return edges, counts
+
+
+def points_figure(
+    points: Sequence[Point],
+    title: str,
+    color: str = BLUE,
+    *,
+    line: bool = False,
+    held_against: Mapping[str, Mapping[str, float]] | None = None,
+) -> go.Figure:
+    """Each group's mean KL with its interval; a point whose interval is not identified stands alone, hollow.
+
+    `held_against` gives by name what else is known of some groups ("margin", "noise floor"), drawn as a dash at each.
+    The axis is logarithmic where the groups lie far apart and all that is drawn is above zero.
+    """
+    figure = series_figure({"": points}, title, [color], line=line)
+    drawn = [v for point in points for v in (point.mean, point.lower, point.upper) if v is not None]
+    drawn += [value for values in (held_against or {}).values() for value in values.values()]
+    if drawn and min(drawn) > 0 and max(drawn) > FAR_APART * min(drawn):
+        figure.update_yaxes(type="log", rangemode="normal", dtick=1)
+    names = {figure_text(point.name) for point in points}
+    for name, values in (held_against or {}).items():
+        known = {figure_text(group): value for group, value in values.items() if figure_text(group) in names}
+        if known:
+            figure.add_trace(_dashes(name, known))
+    return figure
+
+
+def _dashes(name: str, values: Mapping[str, float]) -> go.Scatter:
+    colour, symbol = (RED, "line-ew-open") if name == "margin" else (TEAL, "triangle-up-open")
+    return go.Scatter(
+        name=figure_text(name),
+        x=list(values),
+        y=list(values.values()),
+        mode="markers",
+        marker={"color": colour, "symbol": symbol, "size": 22 if name == "margin" else 9, "line": {"width": 2}},
+        hovertemplate="%{x}: " + figure_text(name) + " %{y:.3g} nats/token<extra></extra>",
+        showlegend=True,
     )
-    if mean is not None and mean > 0 and math.isfinite(mean):
-        figure.add_vline(x=mean, line={"color": ORANGE, "dash": "dash"})
-        # on a logarithmic axis a line is placed by its value, words by its logarithm
-        figure.add_annotation(
-            x=math.log10(mean), y=1.0, yref="paper", text=f"mean {mean:.3g}", showarrow=False, yanchor="bottom"
-        )
-    title = f"KL(ref‖branch) of a token, nats (the first bar: up to {SMALLEST_DRAWN:g}, zero included)"
-    figure.update_xaxes(type="log", title=title, exponentformat="power")
-    top = math.log10(max(2, int(counts.max(initial=0)))) + 0.1
-    figure.update_yaxes(type="log", title="tokens", range=[math.log10(0.5), top])  # a single token is still a bar
-    return _laid_out(figure)
-
-
-def points_figure(points: Sequence[Point], title: str, color: str = BLUE, *, line: bool = False) -> go.Figure:
-    """Each group's mean KL with its interval; a point whose interval is not identified stands alone, hollow."""
-    return series_figure({"": points}, title, [color], line=line)
 
 
 def series_figure(
@@ -94,13 +163,15 @@ def series_figure(
         )
     figure.update_xaxes(title=title, type="category", automargin=True)
     figure.update_yaxes(title="KL(ref‖branch), nats/token", rangemode="tozero", exponentformat="power")
+    if len(series) > 1:  # side by side, or one would hide the other's interval
+        figure.update_layout(scattermode="group", scattergap=0.75)
     return _laid_out(figure)
 
 
-def layers_figure(layers: Mapping[str, Sequence[Point]]) -> go.Figure:
-    """What each run of layers costs, from an attribution: quantized alone, and what restoring it gives back."""
+def layers_figure(layers: Mapping[str, Sequence[Point]], title: str = "layers") -> go.Figure:
+    """What each part costs, from an attribution: quantized alone, and what restoring it gives back."""
     names = {"restored": "restored: KL falls by", "alone": "alone: KL is"}
-    return series_figure({names[key]: layers[key] for key in names if key in layers}, "layers", [BLUE, ORANGE])
+    return series_figure({names[key]: layers[key] for key in names if key in layers}, title, [BLUE, ORANGE])
 
 
 def write_page(path: Path, heading: str, figures: Mapping[str, go.Figure]) -> None:
@@ -114,6 +185,8 @@ def write_page(path: Path, heading: str, figures: Mapping[str, go.Figure]) -> No
     path.write_text(f"<!doctype html><html><head>{head}</head><body>{body}</body></html>", encoding="utf-8")
 
 
-def _laid_out(figure: go.Figure) -> go.Figure:
-    figure.update_layout(height=HEIGHT, margin={"l": 10, "r": 10, "t": 30, "b": 10}, template="plotly_white")
+def _laid_out(figure: go.Figure, top: int = 30) -> go.Figure:
+    margin = {"l": 10, "r": 10, "t": top, "b": 10}
+    legend = {"orientation": "h", "y": 1.12}
+    figure.update_layout(height=HEIGHT, margin=margin, template="plotly_white", legend=legend)
     return figure

@@ -2,9 +2,10 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from q36eval.gate.noise import floor_metric
 from q36eval.history import RunRecord, RunState
 from q36eval.records import Interval, Measurement, ProbeName
 from q36eval.reports._text import number
@@ -111,6 +112,38 @@ class KLFigures:
         """Each group's mean KL and interval, to draw."""
         return [_point(grouping_of(m.slice)[1], m) for m in self._of("kl_divergence", self.groups(grouping))]
 
+    def floor(self, slice_name: str = ALL) -> float | None:
+        """What the reference diverges from itself by in a slice, in nats/token; None where it was not measured."""
+        found = self.get(floor_metric("kl_divergence"), slice_name)
+        return None if found is None or not math.isfinite(found.value) else found.value
+
+    def floors(self, grouping: str) -> dict[str, float]:
+        """The floor of each group that has one, by the group's name."""
+        found = ((grouping_of(name)[1], self.floor(name)) for name in self.groups(grouping))
+        return {name: value for name, value in found if value is not None}
+
+    def headline_words(self) -> list[tuple[str, str, str]]:
+        """The four figures to know first: name, value, interval or reference."""
+        shown = (("kl_divergence", "Mean KL, nats"), ("kl_p99", "99 % of tokens below, nats"))
+        found = [(name, self.get(metric)) for metric, name in shown]
+        words = [(name, number(m.value), interval_words(m.effect_interval)) for name, m in found if m is not None]
+        top1, perplexity = self.get("top1_agreement"), self.get("perplexity")
+        if top1 is not None:
+            words.append(("Same likeliest token", f"{top1.value:.2%}", _percent_interval(top1.effect_interval)))
+        if perplexity is not None:
+            interval = _fixed(perplexity.effect_interval, 4)
+            words.append(("Perplexity, branch / reference", f"{perplexity.effect:.4f}", interval))
+        return words
+
+    def classes(self) -> dict[str, list[Point]]:
+        """Of an attribution: KL by class of tensors, what each costs alone, and what restoring it gives back."""
+        found: dict[str, list[Point]] = {}
+        for (metric, name), m in self._found.items():
+            direction, _, suspect = name.partition("/")
+            if metric == "attributed_kl" and suspect and re.match(r"^layers? \d", suspect) is None:
+                found.setdefault(direction, []).append(_point(suspect, m))
+        return {direction: sorted(points, key=lambda p: -p.mean) for direction, points in found.items()}
+
     def layers(self) -> dict[str, list[Point]]:
         """Of an attribution: KL by run of layers, in the order of the layers; what each costs alone, and restored."""
         found: dict[str, list[tuple[int, Point]]] = {}
@@ -155,6 +188,26 @@ def interval_words(interval: Interval, scale: float = 1.0) -> str:
     return f"[{number(lower)}, {number(upper)}]"
 
 
+def point_rows(series: Mapping[str, Sequence[Point]], what: str) -> list[dict[str, str]]:
+    """Points as they are drawn, a row each; a bound that is not identified is empty."""
+    return [
+        {what: point.name}
+        | ({"series": name} if name else {})
+        | {"KL, nats/token": repr(point.mean), "lower": _repr(point.lower), "upper": _repr(point.upper)}
+        | {"tokens": str(point.tokens)}
+        for name, points in series.items()
+        for point in points
+    ]
+
+
+def _repr(value: float | None) -> str:
+    return "" if value is None else repr(value)
+
+
+def _percent_interval(interval: Interval) -> str:
+    return f"[{interval.lower:.2%}, {interval.upper:.2%}]"
+
+
 def _row(label: str, m: Measurement) -> Row:
     tokens = f"{m.counts.scored:,}" + (f" of {m.counts.total:,}" if m.counts.errored else "")
     if m.estimator == "perplexity":
@@ -164,7 +217,7 @@ def _row(label: str, m: Measurement) -> Row:
         change = f"change {m.effect:+.5f} {_fixed(m.effect_interval, 5)}"
         return Row(label, f"{number(m.value)} (ref {number(m.reference_value)})", change, tokens)
     if m.metric == "top1_agreement":
-        return Row(label, f"{m.value:.2%}", f"[{m.effect_interval.lower:.2%}, {m.effect_interval.upper:.2%}]", tokens)
+        return Row(label, f"{m.value:.2%}", _percent_interval(m.effect_interval), tokens)
     unit = " nats" if m.unit == "nats/token" else ""
     return Row(label, f"{number(m.value)}{unit}", interval_words(m.effect_interval), tokens)
 

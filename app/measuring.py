@@ -19,6 +19,7 @@ from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.history import EventKind, History, RunRecord, RunState
 from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
+from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive
 from q36eval.probes import KeepsFiles, Probe
 from q36eval.provenance import provenance
@@ -124,7 +125,11 @@ def _measure_run(
         report = None
         if request.policy is not None:
             report = judge(request.policy, request, history, run, now, running.stages)
+        files = RunFiles(paths.state)
+        with suppress(OSError):  # on a full disk they stay in the run's own folder, where they are read as well
+            files.keep_run(history, run.id)
         finished = history.finish_run(run.id, report)
+        files.drop_working(history, run.id)  # not before: a run to resume goes on with them
     note(history, run.id, EventKind.FINISHED, "measured" if report is None else report.headline)
     return finished
 
@@ -177,7 +182,8 @@ def _start(
         suites=suites,
         provenance=provenance(paths.repository)
         | facts
-        | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"},
+        | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"}
+        | ({} if request.branch.named is None else {"named": request.branch.named}),
     )
 
 

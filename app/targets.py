@@ -9,10 +9,11 @@ from q36eval.errors import UsageError
 
 @dataclass(frozen=True)
 class Target:
-    """A checkpoint to judge: the name it goes by in history, and its folder."""
+    """A checkpoint to judge: the name it goes by in history, its folder, and what a person named it by."""
 
     name: str
     folder: Path
+    named: str | None = None
 
 
 def load_family(name_or_path: str | None, paths: Paths) -> Family:
@@ -50,7 +51,7 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
         from q36eval.checkpoints.reader import check_folder
 
         check_folder(folder)  # before any run is begun, which nothing could resume
-        return Target(name, folder.resolve())
+        return Target(name, folder.resolve(), named=name_or_path if name_or_path.isprintable() else None)
     raise UsageError(
         f"The family {family.name} has no branch {name_or_path!r}, and there is no such folder; "
         f"its branches are: {', '.join(family.branches)}."

@@ -39,6 +39,17 @@ def exclusive(path: Path, waiting: Callable[[], None] | None = None) -> Iterator
             os.close(descriptor)
 
 
+def is_held(path: Path) -> bool:
+    """Whether another process, or another part of this one, holds the lock file; it is not made."""
+    if not path.exists():
+        return False
+    try:
+        with exclusive(path):
+            return False
+    except BlockingIOError:
+        return True
+
+
 def _lock(descriptor: int, waiting: Callable[[], None] | None) -> None:
     if fcntl is None:
         return

@@ -1,51 +1,121 @@
-"""`q36eval drift`: how a branch moves over its runs."""
+"""`q36eval drift`: whether a branch moved over its runs, since when, and with what."""
 
-from typing import Annotated
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.options import FamilyOption, JsonOption, OneBranch, open_history, print_json
 from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode
+
+if TYPE_CHECKING:
+    from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
+
+SHOWN = 12
 
 
 def drift(
     branch: OneBranch,
     family: FamilyOption = None,
     metric: Annotated[str | None, typer.Option(help="Only metrics whose key holds this.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Watch all that was measured, not only what the policy judges.")
+    ] = False,
     as_json: JsonOption = False,
-) -> None:
-    """Each metric over the branch's runs and against its blessed run, with the runs' own intervals."""
-    import json
+) -> int:
+    """Has a branch moved? 0: stable, or better; 1: drifting for the worse; 3: too few runs, or they do not compare.
 
+    Each metric that the policy judges is followed over all runs of the branch and held against the blessed one.
+    """
+    from app.drifting import drift_of
     from app.targets import load_family
-    from q36eval.history import drift as find_drift
 
     chosen = load_family(family, Paths.default())
-    history = open_history()
-    series = history.metric_series(branch, chosen.name)
-    blessed = history.blessed(branch, chosen.name)
-    found = find_drift(series, blessed_run_id=None if blessed is None else blessed.id)
-    found = [entry for entry in found if metric is None or metric in entry.key]
+    found = drift_of(open_history(), chosen.name, branch, containing=metric, everything=everything)
+    code = _exit_code(found.drift)
     if as_json:
-        print_json([json.loads(entry.model_dump_json()) for entry in found])
-        return
+        body: dict[str, Any] = json.loads(found.drift.model_dump_json())
+        body["against_blessed"] = {key: json.loads(one.model_dump_json()) for key, one in found.against.items()}
+        body["exit_code"] = int(code)
+        print_json(body)
+    else:
+        _print(found.drift, found.against)
+    return int(code)
+
+
+def _exit_code(found: "BranchDrift") -> ExitCode:
+    from q36eval.drift import DriftState
+
+    if found.state is DriftState.DRIFTING:
+        return ExitCode.FAIL if found.worse else ExitCode.PASS
+    return ExitCode.PASS if found.state is DriftState.STABLE else ExitCode.INCONCLUSIVE
+
+
+def _print(found: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
     from app.cli.tables import print_plain
-    from q36eval.reports._text import plain
 
-    if not found:
-        print_plain(f"No finished runs of {branch}; q36eval gate --branch {branch} makes one.")
+    state = found.state.value.replace("_", " ").upper()
+    print_plain(f"{state}  {found.branch} of {found.family}: {found.statement}")
+    if not found.metrics:
+        print_plain(f"No finished run measured it; q36eval gate --branch {found.branch} makes one.")
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    base = "none" if blessed is None else blessed.id
-    table = Table(
-        "metric", "runs", "last value", "statement", title=Text(plain(f"{branch} (blessed: {base})"), style="italic")
+    print_plain(
+        f"{found.runs} runs, blessed: {found.blessed_run_id or 'none'}. {found.watched} metrics watched: while nothing "
+        f"changes, one false alarm of all of them in {found.in_control_run_length:,.0f} runs, or fewer."
     )
-    for entry in found:
-        last = entry.points[-1]
-        table.add_row(
-            *(Text(cell) for cell in (entry.key, str(len(entry.points)), f"{last.value:.4g}", entry.statement))
-        )
-    Console().print(table)
+    watched = [metric for metric in found.metrics if metric.watched]
+    for heading, metrics in _unsettled(watched):
+        _print_group(heading, [f"{one.key}{_levels(one)}{_against(against.get(one.key))}" for one in metrics])
+    stable = [metric for metric in watched if metric.state.value == "stable"]
+    if stable:
+        lines = [f"{one.key}: {one.statement.removeprefix('Stable ').rstrip('.')}" for one in stable]
+        beside = [_against(against.get(one.key)) for one in stable]
+        _print_group("Stable:", [line + more for line, more in zip(lines, beside, strict=True)])
+
+
+def _print_group(heading: str, lines: list[str]) -> None:
+    from app.cli.tables import print_plain
+
+    print()
+    print_plain(heading)
+    for line in lines[:SHOWN]:
+        print_plain(f"  {line}")
+    if len(lines) > SHOWN:
+        print_plain(f"  and {len(lines) - SHOWN} more; --metric TEXT picks some, --json lists all")
+
+
+def _unsettled(metrics: "list[MetricDrift]") -> "list[tuple[str, list[MetricDrift]]]":
+    """All that is not stable, by what is said of it; what drifts for the worse first."""
+    from q36eval.drift import DriftState
+
+    order = (DriftState.DRIFTING, DriftState.INCOMPARABLE, DriftState.TOO_FEW_RUNS)
+    grouped: dict[str, list[MetricDrift]] = {}
+    for metric in sorted(metrics, key=lambda one: (one.state is not DriftState.DRIFTING, not one.worse, one.key)):
+        if metric.state in order:
+            grouped.setdefault(_heading(metric), []).append(metric)
+    return sorted(grouped.items(), key=lambda group: order.index(group[1][0].state))
+
+
+def _heading(metric: "MetricDrift") -> str:
+    if metric.change is None:
+        return metric.statement
+    changed = ", ".join(metric.changed_there) or "nothing in the deployment"
+    way = "worse" if metric.worse else "better"
+    return f"Drifting for the {way} since run {metric.since_run_id}; changed there: {changed}."
+
+
+def _levels(metric: "MetricDrift") -> str:
+    if metric.change is None:
+        return ""
+    return f": {metric.accepted_level:.4g} -> {metric.level:.4g} ({metric.change:+.3g} {metric.unit})"
+
+
+def _against(found: "AgainstBlessed | None") -> str:
+    """The newest run beside the blessed one, item by item."""
+    if found is None or found.interval is None:
+        return ""
+    low, high = found.interval.lower, found.interval.upper
+    if found.no_change == 1.0:
+        return f"; newest / blessed run {found.effect:.4g} [{low:.4g}, {high:.4g}]"
+    return f"; newest less blessed run {found.effect:+.3g} [{low:+.3g}, {high:+.3g}]"

@@ -1,5 +1,6 @@
 """`q36eval gate`: measure branches and decide."""
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,49 +70,52 @@ def gate(
 ) -> int:
     """Judge branches against the reference: exit 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured."""
     from app.cli.gating import Branches, Output, finish
+    from app.cli.github_output import announcing
     from app.probing import CanaryChoice
     from app.request import ALL_PROBES, Request
     from app.targets import load_family
 
-    formats = check_formats(format)
-    if out is None and set(format or ()) - {"github"}:
-        raise UsageError("--format writes files: name a folder for them with --out.")
-    output = Output(formats, announced="github" in (format or ()), as_json=as_json, branches=len(branch))
-    if resume is not None and len(branch) != 1:
-        raise UsageError("--resume continues one run; give exactly one --branch with it.")
-    paths = Paths.default()
-    chosen = load_family(family, paths)
-    rules = load_policy(policy, chosen, paths)
-    check_device(device)
-    check_kv_cache_dtype(kv_cache_dtype)
-    branches = Branches(branch, chosen, paths, waivers_from, out, formats)
-    history = open_history(paths, writing=True)
-    if resume is not None and require_sign_off and history.get_run(resume).state.value == "finished":
-        judged = branches.decided_again(history.get_run(resume), history, None if policy is None else rules)
-        return finish([judged], branches, history, output)
-    branches.resolve()
-    request = partial(
-        Request,
-        family=chosen,
-        reference=resolve_reference(reference, reference_pack, chosen, paths),
-        suite=suite or chosen.suite,
-        policy=rules,
-        probes=tuple(name for name in ALL_PROBES if name not in (skip or [])),
-        device=device,
-        emulate_activations=not weights_only,
-        kv_cache_dtype=kv_cache_dtype,
-        batch_rows=batch_size,
-        resume=resume,
-        corpus=corpus,
-        context=context,
-        allow_code_execution=allow_code_execution,
-        reference_pack=reference_pack,
-        exhaustive=exhaustive,
-        max_items=max_items,
-        canaries=CanaryChoice(own=canaries),
-        require_sign_off=require_sign_off,
-    )
-    return finish(branches.measured(request, history), branches, history, output)
+    log = sys.stderr if as_json else sys.stdout
+    with announcing(branch, log if "github" in (format or ()) else None):
+        formats = check_formats(format)
+        if out is None and set(format or ()) - {"github"}:
+            raise UsageError("--format writes files: name a folder for them with --out.")
+        output = Output(formats, announced="github" in (format or ()), as_json=as_json, branches=len(branch))
+        if resume is not None and len(branch) != 1:
+            raise UsageError("--resume continues one run; give exactly one --branch with it.")
+        paths = Paths.default()
+        chosen = load_family(family, paths)
+        rules = load_policy(policy, chosen, paths)
+        check_device(device)
+        check_kv_cache_dtype(kv_cache_dtype)
+        branches = Branches(branch, chosen, paths, waivers_from, out, formats)
+        history = open_history(paths, writing=True)
+        if resume is not None and require_sign_off and history.get_run(resume).state.value == "finished":
+            judged = branches.decided_again(history.get_run(resume), history, None if policy is None else rules)
+            return finish([judged], branches, history, output)
+        branches.resolve()
+        request = partial(
+            Request,
+            family=chosen,
+            reference=resolve_reference(reference, reference_pack, chosen, paths),
+            suite=suite or chosen.suite,
+            policy=rules,
+            probes=tuple(name for name in ALL_PROBES if name not in (skip or [])),
+            device=device,
+            emulate_activations=not weights_only,
+            kv_cache_dtype=kv_cache_dtype,
+            batch_rows=batch_size,
+            resume=resume,
+            corpus=corpus,
+            context=context,
+            allow_code_execution=allow_code_execution,
+            reference_pack=reference_pack,
+            exhaustive=exhaustive,
+            max_items=max_items,
+            canaries=CanaryChoice(own=canaries),
+            require_sign_off=require_sign_off,
+        )
+        return finish(branches.measured(request, history), branches, history, output)
 
 
 def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Policy":

@@ -12,7 +12,7 @@ from app.cli.github_output import announce, announce_unjudged
 from app.cli.options import print_json, say, worst
 from app.cli.report_formats import make_report_folder, report_json, write_reports
 from app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
-from app.reviewing.waiver_files import read_waivers
+from app.reviewing.waiver_files import read_waivers, strangers
 from app.targets import Target, checkpoint_bytes, name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
@@ -54,6 +54,8 @@ class Branches:
         self._names = [name_in_history(name, family) for name in asked]
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
+        for sentence in strangers(self._waivers, family, self._names):
+            say(sentence)
         self._folders = [out if out is None or self.alone else out / _folder_name(name) for name in self._names]
         self._targets: list[Target | Q36Error] = []
 
@@ -140,8 +142,7 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
         try:
             _report(one, history, output)
         except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
-            lost = f"{one.candidate.branch}: {error} The verdict is in history: q36eval report prints it."
-            say(lost)
+            say(f"{one.candidate.branch}: {error}")
             code = worst([one.candidate.exit_code, int(error.exit_code)])
             one = replace(one, candidate=one.candidate.model_copy(update={"exit_code": code}))
         done.append(one)

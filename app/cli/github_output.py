@@ -2,11 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from q36eval.errors import UsageError
+from q36eval.errors import Q36Error, UsageError
 
 if TYPE_CHECKING:
     from q36eval.history import RunRecord
@@ -35,6 +36,18 @@ def announce(run: "RunRecord", measurements: "Sequence[Measurement]", log: TextI
     for line in to_annotations(report, run, per_level=max(1, ANNOTATIONS_PER_LEVEL // branches)):
         print(line, file=log)
     _append(lambda left: to_summary(report, run, measurements, limit_bytes=left))
+
+
+@contextmanager
+def announcing(branches: Sequence[str], log: TextIO | None) -> Iterator[None]:
+    """Announce in `log` what ends a gate before there is a verdict on any branch; None announces nothing."""
+    try:
+        yield
+    except Exception as error:
+        if log is not None:
+            said = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
+            announce_unjudged(", ".join(branches), " ".join([said, *getattr(error, "__notes__", ())]), log)
+        raise
 
 
 def announce_unjudged(branch: str, problem: str, log: TextIO) -> None:

@@ -4,6 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.history_compare import compare
+from app.cli.history_export import export, take_in
+from app.cli.history_gc import gc
+from app.cli.history_list import list_runs
 from app.cli.options import JsonOption, open_history, print_json
 from app.cli.replay import replay
 
@@ -11,43 +15,12 @@ if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
 
 app = typer.Typer(no_args_is_help=True, help="Every run, measurement and verdict so far.")
-
-
+app.command("list")(list_runs)
+app.command("compare")(compare)
 app.command("replay")(replay)
-
-
-def _row(run: "RunRecord") -> dict[str, str | None]:
-    return {
-        "run": run.id,
-        "family": run.family,
-        "branch": run.branch,
-        "started": run.started.strftime("%Y-%m-%d %H:%M:%S"),
-        "state": run.state.value,
-        "verdict": None if run.verdict is None else run.verdict.value,
-    }
-
-
-@app.command("list")
-def list_runs(
-    branch: Annotated[str | None, typer.Option("--branch", help="Only runs of this branch.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
-    as_json: JsonOption = False,
-) -> None:
-    """List runs, newest first."""
-    rows = [_row(run) for run in open_history().list_runs(branch=branch, limit=limit)]
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        print("No runs yet; q36eval gate --branch fp8-head makes one.")
-        return
-    from rich.console import Console
-
-    from app.cli.tables import plain_table
-
-    # a run's id begins with when it started
-    cells = [[row["run"], f"{row['family']}/{row['branch']}", row["state"], row["verdict"] or ""] for row in rows]
-    Console().print(plain_table(("run", "of", "state", "verdict"), cells, [], [0, 3]))
+app.command("export")(export)
+app.command("import")(take_in)
+app.command("gc")(gc)
 
 
 @app.command("show")
@@ -69,6 +42,8 @@ def show(
         body["earlier_decisions"] = [
             json.loads(decision.model_dump_json()) for decision in history.earlier_decisions(record.id)
         ]
+        body["events"] = [event.model_dump(mode="json") for event in history.events(record.id)]
+        body["artifacts"] = [artifact.model_dump(mode="json") for artifact in history.artifacts(record.id)]
         print_json(body)
         return
     from rich.console import Console
@@ -113,10 +88,14 @@ def bless(
     run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")],
     owner: Annotated[str, typer.Option(help="Who accepts it.")],
     reason: Annotated[str, typer.Option(help="Why.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Accept a branch as this run found it; drift is measured against it from now on."""
     from app.cli.tables import print_plain
 
     history = open_history()
     blessing = history.bless(history.get_run(run).id, owner, reason)
+    if as_json:
+        print_json(blessing.model_dump(mode="json"))
+        return
     print_plain(f"Blessed {blessing.branch} as run {blessing.run_id} found it, by {blessing.owner}.")

@@ -48,13 +48,14 @@ def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None
             )
 
 
-def artifacts(run: "RunRecord", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
+def artifacts(run: "RunRecord", history: "History", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
     """A run's tokens file, if it was written, and its worst tokens."""
+    from q36eval.history.run_files import RunFiles
     from q36eval.token_files import TOKENS, WORST, read_worst
 
-    folder = paths.tokens(run.id)
-    tokens = folder / TOKENS
-    return (tokens if tokens.exists() else None), read_worst(folder / WORST)
+    files = RunFiles(paths.state)
+    worst = files.find(history, run.id, WORST)
+    return files.find(history, run.id, TOKENS), [] if worst is None else read_worst(worst)
 
 
 def print_summary(run: "RunRecord", history: "History", paths: Paths) -> None:
@@ -63,7 +64,7 @@ def print_summary(run: "RunRecord", history: "History", paths: Paths) -> None:
     from rich.text import Text
 
     figures = KLFigures(history.measurements(run.id))
-    tokens, worst = artifacts(run, paths)
+    tokens, worst = artifacts(run, history, paths)
     console = Console()
     console.print(Text(plain(f"{run.family}/{run.branch}, run {run.id}"), style="bold"))
     for part in _parts(figures, worst):
@@ -74,11 +75,11 @@ def print_summary(run: "RunRecord", history: "History", paths: Paths) -> None:
         console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
 
 
-def kl_body(run: "RunRecord", paths: Paths) -> dict[str, Any]:
+def kl_body(run: "RunRecord", history: "History", paths: Paths) -> dict[str, Any]:
     """What `--json` holds beside the measurements: where every token is, and the worst ones."""
     import json
 
-    tokens, worst = artifacts(run, paths)
+    tokens, worst = artifacts(run, history, paths)
     return {
         "tokens": None if tokens is None else str(tokens),
         "worst_tokens": [json.loads(token.model_dump_json()) for token in worst],
@@ -91,14 +92,16 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     Raises:
         EngineError: the run scored no token.
     """
-    from app.kl_figures import divergences_of, histogram_figure, layers_figure, points_figure, write_page
+    from app.kl_figures import divergences_of, histogram_figure, layers_figure, marks_of, points_figure, write_page
 
     figures = KLFigures(history.measurements(run.id))
-    tokens, _ = artifacts(run, paths)
+    tokens, _ = artifacts(run, history, paths)
     if tokens is None:
         raise EngineError(f"Run {run.id} scored no token, so there is nothing to plot.")
     mean = figures.get("kl_divergence")
-    plots = {"Tokens by their KL": histogram_figure(divergences_of(tokens), None if mean is None else mean.value)}
+    floor = figures.floor()
+    marks = marks_of(None if mean is None else mean.value, floor, None)
+    plots = {"Tokens by their KL": histogram_figure(divergences_of(tokens), marks)}
     for grouping, title in GROUPINGS.items():
         points = figures.points(grouping)
         if len(points) > 1:  # a group that holds everything is the mean itself

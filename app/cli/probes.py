@@ -65,7 +65,7 @@ def kl(
     request = replace(request_of(*asked, paths=paths), corpus=corpus, context=context, top_k=top_k)
     run, history = measured(request, paths)
     if as_json:
-        print_json(run_body(run, history) | kl_body(run, paths))
+        print_json(run_body(run, history) | kl_body(run, history, paths))
     else:
         print_summary(run, history, paths)
     if plot is not None:

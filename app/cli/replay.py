@@ -12,7 +12,7 @@ from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from app.reviewing.replaying import Replay, Retrial
-    from q36eval.history import History, RunRecord
+    from q36eval.history import Decision, History, RunRecord
 
 SHOWN = 20
 
@@ -37,10 +37,13 @@ def replay(
         if report is not None:
             raise UsageError("--report is held against the run's own decision; leave --policy out.")
         return _under_policy(history, record, policy, as_json)
+    from app.reviewing.replaying import earlier_decision
     from app.reviewing.replaying import replay as decide_again
 
     found = decide_again(history, record)
-    elsewhere = None if report is None else _same_file(report, found)
+    text = None if report is None else _text_of(report)
+    elsewhere = None if text is None else text == found.again
+    earlier = None if text is None or elsewhere else earlier_decision(history, record, text)
     as_kept = found.identical and elsewhere is not False
     if as_json:
         print_json(
@@ -50,23 +53,41 @@ def replay(
                 "same_verdicts": found.same_verdicts,
                 "sha256": found.sha256,
                 "file_identical": elsewhere,
+                "file_decided_until": None if earlier is None else earlier.replaced.isoformat(),
                 "differences": found.differences,
                 "versions": _other_versions(record),
             }
         )
     else:
-        _print_replay(found, report, elsewhere)
+        _print_replay(found)
+        if report is not None:
+            _print_file(report, elsewhere is True, earlier)
     return int(ExitCode.PASS if as_kept else ExitCode.FAIL)
 
 
-def _same_file(report: Path, found: "Replay") -> bool:
+def _text_of(report: Path) -> str:
+    """The file's text, byte for byte: ours are ASCII, and what is not is none of ours."""
     try:
-        return report.read_bytes() == found.again.encode()
+        return report.read_bytes().decode("latin-1")
     except OSError as error:
         raise UsageError(f"The report {report} cannot be read: {error.strerror}.") from error
 
 
-def _print_replay(found: "Replay", report: Path | None, elsewhere: bool | None) -> None:
+def _print_file(report: Path, same: bool, earlier: "Decision | None") -> None:
+    from app.cli.tables import print_plain
+
+    if same:
+        print_plain(f"{report} is that report too.")
+    elif earlier is None:
+        print_plain(f"{report} is another report: its bytes differ.")
+    else:
+        print_plain(
+            f"{report} is the report of an earlier decision over this run, to the byte: {earlier.report.headline}, "
+            f"which stood until {earlier.replaced:%Y-%m-%d %H:%M} UTC. A later decision replaced it."
+        )
+
+
+def _print_replay(found: "Replay") -> None:
     from app.cli.tables import print_plain
 
     run = found.run
@@ -86,8 +107,6 @@ def _print_replay(found: "Replay", report: Path | None, elsewhere: bool | None) 
         if run.circumstances is None:
             print("It was decided by a version that did not keep which waivers it knew; here none count.")
         _print_lines(_other_versions(run))
-    if elsewhere is not None:
-        print_plain(f"{report} is {'that report too' if elsewhere else 'another report: its bytes differ'}.")
 
 
 def _print_lines(lines: list[str]) -> None:

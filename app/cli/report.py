@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,12 +10,17 @@ import typer
 from app.cli.github_output import SUMMARY_VARIABLE, announce
 from app.cli.options import open_history
 from app.cli.report_formats import FORMATS, check_formats
+from app.writing import replace_whole
 from q36eval.errors import UsageError
 
 
 def report(
     run: Annotated[str | None, typer.Argument(help="Id, unique prefix, or latest.")] = None,
     format: Annotated[str, typer.Option("--format", help=f"Of {', '.join(FORMATS)}.")] = "markdown",
+    into: Annotated[
+        Path | None,
+        typer.Option(help="With --format card: put it into this model card, which keeps its own text.", metavar="FILE"),
+    ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json.")] = False,
 ) -> None:
     """Print the report of a finished gate run.
@@ -29,10 +35,38 @@ def report(
     if run is None:
         raise UsageError("Name the run to report: its id, a unique prefix, or latest.")
     check_formats([format])
+    if into is not None and format != "card":
+        raise UsageError("--into puts a section into a model card; give --format card with it.")
     history = open_history()
     record = history.get_run(run)
     measurements = history.measurements(record.id)
+    if into is not None:
+        _put_into(into, FORMATS[format].text(record, measurements))
+        return
     if format == "github":
         announce(record, measurements, sys.stdout)
     if format != "github" or not os.environ.get(SUMMARY_VARIABLE):
         sys.stdout.write(FORMATS[format].text(record, measurements))
+
+
+def _put_into(file: Path, card: str) -> None:
+    """The card's section and results in a model card's place, or a card of its own where there is none yet."""
+    from app.cli.options import say
+    from q36eval.reports.card_report import update_card
+
+    try:
+        with file.open(encoding="utf-8", newline="") as kept:
+            existing = kept.read()
+    except FileNotFoundError:
+        existing = None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise UsageError(f"The model card {file} cannot be read: {why}.") from error
+    ends = "\r\n" if existing is not None and "\r\n" in existing else "\n"  # as an editor of that system left it
+    text = card if existing is None else update_card(existing.replace(ends, "\n"), card).replace("\n", ends)
+    if text == existing:
+        say(f"The model card {file} holds this run's figures already.")
+        return
+    replace_whole(file, text)
+    done = "was made" if existing is None else "holds this run now; the rest of it is as it was"
+    say(f"The model card {file} {done}.")

@@ -98,7 +98,7 @@ def write_reports(
             write_whole(folder / FORMATS[name].file, text)
         except StorageError as error:
             elsewhere = f"`q36eval report {run.id} --format {name}`"
-            raise StorageError(f"{error} The verdict is kept; write it elsewhere with {elsewhere}.") from error
+            raise StorageError(f"{error} The verdict is in history: {elsewhere} prints this report.") from error
 
 
 def report_json(run: "RunRecord", measurements: "Sequence[Measurement]") -> object:

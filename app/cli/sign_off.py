@@ -17,6 +17,7 @@ def sign_off(
     """Sign a finished run as it was found. A signature turns nothing but `gate --require-sign-off` of that report."""
     from app.cli.tables import print_plain
     from q36eval.history.deciding import sign
+    from q36eval.reports.next_step import branch_option
 
     history = open_history()
     record = history.get_run(run)
@@ -25,4 +26,5 @@ def sign_off(
         print_json({"run": record.id, **json.loads(signature.model_dump_json())})
         return
     print_plain(f"Signed run {record.id} of {record.branch} by {owner}: report {signature.report_sha256[:12]}.")
-    print_plain(f"Decide it with that: q36eval gate --branch {record.branch} --resume {record.id} --require-sign-off")
+    again = f"q36eval gate {branch_option(record)} --resume {record.id} --require-sign-off"
+    print_plain(f"Decide it with that: {again}")

@@ -153,13 +153,22 @@ def _policies(named: str | None, family: "Family", runs: "list[RunRecord]", path
 
 
 def _records(branch: str | None, family: str | None) -> "list[WaiverRecord]":
-    """The waivers of that family (of all families where none is named) and branch."""
+    """The waivers of that family (of all families where none is named) and branch.
+
+    Raises:
+        UsageError: nothing bears that branch's name: a slip of the pen would export no waivers at all.
+    """
+    from app.reviewing.waiving import check_branch
     from app.targets import load_family, name_in_history
 
     paths = Paths.default()
     chosen = load_family(family, paths)
     name = None if branch is None else name_in_history(branch, chosen)
-    return open_history(paths).waiver_records(None if family is None and branch is None else chosen.name, name)
+    history = open_history(paths)
+    found = history.waiver_records(None if family is None and branch is None else chosen.name, name)
+    if name is not None and not found:
+        check_branch(name, chosen, history)
+    return found
 
 
 def _state(record: "WaiverRecord", today: date) -> str:

@@ -3,9 +3,10 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import groupby
 
 from app.canary_details import Divergence, at_risk, divergence_of, margin_of, margin_words, reasons
 from app.canary_figures import STANDINGS, CanaryRun, batches_words, failures_by_check
@@ -14,6 +15,7 @@ from q36eval.records import ItemOutcome
 from q36eval.reports._text import number
 
 MAX_DIFF_CHARACTERS = 6_000
+MAX_SHARED_CHARACTERS = 1_000
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 
@@ -50,6 +52,24 @@ class Filter:
 
 
 @dataclass(frozen=True)
+class Held:
+    """How likely one model held a token: `share` is its probability, `said` whether it went on with it."""
+
+    share: float
+    words: str
+    said: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A token where two answers part, as each model held it; None where it is not among that one's likeliest."""
+
+    token: str
+    reference: Held | None
+    branch: Held | None
+
+
+@dataclass(frozen=True)
 class MarginPoint:
     """One question's least decisive margins in nats, both finite; `outcome` is a name of `OUTCOMES`."""
 
@@ -72,6 +92,16 @@ def select(items: Sequence[ItemOutcome], chosen: Filter) -> list[ItemOutcome]:
         and (item.must_pass or not chosen.must_pass_only)
     ]
     return sorted(found, key=lambda item: (item.flip != "regression", not item.must_pass))
+
+
+def asked_for(items: Sequence[ItemOutcome], name: str, canary: str | None = None) -> list[ItemOutcome]:
+    """Items that a link names: by the beginning of their key (8 characters at least), or by their own name."""
+    return [
+        item
+        for item in items
+        if canary in (None, ALL, item.group)
+        and (item.cluster == name or (len(name) >= 8 and item.item_key.startswith(name)))
+    ]
 
 
 def outcome_label(item: ItemOutcome) -> tuple[str, str]:
@@ -134,24 +164,40 @@ def margin_points(items: Sequence[ItemOutcome]) -> tuple[list[MarginPoint], int]
     return points, undrawn
 
 
-def parting_rows(item: ItemOutcome) -> list[dict[str, str]]:
-    """Both models' likeliest tokens where the answers part, best first; `◂` is what was said. Empty where unknown."""
-    sides = divergence_of(item.reference), divergence_of(item.branch)
-    count = max(0 if side is None else len(side.top) for side in sides)
-    rows = []
-    for place in range(count):
-        row = {}
-        for name, side in zip(("reference", "branch"), sides, strict=True):
-            row[name], row[f"{name}, log p"] = _choice(side, place)
-        rows.append(row)
-    return rows
+def margin_point_rows(points: Sequence[MarginPoint]) -> list[dict[str, str]]:
+    """The margins that are drawn, as they are."""
+    return [
+        {
+            "question": point.name,
+            "reference, nats": repr(point.reference),
+            "branch, nats": repr(point.branch),
+            "outcome": point.outcome,
+        }
+        for point in points
+    ]
 
 
-def _choice(side: Divergence | None, place: int) -> tuple[str, str]:
-    if side is None or place >= len(side.top):
-        return "", ""
-    text, log_prob = side.top[place]
-    return f"{text!r}{' ◂' if text == side.said else ''}", number(log_prob)
+def choices(item: ItemOutcome) -> list[Choice]:
+    """Both models' likeliest tokens where the answers part, the likeliest of either first. Empty where unknown."""
+    sides = [_held(divergence_of(answer)) for answer in (item.reference, item.branch)]
+    tokens = dict.fromkeys(token for side in sides for token in side)
+    found = [Choice(_visible(token), sides[0].get(token), sides[1].get(token)) for token in tokens]
+    return sorted(found, key=lambda c: -max(held.share for held in (c.reference, c.branch) if held is not None))
+
+
+def _held(side: Divergence | None) -> dict[str, Held]:
+    found: dict[str, Held] = {}
+    for text, log_prob in () if side is None else side.top:
+        share = math.exp(min(log_prob, 0.0))
+        words = f"{100 * share:.3g} % ({number(log_prob)} nats)"
+        # two tokens may read alike; the likelier one stands first
+        found.setdefault(text, Held(share, words, side is not None and text == side.said))
+    return found
+
+
+def _visible(token: str) -> str:
+    """A token with its blanks and line ends to be seen, between quotes."""
+    return repr(token)
 
 
 def parting_words(item: ItemOutcome) -> str | None:
@@ -163,19 +209,50 @@ def parting_words(item: ItemOutcome) -> str | None:
     return f"{place}: the reference says {reference.said!r}, the branch {branch.said!r}."
 
 
-def diff_text(reference: str, branch: str) -> str:
-    """Word-level difference as plain text: `[-only the reference-]`, `{+only the branch+}`."""
+Pieces = tuple[tuple[str, bool], ...]
+"""A text in order; True marks what the other text does not have."""
+
+
+def diff_pieces(reference: str, branch: str) -> tuple[Pieces, Pieces]:
+    """Both texts cut where they differ, word by word; of longer ones, from the first to the last difference.
+
+    A line end that differs is shown as `⏎`, for nothing else of it could be marked.
+    """
     if reference == branch:
-        return "The texts are equal, character for character."
+        return _pieces([(reference, False)]), _pieces([(branch, False)])
     if max(len(reference), len(branch)) > MAX_DIFF_CHARACTERS:
-        return f"Too long to compare here: {len(reference)} and {len(branch)} characters."
+        return _ends_alike(reference, branch)
     old, new = _TOKEN.findall(reference), _TOKEN.findall(branch)
-    pieces = []
-    for tag, old_from, old_to, new_from, new_to in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
-            pieces.append("".join(old[old_from:old_to]))
-            continue
-        removed, added = "".join(old[old_from:old_to]), "".join(new[new_from:new_to])
-        pieces += [f"[-{removed}-]"] if removed else []
-        pieces += [f"{{+{added}+}}"] if added else []
-    return "".join(pieces)
+    left, right = [], []
+    codes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    for place, (tag, old_from, old_to, new_from, new_to) in enumerate(codes):
+        ours, theirs = "".join(old[old_from:old_to]), "".join(new[new_from:new_to])
+        # a comma that happens to be the same between two differences only makes them hard to read
+        stray = 0 < place < len(codes) - 1 and not any(map(str.isalnum, ours)) and "\n" not in ours
+        left.append((ours, tag != "equal" or stray))
+        right.append((theirs, tag != "equal" or stray))
+    return _pieces(left), _pieces(right)
+
+
+def _ends_alike(reference: str, branch: str) -> tuple[Pieces, Pieces]:
+    shorter = min(len(reference), len(branch))
+    start = next((at for at in range(shorter) if reference[at] != branch[at]), shorter)
+    end = next((at for at in range(shorter - start) if reference[-1 - at] != branch[-1 - at]), shorter - start)
+    sides = []
+    for text in (reference, branch):
+        stop = len(text) - end
+        sides.append(_pieces([(_near(text[:start]), False), (text[start:stop], True), (text[stop:], False)]))
+    return sides[0], sides[1]
+
+
+def _near(text: str) -> str:
+    """The end of a long beginning that both texts share: what differs would be out of sight after all of it."""
+    if len(text) <= MAX_SHARED_CHARACTERS:
+        return text
+    return f"[… {len(text) - MAX_SHARED_CHARACTERS:,} characters that are the same …]\n{text[-MAX_SHARED_CHARACTERS:]}"
+
+
+def _pieces(found: Iterable[tuple[str, bool]]) -> Pieces:
+    """Neighbours of a kind joined, the empty ones left out."""
+    joined = ((marked, "".join(text for text, _ in of)) for marked, of in groupby(found, key=lambda piece: piece[1]))
+    return tuple((text.replace("\n", "⏎\n") if marked else text, marked) for marked, text in joined if text)

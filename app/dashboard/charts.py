@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
-from app.dashboard.drift_model import DriftLines, DriftMark
-from app.dashboard.evals_model import RecoveryPoint
+from app.dashboard.evals_model import RecoveryPoint, ScorePair
 from app.dashboard.inert import figure_text
 from app.dashboard.look import look_of
 from app.dashboard.run_model import MarginBar
 
 GREY = "rgba(128,132,140,0.55)"
+LOST, GAINED = "#e0483e", "#3b7dd8"
 INSIDE = "rgba(46,158,91,0.10)"
 TICKS = (-1000, -100, -10, -3, -1, 0, 1, 3, 10, 100, 1000, 10_000)
 WIDEST_LINEAR = 4.0
-MOST_TICKS = 8
+WIDEST_RECOVERY = 2.0
 
 
 def margin_figure(bars: Sequence[MarginBar]) -> go.Figure:
@@ -70,7 +70,7 @@ def recovery_figure(points: Sequence[RecoveryPoint]) -> go.Figure:
             x=[point.value for point in points],
             y=[figure_text(point.name) for point in points],
             mode="markers",
-            marker={"color": "#3b6fb6", "size": 9, "symbol": ["circle" if w else "circle-open" for w in whole]},
+            marker={"color": GAINED, "size": 9, "symbol": ["circle" if w else "circle-open" for w in whole]},
             error_x={
                 "type": "data",
                 "symmetric": False,
@@ -82,59 +82,43 @@ def recovery_figure(points: Sequence[RecoveryPoint]) -> go.Figure:
         )
     )
     figure.add_vline(x=1.0, line={"color": GREY, "dash": "dash"})
-    figure.update_xaxes(title="recovery: branch / reference", tickformat=".0%")
+    # an interval over a handful of items may reach ten times the reference: what is near it must stay to be seen
+    figure.update_xaxes(title="recovery: branch / reference", tickformat=".0%", range=[0.0, _reach(points)])
     figure.update_yaxes(type="category", autorange="reversed", automargin=True)
     figure.update_layout(height=90 + 22 * len(points), margin={"l": 10, "r": 10, "t": 10, "b": 10}, showlegend=False)
     return figure
 
 
-def drift_figure(lines: DriftLines, baseline: str) -> go.Figure:
-    """One metric's effect over the runs, each with its own interval; the line breaks where runs cannot be compared.
+def _reach(points: Sequence[RecoveryPoint]) -> float:
+    greatest = max((point.value if point.upper is None else point.upper for point in points), default=1.0)
+    return max(WIDEST_RECOVERY if greatest > WIDEST_RECOVERY else greatest, *(p.value for p in points), 1.0) * 1.05
 
-    `baseline` says what the starred run is.
-    """
+
+def scores_figure(pairs: Sequence[ScorePair]) -> go.Figure:
+    """Each task's score under the reference (hollow) and the branch (filled), joined by a line."""
     figure = go.Figure()
-    if lines.band is not None:
-        figure.add_hrect(y0=lines.band[0], y1=lines.band[1], fillcolor=GREY, opacity=0.25, line_width=0, layer="below")
-    for name, points, colour, symbol, mode in (
-        ("cannot be compared with the newest run", lines.incomparable, "#8a8f98", "circle-open", "markers"),
-        ("comparable", lines.comparable, "#3b7dd8", "circle", "lines+markers"),
-        (baseline, lines.baseline, "#c98500", "star", "markers"),
+    rows = [figure_text(pair.name) for pair in pairs]
+    for row, pair in zip(rows, pairs, strict=True):
+        colour = LOST if pair.branch < pair.reference else GAINED
+        line = {"color": colour, "width": 2}
+        figure.add_shape(type="line", x0=pair.reference, x1=pair.branch, y0=row, y1=row, line=line, layer="below")
+    for name, symbol, values in (
+        ("reference", "circle-open", [pair.reference for pair in pairs]),
+        ("branch", "circle", [pair.branch for pair in pairs]),
     ):
-        if any(point.y is not None for point in points):
-            figure.add_trace(_drift_trace(name, points, colour, symbol, mode))
-    step = -(-len(lines.order) // MOST_TICKS)
-    named = lines.order[::-1][::step]
-    figure.update_yaxes(title="effect", automargin=True)
-    figure.update_xaxes(
-        type="category",
-        categoryorder="array",
-        categoryarray=[figure_text(run_id) for run_id, _ in lines.order],
-        tickvals=[figure_text(run_id) for run_id, _ in named],
-        ticktext=[f"{started:%Y-%m-%d}<br>{started:%H:%M:%S}" for _, started in named],
-    )
-    figure.update_layout(
-        height=300, margin={"l": 10, "r": 10, "t": 10, "b": 10}, legend={"orientation": "h", "y": 1.2}, showlegend=True
-    )
+        figure.add_trace(
+            go.Scatter(
+                name=name,
+                x=values,
+                y=rows,
+                mode="markers",
+                marker={"color": GAINED, "size": 10, "symbol": symbol, "line": {"width": 2}},
+                customdata=[[pair.items] for pair in pairs],
+                hovertemplate="%{y}: " + name + " %{x:.1%} of %{customdata[0]} items<extra></extra>",
+            )
+        )
+    figure.update_xaxes(title="score", tickformat=".0%", range=[-0.03, 1.03])
+    figure.update_yaxes(type="category", autorange="reversed", automargin=True)
+    margin, legend = {"l": 10, "r": 10, "t": 30, "b": 10}, {"orientation": "h", "y": 1.0, "yanchor": "bottom"}
+    figure.update_layout(height=110 + 22 * len(pairs), margin=margin, legend=legend)
     return figure
-
-
-def _drift_trace(name: str, points: Sequence[DriftMark], colour: str, symbol: str, mode: str) -> go.Scatter:
-    return go.Scatter(
-        name=name,
-        x=[figure_text(point.run_id) for point in points],
-        y=[point.y for point in points],
-        mode=mode,
-        connectgaps=False,
-        line={"color": colour},
-        marker={"color": colour, "symbol": symbol, "size": 15 if symbol == "star" else 9},
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": [point.above for point in points],
-            "arrayminus": [point.below for point in points],
-            "color": colour,
-        },
-        text=[figure_text(point.detail) for point in points],
-        hovertemplate="%{text}<extra></extra>",
-    )

@@ -1,105 +1,169 @@
-"""What the drift page draws of one metric: marks with their own intervals, and where the line must break. Pure."""
+"""What the branch page draws of one metric: marks with their intervals, control charts, and where lines break. Pure."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from itertools import groupby
 
-from app.dashboard.overview_model import moved_for_the_worse
-from q36eval.history import DriftPoint, DriftState, MetricDrift, RunRecord
+from q36eval.drift import AgainstBlessed, BranchDrift, DriftPoint, DriftState, MetricDrift
 from q36eval.reports._text import number
 
 STATE_LABELS = {
-    DriftState.MOVED: ("▲ MOVED", "red"),
-    DriftState.WITHIN: ("✓ WITHIN", "green"),
+    DriftState.DRIFTING: ("▲ DRIFTING", "red"),
+    DriftState.STABLE: ("✓ STABLE", "green"),
     DriftState.TOO_FEW_RUNS: ("… TOO FEW RUNS", "gray"),
     DriftState.INCOMPARABLE: ("≠ INCOMPARABLE", "orange"),
 }
+ORDER = (DriftState.DRIFTING, DriftState.INCOMPARABLE, DriftState.TOO_FEW_RUNS, DriftState.STABLE)
 
 
 @dataclass(frozen=True)
-class DriftMark:
-    """One run's effect; `y` is None where the line breaks. `above` and `below` are the arms of its interval."""
+class Mark:
+    """One run's effect at its place on the axis; `above` and `below` are the arms of its interval."""
 
+    place: int
     run_id: str
-    y: float | None
+    y: float
     above: float
     below: float
     detail: str
 
 
 @dataclass(frozen=True)
-class DriftLines:
-    """Marks of one metric. `order` has id and time of all runs, oldest first; `band` is the baseline's interval."""
+class ControlLine:
+    """Where a control chart stood after each run, as a share of its limit: beyond 1 on either side it signals."""
 
-    order: tuple[tuple[str, datetime], ...]
-    comparable: tuple[DriftMark, ...]
-    incomparable: tuple[DriftMark, ...]
-    baseline: tuple[DriftMark, ...]
+    name: str
+    places: tuple[int, ...]
+    shares: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class DriftPicture:
+    """A metric over its newest runs, by place on the axis; `labels` say when each was.
+
+    Every one of `lines` joins only runs that compare; `apart` do not compare with the newest. `changes` say where
+    something of the deployment changed, and what. `signals` are the places where a chart was beyond its limit.
+    """
+
+    labels: tuple[str, ...]
+    lines: tuple[tuple[Mark, ...], ...]
+    apart: tuple[Mark, ...]
+    baseline: tuple[Mark, ...]
     band: tuple[float, float] | None
+    changes: tuple[tuple[int, str], ...]
+    control: tuple[ControlLine, ...]
+    signals: tuple[int, ...]
+    change_points: tuple[int, ...]
 
 
-def drift_lines(metric: MetricDrift) -> DriftLines:
-    """Marks of a metric. Runs that cannot be compared with the newest stand apart and break the line."""
-    comparable = []
-    for point in metric.points:
-        fits = not point.differs_in and math.isfinite(point.effect)
-        comparable.append(_mark(point) if fits else DriftMark(point.run_id, None, 0.0, 0.0, ""))
-    apart = [_mark(p) for p in metric.points if p.differs_in and math.isfinite(p.effect)]
-    baseline = [p for p in metric.points if p.run_id == metric.baseline_run_id and math.isfinite(p.effect)]
-    return DriftLines(
-        order=tuple((point.run_id, point.started) for point in metric.points),
-        comparable=tuple(comparable),
-        incomparable=tuple(apart),
-        baseline=tuple(_mark(point) for point in baseline),
-        band=_band(baseline[0]) if baseline else None,
+def drift_picture(metric: MetricDrift, most_runs: int) -> DriftPicture:
+    """The picture of a metric's newest runs, at most so many; the baseline is among them if it is one of them."""
+    points = metric.points[-most_runs:]
+    finite = [(place, point) for place, point in enumerate(points) if math.isfinite(point.effect)]
+    joined = [(place, point) for place, point in finite if point.comparable]
+    baseline = [_mark(place, point) for place, point in finite if point.run_id == metric.baseline_run_id]
+    return DriftPicture(
+        labels=tuple(f"{point.started:%Y-%m-%d %H:%M}" for point in points),
+        lines=tuple(
+            tuple(_mark(place, point) for place, point in group)
+            for _, group in groupby(joined, key=lambda entry: entry[1].line)
+        ),
+        apart=tuple(_mark(place, point) for place, point in finite if not point.comparable),
+        baseline=tuple(baseline),
+        band=_band(metric),
+        changes=tuple(
+            (i, ", ".join(point.identity_changes)) for i, point in enumerate(points) if point.identity_changes
+        ),
+        control=_control(points),
+        signals=tuple(place for place, point in enumerate(points) if point.signal),
+        change_points=tuple(place for place, point in enumerate(points) if point.run_id in metric.change_points),
     )
 
 
-def _mark(point: DriftPoint) -> DriftMark:
+def _mark(place: int, point: DriftPoint) -> Mark:
     interval = point.effect_interval
-    above, below = interval.upper - point.effect, point.effect - interval.lower
     detail = (
         f"{point.run_id}: effect {number(point.effect)} [{number(interval.lower)}, {number(interval.upper)}], "
         f"value {number(point.value)}"
     )
-    if point.differs_in:
-        detail += f"; differs in {', '.join(point.differs_in)}"
-    return DriftMark(point.run_id, point.effect, _arm(above), _arm(below), detail)
+    if point.breaks:
+        detail += f"; does not join the run before it: {', '.join(point.breaks)}"
+    if point.identity_changes:
+        detail += f"; changed: {', '.join(point.identity_changes)}"
+    above, below = interval.upper - point.effect, point.effect - interval.lower
+    return Mark(place, point.run_id, point.effect, _arm(above), _arm(below), detail)
 
 
 def _arm(length: float) -> float:
     return max(0.0, length) if math.isfinite(length) else 0.0
 
 
-def _band(point: DriftPoint) -> tuple[float, float] | None:
-    interval = point.effect_interval
-    return (interval.lower, interval.upper) if math.isfinite(interval.upper - interval.lower) else None
+def _band(metric: MetricDrift) -> tuple[float, float] | None:
+    """The baseline's own interval."""
+    for point in metric.points:
+        interval = point.effect_interval
+        if point.run_id == metric.baseline_run_id and math.isfinite(interval.upper - interval.lower):
+            return interval.lower, interval.upper
+    return None
 
 
-def state_label(metric: MetricDrift) -> tuple[str, str]:
+def _control(points: Sequence[DriftPoint]) -> tuple[ControlLine, ...]:
+    """The charts that say anything, both CUSUMs on their own sides of zero."""
+    charts = (
+        ("EWMA", [_share(point.ewma, point.ewma_limit) for point in points]),
+        ("CUSUM up", [_share(point.cusum_high, point.cusum_limit) for point in points]),
+        ("change of level", [_share(point.shift, point.shift_limit) for point in points]),
+        ("CUSUM down", [_share(point.cusum_low, point.cusum_limit, -1.0) for point in points]),
+    )
+    places = tuple(range(len(points)))
+    return tuple(
+        ControlLine(name, places, tuple(shares))
+        for name, shares in charts
+        if any(share is not None for share in shares)
+    )
+
+
+def _share(value: float | None, limit: float | None, sign: float = 1.0) -> float | None:
+    if value is None or limit is None or not (math.isfinite(value) and limit > 0):
+        return None
+    return sign * value / limit
+
+
+def state_label(state: DriftState, worse: bool) -> tuple[str, str]:
     """Symbol with words, and a Streamlit colour; a move for the better is not alarming."""
-    label, colour = STATE_LABELS[metric.state]
-    if metric.state is not DriftState.MOVED:
+    label, colour = STATE_LABELS[state]
+    if state is not DriftState.DRIFTING:
         return label, colour
-    return (f"{label} FOR THE WORSE", colour) if moved_for_the_worse(metric) else (f"{label} FOR THE BETTER", "blue")
+    return (f"{label} FOR THE WORSE", colour) if worse else (f"{label} FOR THE BETTER", "blue")
 
 
-def judged_keys(run: RunRecord | None) -> set[str]:
-    """Keys of the measurements that the run's policy judged."""
-    if run is None or run.report is None:
-        return set()
-    return {f"{result.probe}.{result.metric}[{result.slice}]" for result in run.report.criteria}
+def in_order(found: BranchDrift, text: str = "") -> list[MetricDrift]:
+    """Metrics whose key holds the text: what drifts for the worse first, then whatever is not stable."""
+    holding = (metric for metric in found.metrics if text in metric.key.lower())
+    return sorted(holding, key=lambda one: (not one.watched, ORDER.index(one.state), not one.worse, one.key))
 
 
-def select(metrics: Sequence[MetricDrift], which: str, judged: set[str]) -> list[MetricDrift]:
-    """Metrics to show, those that moved first. `which` is one of `CHOICES`."""
-    moved = [metric for metric in metrics if metric.state is DriftState.MOVED]
-    rest = [metric for metric in metrics if metric.state is not DriftState.MOVED]
-    if which == MOVED_ONLY:
-        return moved
-    return [metric for metric in moved + rest if which == EVERYTHING or metric.key in judged]
+def against_words(found: AgainstBlessed | None) -> str:
+    """The newest run held against the blessed one, item by item."""
+    if found is None:
+        return ""
+    if found.interval is None or found.effect is None:
+        return f"Not paired with the blessed run: {found.note}"
+    sign = "×" if found.no_change == 1.0 else "+" if found.effect > 0 else ""
+    moved = "leaves out no change" if found.moved else "holds no change"
+    return (
+        f"Paired with the blessed run over {found.clusters} clusters: {sign}{number(found.effect)} "
+        f"[{number(found.interval.lower)}, {number(found.interval.upper)}], which {moved}."
+    )
 
 
-JUDGED, MOVED_ONLY, EVERYTHING = "judged by the policy", "moved", "everything measured"
-CHOICES = (JUDGED, MOVED_ONLY, EVERYTHING)
+def change_rows(found: BranchDrift) -> list[dict[str, str]]:
+    """Runs with which something of the deployment changed, newest first."""
+    changes: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for metric in found.metrics:
+        for point in metric.points:
+            if point.identity_changes:
+                changes[point.run_id] = (f"{point.started:%Y-%m-%d %H:%M}", point.identity_changes)
+    ordered = sorted(changes.items(), key=lambda entry: (entry[1][0], entry[0]), reverse=True)
+    return [{"when (UTC)": when, "run": run, "changed": ", ".join(what)} for run, (when, what) in ordered]

@@ -1,29 +1,52 @@
-"""The dashboard's entry: `streamlit run app/dashboard/main.py -- HISTORY_PATH` (what `q36eval ui` does)."""
+"""The dashboard's entry: `streamlit run app/dashboard/main.py -- HISTORY …` (what `q36eval ui` does)."""
 
 import streamlit as st
 
 from app.dashboard.inert import line
+from app.dashboard.reviewer import draw_login
+from app.dashboard.started import Started, shown_source
 from q36eval.errors import Q36Error
+
+# Tables and charts need the width that Streamlit leaves empty. Nobody's text is in it. (No docstring: Streamlit would
+# draw it on the page.)
+STYLE = "<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }</style>"
 
 
 def main() -> None:
     """Draw the chosen page."""
     st.set_page_config(page_title="q36eval", page_icon=":material/balance:", layout="wide")
     page = st.navigation(
-        [
-            st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
-            st.Page("views/run.py", title="Run", icon=":material/rule:", url_path="run"),
-            st.Page("views/kl.py", title="KL", icon=":material/water_drop:", url_path="kl"),
-            st.Page("views/evals.py", title="Evals", icon=":material/quiz:", url_path="evals"),
-            st.Page("views/drift.py", title="Drift", icon=":material/show_chart:", url_path="drift"),
-            st.Page("views/canaries.py", title="Canaries", icon=":material/compare:", url_path="canaries"),
-        ]
+        {
+            "All branches": [
+                st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
+                st.Page("views/review.py", title="Review", icon=":material/rate_review:", url_path="review"),
+                st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+            ],
+            "One branch": [
+                st.Page("views/branch.py", title="Branch", icon=":material/show_chart:", url_path="branch"),
+            ],
+            "One run": [
+                st.Page("views/run.py", title="Run", icon=":material/rule:", url_path="run"),
+                st.Page("views/kl.py", title="KL", icon=":material/water_drop:", url_path="kl"),
+                st.Page("views/evals.py", title="Evals", icon=":material/quiz:", url_path="evals"),
+                st.Page("views/canaries.py", title="Canaries", icon=":material/compare:", url_path="canaries"),
+            ],
+        }
     )
+    st.html(STYLE)
+    _draw_started(Started.of())
     try:
         page.run()
     except Q36Error as error:
         st.error("The history cannot be read.")
         st.text(line(str(error)))
+
+
+def _draw_started(started: Started) -> None:
+    with st.sidebar:
+        st.caption("History, read only" if started.read_only else "History")
+        st.code(line(shown_source(started.source)), language=None, wrap_lines=True)
+        draw_login()
 
 
 main()

@@ -1,59 +1,107 @@
 """What the overview says of each branch: latest verdict per lane, freshness, blessing and what needs a person. Pure."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from enum import IntEnum
 
-from q36eval.gate.report import CriterionVerdict, GateReport, LaneResult, Waiver
-from q36eval.history import Blessing, DriftState, MetricDrift, RunRecord, RunState
-from q36eval.records import Direction, Lane, Verdict
+from q36eval.drift import BranchDrift, DriftState
+from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
+from q36eval.history import Blessing, BranchSummary, RunState, RunSummary, WaiverRecord
+from q36eval.records import Lane, Verdict
 
 STALE_AFTER = timedelta(days=30)
 EXPIRES_SOON = timedelta(days=14)
+MOST_NAMES = 6
 
 BranchKey = tuple[str, str]
 """Family and branch."""
 
 
+class Urgency(IntEnum):
+    """What a person should look at first; nothing to do comes last."""
+
+    FAILED = 0
+    NOT_DECIDED = 1
+    DRIFTING = 2
+    UNSIGNED = 3
+    WAIVER = 4
+    NOT_BLESSED = 5
+    STALE = 6
+    UNFINISHED = 7
+    NOTHING = 9
+
+
 @dataclass(frozen=True)
-class BranchRow:
-    """One line of the overview. `judged` is the newest run with a verdict, `newest` the newest of all."""
+class Need:
+    """One thing that waits for a person, in words, and the command or page that settles it."""
 
-    family: str
-    branch: str
-    newest: RunRecord
-    judged: RunRecord | None
-    lanes: dict[Lane, LaneResult | None]
-    freshness: str
-    blessing: str
-    needs: tuple[str, ...]
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The latest overall verdict."""
-        return None if self.judged is None else self.judged.verdict
+    urgency: Urgency
+    words: str
+    command: str | None = None
 
 
 @dataclass(frozen=True)
 class Review:
-    """What people decided about a branch, and what moved since."""
+    """What people decided about a branch, what moved since, and the report of its newest verdict where it was read."""
 
     blessing: Blessing | None = None
     waivers: tuple[Waiver, ...] = ()
-    drift: tuple[MetricDrift, ...] = ()
+    drift: BranchDrift | None = None
+    report: GateReport | None = None
 
 
-def branches_of(runs: Sequence[RunRecord]) -> dict[BranchKey, list[RunRecord]]:
-    """Runs by branch, newest first, branches sorted by name."""
-    found: dict[BranchKey, list[RunRecord]] = {}
-    for run in sorted(runs, key=lambda run: (run.started, run.id), reverse=True):
-        found.setdefault((run.family, run.branch), []).append(run)
-    return dict(sorted(found.items()))
+@dataclass(frozen=True)
+class BranchRow:
+    """One line of the overview; `shown` is the run that it speaks of: the newest judged, else the newest."""
+
+    of: BranchSummary
+    lanes: dict[Lane, Verdict | None]
+    waived: frozenset[Lane]
+    freshness: str
+    blessing: str
+    needs: tuple[Need, ...]
+
+    @property
+    def key(self) -> BranchKey:
+        """Family and branch."""
+        return self.of.family, self.of.branch
+
+    @property
+    def shown(self) -> RunSummary:
+        """The newest run with a verdict, else the newest of all."""
+        return self.of.judged or self.of.newest
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The latest overall verdict."""
+        return None if self.of.judged is None else self.of.judged.verdict
+
+    @property
+    def urgency(self) -> Urgency:
+        """Of what needs a person most."""
+        return min((need.urgency for need in self.needs), default=Urgency.NOTHING)
 
 
-def overview(runs: Sequence[RunRecord], reviews: Mapping[BranchKey, Review], now: datetime) -> list[BranchRow]:
-    """One row per branch, sorted by family and name."""
-    return [_row(key, of, reviews.get(key, Review()), now) for key, of in branches_of(runs).items()]
+def branch_row(of: BranchSummary, review: Review, now: datetime) -> BranchRow:
+    """A branch as it stands at that moment (UTC)."""
+    judged = of.judged
+    lanes = {} if judged is None else judged.lanes
+    waived = () if review.report is None else (lane.lane for lane in review.report.lanes if lane.waived)
+    return BranchRow(
+        of=of,
+        lanes={lane: lanes.get(lane) for lane in Lane},
+        waived=frozenset(waived),
+        freshness="never judged" if judged is None else _freshness(judged, now),
+        blessing=_blessing(review.blessing, judged),
+        needs=tuple(sorted(_needs(of, review, now), key=lambda need: need.urgency)),
+    )
+
+
+def by_need(rows: Iterable[BranchRow]) -> list[BranchRow]:
+    """What needs a person most comes first, then by name."""
+    return sorted(rows, key=lambda row: (row.urgency, row.key))
 
 
 def age_text(since: datetime, now: datetime) -> str:
@@ -66,93 +114,78 @@ def age_text(since: datetime, now: datetime) -> str:
     return "just now"
 
 
-def _row(key: BranchKey, runs: list[RunRecord], review: Review, now: datetime) -> BranchRow:
-    judged = next((run for run in runs if run.report is not None), None)
-    report = None if judged is None else judged.report
-    by_lane = {} if report is None else {lane.lane: lane for lane in report.lanes}
-    return BranchRow(
-        family=key[0],
-        branch=key[1],
-        newest=runs[0],
-        judged=judged,
-        lanes={lane: by_lane.get(lane) for lane in Lane},
-        freshness="never judged" if judged is None else _freshness(judged, now),
-        blessing=_blessing(review.blessing, judged, runs),
-        needs=tuple(_needs(runs[0], judged, review, now)),
-    )
+def standing_waivers(records: Iterable[WaiverRecord]) -> dict[BranchKey, tuple[Waiver, ...]]:
+    """Waivers by branch that were not revoked, the expired ones among them."""
+    found: dict[BranchKey, tuple[Waiver, ...]] = {}
+    for record in records:
+        if record.revoked is None:
+            key = (record.family, record.branch)
+            found[key] = (*found.get(key, ()), record.waiver)
+    return found
 
 
-def _freshness(judged: RunRecord, now: datetime) -> str:
+def _freshness(judged: RunSummary, now: datetime) -> str:
     stale = now - judged.started > STALE_AFTER
     return f"judged {age_text(judged.started, now)}{' (stale)' if stale else ''}"
 
 
-def _blessing(blessing: Blessing | None, judged: RunRecord | None, runs: list[RunRecord]) -> str:
+def _blessing(blessing: Blessing | None, judged: RunSummary | None) -> str:
     if blessing is None:
         return "not blessed"
-    when = f"by {blessing.owner} on {blessing.at.astimezone(UTC):%Y-%m-%d}"
-    if judged is not None and blessing.run_id == judged.id:
-        return f"★ blessed {when}: this run"
-    blessed = next((run for run in runs if run.id == blessing.run_id), None)
-    if judged is None or blessed is None or judged.identity is None or blessed.identity is None:
-        return f"★ blessed {when}: an earlier run"
-    same = judged.identity.checkpoint_sha256 == blessed.identity.checkpoint_sha256
-    return f"★ blessed {when}: an earlier run, {'same' if same else 'other'} weights"
+    when = f"★ blessed by {blessing.owner} on {blessing.at.astimezone(UTC):%Y-%m-%d}"
+    return f"{when}: this run" if judged is not None and blessing.run_id == judged.id else f"{when}: an earlier run"
 
 
-def _needs(newest: RunRecord, judged: RunRecord | None, review: Review, now: datetime) -> list[str]:
-    needs: list[str] = []
+def _needs(of: BranchSummary, review: Review, now: datetime) -> Iterable[Need]:
+    newest, judged = of.newest, of.judged
     if newest.state is RunState.INTERRUPTED:
-        needs.append(f"The newest run was interrupted: q36eval gate --branch {newest.branch} --resume {newest.id}")
-    elif newest.state is RunState.RUNNING:
-        needs.append(f"A run has been going on since {age_text(newest.started, now)}; nothing to do if it is alive.")
-    if judged is None or judged.report is None:
-        return needs or [f"Never judged: q36eval gate --branch {newest.branch}"]
-    needs += _report_needs(judged.report)
+        command = f"q36eval gate --branch {shlex.quote(of.branch)} --resume {newest.id}"
+        yield Need(Urgency.UNFINISHED, "The newest run was interrupted; it goes on where it stopped with:", command)
+    if judged is None:
+        if newest.state is RunState.FINISHED:
+            yield Need(
+                Urgency.UNFINISHED, "Measured but never judged:", f"q36eval gate --branch {shlex.quote(of.branch)}"
+            )
+        return
+    yield from _verdict_needs(judged, review.report)
     if judged.verdict is Verdict.PASS and review.blessing is None:
-        needs.append(f"Passed and not blessed: q36eval history bless {judged.id} --owner NAME --reason WHY")
+        yield Need(Urgency.NOT_BLESSED, "Passed and not blessed: nothing says what drift is measured against.")
     if now - judged.started > STALE_AFTER:
-        needs.append(f"The verdict is older than {STALE_AFTER.days} days: judge it again.")
-    worse = [metric.key for metric in review.drift if moved_for_the_worse(metric)]
-    if worse and review.blessing is not None:
-        needs.append(f"Moved for the worse since the blessed run: {_names(worse)}")
-    needs += _waiver_needs(review.waivers, now)
-    return needs
+        yield Need(Urgency.STALE, f"The verdict is older than {STALE_AFTER.days} days: judge it again.")
+    if review.drift is not None and review.drift.state is DriftState.DRIFTING and review.drift.worse:
+        yield Need(Urgency.DRIFTING, f"Drifting for the worse: {review.drift.statement}")
+    yield from _waiver_needs(review.waivers, now.astimezone(UTC).date())
 
 
-def _report_needs(report: GateReport) -> list[str]:
-    needs = []
-    missing = [r.id for r in report.criteria if r.verdict is CriterionVerdict.NOT_MEASURED]
-    open_ = [name for name in report.decisive if name not in missing]
-    if report.verdict is Verdict.FAIL:
-        needs.append(f"Failed: {_names(open_)}")
-    elif open_:
-        needs.append(f"Not decided: {_names(open_)}")
-    if missing:
-        needs.append(f"Not measured: {_names(missing)}")
-    return needs
+def _verdict_needs(judged: RunSummary, report: GateReport | None) -> Iterable[Need]:
+    """What the verdict leaves open; without its report, whose criteria it names, only that it does."""
+    missing = [] if report is None else _ids(report, CriterionVerdict.NOT_MEASURED)
+    open_ = [] if report is None else [name for name in report.decisive if name not in missing]
+    if judged.verdict is Verdict.FAIL:
+        yield Need(Urgency.FAILED, f"Failed: {names(open_)}" if open_ else "Failed.")
+    elif judged.awaiting_sign_off:
+        yield Need(Urgency.UNSIGNED, "Passes but for a signature: read it and sign.")
+    elif judged.verdict is Verdict.INCONCLUSIVE and (open_ or not missing):
+        yield Need(Urgency.NOT_DECIDED, f"Not decided: {names(open_)}" if open_ else "Not decided.")
+    # what a FAIL left out was mostly not asked any more: nothing it could find would change the verdict
+    if missing and judged.verdict is not Verdict.FAIL:
+        yield Need(Urgency.NOT_DECIDED, f"Not measured: {names(missing)}")
 
 
-def _waiver_needs(waivers: Sequence[Waiver], now: datetime) -> list[str]:
-    today = now.astimezone(UTC).date()
-    needs = []
+def _ids(report: GateReport, verdict: CriterionVerdict) -> list[str]:
+    return [result.id for result in report.criteria if result.verdict is verdict]
+
+
+def _waiver_needs(waivers: Sequence[Waiver], today: date) -> Iterable[Need]:
     for waiver in sorted(waivers, key=lambda waiver: (waiver.expires, waiver.scope)):
+        subject = f"The waiver of {waiver.scope} by {waiver.owner}"
         if waiver.expires < today:
-            needs.append(f"The waiver of {waiver.scope} by {waiver.owner} expired on {waiver.expires}.")
+            yield Need(Urgency.WAIVER, f"{subject} expired on {waiver.expires}.")
         elif waiver.expires - today <= EXPIRES_SOON:
-            needs.append(f"The waiver of {waiver.scope} by {waiver.owner} expires on {waiver.expires}.")
-    return needs
+            yield Need(Urgency.WAIVER, f"{subject} expires on {waiver.expires}.")
 
 
-def moved_for_the_worse(metric: MetricDrift) -> bool:
-    """Whether the newest effect lies beyond both intervals, on the bad side of the baseline."""
-    if metric.state is not DriftState.MOVED:
-        return False
-    baseline = next(point for point in metric.points if point.run_id == metric.baseline_run_id)
-    rose = metric.points[-1].effect > baseline.effect
-    return rose == (metric.direction is Direction.LOWER_IS_BETTER)
-
-
-def _names(names: Sequence[str], limit: int = 6) -> str:
-    shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+def names(of: Sequence[str], limit: int = MOST_NAMES) -> str:
+    """A list in words, cut at a readable length."""
+    shown = ", ".join(of[:limit])
+    return shown if len(of) <= limit else f"{shown} and {len(of) - limit} more"

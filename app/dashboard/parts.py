@@ -7,25 +7,33 @@ import streamlit as st
 
 from app.dashboard.inert import line
 from app.dashboard.look import look_of
-from app.dashboard.reading import Reader, history_path
+from app.dashboard.reading import Reader
+from app.dashboard.started import Started
+from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
-from q36eval.history import RunRecord
+from q36eval.history import RunFilter, RunRecord, RunSummary
 from q36eval.records import Verdict
 
 ROWS_SHOWN_WHOLE = 40
 """A longer table scrolls within itself."""
+
+RUNS_OFFERED = 50
+"""Of a branch so many runs are offered to choose from; the address reaches every one."""
+
+BranchKey = tuple[str, str]
+"""Family and branch."""
 
 FIRST_COMMAND = "q36eval gate --branch fp8-head"
 
 
 def reader_or_stop() -> Reader:
     """The history to read; where it holds no run, what to do about that, and the page ends there."""
-    reader = Reader(history_path())
-    if not reader.runs():
+    reader = Reader(Started.of().source)
+    if not reader.exists or not reader.summaries(limit=1):
         st.info("No run yet. A gate run measures a branch and decides; this one judges a branch of the sandbox:")
         st.code(FIRST_COMMAND, language=None)
         st.caption("History is read from")
-        st.code(str(reader.path), language=None)
+        st.code(line(reader.shown), language=None)
         st.stop()
     return reader
 
@@ -42,45 +50,88 @@ def verdict_heading(verdict: Verdict | CriterionVerdict | None, suffix: str = ""
     st.header(f":{look.colour}[{look.label}]{suffix}", anchor=False)
 
 
-def run_label(run: RunRecord) -> str:
-    """A run as a line to choose from."""
+def run_label(run: RunSummary) -> str:
+    """A run as a line to choose from among those of its branch."""
     verdict = look_of(run.verdict).label if run.verdict is not None else str(run.state)
-    return line(f"{run.started:%Y-%m-%d %H:%M} UTC · {run.branch} · {verdict} · {run.family} · {run.id}")
+    return line(f"{run.started:%Y-%m-%d %H:%M} UTC · {verdict} · {run.id}")
 
 
-def choose_run(runs: Sequence[RunRecord], key: str) -> RunRecord:
+def branch_label(key: BranchKey) -> str:
+    """A branch as a line to choose from."""
+    return line(f"{key[1]} (family {key[0]})")
+
+
+def choose_run(
+    reader: Reader, key: str, parameter: str = "run", label: str = "", otherwise: str | None = None
+) -> RunRecord:
     """A run chosen by `?run=ID` (a unique prefix will do), else the one last looked at, else the newest.
 
-    The address always names the chosen run, so that it can be passed on.
+    The newest runs of one branch are offered; the address always names the chosen one, so that it can be passed on.
+    `parameter` is its name there, `label` goes before those of the two fields, and `otherwise` is taken where neither
+    the address nor memory names one.
     """
-    by_id = {run.id: run for run in runs}
-    asked = st.query_params.get("run")
-    matching = [identifier for identifier in by_id if asked and identifier.startswith(asked)]
-    if asked and len(matching) != 1:
+    asked = st.query_params.get(parameter)
+    chosen = _run_asked_for(reader, asked)
+    if asked and chosen is None:
         st.warning("The address names no run of this history, or several; showing another.")
         st.text(line(asked))
-    remembered = st.session_state.get("last_run")
-    chosen = matching[0] if len(matching) == 1 else (remembered if remembered in by_id else runs[0].id)
-    st.session_state[key] = chosen
+    remembered = _run_asked_for(reader, st.session_state.get(f"last_{parameter}"))
+    chosen = chosen or remembered or reader.run(otherwise or "latest")
+    keys = sorted((of.family, of.branch) for of in reader.branches())
+    st.session_state[f"{key}_branch"], st.session_state[key] = (chosen.family, chosen.branch), chosen.id
+
+    def follow_branch() -> None:
+        st.query_params[parameter] = newest_runs(reader, st.session_state[f"{key}_branch"])[0].id
 
     def follow() -> None:
-        st.query_params["run"] = st.session_state[key]
+        st.query_params[parameter] = st.session_state[key]
 
-    identifier = st.selectbox("Run", list(by_id), key=key, format_func=lambda i: run_label(by_id[i]), on_change=follow)
-    st.query_params["run"] = identifier
-    st.session_state["last_run"] = identifier
-    return by_id[identifier]
+    left, right = st.columns((1, 2))
+    left.selectbox(f"{label}Branch", keys, key=f"{key}_branch", format_func=branch_label, on_change=follow_branch)
+    offered = {run.id: run for run in newest_runs(reader, (chosen.family, chosen.branch))}
+    if chosen.id not in offered:
+        offered |= {run.id: run for run in [_summary(chosen)]}
+    right.selectbox(
+        f"{label}Run", list(offered), key=key, format_func=lambda i: run_label(offered[i]), on_change=follow
+    )
+    st.query_params[parameter] = chosen.id
+    st.session_state[f"last_{parameter}"] = chosen.id
+    return chosen
+
+
+def newest_runs(reader: Reader, key: BranchKey, limit: int = RUNS_OFFERED) -> list[RunSummary]:
+    """The newest runs of a branch as lines, newest first."""
+    return reader.summaries(RunFilter(family=key[0], branch=key[1]), limit=limit)
+
+
+def _run_asked_for(reader: Reader, asked: str | None) -> RunRecord | None:
+    try:
+        return reader.run(asked) if asked else None
+    except UsageError:
+        return None
+
+
+def _summary(run: RunRecord) -> RunSummary:
+    return RunSummary(
+        id=run.id, family=run.family, branch=run.branch, state=run.state, started=run.started, verdict=run.verdict
+    )
 
 
 def page_of(rows: Sequence[Any], per_page: int, key: str) -> Sequence[Any]:
     """The rows of one page, with a field to turn pages where there are several."""
-    n_pages = max(1, -(-len(rows) // per_page))
+    offset = page_offset(len(rows), per_page, key)
+    return rows[offset : offset + per_page]
+
+
+def page_offset(n_rows: int, per_page: int, key: str) -> int:
+    """Where the page begins that is to be shown, of rows that are read a page at a time; a field turns the pages."""
+    n_pages = max(1, -(-n_rows // per_page))
     if n_pages == 1:
-        return rows
+        return 0
     # a filter that shortens the list must not leave the field beyond its end
     st.session_state[key] = min(max(1, st.session_state.get(key, 1)), n_pages)
-    number = st.number_input(f"Page of {n_pages} ({len(rows)} in all)", 1, n_pages, key=key, width=220)
-    return rows[(number - 1) * per_page : number * per_page]
+    number = st.number_input(f"Page of {n_pages} ({n_rows:,} in all)", 1, n_pages, key=key, width=220)
+    return (int(number) - 1) * per_page
 
 
 def plain_table(rows: Sequence[dict[str, str]], alt: str) -> None:

@@ -1,17 +1,34 @@
 """Reads history for the pages, through its public interface only, and keeps what cannot change."""
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
+from app.dashboard.started import file_of, shown_source
+from app.drifting import FoundDrift, drift_of, judged_keys
 from app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
-from q36eval.gate.report import Waiver
-from q36eval.history import Blessing, History, MetricDrift, RunRecord, RunState, drift
+from q36eval.drift import branch_drift
+from q36eval.gate.report import SignOff, Waiver
+from q36eval.history import (
+    Blessing,
+    BranchSummary,
+    Decision,
+    History,
+    RunEvent,
+    RunFilter,
+    RunProgress,
+    RunRecord,
+    RunState,
+    RunSummary,
+    WaiverRecord,
+)
+from q36eval.history.comparing import Comparison, compare
+from q36eval.history.deciding import report_sha256
+from q36eval.history.run_files import RunFiles
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
 
@@ -25,14 +42,11 @@ FRESH_S = 5
 T = TypeVar("T")
 
 
-def history_path() -> Path:
-    """The file named on the command line after `--`, else the working state's own."""
-    arguments = sys.argv[1:]
-    return Path(arguments[0]) if arguments and not arguments[0].startswith("-") else Paths.default().history
-
-
-def file_key(path: Path) -> str | None:
-    """Names one file, so that a replaced history is opened anew; None when there is none yet."""
+def source_key(source: str) -> str | None:
+    """Names one database, so that a replaced file is opened anew; None when there is no such file yet."""
+    path = file_of(source)
+    if path is None:
+        return source
     try:
         return f"{path.resolve()}#{path.stat().st_ino}"
     except OSError:
@@ -45,43 +59,106 @@ def moment(run: RunRecord) -> str:
 
 
 class Reader:
-    """Reads of one history file. Opening a file that does not exist would make one, so `exists` comes first.
+    """Reads of one history. Opening a file that does not exist would make one, so `exists` comes first.
 
     What is cached is shared between sessions without copies: records are frozen, and lists must be left as they are.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.key = file_key(path)
+    def __init__(self, source: str | Path) -> None:
+        self.source = str(source)
+        self.key = source_key(self.source)
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file to read."""
+        """Whether there is a history to read."""
         return self.key is not None
 
-    def runs(self) -> list[RunRecord]:
-        """All runs, newest first."""
-        return _runs(self.key, str(self.path)) if self.exists else []
+    @property
+    def shown(self) -> str:
+        """Where it is read from, in words that tell no password."""
+        return shown_source(self.source)
+
+    @property
+    def history(self) -> History:
+        """The history itself, for what is not worth keeping and for writing."""
+        return _history(self.key, self.source)
+
+    def branches(self) -> list[BranchSummary]:
+        """Every branch that has a run, the one with the newest run first."""
+        return self._fresh(lambda h: h.branches(), "branches") if self.exists else []
+
+    def summaries(
+        self, wanted: RunFilter | None = None, *, limit: int | None = None, offset: int = 0
+    ) -> list[RunSummary]:
+        """Runs as lines, newest first; of those, `limit` from `offset` on."""
+        name = f"summaries {wanted!r} {limit} {offset}"
+        return self._fresh(lambda h: h.summaries(wanted, limit=limit, offset=offset), name)
+
+    def count_runs(self, wanted: RunFilter | None = None) -> int:
+        """How many runs there are of that kind."""
+        return self._fresh(lambda h: h.count_runs(wanted), f"count {wanted!r}")
+
+    def run(self, run_id: str) -> RunRecord:
+        """One run by its id or a unique prefix, or `latest`.
+
+        Raises:
+            UsageError: no such run, or several.
+        """
+        return self._fresh(lambda h: h.get_run(run_id), f"run {run_id}")
+
+    def runs_of(self, family: str, branch: str, limit: int) -> list[RunRecord]:
+        """The newest runs of a branch in full, newest first; a run in full is a hundred times its summary."""
+        found = self.summaries(RunFilter(family=family, branch=branch), limit=limit)
+        return [self.run(summary.id) for summary in found]
 
     def measurements(self, run: RunRecord) -> list[Measurement]:
         """Measurements of a run, without the evidence per cluster."""
-        return _measurements(self.key, str(self.path), run.id, moment(run))
+        return _measurements(self.key, self.source, run.id, moment(run))
+
+    def groups(self, run: RunRecord, probe: ProbeName) -> list[str]:
+        """The canaries or tasks that were asked in a run, sorted."""
+        return self._fresh(lambda h: h.groups(run.id, probe), f"groups {run.id} {probe}")
 
     def failures(self, run: RunRecord) -> list[ProbeFailure]:
         """Probes of a run that gave no figures."""
-        return _failures(self.key, str(self.path), run.id, moment(run))
+        return _failures(self.key, self.source, run.id, moment(run))
 
     def canaries(self, run: RunRecord) -> list[ItemOutcome]:
         """Canary outcomes of a run."""
-        return _canaries(self.key, str(self.path), run.id, moment(run))
+        return _canaries(self.key, self.source, run.id, moment(run))
 
     def eval_flips(self, run: RunRecord) -> list[ItemOutcome]:
         """Items of the evals that only one deployment answered rightly."""
-        return _eval_flips(self.key, str(self.path), run.id, moment(run))
+        return _eval_flips(self.key, self.source, run.id, moment(run))
+
+    def progress(self, run_id: str) -> RunProgress | None:
+        """How far a run is, as it last said; never kept."""
+        return self.history.progress(run_id)
+
+    def events(self, run_id: str) -> list[RunEvent]:
+        """What happened to a run, in that order."""
+        return self._fresh(lambda h: h.events(run_id), f"events {run_id}")
+
+    def sign_offs(self, run_id: str) -> list[SignOff]:
+        """All signatures under a run, whichever of its reports they are of."""
+        return self._fresh(lambda h: h.sign_offs(run_id), f"sign-offs {run_id}")
+
+    def earlier_decisions(self, run_id: str) -> list[Decision]:
+        """The decisions over a run that later ones replaced, oldest first."""
+        return self._fresh(lambda h: h.earlier_decisions(run_id), f"earlier {run_id}")
 
     def tokens_file(self, run: RunRecord) -> Path:
         """Where a run's per-token figures are, if it kept any."""
-        return Paths.tokens_beside(self.path, run.id) / TOKENS
+        return self._file(run, TOKENS) or self._states()[0] / "tokens" / run.id / TOKENS
+
+    def _file(self, run: RunRecord, name: str) -> Path | None:
+        found = (RunFiles(state).find(self.history, run.id, name) for state in self._states())
+        return next((path for path in found if path is not None), None)
+
+    def _states(self) -> list[Path]:
+        """Working states that may hold the files of its runs: that of its file, and this program's own."""
+        file = file_of(self.source)
+        return [*([] if file is None else [file.parent]), Paths.default().state]
 
     def divergences(self, run: RunRecord) -> "NDArray[np.float64] | None":
         """KL of every token of a run, in nats; None where its tokens are not here."""
@@ -90,77 +167,118 @@ class Reader:
 
     def worst_tokens(self, run: RunRecord) -> list[WorstToken]:
         """The tokens on which a run's branch diverged most."""
-        return read_worst(Paths.tokens_beside(self.path, run.id) / WORST)
+        file = self._file(run, WORST)
+        return [] if file is None else read_worst(file)
 
     def blessings(self, family: str, branch: str) -> list[Blessing]:
         """Blessings of a branch, newest first."""
-        return _blessings(self.key, str(self.path), family, branch)
+        return self._fresh(lambda h: h.blessings(branch, family), f"blessings {family!r} {branch!r}")
 
     def waivers(self, family: str, branch: str) -> dict[int, Waiver]:
         """Waivers of a branch that were not revoked."""
-        return _waivers(self.key, str(self.path), family, branch)
+        return self._fresh(lambda h: h.waivers(family, branch), f"waivers {family!r} {branch!r}")
 
-    def drift(self, family: str, branch: str, blessed_run_id: str | None) -> list[MetricDrift]:
-        """Drift of every metric of a branch."""
-        return _drift(self.key, str(self.path), family, branch, blessed_run_id)
+    def waiver_records(self) -> list[WaiverRecord]:
+        """Every waiver ever written, oldest first."""
+        return self._fresh(lambda h: h.waiver_records(), "waivers") if self.exists else []
+
+    def drift(self, family: str, branch: str, *, everything: bool = False, paired: bool = False) -> FoundDrift:
+        """Drift of what a branch's policy judges, or of all that was measured.
+
+        `paired` holds it against the blessed run too. Found again only when there is another run, verdict or blessing.
+        """
+        newest = self.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED), limit=1)
+        blessed = [one.run_id for one in self.blessings(family, branch)[:1]]
+        stand = f"{[(run.id, run.verdict) for run in newest]} {blessed}"
+        found: FoundDrift = _drift(self.key, self.source, family, branch, everything, paired, stand)
+        return found
+
+    def figures(self, family: str, branch: str, key: str) -> dict[str, float]:
+        """One metric's figure in every finished run of a branch, by the run's id."""
+        name = f"figures {family!r} {branch!r} {key!r}"
+        return self._fresh(lambda h: {p.run.id: p.value for p in h.metric_series(branch, family, [key])}, name)
+
+    def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
+        """Run `b` held against run `a`; seconds, for what asked many items."""
+        moments = f"{moment(a)} {_decided(a)} {moment(b)} {_decided(b)}"
+        found: Comparison = _comparison(self.key, self.source, a.id, b.id, moments)
+        return found
+
+    def _fresh(self, read: Callable[[History], T], name: str) -> T:
+        """Read at most every few seconds; `name` says all that the reading hangs on."""
+        found: T = _recent(self.key, self.source, name, read)
+        return found
 
 
-def _open(key: str | None, path: str) -> History:
-    """One connection pool per file; `key` changes when the file is replaced."""
+def forget() -> None:
+    """Read again what people write: somebody just did."""
+    _recent.clear()
+
+
+def _open(key: str | None, source: str) -> History:
+    """One connection pool per database; `key` changes when a file is replaced."""
     del key
-    return History.open(path)
+    return History.open(source)
 
 
-def _cached(function: Callable[..., T], ttl: int | None, entries: int) -> Callable[..., T]:
+def _cached(function: Callable[..., Any], ttl: int | None, entries: int) -> Any:
     # copies of thousands of frozen records, which `st.cache_data` makes at every click, cost a second
-    cached: Callable[..., T] = st.cache_resource(function, ttl=ttl, max_entries=entries, show_spinner=False)
-    return cached
+    return st.cache_resource(function, ttl=ttl, max_entries=entries, show_spinner=False)
 
 
-def _read_runs(key: str | None, path: str) -> list[RunRecord]:
-    return _history(key, path).list_runs()
+def _read_recent(key: str | None, source: str, name: str, _read: Callable[[History], Any]) -> Any:
+    return _read(_history(key, source))
 
 
-def _read_measurements(key: str | None, path: str, run_id: str, moment: str) -> list[Measurement]:
-    found = _history(key, path).measurements(run_id)
+def _read_measurements(key: str | None, source: str, run_id: str, moment: str) -> list[Measurement]:
+    found = _history(key, source).measurements(run_id)
     return [measurement.model_copy(update={"clusters": None}) for measurement in found]
 
 
-def _read_failures(key: str | None, path: str, run_id: str, moment: str) -> list[ProbeFailure]:
-    return _history(key, path).failures(run_id)
+def _read_failures(key: str | None, source: str, run_id: str, moment: str) -> list[ProbeFailure]:
+    return _history(key, source).failures(run_id)
 
 
-def _read_canaries(key: str | None, path: str, run_id: str, moment: str) -> list[ItemOutcome]:
-    return _history(key, path).items(run_id, ProbeName.CANARIES)
+def _read_canaries(key: str | None, source: str, run_id: str, moment: str) -> list[ItemOutcome]:
+    return _history(key, source).items(run_id, ProbeName.CANARIES)
 
 
-def _read_eval_flips(key: str | None, path: str, run_id: str, moment: str) -> list[ItemOutcome]:
-    return _history(key, path).items(run_id, ProbeName.EVALS, flips_only=True)
+def _read_eval_flips(key: str | None, source: str, run_id: str, moment: str) -> list[ItemOutcome]:
+    return _history(key, source).items(run_id, ProbeName.EVALS, flips_only=True)
+
+
+def _read_drift(
+    key: str | None, source: str, family: str, branch: str, everything: bool, paired: bool, stand: str
+) -> FoundDrift:
+    history = _history(key, source)
+    if everything or paired:
+        return drift_of(history, family, branch, everything=everything, paired=paired)
+    watched = judged_keys(history, family, branch)
+    series = history.metric_series(branch, family, None if watched is None else sorted(watched))
+    blessed = next((one.run_id for one in history.blessings(branch, family)), None)
+    return FoundDrift(branch_drift(family, branch, series, blessed, watched))
+
+
+def _decided(run: RunRecord) -> str:
+    """A finished run may be decided again: then its criteria are others."""
+    return "" if run.report is None else report_sha256(run.report)
+
+
+def _read_comparison(key: str | None, source: str, a: str, b: str, moments: str) -> Comparison:
+    history = _history(key, source)
+    return compare(history, history.get_run(a), history.get_run(b))
 
 
 def _read_divergences(path: str, moment: str) -> "NDArray[np.float64]":
     return divergences_of(Path(path))
 
 
-def _read_blessings(key: str | None, path: str, family: str, branch: str) -> list[Blessing]:
-    return _history(key, path).blessings(branch, family)
-
-
-def _read_waivers(key: str | None, path: str, family: str, branch: str) -> dict[int, Waiver]:
-    return _history(key, path).waivers(family, branch)
-
-
-def _read_drift(key: str | None, path: str, family: str, branch: str, blessed: str | None) -> list[MetricDrift]:
-    return drift(_history(key, path).metric_series(branch, family), blessed)
-
-
 _history: Callable[..., History] = st.cache_resource(_open, max_entries=4, show_spinner=False)
-_runs = _cached(_read_runs, FRESH_S, 4)
-_measurements = _cached(_read_measurements, None, 32)
-_failures = _cached(_read_failures, None, 32)
-_canaries = _cached(_read_canaries, None, 8)
-_eval_flips = _cached(_read_eval_flips, None, 8)
-_divergences = _cached(_read_divergences, None, 4)
-_blessings = _cached(_read_blessings, FRESH_S, 64)
-_waivers = _cached(_read_waivers, FRESH_S, 64)
-_drift = _cached(_read_drift, FRESH_S, 32)
+_recent = _cached(_read_recent, FRESH_S, 512)
+_measurements: Callable[..., list[Measurement]] = _cached(_read_measurements, None, 32)
+_failures: Callable[..., list[ProbeFailure]] = _cached(_read_failures, None, 32)
+_canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
+_drift: Callable[..., FoundDrift] = _cached(_read_drift, None, 64)
+_comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
+_eval_flips: Callable[..., list[ItemOutcome]] = _cached(_read_eval_flips, None, 8)
+_divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)

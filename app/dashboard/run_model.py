@@ -2,14 +2,15 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.dashboard.look import criterion_label, look_of
 from q36eval.gate.noise import has_floor
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.history import RunRecord
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Waiver
+from q36eval.history import Decision, RunEvent, RunRecord
 from q36eval.records import DeploymentIdentity, Measurement
+from q36eval.reports import story
 from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, number, why_text
 
 
@@ -27,6 +28,15 @@ class MarginBar:
     lower: float | None
     upper: float | None
     detail: str
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """A criterion that the verdict hangs on; `words` say its figure, its margin, and how far it is from turning."""
+
+    result: CriterionResult
+    label: str
+    words: str
 
 
 def margin_bars(criteria: Sequence[CriterionResult]) -> list[MarginBar]:
@@ -94,11 +104,81 @@ def _criterion_row(result: CriterionResult) -> dict[str, str]:
 
 
 def not_measured(report: GateReport) -> list[str]:
-    """One sentence for every criterion without a figure that could be judged: which, and why."""
+    """One sentence for every reason why something was not measured, with the criteria that it kept from judgement."""
+    found = story.not_measured(report)
+    return [f"{', '.join(ids)}: {why}" if ids else why for why, ids in found]
+
+
+def decided_by(report: GateReport, lane: LaneResult | None = None) -> list[Deciding]:
+    """What the verdict hangs on: what kept it from PASS, else what is nearest to turning it."""
     return [
-        f"{result.id} ({result.tier}; {', '.join(result.lanes)}): {result.reason}"
-        for result in report.criteria
-        if result.verdict is CriterionVerdict.NOT_MEASURED
+        Deciding(result, criterion_label(result), f"{result.id}: {story.decision_line(result)}")
+        for result in story.decided_by(report, lane)
+    ]
+
+
+def stage_rows(report: GateReport, timings: Mapping[str, float]) -> list[dict[str, str]]:
+    """The stages in the order of asking, how far each was asked, and its seconds."""
+    listed = {stage.name: stage for stage in report.stages}
+    return [
+        {
+            "stage": name,
+            "asked": "–" if name not in listed else story.stage_text(listed[name]),
+            "seconds": f"{timings[name]:.1f}" if name in timings else "–",
+        }
+        for name in dict.fromkeys((*timings, *listed))
+    ]
+
+
+def event_rows(events: Iterable[RunEvent]) -> list[dict[str, str]]:
+    """What happened to the run, oldest first."""
+    return [
+        {"at (UTC)": f"{event.at:%Y-%m-%d %H:%M:%S}", "what": event.kind.value, "message": event.message}
+        for event in events
+    ]
+
+
+def waiver_rows(report: GateReport) -> list[dict[str, str]]:
+    """The waivers that made a difference, and to which criteria."""
+    excused: dict[Waiver, list[str]] = {}
+    for result in report.criteria:
+        for waiver in result.waived_by:
+            excused.setdefault(waiver, []).append(result.id)
+    return [
+        {
+            "excuses": waiver.scope,
+            "set aside": ", ".join(ids),
+            "owner": waiver.owner,
+            "reason": waiver.reason,
+            "expires": str(waiver.expires),
+        }
+        for waiver, ids in excused.items()
+    ]
+
+
+def signature_rows(sign_offs: Iterable[SignOff], report: GateReport) -> list[dict[str, str]]:
+    """All signatures under the run, and whether each is of the report as it stands."""
+    return [
+        {
+            "owner": one.owner,
+            "at (UTC)": f"{one.at:%Y-%m-%d %H:%M}",
+            "reason": one.reason,
+            "counts": "yes" if one in report.signed_by else "of what was found, not asked for or replaced since",
+        }
+        for one in sign_offs
+    ]
+
+
+def decision_rows(decisions: Iterable[Decision]) -> list[dict[str, str]]:
+    """The verdicts that later decisions replaced, oldest first."""
+    return [
+        {
+            "replaced (UTC)": f"{one.replaced:%Y-%m-%d %H:%M}",
+            "verdict": one.report.headline,
+            "decided by": ", ".join(one.report.decisive) or "–",
+            "waived": ", ".join(one.report.waived) or "–",
+        }
+        for one in decisions
     ]
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from q36eval.gate import CriterionResult, GateReport, Policy
-from q36eval.history import History, RunRecord
+from q36eval.history import Decision, History, RunRecord
 from q36eval.history.deciding import replayed, under
 from q36eval.records import Record
 from q36eval.reports import to_json
@@ -60,6 +60,16 @@ def replay(history: History, run: RunRecord) -> Replay:
     measurements = history.measurements(run.id)
     decided = run.model_copy(update={"report": report, "verdict": report.verdict})
     return Replay(run, to_json(run.report, run, measurements), to_json(report, decided, measurements))
+
+
+def earlier_decision(history: History, run: RunRecord, text: str) -> Decision | None:
+    """The decision over the run whose JSON report that text is, of those that later ones replaced; the newest such."""
+    measurements = history.measurements(run.id)
+    for decision in reversed(history.earlier_decisions(run.id)):
+        kept = {"report": decision.report, "verdict": decision.report.verdict, "circumstances": decision.circumstances}
+        if to_json(decision.report, run.model_copy(update=kept), measurements) == text:
+            return decision
+    return None
 
 
 def differences(kept: Any, again: Any, path: str = "") -> Iterator[str]:

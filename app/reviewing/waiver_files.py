@@ -1,6 +1,7 @@
 """Waivers in a YAML file, reviewed like code: what `gate --waivers-from` reads and `waive export` writes."""
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from q36eval.config import load_yaml
+from q36eval.config import Family, load_yaml
 from q36eval.errors import UsageError
 from q36eval.gate import Waiver
 from q36eval.history import WaiverRecord
@@ -75,6 +76,32 @@ def read_waivers(file: Path, on: date) -> dict[tuple[str, str], WaiverSource]:
         before = found[key].waivers if key in found else ()
         found[key] = WaiverSource(str(file), (*before, entry.waiver()))
     return found
+
+
+def strangers(found: Mapping[tuple[str, str], WaiverSource], family: Family, asked: Collection[str]) -> Iterator[str]:
+    """A sentence on each branch of a file that nothing here bears the name of: its waivers excuse nothing.
+
+    Known are the family's published branches and those that are `asked`.
+    """
+    for whose, branch in found:
+        file, known = found[whose, branch].file, {*family.branches, *asked}
+        if whose == family.name and branch not in known:
+            yield (
+                f"The waiver file {file} names the branch {branch!r} of {whose}, which is neither published nor gated "
+                f"here; {closest(branch, known)}."
+            )
+    if found and family.name not in {whose for whose, _ in found}:
+        file = next(iter(found.values())).file
+        families = ", ".join(sorted({whose for whose, _ in found}))
+        yield f"The waiver file {file} excuses nothing of the family {family.name}; it names: {families}."
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """Names like one that is none of them, in words."""
+    known = sorted(set(names))
+    close = difflib.get_close_matches(name, known, n=5, cutoff=0.4) or known[:10]
+    more = "closest are" if len(close) < len(known) else "there is"
+    return f"{more}: {', '.join(close) or 'none'}"
 
 
 def too_long(expires: date) -> str:

@@ -1,15 +1,14 @@
 """What a waiver would excuse: whether it names anything that is judged, and which runs it would change."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from app.reviewing.waiver_files import LONGEST_DAYS, too_long
+from app.reviewing.waiver_files import LONGEST_DAYS, closest, too_long
 from q36eval.config import Family
 from q36eval.errors import UsageError
 from q36eval.gate import GateReport, Policy, Waiver
-from q36eval.history import History, RunRecord, RunState
+from q36eval.history import History, RunFilter, RunRecord, RunState
 from q36eval.history.deciding import circumstances_then, evidence_of, found, policy_of
 from q36eval.records import ProbeName
 
@@ -59,7 +58,7 @@ def check_names(
     Raises:
         UsageError: no such branch, criterion, slice or canary; or a criterion that no policy lets anybody waive.
     """
-    _known("branch", branch, [*family.branches, *(run.branch for run in history.list_runs(family=family.name))])
+    check_branch(branch, family, history)
     criteria = [criterion for policy in policies for criterion in policy.criteria]
     if waiver.criterion is not None:
         _known("criterion", waiver.criterion, [criterion.id for criterion in criteria])
@@ -72,13 +71,20 @@ def check_names(
         _known("canary", waiver.canary, [*asked, *_shipped_canaries()])
 
 
+def check_branch(branch: str, family: Family, history: History) -> None:
+    """Refuse a branch that the family does not publish and that was never measured.
+
+    Raises:
+        UsageError: it is such a one; names those that are like it.
+    """
+    measured = (found.branch for found in history.branches() if found.family == family.name)
+    _known("branch", branch, [*family.branches, *measured])
+
+
 def _known(what: str, name: str, names: Iterable[str]) -> None:
-    known = sorted(set(names))
-    if name in known:
-        return
-    close = difflib.get_close_matches(name, known, n=5, cutoff=0.4) or known[:10]
-    more = "closest are" if len(close) < len(known) else "there is"
-    raise UsageError(f"Nothing here knows a {what} {name!r}; {more}: {', '.join(close) or 'none'}.")
+    known = set(names)
+    if name not in known:
+        raise UsageError(f"Nothing here knows a {what} {name!r}; {closest(name, known)}.")
 
 
 def _shipped_canaries() -> list[str]:
@@ -89,8 +95,9 @@ def _shipped_canaries() -> list[str]:
 
 def judged_runs(history: History, family: str, branch: str) -> list[RunRecord]:
     """The newest judged runs of a branch, newest first, at most `RUNS_LOOKED_AT`."""
-    finished = history.list_runs(family=family, branch=branch, state=RunState.FINISHED)
-    return [run for run in finished if run.report is not None and run.policy is not None][:RUNS_LOOKED_AT]
+    finished = history.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED))
+    judged = [run.id for run in finished if run.verdict is not None and run.policy is not None]
+    return [history.get_run(run_id) for run_id in judged[:RUNS_LOOKED_AT]]
 
 
 def effects(history: History, runs: Iterable[RunRecord], waiver: Waiver, today: date) -> list[Effect]:

@@ -1,6 +1,7 @@
 """Evidence against the blessed run: what the branch answers now beside what it answered when it was accepted. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from q36eval.records import Clusters, Counts, Estimator, Measurement, Schedule
 from q36eval.stats import summarize
@@ -18,16 +19,22 @@ comparison, becomes a paired mean; quantiles and maxima have no sums by cluster,
 BLESS = "`q36eval history bless RUN`"
 
 
+@dataclass(frozen=True)
+class Apart:
+    """Why two runs' measurements cannot be paired, and what to do where one of them was blessed."""
+
+    why: str
+    remedy: str = ""
+
+
 def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) -> Measurement | str:
     """The measurement with the blessed run's answers for its reference, paired by the clusters' names; or why not.
 
-    `blessed` are the distinct measurements of the blessed run with the same key. Both runs must have asked the same of
-    the same clusters; only where asking stopped early, between blocks that were laid out alike, the longer run counts
-    as far as the shorter one went: bets may stop at any block, and so at that one. What errored in either run counts as
-    errored, its whole cluster with it.
+    `blessed` are the distinct measurements of the blessed run with the same key.
     """
+    whose = "the blessed run"
     if measurement.estimator not in ESTIMATORS:
-        return f"a {measurement.estimator} cannot be held against a blessed run, since it is no sum over clusters"
+        return _no_sum(measurement, "a blessed run").why
     if not blessed:
         return (
             f"no blessed run holds {measurement.key}: accept a run of this branch that measured it with {BLESS}, "
@@ -35,11 +42,30 @@ def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) ->
         )
     if len(blessed) > 1:
         return f"the blessed run measured {measurement.key} {len(blessed)} times with different figures; bless another"
+    found = paired_with(measurement, blessed[0], whose)
+    return f"{found.why}; {found.remedy} {BLESS}" if isinstance(found, Apart) else found
+
+
+def paired_with(measurement: Measurement, other: Measurement, whose: str = "the other run") -> Measurement | Apart:
+    """The measurement with another run's answers for its reference, paired by the clusters' names; or why not.
+
+    Both runs must have asked the same of the same clusters; only where asking stopped early, between blocks that were
+    laid out alike, the longer run counts as far as the shorter one went: bets may stop at any block, and so at that
+    one. What errored in either run counts as errored, its whole cluster with it. `whose` the other one is, in words.
+    """
+    if measurement.estimator not in ESTIMATORS:
+        return _no_sum(measurement, whose)
     kind = (measurement.estimator, measurement.unit, measurement.direction)
-    if kind != (blessed[0].estimator, blessed[0].unit, blessed[0].direction):
-        return f"the blessed run measured {measurement.key} in another way; accept a run of this version with {BLESS}"
-    clusters = _paired(measurement.clusters, blessed[0].clusters)
-    return clusters if isinstance(clusters, str) else measured(measurement, clusters, ESTIMATORS[measurement.estimator])
+    if kind != (other.estimator, other.unit, other.direction):
+        return Apart(f"{whose} measured {measurement.key} in another way", "accept a run of this version with")
+    clusters = _paired(measurement.clusters, other.clusters, whose)
+    return (
+        clusters if isinstance(clusters, Apart) else measured(measurement, clusters, ESTIMATORS[measurement.estimator])
+    )
+
+
+def _no_sum(measurement: Measurement, whose: str) -> Apart:
+    return Apart(f"a {measurement.estimator} cannot be held against {whose}, since it is no sum over clusters")
 
 
 def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator) -> Measurement:
@@ -59,13 +85,11 @@ def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator)
     )
 
 
-def _paired(ours: Clusters | None, theirs: Clusters | None) -> Clusters | str:
-    for whose, clusters in (("this run's", ours), ("the blessed run's", theirs)):
+def _paired(ours: Clusters | None, theirs: Clusters | None, whose: str) -> Clusters | Apart:
+    for run, clusters in (("this run", ours), (whose, theirs)):
         if clusters is None or clusters.names is None or len(set(clusters.names)) < len(clusters.names):
-            return (
-                f"{whose} evidence does not name what was asked, so the two runs cannot be paired; "
-                f"measure again, and accept that run with {BLESS}"
-            )
+            why = f"{run}'s evidence does not name what was asked, so the two runs cannot be paired"
+            return Apart(why, "measure again, and accept that run with")
     assert ours is not None
     assert theirs is not None
     rows = _common_rows(ours, theirs)
@@ -74,7 +98,7 @@ def _paired(ours: Clusters | None, theirs: Clusters | None) -> Clusters | str:
         _only(theirs.strata, rows[1]),
     ):
         why = rows if isinstance(rows, str) else "weighed what was asked otherwise"
-        return f"the blessed run {why}; accept a run that asked the same with {BLESS}"
+        return Apart(f"{whose} {why}", "accept a run that asked the same with")
     return _in_pairs(ours, theirs, rows)
 
 
@@ -83,7 +107,7 @@ Rows = tuple[list[int], list[int]]
 
 
 def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | str:
-    """The clusters to compare, or in words what the blessed run did otherwise."""
+    """The clusters to compare, or in words what the other run did otherwise."""
     mine, blessed = (_positions(clusters) for clusters in (ours, theirs))
     common = [name for name in mine if name in blessed]
     rows = [mine[name] for name in common], [blessed[name] for name in common]

@@ -10,6 +10,9 @@ from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult
 from q36eval.records import Clusters, Measurement, ProbeFailure, ProbeName
 
+TWIN = "-must-pass"
+"""Ends the name of a canary whose prompts are fixed, beside the family of the name before it, which is drawn."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -60,11 +63,11 @@ class Evidence:
         return frozenset(_canary_of(name) for m in found if m.clusters is not None for name in m.clusters.names or ())
 
     def passes_without(self, criterion: Criterion, canaries: Collection[str]) -> bool:
-        """Whether what is not of these canaries lies inside the margin, or nothing else is judged.
+        """Whether what is not of these canaries, nor of their fixed twins, lies inside the margin, or nothing else is.
 
         How many items the policy asks for was asked of all of them; how many a test needs is asked of what is left.
         """
-        if self.canaries(criterion) <= set(canaries):
+        if all(is_of(canary, canaries) for canary in self.canaries(criterion)):
             return True
         rest, theirs = (
             [_without(measurement, canaries) for measurement in of.get(criterion.key, [])]
@@ -81,6 +84,11 @@ class Evidence:
 
     def _failures_of(self, criterion: Criterion) -> list[ProbeFailure]:
         return [failure for failure in self.failures if failure.probe == criterion.probe]
+
+
+def is_of(canary: str, named: Collection[str]) -> bool:
+    """Whether a canary is one of those named, or the fixed twin (`NAME-must-pass`) of one that is drawn."""
+    return canary in named or (canary.endswith(TWIN) and canary.removesuffix(TWIN) in named)
 
 
 def _distinct(measurements: Iterable[Measurement], wanted: Collection[str]) -> dict[str, list[Measurement]]:
@@ -105,7 +113,7 @@ def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement
     clusters = measurement.clusters
     if clusters is None or clusters.names is None or clusters.tail is not None or measurement.estimator == "derived":
         return measurement
-    kept = [row for row, name in enumerate(clusters.names) if _canary_of(name) not in canaries]
+    kept = [row for row, name in enumerate(clusters.names) if not is_of(_canary_of(name), canaries)]
     return measured(measurement, _rows(clusters, kept), measurement.estimator)
 
 

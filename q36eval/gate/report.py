@@ -24,7 +24,7 @@ class Waiver(Record):
     """A reviewer's written exception, in force up to and including `expires`.
 
     It excuses what all of its scope names: a criterion by its id, every criterion over a slice, and of them only what
-    one canary caused (by its id).
+    one canary caused (by its id; a family's names its fixed twin `ID-must-pass` too, the twin's only the twin).
     """
 
     owner: str = Field(min_length=1)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from itertools import combinations
 
-from q36eval.gate.evidence import Evidence
+from q36eval.gate.evidence import Evidence, is_of
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, Waiver
 
@@ -84,7 +84,7 @@ def _concerns(waiver: Waiver, criterion: Criterion, evidence: Evidence) -> bool:
     """Whether the criterion lies in everything that the waiver names."""
     if waiver.slice is not None and (waiver.slice != criterion.slice or _names_everything(waiver)):
         return False
-    if waiver.canary is not None and waiver.canary not in evidence.canaries(criterion):
+    if waiver.canary is not None and not any(is_of(one, (waiver.canary,)) for one in evidence.canaries(criterion)):
         return False
     return waiver.criterion is None or waiver.criterion == criterion.id
 

@@ -1,7 +1,7 @@
 """What was measured, kept: runs, measurements, items, blessings, waivers and signatures, in SQLite."""
 
-from q36eval.history.drift import DriftPoint, DriftState, MetricDrift, drift
 from q36eval.history.records import (
+    About,
     Artifact,
     Blessing,
     BranchSummary,
@@ -16,19 +16,18 @@ from q36eval.history.records import (
     SeriesPoint,
     SeriesRun,
     WaiverRecord,
+    WholeRun,
 )
 from q36eval.history.store import History
 
 __all__ = [
+    "About",
     "Artifact",
     "Blessing",
     "BranchSummary",
     "Decision",
-    "DriftPoint",
-    "DriftState",
     "EventKind",
     "History",
-    "MetricDrift",
     "RunEvent",
     "RunFilter",
     "RunProgress",
@@ -38,5 +37,5 @@ __all__ = [
     "SeriesPoint",
     "SeriesRun",
     "WaiverRecord",
-    "drift",
+    "WholeRun",
 ]

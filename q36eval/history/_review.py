@@ -40,7 +40,7 @@ class Review(Runs):
             select(columns.run_id, runs.family, runs.branch, columns.owner, columns.reason, columns.at)
             .join(tables.runs, runs.id == columns.run_id)
             .where(runs.branch == branch)
-            .order_by(columns.id.desc())
+            .order_by(columns.at.desc(), columns.id.desc())  # one from another history may have come in later
         )
         if family is not None:
             query = query.where(runs.family == family)

@@ -8,8 +8,20 @@ from typing import Any
 
 from pydantic import Field
 
-from q36eval.gate.report import Circumstances, GateReport, Waiver
-from q36eval.records import DeploymentIdentity, Direction, Estimator, Interval, Lane, ProbeName, Record, Verdict
+from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
+from q36eval.records import (
+    DeploymentIdentity,
+    Direction,
+    Estimator,
+    Interval,
+    ItemOutcome,
+    Lane,
+    Measurement,
+    ProbeFailure,
+    ProbeName,
+    Record,
+    Verdict,
+)
 
 
 class RunState(StrEnum):
@@ -116,6 +128,26 @@ class Artifact(Record):
     name: str = Field(min_length=1)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     size_bytes: int = Field(ge=0)
+
+
+class About(Record):
+    """All that is kept of a run but its record, figures and items. Blessings are the oldest first."""
+
+    failures: tuple[ProbeFailure, ...] = ()
+    sign_offs: tuple[SignOff, ...] = ()
+    blessings: tuple[Blessing, ...] = ()
+    earlier_decisions: tuple[Decision, ...] = ()
+    events: tuple[RunEvent, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+
+
+class WholeRun(Record):
+    """A run with everything that history keeps of it, in the order of writing."""
+
+    run: RunRecord
+    measurements: tuple[Measurement, ...]
+    items: tuple[ItemOutcome, ...]
+    about: About
 
 
 class RunSummary(Record):

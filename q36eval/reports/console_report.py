@@ -31,6 +31,7 @@ from q36eval.reports.story import (
     reasons,
     stage_text,
 )
+from q36eval.reports.ui_address import links
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -159,6 +160,6 @@ def _stage_lines(report: GateReport) -> list["Text"]:
 
 
 def _next_lines(report: GateReport, run: "RunRecord | None") -> list["Text"]:
-    return [
-        _text(step.command, "bold cyan").append("  ").append_text(_text(step.why)) for step in next_steps(report, run)
-    ]
+    steps = [(step.command, step.why) for step in next_steps(report, run)]
+    steps += [(link.address, link.words) for link in links(report, run)]
+    return [_text(what, "bold cyan").append("  ").append_text(_text(why)) for what, why in steps]

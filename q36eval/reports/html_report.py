@@ -25,6 +25,7 @@ from q36eval.reports._text import (
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import decided_by, decided_title, decision_line, not_measured, notes, reasons, stage_text
+from q36eval.reports.ui_address import links
 
 if TYPE_CHECKING:
     from q36eval.gate.report import CriterionVerdict
@@ -68,6 +69,8 @@ def _sections(report: GateReport, run: "RunRecord | None", measurements: Sequenc
     yield section(decided_title(report), bullets(decided))
     steps = [f"<code>{html(step.command)}</code> {html(step.why)}" for step in next_steps(report, run)]
     yield section("Next", bullets(steps))
+    seen = [f'<a href="{html(link.address)}">{html(link.words)}</a>' for link in links(report, run)]
+    yield section("In the review UI", bullets(seen))
     yield section("Criteria against their margins", criteria_plot(report))
     yield section("KL divergence by slice", kl_plot(report, measurements))
     yield section("Flips", flips_plot(measurements), _lengths(report, measurements))

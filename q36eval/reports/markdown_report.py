@@ -41,6 +41,7 @@ from q36eval.reports.story import (
     reasons,
     stage_text,
 )
+from q36eval.reports.ui_address import links
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -109,6 +110,7 @@ def _verdict(report: GateReport, run: "RunRecord | None") -> Iterator[str]:
     decided = [f"**{md(r.id)}** {md(verdict_text(r))}: {md(decision_line(r))}" for r in decided_by(report)]
     yield from _list(decided_title(report), decided)
     yield from _list("Next", [f"`{step.command}` – {md(step.why)}" for step in next_steps(report, run)])
+    yield from _list("In the review UI", [f"[{md(link.words)}](<{link.address}>)" for link in links(report, run)])
 
 
 def _lane_cells(report: GateReport) -> Iterator[tuple[str, ...]]:

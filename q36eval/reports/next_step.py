@@ -40,7 +40,9 @@ def _steps(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     if report.verdict is Verdict.FAIL:
         yield from _after_fail(report, run)
     elif report.exit_code == ExitCode.NOT_MEASURED:
-        yield NextStep(f"q36eval gate {_branch(run)}", "measure again, once what kept the engine from it is mended")
+        yield NextStep(
+            f"q36eval gate {branch_option(run)}", "measure again, once what kept the engine from it is mended"
+        )
     elif report.verdict is Verdict.INCONCLUSIVE:
         yield from _after_inconclusive(report, run)
     else:
@@ -58,9 +60,9 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     if probes - {ProbeName.WEIGHTS}:
         yield NextStep("q36eval ui", "shows what it answered beside the reference's answers")
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES}:
-        yield NextStep(f"q36eval attribute {_branch(run)}", "says which tensors cost the quality")
+        yield NextStep(f"q36eval attribute {branch_option(run)}", "says which tensors cost the quality")
     if stopped_early(report):
-        yield NextStep(f"q36eval gate {_branch(run)} --exhaustive", "measures the rest too, for the full record")
+        yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "measures the rest too, for the full record")
 
 
 def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
@@ -68,11 +70,13 @@ def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextSt
         return
     open_ = decided_by(report)
     if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not open_:
-        yield NextStep(f"q36eval gate {_branch(run)}", f"with all probes: {_missing(open_)}")
+        yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {_missing(open_)}")
     if any(result.verdict is CriterionVerdict.INCONCLUSIVE for result in open_):
         if run.provenance.get("exhaustive") is not True:
-            yield NextStep(f"q36eval gate {_branch(run)} --exhaustive", "asks every item of the suite")
-        yield NextStep(f"q36eval gate {_branch(run)} --suite NAME", "a larger suite: more items narrow the interval")
+            yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "asks every item of the suite")
+        yield NextStep(
+            f"q36eval gate {branch_option(run)} --suite NAME", "a larger suite: more items narrow the interval"
+        )
 
 
 def _missing(open_: tuple[CriterionResult, ...]) -> str:
@@ -80,14 +84,15 @@ def _missing(open_: tuple[CriterionResult, ...]) -> str:
     return f"{', '.join(names) or 'everything'} was not measured"
 
 
-def _branch(run: "RunRecord") -> str:
+def branch_option(run: "RunRecord") -> str:
+    """`--branch …` by which a command finds the run's branch again: as it was named, were it a folder's path."""
     return f"--branch {_checkpoint(run)}"
 
 
 def _checkpoint(run: "RunRecord") -> str:
     """The branch as a shell reads it, with its family where that is not the default."""
     family = "" if run.family == DEFAULT_FAMILY else f" --family {_word(run.family, 'FILE')}"
-    return f"{_word(run.branch, 'BRANCH')}{family}"
+    return f"{_word(str(run.provenance.get('named', run.branch)), 'BRANCH')}{family}"
 
 
 def _word(name: str, placeholder: str) -> str:

@@ -73,6 +73,7 @@ def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) 
     undecided = commands.q36eval("gate", "--branch", "bf16", *WEIGHTS_ALONE, state=state)
     assert undecided.returncode == 3
     assert {run.verdict for run in runs(state)} == {Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE}
+    assert {run.provenance.get("named") for run in runs(state)} == {None, str(damaged)}
 
 
 def test_2_for_what_a_person_can_mend(tmp_path: Path, weights: tuple[str, ...]) -> None:
@@ -300,7 +301,10 @@ def test_4_when_a_passing_verdict_cannot_be_reported(tmp_path: Path, weights: tu
     options = ("--out", str(out), "--format", "json", *weights)
     done = commands.q36eval("gate", "--branch", "bf16", *options, state=state)
     assert done.returncode == 4
-    assert "report.json could not be written: No space left on device" in said(done.stderr)
+    sentence = said(done.stderr)
+    assert "report.json could not be written: No space left on device" in sentence
+    assert sentence.count("in history") == 1
+    assert "kept" not in sentence
     assert not os.path.lexists(out / "report.json")
     assert [run.verdict for run in runs(state)] == [Verdict.PASS]
     assert '"verdict": "PASS"' in commands.q36eval("report", "latest", "--format", "json", state=state).stdout

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from app.kl_figures import histogram_figure, layers_figure, points_figure
+from app.kl_figures import histogram_figure, layers_figure, marks_of, points_figure
 from app.kl_model import KLFigures, attribution_of, grouping_of, interval_words
 from q36eval.history import History, RunRecord
 from q36eval.provenance import provenance
@@ -89,7 +89,7 @@ def test_the_histogram_holds_every_finite_token_and_hollow_points_have_no_interv
     import numpy as np
 
     divergences = np.array([0.0, 1e-14, 1e-5, 0.02, 0.02, 900.0, math.inf, math.nan])
-    (bars,) = histogram_figure(divergences, 0.02).data
+    (bars,) = histogram_figure(divergences, marks_of(0.02, 1e-5, None)).data
     assert sum(count or 0 for count in bars.y) == 6
     assert bars.y[0] == 2
     one = KLFigures([mean("kl_divergence", "lone", [0.1]), mean("kl_divergence", "whole", SPREAD)])

@@ -20,7 +20,9 @@ from kl.tokens import TokenStore, read_tokens
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord, RunState
+from q36eval.history.run_files import RunFiles
 from q36eval.records import Measurement, ProbeName
+from q36eval.token_files import TOKENS, WORST
 
 REPOSITORY = Path(__file__).parents[2]
 MAIN = REPOSITORY / "app" / "dashboard" / "main.py"
@@ -76,7 +78,10 @@ def by_key(history: History, run: RunRecord) -> dict[str, Measurement]:
 def test_every_scored_token_is_in_the_file_and_makes_the_mean(
     paths: Paths, history: History, measured: RunRecord
 ) -> None:
-    table = read_tokens(TokenStore(paths.tokens(measured.id)).merged)
+    tokens = RunFiles(paths.state).find(history, measured.id, TOKENS)
+    assert tokens is not None
+    assert not paths.tokens(measured.id).exists()  # kept by its content, it needs no folder any more
+    table = read_tokens(tokens)
     kl = by_key(history, measured)["kl.kl_divergence[all]"]
     assert table.num_rows == kl.counts.scored > 2000
     # float32: each term is off by 6e-8 of itself at most
@@ -106,9 +111,10 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
     resumed = run_kl(resume=interrupted.id)
     assert resumed.id == interrupted.id
     assert by_key(history, resumed) == by_key(history, measured)
-    files = [paths.tokens(run.id) for run in (resumed, measured)]
-    assert read_tokens(files[0] / "tokens.parquet") == read_tokens(files[1] / "tokens.parquet")
-    assert (files[0] / "worst_tokens.json").read_bytes() == (files[1] / "worst_tokens.json").read_bytes()
+    mine, theirs = ({one.name: one.sha256 for one in history.artifacts(run.id)} for run in (resumed, measured))
+    assert mine[WORST] == theirs[WORST]
+    tables = [read_tokens(RunFiles(paths.state).path(found[TOKENS])) for found in (mine, theirs)]
+    assert tables[0] == tables[1]
 
 
 def test_lost_tokens_fail_the_probe_in_words(
@@ -161,11 +167,13 @@ def test_the_dashboard_shows_the_run_without_torch(
     page = page.switch_page("views/kl.py").run()
     assert not page.exception
     headings = [element.value for element in page.subheader]
-    assert headings[:2] == ["Tokens by their KL", "By slice"]
+    assert headings[:2] == ["Tokens by their KL", "Where it diverges"]
     assert headings[-1] == "The 20 worst tokens"
     headline = page.dataframe[0].value
     assert headline["figure"][0] == "KL(ref‖branch), mean"
-    worst = json.loads((paths.tokens(measured.id) / "worst_tokens.json").read_text())
+    kept = RunFiles(paths.state).find(history, measured.id, WORST)
+    assert kept is not None
+    worst = json.loads(kept.read_text())
     assert f"{worst[0]['before']}⟦{worst[0]['text']}⟧{worst[0]['after']}" in [code.value for code in page.code]
 
 

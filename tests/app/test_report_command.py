@@ -121,3 +121,34 @@ def test_a_full_disk_keeps_the_verdict(run: RunRecord, tmp_path: Path) -> None:
     (tmp_path / "report.html").symlink_to("/dev/full")
     with pytest.raises(Q36Error, match=rf"No space left.*q36eval report {run.id} --format html"):
         write_reports(run, tmp_path, ["html"], [])
+
+
+def test_a_card_that_is_there_keeps_its_own_text_and_line_ends(command: Command, tmp_path: Path) -> None:
+    card = tmp_path / "README.md"
+    own = "---\r\nlicense: mit\r\n---\r\n# Mine\r\n\r\nHand-written, žluťoučký.\r\n"
+    card.write_bytes(own.encode())
+    card.chmod(0o640)
+    assert command("report", "latest", "--into", str(card))[0] == 2  # of no other format
+    assert command("report", "latest", "--format", "card", "--into", str(card))[:2] == (0, "")
+    text = card.read_bytes().decode()
+    assert "# Mine\r\n\r\nHand-written, žluťoučký." in text
+    assert "## Measured quality" in text
+    assert "license: mit" in text
+    assert card.stat().st_mode & 0o777 == 0o640
+    assert "already" in command("report", "latest", "--format", "card", "--into", str(card))[2]
+    assert card.read_bytes().decode() == text
+    card.write_bytes(b"\xff\xfe")
+    code, _, err = command("report", "latest", "--format", "card", "--into", str(card))
+    assert (code, err.count("\n"), card.read_bytes()) == (2, 1, b"\xff\xfe")
+
+
+def test_a_step_that_ends_without_a_verdict_says_so_where_it_is_looked_for(command: Command, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    code, out, err = command("gate", "--branch", "nope", "--format", "github", summary=summary)
+    assert (code, err.count("\n")) == (2, 1)
+    assert out.startswith("::error title=q36eval of nope::not judged: The family sandbox has no branch")
+    assert "nope" in summary.read_text()
+    for arguments in (("--policy", "no-such"), ("--json", "--policy", "no-such")):
+        code, out, err = command("gate", "--branch", "bf16", "--format", "github", *arguments)
+        assert (code, (out + err).count("::error title=q36eval of bf16::not judged")) == (2, 1)
+        assert ("--json" in arguments) == (out == "")

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.canary_details import reasons
+from app.canary_details import margin_words, reasons
 from app.canary_figures import (
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
@@ -14,59 +14,68 @@ from app.canary_figures import (
     rate_rows,
     table_rows,
 )
+from app.dashboard.addressed import follow_address, forget
 from app.dashboard.canary_charts import margin_scatter
 from app.dashboard.canary_model import (
     ALL,
     OUTCOMES,
     Filter,
     MarginPoint,
+    asked_for,
+    choices,
     counts_by_canary,
-    diff_text,
+    diff_pieces,
     failure_rows,
+    margin_point_rows,
     margin_points,
     must_pass_rows,
     outcome_label,
-    parting_rows,
     parting_words,
     risk_rows,
     select,
 )
+from app.dashboard.exporting import chart, choose_format, csv_button, table
 from app.dashboard.inert import block, line
-from app.dashboard.parts import choose_run, page_of, plain_table, reader_or_stop, verdict_badge
+from app.dashboard.item_lines import ItemLines, read_lines, read_whole
+from app.dashboard.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from app.dashboard.reading import Reader
+from app.dashboard.side_by_side import side_by_side
 from canaries.risk import AT_RISK_NATS
-from q36eval.records import Answer, ItemOutcome
+from q36eval.history import RunRecord
+from q36eval.records import Answer, ItemOutcome, ProbeName
 
-ITEMS_PER_PAGE = 10
+ITEMS_PER_PAGE = 5
 
 
 def draw() -> None:
     """The page."""
     st.title("Canaries")
     reader = reader_or_stop()
-    run = choose_run(reader.runs(), "canaries_run")
+    run = choose_run(reader, "canaries_run")
     verdict_badge(run.verdict)
-    items = reader.canaries(run)
-    if not items:
-        st.warning("No canary was asked in this run.")
-        for failure in reader.failures(run):
-            st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+    lines = read_lines(reader, run, ProbeName.CANARIES)
+    if not lines.items:
+        _draw_empty(reader, run)
         return
-    _draw_figures(CanaryRun.of(reader.measurements(run), items))
-    st.subheader("Answers", anchor=False)
-    found = select(items, _choose_filter(items))
-    st.caption(f"{len(found)} of {len(items)} questions, regressions first.")
-    for item in page_of(found, ITEMS_PER_PAGE, "canaries_page"):
-        _draw_item(item)
+    choose_format()
+    _draw_figures(CanaryRun.of(reader.measurements(run), lines.items), run.id)
+    _draw_answers(reader, run, lines)
 
 
-def _draw_figures(run: CanaryRun) -> None:
+def _draw_empty(reader: Reader, run: RunRecord) -> None:
+    st.warning("No canary was asked in this run.")
+    for failure in reader.failures(run):
+        st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+    st.caption("This asks them all:")
+    st.code(line(f"q36eval canaries --branch {run.branch}"), language=None)
+
+
+def _draw_figures(run: CanaryRun, name: str) -> None:
     """What the questions come to, a tab each; what has nothing to show is left out, as of older runs."""
     st.text(line(must_pass_words(run)))
-    must = must_pass_rows(run)
-    if must:
-        plain_table(must, "Must-pass prompts that did not pass")
     points, undrawn = margin_points(run.items)
     tables = {
+        "Must-pass, not passed": must_pass_rows(run),
         "Outcomes": counts_by_canary(run.items),
         "Pass rates": table_rows(RATE_COLUMNS, rate_rows(run)),
         "Decisive margins": table_rows(MARGIN_COLUMNS, margin_rows(run)),
@@ -78,72 +87,115 @@ def _draw_figures(run: CanaryRun) -> None:
     for title, tab in zip(shown, st.tabs(shown), strict=True):
         with tab:
             if title == "Decisive margins":
-                _draw_margins(points, undrawn)
+                _draw_margins(points, undrawn, name)
             if tables[title]:
-                plain_table(tables[title], title)
+                table(tables[title], title, f"canaries {name} {title.partition(':')[0]}")
 
 
-def _draw_margins(points: list[MarginPoint], undrawn: int) -> None:
+def _draw_margins(points: list[MarginPoint], undrawn: int, name: str) -> None:
     if points:
         st.text("Each question: below the dashed line the branch is less sure than the reference.")
-        st.plotly_chart(margin_scatter(points), key="canary margins", alt="Decisive margin, reference against branch")
+        chart(margin_scatter(points), "Decisive margin, reference against branch", f"margins {name}")
+        csv_button(margin_point_rows(points), "each question's margins", f"margins of questions {name}")
     if undrawn:
         st.text(f"{undrawn} questions have a margin that is infinite or no number, and are not drawn.")
 
 
-def _choose_filter(items: list[ItemOutcome]) -> Filter:
+def _draw_answers(reader: Reader, run: RunRecord, lines: ItemLines) -> None:
+    st.subheader("Answers", anchor=False)
+    asked = st.query_params.get("item")
+    if asked:
+        found = asked_for(lines.items, asked, st.query_params.get("canary"))
+        st.button("Show all questions", key="canary_all", on_click=forget, args=("item", "canary", "outcome", "must"))
+        if not found:
+            st.warning("This run has no question of that name or key:")
+            st.text(line(asked))
+    else:
+        found = select(lines.items, _choose_filter(lines))
+    st.caption(f"{len(found)} of {len(lines.items)} questions, regressions first.")
+    csv_button([_answer_row(item) for item in found], "the questions listed here", f"canary questions {run.id}")
+    shown = page_of(found, ITEMS_PER_PAGE, "canaries_page")
+    for item in read_whole(reader, run, lines, shown):
+        _draw_item(item, run)
+    if not found and not asked:
+        st.text("No question fits these filters.")
+
+
+def _answer_row(item: ItemOutcome) -> dict[str, str]:
+    return {
+        "canary": item.group,
+        "question": item.cluster,
+        "key": item.item_key,
+        "must pass": "yes" if item.must_pass else "no",
+        "outcome": outcome_label(item)[0],
+        "margin": margin_words(item) or "",
+        "why": "; ".join(reasons(item.branch)),
+    }
+
+
+def _choose_filter(lines: ItemLines) -> Filter:
     canary, outcome, flips, must_pass = st.columns((2, 2, 1, 1), vertical_alignment="bottom")
-    groups = [ALL, *sorted({item.group for item in items})]
+    groups = [ALL, *sorted({item.group for item in lines.items})]
+    follow_address("canary", "canary_group", groups)
+    follow_address("outcome", "canary_outcome", list(OUTCOMES))
+    if st.query_params.get("must") == "yes":
+        st.session_state["canary_must"] = True
+    chosen = {"on_change": forget, "args": ("canary", "outcome", "must")}
     return Filter(
-        canary=canary.selectbox("Canary", groups, key="canary_group", format_func=line),
-        outcome=outcome.selectbox("Outcome", list(OUTCOMES), key="canary_outcome"),
-        flips_only=flips.toggle("Flips only", key="canary_flips"),
-        must_pass_only=must_pass.toggle("Must-pass only", key="canary_must"),
+        canary=canary.selectbox("Canary", groups, key="canary_group", format_func=line, **chosen),
+        outcome=outcome.selectbox("Outcome", list(OUTCOMES), key="canary_outcome", **chosen),
+        flips_only=flips.toggle("Flips only", key="canary_flips", **chosen),
+        must_pass_only=must_pass.toggle("Must-pass only", key="canary_must", **chosen),
     )
 
 
-def _draw_item(item: ItemOutcome) -> None:
+def _draw_item(item: ItemOutcome, run: RunRecord) -> None:
     with st.container(border=True):
         label, colour = outcome_label(item)
-        with st.container(horizontal=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(label, color=colour)
             if item.must_pass:
                 st.badge("! MUST PASS", color="orange")
-            st.text(line(f"{item.group} · {item.cluster} · {item.item_key[:12]}"))
+            st.text(line(f"{item.group} · {item.cluster}"))
+            st.page_link(
+                "views/canaries.py",
+                label="Link to this question",
+                icon=":material/link:",
+                query_params={"run": run.id, "canary": item.group, "item": item.item_key[:16]},
+            )
+            if item.flip == "regression" and run.report is not None:
+                st.page_link(
+                    "views/review.py",
+                    label="Waive it",
+                    icon=":material/rate_review:",
+                    query_params={"run": run.id, "canary": item.group},
+                )
+        _draw_texts(item)
+        margin = margin_words(item)
+        if margin is not None:
+            st.text(line(margin))
+        for side, answer in (("reference", item.reference), ("branch", item.branch)):
+            for failure in reasons(answer):
+                st.text(f"✗ {side}: {line(failure)}")
         left, right = st.columns(2)
-        with left:
-            _draw_answer("Reference", item.reference)
-        with right:
-            _draw_answer("Branch", item.branch)
-        _draw_parting(item)
         if item.expected is not None:
-            st.caption("Expected")
-            st.code(block(item.expected), language=None, wrap_lines=True)
+            with left.expander("Expected"):
+                st.code(block(item.expected), language=None, wrap_lines=True)
         if item.prompt is not None:
-            with st.expander("Prompt"):
+            with right.expander("Prompt"):
                 st.code(block(item.prompt), language=None, wrap_lines=True)
-        if item.reference.text is not None and item.branch.text is not None and item.reference.text != item.branch.text:
-            with st.expander("Difference: [-only the reference-] {+only the branch+}"):
-                st.code(diff_text(block(item.reference.text), block(item.branch.text)), language=None, wrap_lines=True)
 
 
-def _draw_parting(item: ItemOutcome) -> None:
-    words, rows = parting_words(item), parting_rows(item)
-    if words is not None:
-        st.text(line(words))
-    if rows:
-        plain_table(rows, "The likeliest tokens of both where the answers part")
-
-
-def _draw_answer(side: str, answer: Answer) -> None:
-    st.caption(f"{side}: {_score_words(answer)}")
-    if answer.text is not None:
-        st.code(block(answer.text), language=None, wrap_lines=True)
-    for failure in reasons(answer):
-        st.text(f"✗ {line(failure)}")
+def _draw_texts(item: ItemOutcome) -> None:
+    reference, branch = (item.reference.text or "", item.branch.text or "")
+    titles = (f"Reference: {_score_words(item.reference)}", f"Branch: {_score_words(item.branch)}")
+    pieces = diff_pieces(reference, branch)
+    side_by_side(titles, pieces, f"answers {item.group} {item.item_key}", parting_words(item), choices(item))
 
 
 def _score_words(answer: Answer) -> str:
+    if answer.text is None and answer.score is not None:
+        return "no text was kept"
     if answer.score is None:
         return "not scored"
     return {1.0: "right", 0.0: "wrong"}.get(answer.score, f"score {answer.score:.3g}")

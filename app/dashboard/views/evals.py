@@ -2,10 +2,27 @@
 
 import streamlit as st
 
-from app.dashboard.charts import recovery_figure
-from app.dashboard.evals_model import ALL, DIRECTIONS, length_points, select, task_points
+from app.dashboard.addressed import follow_address, forget
+from app.dashboard.canary_model import diff_pieces
+from app.dashboard.charts import recovery_figure, scores_figure
+from app.dashboard.evals_model import (
+    ALL,
+    DIRECTIONS,
+    answer_choices,
+    flip_rows,
+    length_points,
+    pair_rows,
+    point_rows,
+    score_pairs,
+    select,
+    task_points,
+)
+from app.dashboard.exporting import chart, choose_format, csv_button, table
 from app.dashboard.inert import block, line
-from app.dashboard.parts import choose_run, page_of, plain_table, reader_or_stop
+from app.dashboard.item_lines import ItemLines, read_lines, read_whole
+from app.dashboard.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from app.dashboard.reading import Reader
+from app.dashboard.side_by_side import side_by_side
 from app.evals_model import (
     GROUP_COLUMNS,
     PART_COLUMNS,
@@ -20,115 +37,162 @@ from app.evals_model import (
     shortened,
     task_rows,
 )
-from q36eval.records import Answer
+from q36eval.history import RunRecord
+from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports._text import number
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
 
-FLIPS_PER_PAGE = 10
+FLIPS_PER_PAGE = 5
+
+# the seconds of a group are in its items, which the page does not read
 SHOWN_COLUMNS = len(GROUP_COLUMNS) - 1
-"""Seconds are in the items, which the page does not read."""
 
 
 def draw() -> None:
     """The page."""
     st.title("Evals")
     reader = reader_or_stop()
-    run = choose_run(reader.runs(), "evals_run")
+    run = choose_run(reader, "evals_run")
+    verdict_badge(run.verdict)
     figures = EvalsFigures(reader.measurements(run))
     if not figures.measured:
-        st.warning("No item of the evals was scored in this run.")
-        for failure in reader.failures(run):
-            st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+        _draw_empty(reader, run)
         return
+    choose_format()
+    _draw_groups(figures, run)
+    _draw_flips(reader, run)
+
+
+def _draw_empty(reader: Reader, run: RunRecord) -> None:
+    st.warning("No item of the evals was scored in this run.")
+    for failure in reader.failures(run):
+        st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+    st.caption("This asks them:")
+    st.code(line(f"q36eval evals --branch {run.branch}"), language=None)
+
+
+def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
     st.caption("The same items asked of reference and branch. Recovery is the branch's score over the reference's.")
     rows = [dict(zip(GROUP_COLUMNS[:SHOWN_COLUMNS], row, strict=False)) for row in group_rows(figures)]
-    plain_table(rows, "Score, recovery and flips by group")
+    table(rows, "Score, recovery and flips by group", f"evals {run.id}")
     for sentence in macro_words(figures):
         st.text(line(sentence))
     asked = {} if run.report is None else recovery_asked(run.report)
     lengths = effective_lengths(figures, asked)
-    for group in figures.groups():
-        _draw_tasks(figures, group.name)
-        if group.name in lengths:
-            _draw_lengths(figures, group.name, effective_words(lengths[group.name]))
-    _draw_perplexity(figures)
-    _draw_flips(flips_of(reader.eval_flips(run)))
+    groups = [group.name for group in figures.groups() if group.name in lengths or task_rows(figures, group.name)]
+    perplexities = perplexity_rows(figures)
+    titles = [*(line(name).replace("_", " ") for name in groups), *(["Perplexity"] if perplexities else [])]
+    if not titles:
+        return
+    tabs = st.tabs([_without_markup(title) for title in titles])
+    for name, tab in zip(groups, tabs, strict=False):
+        with tab:
+            if name in lengths:
+                _draw_lengths(figures, name, effective_words(lengths[name]), run)
+            _draw_tasks(figures, name, run)
+    if perplexities:
+        with tabs[-1]:
+            cells = [dict(zip(PERPLEXITY_COLUMNS, row, strict=True)) for row in perplexities]
+            table(cells, "Perplexity and its ratio", f"perplexity {run.id}")
 
 
-def _draw_tasks(figures: EvalsFigures, group: str) -> None:
+def _without_markup(title: str) -> str:
+    """A tab's title is read as Markdown: of a group's name it gets letters, digits and blanks only."""
+    return "".join(c if c.isalnum() else " " for c in title).strip() or "group"
+
+
+def _draw_tasks(figures: EvalsFigures, group: str, run: RunRecord) -> None:
     rows = task_rows(figures, group)
     if not rows:
         return
     st.subheader("By task", anchor=False)
-    st.text(line(group))
-    points = task_points(figures, group)
-    if points:
-        st.plotly_chart(recovery_figure(points), key=f"evals tasks {group}", alt="Recovery by task with its interval")
-    plain_table([dict(zip(("task", *PART_COLUMNS), row, strict=True)) for row in rows], "Figures by task")
+    points, pairs = task_points(figures, group), score_pairs(figures, group)
+    name = f"{group} by task {run.id}"
+    if pairs:
+        chart(scores_figure(pairs), "Score by task under reference and branch", f"scores of {name}")
+        csv_button(pair_rows(pairs), "scores by task", f"scores of {name}")
+    with st.expander("Recovery and figures by task"):
+        if points:
+            chart(recovery_figure(points), "Recovery by task with its interval", f"recovery of {name}")
+            csv_button(point_rows(points, "task"), "recovery by task", f"recovery of {name}")
+        table([dict(zip(("task", *PART_COLUMNS), row, strict=True)) for row in rows], "Figures by task", name)
 
 
-def _draw_lengths(figures: EvalsFigures, group: str, sentence: str) -> None:
+def _draw_lengths(figures: EvalsFigures, group: str, sentence: str, run: RunRecord) -> None:
     st.subheader("By length in tokens", anchor=False)
-    st.text(line(group))
-    points = length_points(figures, group)
-    if points:
-        st.plotly_chart(
-            recovery_figure(points), key=f"evals lengths {group}", alt="Recovery by length with its interval"
-        )
-    rows = [dict(zip(("tokens", *PART_COLUMNS), row, strict=True)) for row in length_rows(figures, group)]
-    plain_table(rows, "Figures by length")
     st.text(line(sentence))
+    points, name = length_points(figures, group), f"{group} by length {run.id}"
+    if points:
+        chart(recovery_figure(points), "Recovery by length with its interval", f"recovery of {name}")
+    rows = [dict(zip(("tokens", *PART_COLUMNS), row, strict=True)) for row in length_rows(figures, group)]
+    table(rows, "Figures by length", name)
 
 
-def _draw_perplexity(figures: EvalsFigures) -> None:
-    rows = perplexity_rows(figures)
-    if rows:
-        st.subheader("Perplexity", anchor=False)
-        plain_table([dict(zip(PERPLEXITY_COLUMNS, row, strict=True)) for row in rows], "Perplexity and its ratio")
-
-
-def _draw_flips(flips: list[Flip]) -> None:
+def _draw_flips(reader: Reader, run: RunRecord) -> None:
     st.subheader("Flips", anchor=False)
+    lines = read_lines(reader, run, ProbeName.EVALS, flips_only=True)
+    by_key = {(item.group, item.item_key): item for item in lines.items}
+    flips = flips_of(lines.items)
     if not flips:
         st.text("No item is answered with full marks by one of the two only.")
         return
+    asked = st.query_params.get("item")
+    if asked:
+        found = [flip for flip in flips if len(asked) >= 8 and flip.item_key.startswith(asked)]
+        st.button("Show all flips", key="evals_all", on_click=forget, args=("item", "group", "direction"))
+        if not found:
+            st.warning("This run has no flip of that key:")
+            st.text(line(asked))
+    else:
+        found = _choose_flips(flips)
+    st.caption(f"{len(found)} of {len(flips)} flips, lost ones first, in each the largest first.")
+    shown = page_of(found, FLIPS_PER_PAGE, "evals_page")
+    _draw_page(reader, run, lines, [by_key[flip.group, flip.item_key] for flip in shown])
+    csv_button(flip_rows(found), "the flips listed here", f"flips {run.id}")
+
+
+def _choose_flips(flips: list[Flip]) -> list[Flip]:
     group, direction = st.columns(2)
     groups = [ALL, *sorted({flip.group for flip in flips})]
-    found = select(
+    follow_address("group", "evals_group", groups)
+    follow_address("direction", "evals_direction", [ALL, *DIRECTIONS])
+    chosen = {"on_change": forget, "args": ("group", "direction")}
+    return select(
         flips,
-        group.selectbox("Group", groups, key="evals_group", format_func=line),
-        direction.selectbox("Direction", [ALL, *DIRECTIONS], key="evals_direction"),
+        group.selectbox("Group", groups, key="evals_group", format_func=line, **chosen),
+        direction.selectbox("Direction", [ALL, *DIRECTIONS], key="evals_direction", **chosen),
     )
-    st.caption(f"{len(found)} of {len(flips)} flips, lost ones first.")
-    for flip in page_of(found, FLIPS_PER_PAGE, "evals_page"):
-        _draw_flip(flip)
 
 
-def _draw_flip(flip: Flip) -> None:
+def _draw_page(reader: Reader, run: RunRecord, lines: ItemLines, chosen: list[ItemOutcome]) -> None:
+    for item in read_whole(reader, run, lines, chosen, flips_only=True):
+        for flip in flips_of([item]):
+            _draw_flip(flip, run)
+
+
+def _draw_flip(flip: Flip, run: RunRecord) -> None:
     with st.container(border=True):
         lost = flip.direction == "regression"
-        st.badge("✗ LOST" if lost else "↑ GAINED", color="red" if lost else "blue")
-        st.text(line(flip_words(flip)))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.badge("✗ LOST" if lost else "↑ GAINED", color="red" if lost else "blue")
+            st.text(line(flip_words(flip)))
+            query = {"run": run.id, "item": flip.item_key[:16]}
+            st.page_link("views/evals.py", label="Link to this item", icon=":material/link:", query_params=query)
+        sides = (_said(flip.reference), _said(flip.branch))
+        titles = (f"Reference: score {number(flip.reference.score)}", f"Branch: score {number(flip.branch.score)}")
+        choices = answer_choices(flip)
+        told = "How likely each choice was, among the choices" if choices else None
+        side_by_side(titles, diff_pieces(*sides), f"flip {flip.group} {flip.item_key}", told, choices)
         left, right = st.columns(2)
-        with left:
-            _draw_answer("Reference", flip.reference)
-        with right:
-            _draw_answer("Branch", flip.branch)
         if flip.expected is not None:
-            st.caption("Expected")
-            st.code(block(flip.expected), language=None, wrap_lines=True)
-        with st.expander("Prompt"):
+            left.caption("Expected")
+            left.code(block(shortened(flip.expected)), language=None, wrap_lines=True)
+        with right.expander("Prompt"):
             st.code(block(shortened(flip.prompt)), language=None, wrap_lines=True)
 
 
-def _draw_answer(side: str, answer: Answer) -> None:
-    st.caption(f"{side}: score {number(answer.score)}")
-    if answer.text is not None:
-        st.code(block(answer.text), language=None, wrap_lines=True)
-    choices = answer.detail.get("log_likelihoods")
-    if isinstance(choices, dict):
-        listed = ", ".join(f"{choice} {number(float(value))}" for choice, value in choices.items())
-        st.text(line(f"log-likelihoods, nats: {listed}"))
+def _said(answer: Answer) -> str:
+    return answer.text if answer.text is not None else f"({answer.error or 'no text was kept'})"
 
 
 if __name__ == "__main__":

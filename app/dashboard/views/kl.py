@@ -2,11 +2,13 @@
 
 import streamlit as st
 
+from app.dashboard.exporting import chart, choose_format, csv_button, table
 from app.dashboard.inert import block, line
-from app.dashboard.parts import choose_run, plain_table, reader_or_stop
+from app.dashboard.kl_page_model import ALL, blamed_run, margins_by_group, select_worst, worst_rows
+from app.dashboard.parts import choose_run, page_of, reader_or_stop, verdict_badge
 from app.dashboard.reading import Reader
-from app.kl_figures import histogram_figure, layers_figure, points_figure
-from app.kl_model import GROUPINGS, KLFigures, attribution_of
+from app.kl_figures import binned, histogram_figure, layers_figure, marks_of, points_figure
+from app.kl_model import GROUPINGS, KLFigures, point_rows
 from q36eval.history import RunRecord
 from q36eval.token_files import WorstToken
 
@@ -19,31 +21,52 @@ GROUP_COLUMNS = {
     "perplexity_ratio": "perplexity ratio",
     "delta_p_rms": "Δp RMS",
 }
+TOKENS_PER_PAGE = 8
+
+# groupings whose groups have an order that a line may follow
+BY_NUMBER = ("position", "entropy")
 
 
 def draw() -> None:
     """The page."""
     st.title("KL")
     reader = reader_or_stop()
-    run = choose_run(reader.runs(), "kl_run")
+    run = choose_run(reader, "kl_run")
+    verdict_badge(run.verdict)
     figures = KLFigures(reader.measurements(run))
     if not figures.measured:
-        st.warning("No token was scored in this run.")
-        for failure in reader.failures(run):
-            st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+        _draw_empty(reader, run)
         return
+    choose_format()
+    _draw_headline(figures, run)
+    _draw_histogram(reader, run, figures)
+    _draw_groupings(figures, run)
+    _draw_blame(reader, run)
+    _draw_worst(reader.worst_tokens(run), run)
+
+
+def _draw_empty(reader: Reader, run: RunRecord) -> None:
+    st.warning("No token was scored in this run.")
+    for failure in reader.failures(run):
+        st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+    st.caption("This scores the branch's tokens against the reference's:")
+    st.code(line(f"q36eval kl --branch {run.branch}"), language=None)
+
+
+def _draw_headline(figures: KLFigures, run: RunRecord) -> None:
     st.caption("Divergence of the branch's next-token distribution from the reference's, in nats per token.")
+    told = figures.headline_words()
+    for column, (name, value, beside) in zip(st.columns(max(1, len(told))), told, strict=False):
+        with column.container(border=True):
+            st.metric(name, value)
+            st.text(line(beside))
+    st.text(line(figures.non_finite()))
     rows = [
         {"figure": row.name.strip(), "value": row.value, "95 % interval": row.interval, "tokens": row.tokens}
         for row in figures.headline()
     ]
-    plain_table(rows, "Headline figures over all tokens")
-    st.text(line(figures.non_finite()))
-    _draw_histogram(reader, run, figures)
-    for grouping, title in GROUPINGS.items():
-        _draw_grouping(figures, grouping, title)
-    _draw_layers(reader, run)
-    _draw_worst(reader.worst_tokens(run))
+    with st.expander("All figures over all tokens"):
+        table(rows, "Headline figures over all tokens", f"kl {run.id}")
 
 
 def _draw_histogram(reader: Reader, run: RunRecord, figures: KLFigures) -> None:
@@ -53,48 +76,80 @@ def _draw_histogram(reader: Reader, run: RunRecord, figures: KLFigures) -> None:
         st.text("The run's tokens are not here, so how they spread cannot be drawn.")
         return
     mean = figures.get("kl_divergence")
-    figure = histogram_figure(divergences, None if mean is None else mean.value)
-    st.plotly_chart(figure, key="kl histogram", alt="Histogram of the tokens' KL, both axes logarithmic")
-    st.caption("Every token's figures")
-    st.code(str(reader.tokens_file(run)), language=None)
+    margin = margins_by_group(run.report, "slice").get(ALL)
+    marks = marks_of(None if mean is None else mean.value, figures.floor(), margin)
+    alt = "Histogram of the tokens' KL, both axes logarithmic"
+    chart(histogram_figure(divergences, marks), alt, f"kl histogram {run.id}")
+    st.caption("The floor is what the reference diverges from itself by; the margin is the policy's, and for the mean.")
+    edges, counts = binned(divergences)
+    bars = zip(edges[:-1], edges[1:], counts, strict=True)
+    rows = [{"from, nats": repr(float(a)), "to": repr(float(b)), "tokens": str(int(n))} for a, b, n in bars]
+    csv_button(rows, "how many tokens lie in each bar", f"kl histogram bars {run.id}")
+    with st.expander("Every token's figures"):
+        st.code(str(reader.tokens_file(run)), language=None)
 
 
-def _draw_grouping(figures: KLFigures, grouping: str, title: str) -> None:
+def _draw_groupings(figures: KLFigures, run: RunRecord) -> None:
+    # a group that holds everything was in the headline
+    shown = {title: grouping for grouping, title in GROUPINGS.items() if len(figures.rows(grouping)) >= 2}
+    if not shown:
+        return
+    st.subheader("Where it diverges", anchor=False)
+    for (title, grouping), tab in zip(shown.items(), st.tabs([f"By {title}" for title in shown]), strict=True):
+        with tab:
+            _draw_grouping(figures, grouping, title, run)
+
+
+def _draw_grouping(figures: KLFigures, grouping: str, title: str, run: RunRecord) -> None:
+    points = figures.points(grouping)
+    against = {"margin": margins_by_group(run.report, grouping), "noise floor": figures.floors(grouping)}
+    figure = points_figure(points, title, line=grouping in BY_NUMBER, held_against=against)
+    chart(figure, f"Mean KL with its interval by {title}", f"kl by {title} {run.id}")
     rows = figures.rows(grouping)
-    if len(rows) < 2:  # a group that holds everything was in the headline
-        return
-    st.subheader(f"By {title}", anchor=False)
-    figure = points_figure(figures.points(grouping), title, line=grouping in ("position", "entropy"))
-    st.plotly_chart(figure, key=f"kl {grouping}", alt=f"Mean KL with its interval by {title}")
     cells = [{title: row.name} | {words: getattr(row, field) for field, words in GROUP_COLUMNS.items()} for row in rows]
-    plain_table(cells, f"Figures by {title}")
+    table(cells, f"Figures by {title}", f"kl figures by {title} {run.id}")
 
 
-def _draw_layers(reader: Reader, run: RunRecord) -> None:
-    blamed = attribution_of(run, reader.runs())
-    layers = {} if blamed is None else KLFigures(reader.measurements(blamed)).layers()
-    if blamed is None or not layers:
+def _draw_blame(reader: Reader, run: RunRecord) -> None:
+    blamed = blamed_run(reader.history, run)
+    st.subheader("Which tensors cost it", anchor=False)
+    if blamed is None:
+        st.text("No attribution of this branch yet. This says which classes of tensors and which layers cost the KL:")
+        st.code(line(f"q36eval attribute --branch {run.branch}"), language=None)
         return
-    st.subheader("By layer", anchor=False)
-    st.text(line(f"From attribution {blamed.id} of this branch."))
-    st.plotly_chart(layers_figure(layers), key="kl layers", alt="KL by layer with its interval")
+    st.text(line(f"From attribution {blamed.id} of this branch, {blamed.started:%Y-%m-%d %H:%M} UTC."))
+    figures = KLFigures(reader.measurements(blamed))
+    for what, found in (("class of tensors", figures.classes()), ("layers", figures.layers())):
+        if found:
+            chart(layers_figure(found, what), f"KL by {what} with its interval", f"kl attributed by {what} {run.id}")
+            csv_button(point_rows(found, what), f"KL by {what}", f"kl attribution by {what} {run.id}")
 
 
-def _draw_worst(worst: list[WorstToken]) -> None:
+def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
     if not worst:
         return
     st.subheader(f"The {len(worst)} worst tokens", anchor=False)
-    for token in worst:
-        with st.container(border=True):
-            st.text(line(f"{token.forward_kl:.3g} nats · {token.document}, token {token.index} · {token.kind}"))
-            st.code(block(f"{token.before}⟦{token.text}⟧{token.after}"), language=None, wrap_lines=True)
-            st.text(
-                line(
-                    f"log-probability {token.reference_logprob:.3g} under the reference, {token.branch_logprob:.3g} "
-                    f"under the branch; {token.top1_rank} tokens overtook the reference's likeliest; "
-                    f"reference's entropy {token.reference_entropy:.3g} nats"
-                )
+    of, kind = st.columns(2)
+    slices, kinds = ([ALL, *sorted({getattr(token, field) for token in worst})] for field in ("slice", "kind"))
+    chosen_slice = of.selectbox("Slice", slices, key="kl_slice", format_func=line)
+    found = select_worst(worst, chosen_slice, kind.selectbox("Kind of token", kinds, key="kl_kind", format_func=line))
+    st.caption(f"{len(found)} of {len(worst)}, the worst first. ⟦ ⟧ holds the token that was to be told.")
+    for token in page_of(found, TOKENS_PER_PAGE, "kl_page"):
+        _draw_token(token)
+    csv_button(worst_rows(found), "these tokens", f"worst tokens {run.id}")
+
+
+def _draw_token(token: WorstToken) -> None:
+    with st.container(border=True):
+        st.text(line(f"{token.forward_kl:.3g} nats · {token.document}, token {token.index} · {token.kind}"))
+        st.code(block(f"{token.before}⟦{token.text}⟧{token.after}"), language=None, wrap_lines=True)
+        st.text(
+            line(
+                f"log-probability {token.reference_logprob:.3g} under the reference, {token.branch_logprob:.3g} "
+                f"under the branch; {token.top1_rank} tokens overtook the reference's likeliest; "
+                f"reference's entropy {token.reference_entropy:.3g} nats"
             )
+        )
 
 
 if __name__ == "__main__":

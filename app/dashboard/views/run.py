@@ -1,75 +1,140 @@
-"""Run: one run's verdict, lanes, criteria against their margins, what was not measured, identity and provenance."""
+"""Run: one run's verdict and what it hangs on, criteria against their margins, what was not measured, and its story."""
 
 import streamlit as st
 
 from app.dashboard.charts import margin_figure
+from app.dashboard.exporting import chart, choose_format, table
 from app.dashboard.inert import line
 from app.dashboard.look import look_of
-from app.dashboard.parts import choose_run, plain_table, reader_or_stop, verdict_badge, verdict_heading
+from app.dashboard.parts import choose_run, reader_or_stop, verdict_badge, verdict_heading
 from app.dashboard.reading import Reader
 from app.dashboard.run_model import (
+    Deciding,
     criteria_rows,
+    decided_by,
+    decision_rows,
+    event_rows,
     identity_rows,
     margin_bars,
     measurement_rows,
     not_drawn,
     not_measured,
     provenance_rows,
+    signature_rows,
+    stage_rows,
     summary,
+    waiver_rows,
 )
+from app.reviewing.replaying import replay
+from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
-from q36eval.history import RunRecord
+from q36eval.history import RunRecord, RunState
+from q36eval.reports.next_step import next_steps
+from q36eval.reports.story import decided_title
+from q36eval.reports.ui_address import evidence_place
+
+PROBES = {"kl": "KL", "evals": "Evals", "canaries": "Canaries"}
+ICONS = {"kl": ":material/water_drop:", "evals": ":material/quiz:", "canaries": ":material/compare:"}
+DIFFERENCES_SHOWN = 20
 
 
 def draw() -> None:
     """The page."""
     st.title("Run")
     reader = reader_or_stop()
-    run = choose_run(reader.runs(), "run_page_run")
-    _draw_verdict(run)
+    run = choose_run(reader, "run_page_run")
+    choose_format()
+    _draw_verdict(reader, run)
+    if run.report is not None:
+        _draw_deciding(run.report, run)
     _draw_gaps(reader, run)
     if run.report is not None:
-        _draw_criteria(run.report)
-    measured, identity, provenance = st.tabs(["All measurements", "Identity", "Provenance"])
-    with measured:
-        rows = measurement_rows(reader.measurements(run))
-        if rows:
-            plain_table(rows, "All measurements of the run")
-        else:
-            st.text("Nothing was measured.")
-    with identity:
-        plain_table(identity_rows(run), "Identity of branch and reference")
-    with provenance:
-        plain_table(provenance_rows(run), "Provenance of the run")
+        _draw_criteria(run.report, run)
+    _draw_rest(reader, run)
 
 
-def _draw_verdict(run: RunRecord) -> None:
+def _draw_verdict(reader: Reader, run: RunRecord) -> None:
     verdict_heading(run.verdict, " with waivers" if run.report is not None and run.report.waived else "")
     st.text(line(summary(run)))
+    _draw_links(run)
     if run.report is None:
-        st.info(f"This run is {run.state.value} and has no verdict; it shows only what was measured.")
+        _draw_undecided(reader, run)
         return
+    if run.report.awaiting_sign_off:
+        st.info("A reviewer's sign-off is required and missing: nothing passes before it.")
     for column, lane in zip(st.columns(max(2, len(run.report.lanes))), run.report.lanes, strict=False):
         with column.container(border=True):
             st.caption(f"Lane: {lane.lane.value}")
             verdict_badge(lane.verdict, " with waivers" if lane.waived else "")
-            if lane.decisive:
-                st.text(f"decided by {', '.join(lane.decisive)}")
+            told = lane.decisive or lane.nearest
+            if told:
+                st.text(line(f"{'decided by' if lane.decisive else 'nearest to turning:'} {', '.join(told)}"))
             if lane.waived:
-                st.text(f"waived: {', '.join(lane.waived)}")
-    st.page_link("views/canaries.py", label="Canaries of this run, side by side", query_params={"run": run.id})
+                st.text(line(f"waived: {', '.join(lane.waived)}"))
+
+
+def _draw_links(run: RunRecord) -> None:
+    with st.container(horizontal=True):
+        for page, label in PROBES.items():
+            st.page_link(f"views/{page}.py", label=label, icon=ICONS[page], query_params={"run": run.id})
+        where = {"family": run.family, "branch": run.branch}
+        st.page_link("views/branch.py", label="Its branch", icon=":material/show_chart:", query_params=where)
+        if run.report is not None:
+            review = {"run": run.id}
+            st.page_link("views/review.py", label="Review it", icon=":material/rate_review:", query_params=review)
+
+
+def _draw_undecided(reader: Reader, run: RunRecord) -> None:
+    if run.state is RunState.INTERRUPTED:
+        st.info("This run was interrupted and has no verdict. This goes on where it stopped:")
+        st.code(line(f"q36eval gate --branch {run.branch} --resume {run.id}"), language=None)
+    elif run.state is RunState.RUNNING:
+        found = reader.progress(run.id)
+        told = "This run is going on, or was killed; it has no verdict yet."
+        if found is not None and found.total:
+            st.progress(min(1.0, found.done / found.total), line(f"{found.stage}: {found.done} of {found.total}"))
+            told += f" Last heard of at {found.at:%H:%M:%S} UTC."
+        st.info(told)
+    else:
+        st.info("This run only measured: no policy judged it, so it has no verdict.")
+
+
+def _draw_deciding(report: GateReport, run: RunRecord) -> None:
+    found = decided_by(report)
+    if found:
+        st.subheader(decided_title(report), anchor=False)
+        with st.container(border=True):
+            for one in found:
+                _draw_one_deciding(one, run)
+    steps = next_steps(report, run)
+    if steps:
+        with st.expander("What to do next", icon=":material/arrow_forward:"):
+            for step in steps:
+                st.text(line(step.why))
+                st.code(line(step.command), language=None)
+
+
+def _draw_one_deciding(one: Deciding, run: RunRecord) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(one.label, color=look_of(one.result.verdict).colour)
+        st.text(line(one.words), width="stretch")
+        place = evidence_place(one.result, run.id)
+        if place is not None and one.result.verdict is not CriterionVerdict.NOT_MEASURED:
+            label = f"Show {place.label}"
+            st.page_link(f"views/{place.page}.py", label=label, icon=ICONS[place.page], query_params=dict(place.query))
 
 
 def _draw_gaps(reader: Reader, run: RunRecord) -> None:
     """What is missing, before any figure: a run is only as good as what it measured."""
     missing = [] if run.report is None else not_measured(run.report)
-    if missing:
+    if missing and run.report is not None:
         label = look_of(CriterionVerdict.NOT_MEASURED).label
+        count = sum(result.verdict is CriterionVerdict.NOT_MEASURED for result in run.report.criteria)
         with st.container(border=True):
-            st.error(f"{label}: {len(missing)} of the policy's criteria. What was not measured never passes.")
+            st.error(f"{label}: {count} of the policy's criteria. What was not measured never passes.")
             for sentence in missing:
                 st.text(line(sentence))
-    failures = reader.failures(run)
+    failures = reader.failures(run) if run.report is None else []
     if failures:
         with st.container(border=True):
             st.warning("Probes without figures")
@@ -79,16 +144,87 @@ def _draw_gaps(reader: Reader, run: RunRecord) -> None:
         st.text(f"Note: {line(note)}")
 
 
-def _draw_criteria(report: GateReport) -> None:
-    st.subheader("Criteria against their margins")
+def _draw_criteria(report: GateReport, run: RunRecord) -> None:
+    st.subheader("Criteria against their margins", anchor=False)
     bars = margin_bars(report.criteria)
     if bars:
-        st.plotly_chart(margin_figure(bars), alt="Loss of each criterion, with its interval, as a share of its margin")
+        alt = "Loss of each criterion, with its interval, as a share of its margin"
+        chart(margin_figure(bars), alt, f"margins {run.id}")
     left_out = not_drawn(report.criteria)
-    if left_out:
+    if not bars:
+        st.text("No criterion has a loss that could be drawn against its margin; the table has them all.")
+    elif left_out:
         st.caption("Only in the table (a count, or no finite figure):")
-        st.text(", ".join(left_out))
-    plain_table(criteria_rows(report.criteria), "Criteria of the policy")
+        st.text(line(", ".join(left_out)))
+    table(criteria_rows(report.criteria), "Criteria of the policy", f"criteria {run.id}")
+
+
+def _draw_rest(reader: Reader, run: RunRecord) -> None:
+    measured, review, story, again, identity, provenance = st.tabs(
+        ["All measurements", "Waivers and signatures", "What happened", "Replay", "Identity", "Provenance"]
+    )
+    with measured:
+        _table_or(measurement_rows(reader.measurements(run)), "All measurements", run, "Nothing was measured.")
+    with review:
+        _draw_review(reader, run)
+    with story:
+        _draw_story(reader, run)
+    with again:
+        _draw_replay(reader, run)
+    with identity:
+        table(identity_rows(run), "Identity of branch and reference", f"identity {run.id}")
+    with provenance:
+        table(provenance_rows(run), "Provenance of the run", f"provenance {run.id}")
+
+
+def _table_or(rows: list[dict[str, str]], alt: str, run: RunRecord, otherwise: str) -> None:
+    if rows:
+        table(rows, alt, f"{alt} {run.id}")
+    else:
+        st.text(otherwise)
+
+
+def _draw_review(reader: Reader, run: RunRecord) -> None:
+    if run.report is None:
+        st.text("What was not decided cannot be waived or signed.")
+        return
+    _table_or(waiver_rows(run.report), "Waivers that made a difference", run, "No waiver made a difference.")
+    _table_or(signature_rows(reader.sign_offs(run.id), run.report), "Signatures", run, "Nobody has signed this run.")
+    earlier = decision_rows(reader.earlier_decisions(run.id))
+    if earlier:
+        st.caption("Earlier decisions over the same evidence, each replaced by the next")
+        table(earlier, "Earlier decisions", f"decisions {run.id}")
+
+
+def _draw_story(reader: Reader, run: RunRecord) -> None:
+    stages = [] if run.report is None else stage_rows(run.report, run.timings)
+    _table_or(stages, "Stages in the order of asking", run, "Its stages were not kept.")
+    _table_or(event_rows(reader.events(run.id)), "Events", run, "Nothing was written down while it ran.")
+
+
+def _draw_replay(reader: Reader, run: RunRecord) -> None:
+    st.text("A verdict hangs on kept evidence alone. This decides it again and holds the report against the kept one.")
+    if run.report is None:
+        st.text("This run has no verdict to decide again.")
+        return
+    if not st.button("Decide it again", key="replay", icon=":material/replay:"):
+        return
+    try:
+        found = replay(reader.history, run)
+    except Q36Error as error:
+        st.error("It cannot be decided again.")
+        st.text(line(str(error)))
+        return
+    if found.identical:
+        st.success("✓ The report is the same to the byte.")
+        st.text(f"{len(found.again.encode())} bytes, SHA-256 {found.sha256}")
+        return
+    same = "every verdict is the same" if found.same_verdicts else "a verdict differs"
+    st.warning(f"≠ The report is another: {same}, {len(found.differences)} values differ.")
+    for difference in found.differences[:DIFFERENCES_SHOWN]:
+        st.text(line(difference))
+    if len(found.differences) > DIFFERENCES_SHOWN:
+        st.text(f"and {len(found.differences) - DIFFERENCES_SHOWN} more")
 
 
 if __name__ == "__main__":

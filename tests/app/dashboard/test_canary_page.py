@@ -1,17 +1,31 @@
 """The canary page over outcomes with everything that a run keeps, and over those of older runs."""
 
+import json
 import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from canary_records import answer, item, outcomes
+from canary_records import HOSTILE, answer, item, outcomes
 
 from app.canary_figures import CanaryRun
 from app.dashboard.canary_charts import margin_scatter
-from app.dashboard.canary_model import Filter, margin_points, must_pass_rows, parting_rows, risk_rows, select
+from app.dashboard.canary_model import (
+    Filter,
+    Held,
+    asked_for,
+    choices,
+    diff_pieces,
+    margin_points,
+    must_pass_rows,
+    risk_rows,
+    select,
+)
+from app.dashboard.item_lines import lines_of
 from q36eval.history import History
 
 
@@ -28,18 +42,56 @@ def test_margins_are_drawn_where_they_are_finite() -> None:
     assert margin_points([item("old/1", answer(1.0), answer(0.0))]) == ([], 0)
 
 
-def test_the_token_table_has_both_models_choices_and_marks_what_was_said() -> None:
+def test_both_models_choices_are_side_by_side_and_what_was_said_is_marked() -> None:
     flip = next(one for one in outcomes() if one.cluster == "fixed/flip")
-    rows = parting_rows(flip)
-    assert rows[0]["reference"] == "' B' ◂"
-    assert rows[0]["branch"].endswith(" ◂")
-    assert rows[1]["reference"] == "' A'"
-    assert rows[1]["branch, log p"] == "-1.9"
-    assert parting_rows(outcomes()[0]) == []
-    second = {"position": 0, "said": "b", "top": [["a", -0.7], ["b", -0.8]]}
-    rows = parting_rows(item("d/1", answer(1.0, divergence=second), answer(0.0)))
-    assert [row["reference"] for row in rows] == ["'a'", "'b' ◂"]
-    assert [row["branch"] for row in rows] == ["", ""]
+    found = {choice.token: choice for choice in choices(flip)}
+    reference, branch = found["' B'"].reference, found["' B'"].branch
+    assert reference == Held(pytest.approx(math.exp(-0.1)), "90.5 % (-0.1 nats)", said=True)
+    assert branch == Held(pytest.approx(math.exp(-1.9)), "15 % (-1.9 nats)", said=False)
+    assert found["' A'"].branch is None
+    assert choices(outcomes()[0]) == []
+    odd = {"position": 0, "said": "b", "top": [["a", "x"], ["b", 0.3], ["c", "-Infinity"], 7]}
+    found = {choice.token: choice for choice in choices(item("d/1", answer(1.0, divergence=odd), answer(0.0)))}
+    assert [found[token].reference.share for token in ("'b'", "'c'")] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("reference", "branch", "marked"),
+    [
+        ("Zaplatíme 90 Kč.", "Zaplatíme 80 Kč, ano.", (["90"], ["80", ", ano"])),
+        ("a, b; c", "x, y; c", (["a, b"], ["x, y"])),
+        ("one\ntwo", "one two", (["⏎\n"], [" "])),
+        ("same", "same", ([], [])),
+        ("", "new", ([], ["new"])),
+    ],
+)
+def test_what_differs_is_marked_and_nothing_is_lost(
+    reference: str, branch: str, marked: tuple[list[str], list[str]]
+) -> None:
+    sides = diff_pieces(reference, branch)
+    assert tuple([text for text, mark in side if mark] for side in sides) == marked
+    whole = ["".join(text for text, _ in side).replace("⏎", "") for side in sides]
+    assert whole == [reference, branch]
+
+
+def test_the_difference_of_long_texts_is_not_out_of_sight() -> None:
+    shared = "x" * 30_000
+    sides = diff_pieces(f"{shared}A{shared}", f"{shared}BC{shared}")
+    for side, told in zip(sides, ("A", "BC"), strict=True):
+        before, (text, marked), _ = side
+        assert (text, marked) == (told, True)
+        assert len(before[0]) < 1_100
+        assert "29,000 characters that are the same" in before[0]
+
+
+def test_lines_keep_all_but_the_texts() -> None:
+    whole = outcomes()
+    lines = lines_of(whole)
+    assert [one.item_key for one in select(lines.items, Filter())] == [one.item_key for one in select(whole, Filter())]
+    differs = Filter(outcome="text differs")
+    assert [one.cluster for one in select(lines.items, differs)] == [one.cluster for one in select(whole, differs)]
+    assert not any(HOSTILE in str(one.branch.text) or one.prompt for one in lines.items)
+    assert [lines.places[one.group, one.item_key] for one in whole] == list(range(len(whole)))
 
 
 def test_filters_find_what_is_unstable_and_what_is_at_risk() -> None:
@@ -56,27 +108,68 @@ def test_filters_find_what_is_unstable_and_what_is_at_risk() -> None:
     }
 
 
-def test_the_page_shows_them_and_no_text_acts(tmp_path: Path, visit: Callable[..., Any]) -> None:
+def shown_beside(app: Any) -> list[dict[str, Any]]:
+    """What the component was given to show, an entry for each question."""
+    return [json.loads(element.proto.json) for element in app.get("bidi_component")]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> tuple[Path, str]:
+    """A history with one run of all these outcomes."""
     path = tmp_path / "history.sqlite"
     history = History.open(path)
     begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
     history.add_items(begun.id, outcomes())
     history.finish_run(begun.id)
     history.close()
-    app = visit(path, "canaries", run=begun.id)
+    return path, begun.id
+
+
+def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit: Callable[..., Any]) -> None:
+    path, run = recorded
+    app = visit(path, "canaries", run=run)
     texts = "\n".join(element.value for element in app.text)
     assert "1 confirmed flips, 1 unstable" in texts
-    assert "The answers part at token 2: the reference says ' B', the branch '<script>" in texts
     tabs = [tab.label for tab in app.tabs]
-    assert tabs == ["Outcomes", "Decisive margins", "At risk: right, by less than 0.5 nats", "Failed checks"]
+    assert tabs == [
+        "Must-pass, not passed",
+        "Outcomes",
+        "Decisive margins",
+        "At risk: right, by less than 0.5 nats",
+        "Failed checks",
+    ]
+    shown = shown_beside(app)
+    flip = shown[0]
+    assert "The answers part at token 2: the reference says ' B', the branch '<script>" in flip["parting"]
+    assert flip["sides"][1]["pieces"][0][0].startswith("<script>")
+    assert any("<script>" in choice["token"] for choice in flip["choices"])
     frames = [frame.value for frame in app.dataframe]
-    assert any("branch, log p" in frame for frame in frames)
     assert any("prompt" in frame and "fixed/unstable" in set(frame["prompt"]) for frame in frames)
     cells = "".join(str(value) for frame in frames for value in frame.to_numpy().ravel())
-    assert "<script>" in cells
-    assert not {"\x1b", "\x07", "\u202e"} & set(cells + texts)
+    assert not {"\x1b", "\x07", "\u202e"} & set(cells + texts + json.dumps(shown, ensure_ascii=False))
     markup = [e.value for kind in ("markdown", "caption", "subheader", "warning") for e in app.get(kind)]
     assert not any("script" in text for text in markup)
     app = app.selectbox(key="canary_outcome").set_value("unstable").run()
     assert not app.exception
     assert "1 of 10" in app.caption[0].value
+
+
+def test_a_link_leads_to_one_question_and_a_choice_ends_it(
+    recorded: tuple[Path, str], visit: Callable[..., Any]
+) -> None:
+    path, run = recorded
+    app = visit(path, "canaries", run=run, canary="discount", item="discount/3")
+    assert len(shown_beside(app)) == 1
+    app = app.button(key="canary_all").click().run()
+    assert "item" not in app.query_params
+    assert "10 of 10" in app.caption[0].value
+    app = visit(path, "canaries", run=run, outcome="regression", must="yes")
+    assert "1 of 10" not in app.caption[0].value
+    assert f"{sum(one.must_pass and one.flip == 'regression' for one in outcomes())} of 10" in app.caption[0].value
+    app = app.selectbox(key="canary_outcome").set_value("improvement").run()
+    assert "outcome" not in app.query_params
+    app = visit(path, "canaries", run=run, item="<b>none</b>")
+    assert any("no question of that name" in warning.value for warning in app.warning)
+    key = outcomes()[0].item_key
+    assert [one.item_key for one in asked_for(outcomes(), key)] == [key]
+    assert asked_for(outcomes(), key[:4]) == []

@@ -15,6 +15,7 @@ import pytest
 from app.reviewing.replaying import Replay, differences, retry
 from q36eval.gate import Margin, Waiver
 from q36eval.history import RunRecord
+from q36eval.history.deciding import decided, evidence_of, policy_of
 from q36eval.records import ProbeName, Schedule
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
@@ -207,3 +208,24 @@ def test_another_policy_judges_nothing_that_was_asked_until_the_answers_pleased(
     judged = {result.id: result for result in report.criteria}
     assert (str(report.verdict), str(judged["mmlu"].verdict)) == (verdict, "PASS")
     assert ("asked only until" in judged["few-lost"].reason) == (verdict != "PASS")
+
+
+def test_the_report_of_a_decision_that_was_replaced_is_known_again(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    run = judge_run(history, 80, DAY)
+    earlier = commands.q36eval("report", run.id, "--format", "json", state=tmp_path).stdout
+    file = tmp_path / "report.json"
+    file.write_text(earlier, encoding="utf-8")
+    assert run.circumstances is not None
+    waived = run.circumstances.model_copy(update={"waivers": (WAIVER,)})
+    report = decided(policy_of(run), evidence_of(history, run, waived), waived)
+    history.decide_again(run.id, report, waived)
+    for text, known in ((earlier, True), (earlier.replace("80", "79"), False)):
+        file.write_text(text, encoding="utf-8")
+        said = commands.q36eval("history", "replay", run.id, "--report", str(file), state=tmp_path)
+        found = json.loads(
+            commands.q36eval("history", "replay", run.id, "--report", str(file), "--json", state=tmp_path).stdout
+        )
+        assert said.returncode == 1  # it is not the decision that stands
+        assert ("of an earlier decision over this run, to the byte: FAIL" in said.stdout) == known
+        assert (found["file_identical"], found["file_decided_until"] is not None) == (False, known)

@@ -8,7 +8,7 @@ import pytest
 
 from app.cli.gating import Branches
 from app.reviewing.redeciding import decide_again
-from app.reviewing.waiver_files import read_waivers
+from app.reviewing.waiver_files import read_waivers, strangers
 from app.reviewing.waiving import check_expiry
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
@@ -238,3 +238,20 @@ def test_a_run_decided_by_the_waivers_of_a_file_is_not_decided_again_by_history_
     kept = history.get_run(run.id)
     found = decide_again(history, kept, family="sandbox", branch="main", policy=None, on=DAY, source=source)
     assert found.verdict is Verdict.FAIL
+
+
+def test_a_slip_of_the_pen_in_a_branchs_name_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "waivers.yaml"
+    file.write_text(f"waivers: [{ENTRY}, {ENTRY.replace('branch: main', 'branch: mian')}]", encoding="utf-8")
+    family = Family.load(REPOSITORY / "data/families/sandbox.yaml")
+    (said,) = strangers(read_waivers(file, DAY), family, ["main"])
+    assert "'mian' of sandbox" in said
+    assert "closest are: main" in said
+    assert list(strangers(read_waivers(file, DAY), family, ["mian"])) == []  # a folder of that name
+    file.write_text(f"waivers: [{ENTRY.replace('sandbox', 'sandbx')}]", encoding="utf-8")
+    (said,) = strangers(read_waivers(file, DAY), family, ["main"])
+    assert "sandbx" in said
+    for command in ("list", "export"):
+        done = commands.q36eval("waive", command, "--branch", "mian", state=tmp_path)
+        assert (done.returncode, "closest are: main" in done.stderr) == (2, True)
+        assert commands.q36eval("waive", command, "--branch", "main", state=tmp_path).returncode == 0

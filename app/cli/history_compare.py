@@ -1,0 +1,133 @@
+"""`q36eval history compare`: two runs beside each other."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.options import JsonOption, open_history, print_json
+
+if TYPE_CHECKING:
+    from q36eval.gate import CriterionResult
+    from q36eval.history import RunRecord
+    from q36eval.history.comparing import ComparedCriterion, ComparedMeasurement, Comparison, PairedDifference
+
+SHOWN_FIELD = 24
+"""Characters of a value that differs: enough to tell two hashes apart."""
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="The run to compare with: id, unique prefix, or latest.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="The run held against it.", metavar="B")],
+    metric: Annotated[
+        list[str] | None, typer.Option(help="Beside the criteria, figures whose key holds this.", metavar="TEXT")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Show so many flipped items; --json has them all.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Two runs side by side: criteria, the paired difference of B and A where both asked the same, flips both ways.
+
+    The runs may be of one branch or of two. Each interval holds by itself; of many some miss.
+    """
+    from q36eval.history.comparing import compare as beside
+
+    history = open_history()
+    one, other = history.get_run(a), history.get_run(b)
+    found = beside(history, one, other, metric or ())
+    if as_json:
+        print_json(json.loads(found.model_dump_json()))
+        return
+    _print(found, one, other, limit)
+
+
+def _print(found: "Comparison", a: "RunRecord", b: "RunRecord", limit: int) -> None:
+    from rich.console import Console
+
+    from app.cli.tables import plain_table, print_plain
+
+    for name, run in (("A", a), ("B", b)):
+        headline = f"{run.state}, no verdict" if run.report is None else run.report.headline
+        print_plain(f"{name}  {run.id}  {run.family}/{run.branch}  {headline}")
+    if found.differing:
+        print("Differs in:")
+    for one in found.differing:
+        print_plain(f"  {one.field}: {_short(one.a)} -> {_short(one.b)}")
+    if not found.differing:
+        print("The two runs measured the same deployment in the same way.")
+    console = Console()
+    if found.criteria:
+        columns = ("criterion", "A", "B", "difference of B and A", "interval", "moved")
+        console.print(plain_table(columns, [_criterion_row(c) for c in found.criteria], [3, 4], [0]))
+    if found.measurements:
+        columns = ("figure", "A", "B", "difference of B and A", "interval", "moved")
+        console.print(plain_table(columns, [_measurement_row(m) for m in found.measurements], [1, 2, 3, 4], [0]))
+    for line in _why_apart(found):
+        print_plain(line)
+    _print_flips(found, limit)
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "unknown"
+    return value if len(value) <= SHOWN_FIELD else f"{value[:SHOWN_FIELD]}…"
+
+
+def _criterion_row(one: "ComparedCriterion") -> list[str]:
+    return [one.id, _judged(one.a), _judged(one.b), *_difference_cells(one.difference)]
+
+
+def _measurement_row(one: "ComparedMeasurement") -> list[str]:
+    from q36eval.reports._text import number
+
+    return [one.key, number(one.a), number(one.b), *_difference_cells(one.difference)]
+
+
+def _judged(result: "CriterionResult | None") -> str:
+    """The verdict with the figure that it was given on, in the margin's own terms."""
+    from q36eval.reports._text import figure_text, verdict_text
+
+    if result is None:
+        return "not asked"
+    figure = figure_text(result)
+    return verdict_text(result) if figure == "–" else f"{verdict_text(result)} {figure}"
+
+
+def _difference_cells(difference: "PairedDifference | None") -> list[str]:
+    from q36eval.reports._text import number
+
+    if difference is None:
+        return ["–", "–", "–"]
+    sign = "×" if difference.ratio else "+" if difference.effect > 0 else ""
+    bounds = f"[{number(difference.effect_interval.lower)}, {number(difference.effect_interval.upper)}]"
+    return [f"{sign}{number(difference.effect)}", bounds, difference.movement]
+
+
+def _why_apart(found: "Comparison") -> list[str]:
+    """Which were not paired, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for criterion in found.criteria:
+        if criterion.why:
+            reasons.setdefault(criterion.why, []).append(criterion.id)
+    for measurement in found.measurements:
+        if measurement.why:
+            reasons.setdefault(measurement.why, []).append(measurement.key)
+    return [f"No paired difference of {', '.join(names)}: {why}." for why, names in reasons.items()]
+
+
+def _print_flips(found: "Comparison", limit: int) -> None:
+    from app.cli.tables import print_plain
+
+    for counts in found.flips:
+        alone = [f"{n} by {name} alone" for n, name in ((counts.only_a, "A"), (counts.only_b, "B")) if n]
+        if not counts.both:
+            print_plain(f"{counts.probe}: no item was answered in both runs ({', '.join(alone)}).")
+            continue
+        more = f"; {', '.join(alone)}" if alone else ""
+        print_plain(
+            f"{counts.probe}: of {counts.both} items answered in both runs {counts.lost} lost and {counts.gained} "
+            f"gained from A to B (McNemar p = {counts.p_value:.2g}{more})."
+        )
+    for flip in found.flipped[:limit]:
+        print_plain(f"  {flip.way}  {flip.probe}  {flip.group}  {flip.cluster}  {flip.item_key[:12]}")
+    if len(found.flipped) > limit:
+        print(f"  and {len(found.flipped) - limit} more; --json has them all, with both answers")

@@ -1,0 +1,151 @@
+"""`q36eval history list`: the runs that match, newest first, a page at a time."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.options import JsonOption, open_history, print_json
+from q36eval.errors import UsageError
+
+if TYPE_CHECKING:
+    from q36eval.history import History, RunFilter, RunSummary
+
+StateOption = Annotated[str | None, typer.Option("--state", help="running, finished or interrupted.")]
+VerdictOption = Annotated[str | None, typer.Option("--verdict", help="PASS, FAIL or INCONCLUSIVE.")]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", help="Begun on that day or later (UTC).", metavar="YYYY-MM-DD[THH:MM]")
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", help="Begun on that day or before (UTC).", metavar="YYYY-MM-DD[THH:MM]")
+]
+RunsOfFamily = Annotated[str | None, typer.Option("--family", help="Only runs of this family, by its name.")]
+RunsOfBranch = Annotated[str | None, typer.Option("--branch", help="Only runs of this branch, as history names it.")]
+
+
+def list_runs(
+    family: RunsOfFamily = None,
+    branch: RunsOfBranch = None,
+    state: StateOption = None,
+    verdict: VerdictOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="So many a page.")] = 20,
+    page: Annotated[int, typer.Option(min=1, help="Which page of them.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, newest first."""
+    wanted = run_filter(family, branch, state, verdict, since, until)
+    history = open_history()
+    total = history.count_runs(wanted)
+    if total == 0:
+        check_known(history, wanted)
+    runs = history.summaries(wanted, limit=limit, offset=(page - 1) * limit)
+    more = max(0, total - page * limit)
+    if as_json:
+        body = [json.loads(run.model_dump_json()) for run in runs]
+        print_json({"runs": body, "total": total, "page": page, "more": more})
+        return
+    if not runs:
+        print(f"There are {total} such runs; page {page} is empty." if total else _nothing(history))
+        return
+    _print(runs)
+    if more:
+        print(f"{total:,} runs match, {more:,} of them older: --page {page + 1} goes on.")
+
+
+def run_filter(
+    family: str | None,
+    branch: str | None,
+    state: str | None = None,
+    verdict: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> "RunFilter":
+    """What a person asked for as a filter; a day without an hour is meant whole.
+
+    Raises:
+        UsageError: no such state or verdict, no date, or an end before the beginning.
+    """
+    from q36eval.history import RunFilter, RunState
+    from q36eval.records import Verdict
+
+    wanted = RunFilter(
+        family=family,
+        branch=branch,
+        state=None if state is None else RunState(_one_of("state", state.lower(), RunState)),
+        verdict=None if verdict is None else Verdict(_one_of("verdict", verdict.upper(), Verdict)),
+        since=None if since is None else _moment(since, time.min),
+        until=None if until is None else _moment(until, time.max),
+    )
+    if wanted.since is not None and wanted.until is not None and wanted.until < wanted.since:
+        raise UsageError(f"Nothing lies between {since} and {until}: the end comes before the beginning.")
+    return wanted
+
+
+def check_known(history: "History", wanted: "RunFilter") -> None:
+    """Refuse a filter by a name that no run bears, where there is any run at all.
+
+    Raises:
+        UsageError: it is such a one; names those that are like it.
+    """
+    from app.reviewing.waiver_files import closest
+
+    branches = history.branches()
+    named = (
+        ("family", wanted.family, [found.family for found in branches]),
+        ("branch", wanted.branch, [found.branch for found in branches]),
+    )
+    for what, name, known in named:
+        if known and name is not None and name not in known:
+            raise UsageError(f"No run is of a {what} {name!r}; {closest(name, known)}.")
+
+
+def _one_of(what: str, given: str, known: Iterable[str]) -> str:
+    values = [str(value) for value in known]
+    if given not in values:
+        raise UsageError(f"There is no {what} {given!r}; it is one of {', '.join(values)}.")
+    return given
+
+
+def _moment(text: str, of_day: time) -> datetime:
+    try:
+        if len(text) <= len("YYYY-MM-DD"):
+            return datetime.combine(date.fromisoformat(text), of_day, UTC)
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no date; write it as YYYY-MM-DD, or YYYY-MM-DDTHH:MM (UTC).") from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _nothing(history: "History") -> str:
+    if history.count_runs() == 0:
+        return "No runs yet; q36eval gate --branch fp8-head makes one."
+    return "No run matches; leave a filter out."
+
+
+def _print(runs: "list[RunSummary]") -> None:
+    from rich.console import Console
+
+    from app.cli.tables import plain_table
+
+    columns = ("run", "of", "verdict", "lanes", "policy")  # a run's id begins with when it started
+    rows = [[run.id, f"{run.family}/{run.branch}", _verdict(run), _lanes(run), run.policy or "–"] for run in runs]
+    Console().print(plain_table(columns, rows, [], [0, 2]))
+
+
+def _verdict(run: "RunSummary") -> str:
+    """What a person must know of a run at a glance: where it stands, or what came out."""
+    if run.verdict is None:
+        return "measured" if run.state.value == "finished" and run.policy is None else run.state.value
+    more = " waived" if run.waived else ""
+    return f"{run.verdict}{more}{' unsigned' if run.awaiting_sign_off else ''}"
+
+
+def _lanes(run: "RunSummary") -> str:
+    """Each lane's verdict where they are not all alike."""
+    if len(set(run.lanes.values())) < 2:
+        return "all alike" if run.lanes else "–"
+    return ", ".join(f"{lane} {verdict}" for lane, verdict in run.lanes.items())

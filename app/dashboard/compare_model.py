@@ -1,0 +1,120 @@
+"""What the compare page shows of two runs beside each other. Pure."""
+
+from collections.abc import Sequence
+
+from app.dashboard.look import criterion_label
+from q36eval.gate.report import CriterionResult
+from q36eval.history import RunRecord, RunSummary
+from q36eval.history.comparing import ComparedCriterion, Comparison, PairedDifference
+from q36eval.history.flips_between import FlipCounts
+from q36eval.reports._text import figure_text, number
+
+ALL, MOVED, TURNED = "all", "moved", "verdict differs"
+CHOICES = (ALL, MOVED, TURNED)
+MOVED_WORDS = {"better": "▲ better", "worse": "▼ worse", "unclear": "≈ unclear"}
+SHOWN_FIELD = 40
+
+
+def default_pair(runs: Sequence[RunSummary], blessed: str | None) -> tuple[str, str]:
+    """The runs to begin with, of those of one branch (newest first): the newest judged against the blessed run.
+
+    Without a blessing it is held against the one judged before; where there is no such, against itself.
+    """
+    judged = [run.id for run in runs if run.verdict is not None] or [run.id for run in runs]
+    newest = judged[0]
+    if blessed is not None and blessed != newest:
+        return blessed, newest
+    return (judged[1] if len(judged) > 1 else newest), newest
+
+
+def headline(found: Comparison, a: RunRecord, b: RunRecord) -> str:
+    """What came of holding B against A, in one line."""
+    turned = sum(_turned(one) for one in found.criteria)
+    worse = sum(one.difference is not None and one.difference.movement == "worse" for one in found.criteria)
+    better = sum(one.difference is not None and one.difference.movement == "better" for one in found.criteria)
+    if a.id == b.id:
+        return "A and B are the same run."
+    of = f"Of {len(found.criteria)} criteria {turned} have another verdict in B"
+    return f"{of}; {worse} moved for the worse and {better} for the better, beyond what pairing leaves to chance."
+
+
+def select(criteria: Sequence[ComparedCriterion], which: str) -> list[ComparedCriterion]:
+    """The criteria to show; `which` is one of `CHOICES`."""
+    if which == TURNED:
+        return [one for one in criteria if _turned(one)]
+    if which == MOVED:
+        return [one for one in criteria if one.difference is not None and one.difference.movement != "unclear"]
+    return list(criteria)
+
+
+def _turned(one: ComparedCriterion) -> bool:
+    return (None if one.a is None else one.a.verdict) != (None if one.b is None else one.b.verdict)
+
+
+def criterion_rows(criteria: Sequence[ComparedCriterion]) -> list[dict[str, str]]:
+    """One row of plain text per criterion."""
+    return [
+        {
+            "criterion": one.id,
+            "A": _judged(one.a),
+            "A judged": _figure(one.a),
+            "B": _judged(one.b),
+            "B judged": _figure(one.b),
+            **_difference(one.difference),
+            "unit": one.unit or "–",
+            "why not paired": one.why,
+        }
+        for one in criteria
+    ]
+
+
+def measurement_rows(found: Comparison) -> list[dict[str, str]]:
+    """Figures beside the criteria, as `criterion_rows`; there are such where neither run was judged."""
+    return [
+        {"figure": m.key, "A": number(m.a), "B": number(m.b), **_difference(m.difference), "unit": m.unit, "why": m.why}
+        for m in found.measurements
+    ]
+
+
+def _judged(result: CriterionResult | None) -> str:
+    return "not asked" if result is None else criterion_label(result)
+
+
+def _figure(result: CriterionResult | None) -> str:
+    return "–" if result is None else figure_text(result)
+
+
+def _difference(difference: PairedDifference | None) -> dict[str, str]:
+    if difference is None:
+        return {"B against A": "–", "interval": "–", "moved": "–", "paired clusters": "–"}
+    sign = "×" if difference.ratio else "+" if difference.effect > 0 else ""
+    bounds = difference.effect_interval
+    return {
+        "B against A": f"{sign}{number(difference.effect)}",
+        "interval": f"[{number(bounds.lower)}, {number(bounds.upper)}]",
+        "moved": MOVED_WORDS[difference.movement],
+        "paired clusters": str(difference.clusters),
+    }
+
+
+def differing_rows(found: Comparison) -> list[dict[str, str]]:
+    """What was measured, or with what, that is not the same in both runs."""
+    return [{"field": one.field, "A": _short(one.a), "B": _short(one.b)} for one in found.differing]
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "unknown"
+    return value if len(value) <= SHOWN_FIELD else f"{value[:SHOWN_FIELD]}…"
+
+
+def flip_words(counts: FlipCounts) -> str:
+    """The flips of one probe in a sentence."""
+    alone = [f"{n} by {name} alone" for n, name in ((counts.only_a, "A"), (counts.only_b, "B")) if n]
+    if not counts.both:
+        return f"{counts.probe}: no item was answered in both runs ({', '.join(alone)})."
+    more = f"; {', '.join(alone)}" if alone else ""
+    return (
+        f"{counts.probe}: of {counts.both:,} items answered in both runs {counts.lost} lost and {counts.gained} gained "
+        f"from A to B (McNemar p = {counts.p_value:.2g}{more})."
+    )

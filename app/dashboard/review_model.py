@@ -1,0 +1,132 @@
+"""What a reviewer can decide about a run, and what that would change. Reads history; writes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from app.dashboard.look import look_of
+from app.dashboard.overview_model import BranchRow, Urgency
+from app.reviewing.waiving import Effect, effects
+from q36eval.errors import UsageError
+from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver
+from q36eval.history import History, RunRecord
+from q36eval.history.deciding import (
+    circumstances_on,
+    circumstances_then,
+    decided,
+    evidence_of,
+    found,
+    policy_of,
+    replayed,
+    report_sha256,
+)
+from q36eval.records import ProbeName
+
+TO_REVIEW = (
+    Urgency.FAILED,
+    Urgency.NOT_DECIDED,
+    Urgency.DRIFTING,
+    Urgency.UNSIGNED,
+    Urgency.WAIVER,
+    Urgency.NOT_BLESSED,
+)
+CRITERION, CANARY, SLICE = "a criterion", "a canary", "a slice"
+
+
+@dataclass(frozen=True)
+class Scopes:
+    """What of a run can be waived, by kind; a kind without names is left out."""
+
+    names: dict[str, tuple[str, ...]]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds there is something of."""
+        return tuple(self.names)
+
+
+def queue(rows: Sequence[BranchRow]) -> list[BranchRow]:
+    """Branches whose newest verdict waits for a reviewer, what waits most first."""
+    waiting = [row for row in rows if row.of.judged is not None and _to_review(row) is not None]
+    return sorted(waiting, key=lambda row: (_to_review(row), row.key))
+
+
+def _to_review(row: BranchRow) -> Urgency | None:
+    return min((need.urgency for need in row.needs if need.urgency in TO_REVIEW), default=None)
+
+
+def scopes(report: GateReport, policy: Policy, canaries: Sequence[str]) -> Scopes:
+    """What a waiver could excuse of a report: criteria that fail or are open and that the policy lets people waive.
+
+    What was not measured cannot be waived. `canaries` are those that the run asked.
+    """
+    open_ = (CriterionVerdict.FAIL, CriterionVerdict.INCONCLUSIVE)
+    waivable = {criterion.id for criterion in policy.criteria if criterion.waivable}
+    concerned = [one for one in report.criteria if one.verdict in open_ and not one.waived and one.id in waivable]
+    of_canaries = any(one.probe is ProbeName.CANARIES for one in concerned)
+    named = {
+        CRITERION: tuple(one.id for one in concerned),
+        CANARY: tuple(canaries) if of_canaries else (),
+        SLICE: tuple(sorted({one.slice for one in concerned} - {"all"})),
+    }
+    return Scopes({kind: names for kind, names in named.items() if names})
+
+
+def waiver_of(kind: str, name: str, owner: str, reason: str, expires: date) -> Waiver:
+    """A waiver of one thing; owner and reason may be empty in a draft that is only looked at."""
+    scope = {{CRITERION: "criterion", CANARY: "canary", SLICE: "slice"}[kind]: name}
+    return Waiver(owner=owner or "you", reason=reason or "draft", expires=expires, **scope)
+
+
+def effect_of(history: History, run: RunRecord, waiver: Waiver, today: date) -> Effect:
+    """The run as it would be decided today, without and with the waiver."""
+    return effects(history, [run], waiver, today)[0]
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What signing a run would make of it: its report as it is found, and whether that is the one that was reported."""
+
+    found: GateReport
+    sha256: str
+    stands: bool
+
+
+def prospect(history: History, run: RunRecord) -> Prospect:
+    """What a signature would be under.
+
+    Raises:
+        UsageError: the run has no verdict.
+    """
+    circumstances = circumstances_then(history, run)
+    report = found(policy_of(run), evidence_of(history, run, circumstances), circumstances)
+    assert run.report is not None, "what has a policy and was decided has a report"
+    stands = report_sha256(replayed(history, run)) == report_sha256(run.report)
+    return Prospect(report, report_sha256(report), stands)
+
+
+def asks_for_signature(run: RunRecord) -> bool:
+    """Whether the run's gate asked for a signature: deciding it again asks for no more and no less."""
+    return run.circumstances is not None and run.circumstances.require_sign_off
+
+
+def decided_today(history: History, run: RunRecord, today: date) -> GateReport:
+    """The run decided as of today, with today's waivers and signatures; nothing is written.
+
+    Raises:
+        UsageError: the run has no verdict, or was decided by the waivers of a file.
+    """
+    if run.circumstances is not None and run.circumstances.waivers_from is not None:
+        raise UsageError(
+            f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone: change that file, "
+            f"then q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off --waivers-from FILE."
+        )
+    circumstances = circumstances_on(history, run, today, require_sign_off=asks_for_signature(run))
+    return decided(policy_of(run), evidence_of(history, run, circumstances), circumstances)
+
+
+def lanes_words(report: GateReport) -> str:
+    """The whole and every lane, in symbols and words."""
+    whole = f"{look_of(report.verdict).symbol} {report.headline}"
+    lanes = (f"{lane.lane}: {look_of(lane.verdict).symbol} {lane.headline}" for lane in report.lanes)
+    return "\n".join((whole, *lanes))

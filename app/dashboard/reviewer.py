@@ -1,0 +1,88 @@
+"""Who may write, and under which name: whoever sits at this machine, or who has logged in on a shared one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import Any
+
+import streamlit as st
+
+from app.dashboard.inert import line
+from app.dashboard.started import Started
+from q36eval.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Permission:
+    """`name` is that of the login, None where the reviewer types one; `why` says why nothing may be written."""
+
+    why: str | None = None
+    name: str | None = None
+    can_log_in: bool = False
+
+    @property
+    def may_write(self) -> bool:
+        """Whether waivers, signatures and blessings are taken."""
+        return self.why is None
+
+
+def permission_of(started: Started, user: Mapping[str, Any], reviewers: Sequence[str]) -> Permission:
+    """What a person may do here.
+
+    `user` holds the claims of Streamlit's OIDC login, with `is_logged_in` where one is configured and empty where not.
+    `reviewers` are patterns of addresses (`*@example.org`); none lets everybody write who can log in.
+    """
+    if started.read_only:
+        return Permission("This dashboard was started with --read-only.")
+    if "is_logged_in" not in user:
+        why = "Others can reach this address and no login is configured; docs/ui.md says how to set one up."
+        return Permission(why if started.shared else None)
+    if not user["is_logged_in"]:
+        return Permission("Log in to waive, sign or bless.", can_log_in=True)
+    name = _name(user)
+    if name is None:
+        return Permission("The login gives no verified e-mail address to write under.")
+    if reviewers and not any(fnmatch(name.lower(), pattern.lower()) for pattern in reviewers):
+        return Permission(f"{name} is not among the reviewers of this dashboard.")
+    return Permission(name=name)
+
+
+def _name(user: Mapping[str, Any]) -> str | None:
+    address = user.get("email")
+    # some providers let a person claim any address until it is verified
+    return str(address) if address and user.get("email_verified", True) in (True, "true") else None
+
+
+def permission() -> Permission:
+    """What whoever looks at the page may do."""
+    user = st.user.to_dict()
+    section = st.secrets.get("q36eval", {}) if "is_logged_in" in user else {}
+    return permission_of(Started.of(), user, tuple(section.get("reviewers", ())))
+
+
+def writer(typed: str) -> str:
+    """The name to write under: of the login, else as typed.
+
+    Raises:
+        UsageError: nothing may be written, or no name was typed.
+    """
+    found = permission()
+    if found.why is not None:
+        raise UsageError(found.why)
+    name = (found.name or typed).strip()
+    if not name:
+        raise UsageError("Type your name first: whoever reads this later asks you.")
+    return name
+
+
+def draw_login() -> None:
+    """Who is logged in, and the button that changes it; nothing where no login is configured."""
+    user = st.user.to_dict()
+    if "is_logged_in" not in user:
+        return
+    if user["is_logged_in"]:
+        st.caption("Logged in as")
+        st.text(line(_name(user) or "somebody without a verified address"))
+        st.button("Log out", on_click=st.logout, key="log_out")
+    else:
+        st.button("Log in", on_click=st.login, key="log_in")

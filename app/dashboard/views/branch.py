@@ -1,0 +1,196 @@
+"""Branch: each metric of a branch over its runs with control charts, what changed between them, and all its runs."""
+
+from datetime import UTC, datetime
+
+import streamlit as st
+
+from app.dashboard.drift_charts import drift_figure
+from app.dashboard.drift_model import against_words, change_rows, drift_picture, in_order, state_label
+from app.dashboard.inert import line
+from app.dashboard.look import look_of
+from app.dashboard.overview_model import BranchKey, BranchRow
+from app.dashboard.parts import branch_label, page_of, page_offset, plain_table, reader_or_stop
+from app.dashboard.reading import Reader
+from app.dashboard.rows import branch_rows, detailed
+from app.drifting import FoundDrift
+from q36eval.drift import AgainstBlessed, MetricDrift
+from q36eval.history import RunFilter, RunState, RunSummary
+from q36eval.records import Verdict
+
+METRICS_PER_PAGE = 4
+RUNS_PER_PAGE = 10
+RUNS_DRAWN = {"the newest 30": 30, "the newest 100": 100, "all": 1_000_000}
+WATCHED, EVERYTHING = "judged by the policy", "everything measured"
+ANY = "any"
+LEGEND = (
+    "Above, the effect against the reference with each run's own interval; the band is that of the run the charts "
+    "begin with, dotted lines are changes of the deployment, a ring is a run that set off an alarm. "
+    "Below, the control charts as shares of their limits: beyond 1 or -1 is an alarm."
+)
+
+
+def draw() -> None:
+    """The page."""
+    st.title("Branch", anchor=False)
+    reader = reader_or_stop()
+    key = _choose_branch(sorted((of.family, of.branch) for of in reader.branches()))
+    now = datetime.now(UTC)
+    row = detailed(reader, next(row for row in branch_rows(reader, now) if row.key == key), now)
+    _draw_standing(reader, row)
+    drift, runs = st.tabs(["Drift", f"Runs ({row.of.runs:,})"])
+    with drift:
+        _draw_drift(reader, key)
+    with runs:
+        _draw_runs(reader, key)
+
+
+def _choose_branch(keys: list[BranchKey]) -> BranchKey:
+    asked = (st.query_params.get("family", ""), st.query_params.get("branch", ""))
+    if "branch" in st.query_params and asked not in keys:
+        st.warning("The address names no branch of this history; showing another.")
+        st.text(line(f"{asked[1]} (family {asked[0]})"))
+    chosen = asked if asked in keys else st.session_state.get("branch_last", keys[0])
+    st.session_state["branch_branch"] = chosen if chosen in keys else keys[0]
+
+    def follow() -> None:
+        st.query_params["family"], st.query_params["branch"] = st.session_state["branch_branch"]
+
+    key: BranchKey = st.selectbox("Branch", keys, key="branch_branch", format_func=branch_label, on_change=follow)
+    st.query_params["family"], st.query_params["branch"] = key
+    st.session_state["branch_last"] = key
+    return key
+
+
+def _draw_standing(reader: Reader, row: BranchRow) -> None:
+    with st.container(horizontal=True):
+        for lane, verdict in row.lanes.items():
+            look = look_of(verdict)
+            words = f"{look.label}{' with waivers' if lane in row.waived else ''}" if verdict else "– not judged"
+            st.badge(f"{lane.value}: {words}", color=look.colour)
+    st.text(line(f"{row.freshness} · {row.blessing}"))
+    for blessing in reader.blessings(*row.key)[:1]:
+        st.text(
+            line(f"★ Blessed run {blessing.run_id}, by {blessing.owner} on {blessing.at:%Y-%m-%d}: {blessing.reason}")
+        )
+    for need in row.needs:
+        st.text(f"→ {line(need.words)}")
+    with st.container(horizontal=True):
+        where = {"branch": row.of.branch, "family": row.of.family}
+        newest = {"run": row.shown.id}
+        st.page_link(
+            "views/run.py", label="Newest verdict", icon=":material/rule:", query_params=newest, width="content"
+        )
+        st.page_link(
+            "views/review.py", label="Review it", icon=":material/rate_review:", query_params=newest, width="content"
+        )
+        st.page_link(
+            "views/compare.py", label="Compare", icon=":material/compare_arrows:", query_params=where, width="content"
+        )
+
+
+def _draw_drift(reader: Reader, key: BranchKey) -> None:
+    which_at, text_at, runs_at = st.columns((2, 2, 2), vertical_alignment="bottom")
+    which = which_at.segmented_control(
+        "Metrics", (WATCHED, EVERYTHING), default=WATCHED, key="drift_which", required=True
+    )
+    text = text_at.text_input("Metric holds", key="drift_text").strip().lower()
+    drawn = runs_at.segmented_control(
+        "Runs drawn", tuple(RUNS_DRAWN), default="the newest 30", key="drift_runs", required=True
+    )
+    found = reader.drift(*key, everything=which == EVERYTHING, paired=True)
+    _draw_state(found)
+    metrics = in_order(found.drift, text)
+    if which == WATCHED:
+        metrics = [metric for metric in metrics if metric.watched]
+    st.caption(LEGEND)
+    for metric in page_of(metrics, METRICS_PER_PAGE, "drift_page"):
+        _draw_metric(metric, found, RUNS_DRAWN[drawn or "all"])
+    if not metrics:
+        st.info("No finished run of this branch has measured such a metric.")
+
+
+def _draw_state(found: FoundDrift) -> None:
+    if not found.drift.metrics:
+        return
+    label, colour = state_label(found.drift.state, found.drift.worse)
+    st.badge(label, color=colour)
+    st.text(line(found.drift.statement))
+    baseline = "the blessed run" if found.drift.blessed_run_id else "the oldest run that compares (none is blessed)"
+    length = f"{found.drift.in_control_run_length:,.0f}"
+    st.caption(
+        f"{found.drift.watched} metrics decide that, over {found.drift.runs:,} runs, from {baseline} on. While "
+        f"nothing changes, they together raise one false alarm in {length} runs, or fewer."
+    )
+    changes = change_rows(found.drift)
+    if changes:
+        with st.expander(f"What changed in the deployment, and with which run ({len(changes)})"):
+            plain_table(changes, "Changes of the deployment between runs")
+
+
+def _draw_metric(metric: MetricDrift, found: FoundDrift, most_runs: int) -> None:
+    with st.container(border=True):
+        words, chart = st.columns((1, 2.6))
+        with words:
+            _draw_words(metric, found.against.get(metric.key))
+        baseline = "blessed run" if metric.baseline_run_id == found.drift.blessed_run_id else "oldest that compares"
+        figure = drift_figure(drift_picture(metric, most_runs), baseline)
+        chart.plotly_chart(
+            figure, key=f"drift {metric.key}", alt=line(f"{metric.key} over the runs: {metric.statement}")
+        )
+
+
+def _draw_words(metric: MetricDrift, against: AgainstBlessed | None) -> None:
+    st.code(line(metric.key), language=None, wrap_lines=True)
+    label, colour = state_label(metric.state, metric.worse)
+    st.badge(label, color=colour)
+    st.text(line(metric.statement))
+    if against is not None:
+        st.text(line(against_words(against)))
+    if metric.change_points:
+        st.text(line(f"In hindsight its level changed at {', '.join(metric.change_points)} (advisory)."))
+    better = "lower" if metric.direction.value.startswith("lower") else "higher"
+    st.text(line(f"In {metric.unit}; {better} is better."))
+    if metric.since_run_id is not None:
+        run = {"run": metric.since_run_id}
+        st.page_link("views/run.py", label="The run it began with", icon=":material/rule:", query_params=run)
+
+
+def _draw_runs(reader: Reader, key: BranchKey) -> None:
+    state_at, verdict_at, page_at = st.columns(3, vertical_alignment="bottom")
+    state = state_at.selectbox("State", (ANY, *map(str, RunState)), key="runs_state")
+    verdict = verdict_at.selectbox("Verdict", (ANY, *map(str, Verdict)), key="runs_verdict")
+    wanted = RunFilter(
+        family=key[0],
+        branch=key[1],
+        state=None if state == ANY else RunState(state),
+        verdict=None if verdict == ANY else Verdict(verdict),
+    )
+    with page_at:
+        offset = page_offset(reader.count_runs(wanted), RUNS_PER_PAGE, "runs_page")
+    found = reader.summaries(wanted, limit=RUNS_PER_PAGE, offset=offset)
+    blessed = {one.run_id for one in reader.blessings(*key)[:1]}
+    for run in found:
+        _draw_run(run, run.id in blessed)
+    if not found:
+        st.info("No run of this branch is like this. Choose any.")
+
+
+def _draw_run(run: RunSummary, blessed: bool) -> None:
+    with st.container(border=True):
+        verdict, when, lanes, of, links = st.columns((1.5, 2, 2.2, 3, 1))
+        look = look_of(run.verdict)
+        verdict.badge(f"{look.label if run.verdict else '– ' + run.state}", color=look.colour)
+        waived = "\nwith waivers" * run.waived + "\nawaits a signature" * run.awaiting_sign_off
+        when.text(f"{run.started:%Y-%m-%d %H:%M} UTC\n{run.id}{chr(10) + '★ blessed' if blessed else ''}")
+        lanes.text("\n".join(f"{lane}: {look_of(found).label}" for lane, found in run.lanes.items()) + waived)
+        checkpoint = "unknown" if run.checkpoint_sha256 is None else run.checkpoint_sha256[:12]
+        of.text(
+            line(f"policy {run.policy or '–'}")
+            + "\n"
+            + line(f"checkpoint {checkpoint}, engine {run.engine_version or '–'}")
+        )
+        links.page_link("views/run.py", label="Run", icon=":material/rule:", query_params={"run": run.id})
+
+
+if __name__ == "__main__":
+    draw()

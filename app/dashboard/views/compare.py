@@ -1,0 +1,125 @@
+"""Compare: two runs, of one branch or of two, criterion by criterion, and the items that flipped between them."""
+
+import streamlit as st
+
+from app.dashboard.compare_model import (
+    CHOICES,
+    criterion_rows,
+    default_pair,
+    differing_rows,
+    flip_words,
+    headline,
+    measurement_rows,
+    select,
+)
+from app.dashboard.inert import block, line
+from app.dashboard.look import look_of
+from app.dashboard.parts import choose_run, newest_runs, page_of, plain_table, reader_or_stop
+from app.dashboard.reading import Reader
+from q36eval.history import RunRecord
+from q36eval.history.comparing import Comparison
+from q36eval.history.flips_between import BetweenRuns
+from q36eval.records import Answer
+
+FLIPS_PER_PAGE = 5
+WAYS = {"lost": "▼ LOST: right in A, not in B", "gained": "▲ GAINED: right in B, not in A"}
+
+
+def draw() -> None:
+    """The page."""
+    st.title("Compare", anchor=False)
+    reader = reader_or_stop()
+    first, second = _default(reader)
+    with st.container(border=True):
+        a = choose_run(reader, "compare_a", "a", "A: ", first)
+        b = choose_run(reader, "compare_b", "b", "B: ", second)
+        st.button("Swap A and B", on_click=_swap, args=(a.id, b.id), icon=":material/swap_vert:", key="compare_swap")
+    found = reader.comparison(a, b)
+    _draw_verdicts(a, b)
+    st.text(headline(found, a, b))
+    _draw_differing(found)
+    _draw_criteria(found)
+    _draw_flips(found)
+
+
+def _default(reader: Reader) -> tuple[str, str]:
+    """Of the branch that the address names, else of the one with the newest run."""
+    of = reader.branches()[0]
+    key = (st.query_params.get("family", of.family), st.query_params.get("branch", of.branch))
+    runs = newest_runs(reader, key) or newest_runs(reader, (of.family, of.branch))
+    blessed = next((one.run_id for one in reader.blessings(*key)), None)
+    return default_pair(runs, blessed)
+
+
+def _swap(a: str, b: str) -> None:
+    st.query_params["a"], st.query_params["b"] = b, a
+
+
+def _draw_verdicts(a: RunRecord, b: RunRecord) -> None:
+    for column, name, run in zip(st.columns(2), "AB", (a, b), strict=True):
+        with column.container(border=True):
+            look = look_of(run.verdict)
+            st.badge(f"{name}: {look.label}", color=look.colour)
+            st.text(line(f"{run.branch} of family {run.family}, {run.started:%Y-%m-%d %H:%M} UTC"))
+            for lane in () if run.report is None else run.report.lanes:
+                st.text(f"{lane.lane}: {look_of(lane.verdict).symbol} {lane.headline}")
+            st.page_link("views/run.py", label=f"Run {name}", icon=":material/rule:", query_params={"run": run.id})
+
+
+def _draw_differing(found: Comparison) -> None:
+    rows = differing_rows(found)
+    for why in sorted(set(found.apart.values())):
+        st.warning("Some figures are of something else in the two runs:")
+        st.text(line(why))
+    if not rows:
+        st.text("Both runs measured the same deployment in the same way.")
+        return
+    with st.expander(f"What differs in what was measured, and with what: {len(rows)} fields", expanded=len(rows) <= 8):
+        plain_table(rows, "Fields that differ between the two runs")
+
+
+def _draw_criteria(found: Comparison) -> None:
+    if found.criteria:
+        st.subheader("Criteria", anchor=False)
+        which = st.segmented_control("Show", CHOICES, default=CHOICES[0], key="compare_which", required=True)
+        rows = criterion_rows(select(found.criteria, which))
+        if rows:
+            plain_table(rows, "Criteria of both runs with their paired difference")
+        else:
+            st.text("No criterion is like this.")
+        st.caption("Intervals are of B against A over what both asked, each holds by itself; of many some miss.")
+    if found.measurements:
+        st.subheader("Figures", anchor=False)
+        plain_table(measurement_rows(found), "Figures of both runs with their paired difference")
+
+
+def _draw_flips(found: Comparison) -> None:
+    st.subheader("Flips between the two", anchor=False)
+    for counts in found.flips:
+        st.text(flip_words(counts))
+    if not found.flips:
+        st.text("No items to hold beside each other: the runs asked none, or other ones.")
+    for flip in page_of(found.flipped, FLIPS_PER_PAGE, "compare_flips"):
+        _draw_flip(flip)
+
+
+def _draw_flip(flip: BetweenRuns) -> None:
+    with st.container(border=True):
+        st.badge(WAYS[flip.way], color="red" if flip.way == "lost" else "green")
+        st.text(line(f"{flip.probe} · {flip.group} · {flip.cluster}"))
+        if flip.prompt is not None:
+            with st.expander("What was asked, and what was expected"):
+                st.code(block(flip.prompt), language=None, wrap_lines=True)
+                st.code(block(flip.expected or "–"), language=None, wrap_lines=True)
+        for column, name, answer in zip(st.columns(2), "AB", (flip.a, flip.b), strict=True):
+            with column:
+                st.caption(f"{name} answered, score {_score(answer)}")
+                st.code(block(answer.text or answer.error or "–"), language=None, wrap_lines=True)
+
+
+def _score(answer: Answer) -> str:
+    return "none" if answer.score is None else f"{answer.score:g}"
+
+
+if __name__ == "__main__":
+    draw()

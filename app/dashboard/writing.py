@@ -1,0 +1,95 @@
+"""What the review page writes, under a name and only where writing is allowed: the functions the commands use too."""
+
+from datetime import UTC, date, datetime
+
+from app.dashboard.reading import Reader, forget
+from app.dashboard.review_model import asks_for_signature
+from app.dashboard.reviewer import writer
+from app.reviewing.redeciding import decide_again
+from app.reviewing.waiving import check_expiry
+from q36eval.errors import Q36Error, UsageError
+from q36eval.gate import Waiver
+from q36eval.history import RunRecord
+from q36eval.history.deciding import sign
+
+
+def today() -> date:
+    """The day that decisions are of (UTC)."""
+    return datetime.now(UTC).date()
+
+
+def waive(reader: Reader, run: RunRecord, waiver: Waiver, typed: str, reason: str) -> str:
+    """Write the waiver under the reviewer's name, and decide the run again with it; says what came of it.
+
+    Raises:
+        UsageError: nobody may write here, no name or reason is given, or the expiry is none.
+    """
+    owner = writer(typed)
+    if not reason.strip():
+        raise UsageError("A waiver needs a reason: whoever reads it later cannot ask the screen.")
+    check_expiry(waiver.expires, today())
+    written = waiver.model_copy(update={"owner": owner, "reason": reason.strip()})
+    number = reader.history.add_waiver(run.family, run.branch, written)
+    return f"Waiver {number} of {waiver.scope} is written. {_again(reader, run)}"
+
+
+def revoke(reader: Reader, run: RunRecord, number: int, typed: str) -> str:
+    """Take a waiver back, and decide the run again without it.
+
+    Raises:
+        UsageError: nobody may write here, no name is given, or the waiver is revoked already.
+    """
+    reader.history.revoke_waiver(number, writer(typed))
+    return f"Waiver {number} is revoked. {_again(reader, run)}"
+
+
+def sign_off(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
+    """Sign the run as it was found, and decide it again with the signature.
+
+    Raises:
+        UsageError: nobody may write here; name or reason is missing; it was decided by another version, or signed.
+    """
+    signature = sign(reader.history, run, writer(typed), reason.strip())
+    return f"{signature.owner} signed report {signature.report_sha256[:12]}. {_again(reader, run)}"
+
+
+def bless(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
+    """Accept the branch as the run found it.
+
+    Raises:
+        UsageError: nobody may write here, or name or reason is missing.
+    """
+    blessing = reader.history.bless(run.id, writer(typed), reason.strip())
+    forget()
+    return f"Blessed by {blessing.owner}: drift is measured against this run from now on."
+
+
+def decide_today(reader: Reader, run: RunRecord, typed: str) -> str:
+    """Decide the run again as of today, with the waivers and signatures there are.
+
+    Raises:
+        UsageError: nobody may write here, or no name is given.
+    """
+    writer(typed)
+    return _again(reader, run)
+
+
+def _again(reader: Reader, run: RunRecord) -> str:
+    """What the run says now; what was written stays written where it cannot be decided again."""
+    before = "no verdict" if run.report is None else run.report.headline
+    try:
+        now = decide_again(
+            reader.history,
+            reader.history.get_run(run.id),
+            family=run.family,
+            branch=run.branch,
+            policy=None,
+            on=today(),
+            require_sign_off=asks_for_signature(run),
+        )
+    except Q36Error as error:
+        return f"The verdict stays {before}: {error}"
+    finally:
+        forget()
+    after = "no verdict" if now.report is None else now.report.headline
+    return f"The verdict stays {after}." if after == before else f"The verdict was {before} and is {after}."

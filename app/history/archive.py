@@ -1,0 +1,264 @@
+"""An archive of runs: one ZIP file that holds them whole. What is read of it is checked, and nothing is extracted.
+
+    manifest.json                     format, version, each other file's SHA-256 and size, the runs
+    runs/RUN/run.json                 the run as it was begun, measured and decided
+    runs/RUN/measurements.jsonl       with the evidence per cluster
+    runs/RUN/items.jsonl              every item's outcome
+    runs/RUN/about.json               failures, signatures, blessings, earlier decisions, events, files
+    waivers.json                      what was written for the branches of these runs
+    artifacts/SHA256                  files of runs by their content
+
+The same runs give the same bytes.
+"""
+
+import hashlib
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from app.writing import replacing
+from q36eval.errors import StorageError, UsageError
+from q36eval.history import About, RunRecord, WaiverRecord, WholeRun
+from q36eval.records import ItemOutcome, Measurement, Record
+
+MANIFEST = "manifest.json"
+WAIVERS = "waivers.json"
+LARGEST_DOCUMENT_BYTES = 1 << 30
+"""Of a file that is read as a whole; what claims more is no export."""
+
+CHUNK_BYTES = 1 << 20
+MOMENT = (1980, 1, 1, 0, 0, 0)
+"""Of every file in an archive: when it was written is no part of what it holds."""
+
+RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+PARTS = ("run.json", "measurements.jsonl", "items.jsonl", "about.json")
+_OWN = re.compile(rf"runs/{RUN_ID.pattern}/({'|'.join(map(re.escape, PARTS))})|artifacts/[0-9a-f]{{64}}")
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)
+"""What the zip library raises of a file that is damaged, encrypted or packed in another way."""
+
+
+class Entry(Record):
+    """A file of the archive."""
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    size_bytes: int = Field(ge=0)
+
+
+class Manifest(Record):
+    """What an archive holds; written last."""
+
+    format: Literal["q36eval-history"]
+    version: int
+    runs: tuple[str, ...]
+    files: dict[str, Entry]
+
+
+VERSION = 1
+
+
+class Writer:
+    """Writes an archive; nothing is in its place before all of it is."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._zip, self._files, self._runs = archive, dict[str, Entry](), list[str]()
+
+    def add_run(self, whole: WholeRun) -> None:
+        """Add a run; its files are added by their own."""
+        folder = f"runs/{whole.run.id}"
+        self._runs.append(whole.run.id)
+        self._add(f"{folder}/run.json", [_line(whole.run)])
+        self._add(f"{folder}/measurements.jsonl", map(_line, whole.measurements))
+        self._add(f"{folder}/items.jsonl", map(_line, whole.items))
+        self._add(f"{folder}/about.json", [_line(whole.about)])
+
+    def add_waivers(self, records: tuple[WaiverRecord, ...]) -> None:
+        """Add the waivers of the runs' branches."""
+        self._add(WAIVERS, map(_line, records))
+
+    def add_artifact(self, sha256: str, file: Path) -> None:
+        """Add a file by its content, once.
+
+        Raises:
+            UsageError: its content is not what its name says.
+        """
+        name = f"artifacts/{sha256}"
+        if name in self._files:
+            return
+        with file.open("rb") as source:
+            self._add(name, iter(lambda: source.read(CHUNK_BYTES), b""), zipfile.ZIP_STORED)
+        if self._files[name].sha256 != sha256:
+            raise UsageError(f"The file {file} is damaged: its content is not what its name says; remove it.")
+
+    def finish(self) -> None:
+        """Write the manifest."""
+        manifest = Manifest(format="q36eval-history", version=VERSION, runs=tuple(self._runs), files=self._files)
+        self._add(MANIFEST, [_line(manifest)])
+
+    def _add(self, name: str, parts: Iterator[bytes] | list[bytes], how: int = zipfile.ZIP_DEFLATED) -> None:
+        info = zipfile.ZipInfo(name, MOMENT)
+        info.compress_type, info.external_attr = how, 0o644 << 16
+        digest, size = hashlib.sha256(), 0
+        with self._zip.open(info, "w", force_zip64=True) as target:
+            for part in parts:
+                digest.update(part)
+                size += len(part)
+                target.write(part)
+        self._files[name] = Entry(sha256=digest.hexdigest(), size_bytes=size)
+
+
+def _line(record: Record) -> bytes:
+    return record.model_dump_json().encode() + b"\n"
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[Writer]:
+    """An archive under `file` once all of it is written; where that fails what was there before stays.
+
+    Raises:
+        StorageError: the disk refuses it.
+    """
+    try:
+        with replacing(file) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            writer = Writer(archive)
+            yield writer
+            writer.finish()
+    except OSError as error:
+        raise StorageError(f"The archive {file} could not be written: {error.strerror or error}.") from error
+
+
+class Reader:
+    """Reads an archive whose every file was held against the manifest."""
+
+    def __init__(self, file: Path, archive: zipfile.ZipFile) -> None:
+        """Check the manifest and all that it names.
+
+        Raises:
+            UsageError: it is no archive of ours, damaged, or a newer version's.
+        """
+        self.file, self._zip = file, archive
+        self.manifest = self._manifest()
+        self._check_names()
+        for name, entry in self.manifest.files.items():
+            self._check(name, entry)
+
+    def run(self, run_id: str) -> WholeRun:
+        """One of its runs.
+
+        Raises:
+            UsageError: it says what this version does not know, or is not of itself.
+        """
+        folder = f"runs/{run_id}"
+        (record,) = self._records(f"{folder}/run.json", RunRecord)
+        (about,) = self._records(f"{folder}/about.json", About)
+        whole = WholeRun(
+            run=record,
+            measurements=tuple(self._records(f"{folder}/measurements.jsonl", Measurement)),
+            items=tuple(self._records(f"{folder}/items.jsonl", ItemOutcome)),
+            about=about,
+        )
+        named = {record.id, *(one.run_id for one in (*about.events, *about.artifacts, *about.blessings))}
+        places = {(record.family, record.branch), *((one.family, one.branch) for one in about.blessings)}
+        if named != {run_id} or len(places) > 1:
+            raise self._refused(f"what it holds of run {run_id} is of another run")
+        return whole
+
+    def waivers(self) -> list[WaiverRecord]:
+        """The waivers of its runs' branches."""
+        return list(self._records(WAIVERS, WaiverRecord)) if WAIVERS in self.manifest.files else []
+
+    def artifact(self, sha256: str, target: IO[bytes]) -> bool:
+        """Copy a file's content into `target`; whether the archive holds it."""
+        name = f"artifacts/{sha256}"
+        if name not in self.manifest.files:
+            return False
+        for part in self._parts(name):
+            target.write(part)
+        return True
+
+    def _manifest(self) -> Manifest:
+        if self._zip.namelist().count(MANIFEST) != 1:
+            raise self._refused("it is no archive of runs")
+        text = self._text(MANIFEST)
+        try:
+            manifest = Manifest.model_validate_json(text)
+        except ValidationError as error:
+            raise self._unreadable(MANIFEST, error) from error
+        if manifest.version > VERSION:
+            raise self._refused(f"a newer q36eval wrote it (version {manifest.version}); upgrade q36eval")
+        return manifest
+
+    def _check_names(self) -> None:
+        """Every file is one that an export writes, there once, and named by the manifest; every run is whole."""
+        names, known = self._zip.namelist(), {MANIFEST, *self.manifest.files}
+        ours = {name for name in names if name in (MANIFEST, WAIVERS) or _OWN.fullmatch(name)}
+        strange = [name for name in names if name not in known & ours]
+        if strange or len(set(names)) < len(names):
+            raise self._refused(f"no export writes a file {strange[0][:80]!r}" if strange else "it holds a file twice")
+        whole = {f"runs/{run}/{part}" for run in self.manifest.runs for part in PARTS}
+        lost = sorted((whole | known) - set(names))
+        if lost or any(name.startswith("runs/") and name not in whole for name in names):
+            raise self._refused(f"it lacks {lost[0]}" if lost else "it holds a run that it does not name")
+
+    def _check(self, name: str, entry: Entry) -> None:
+        if name.startswith("artifacts/") and name != f"artifacts/{entry.sha256}":
+            raise self._refused(f"{name} is of another content than its name says")
+        digest, size = hashlib.sha256(), 0
+        for part in self._parts(name):
+            digest.update(part)
+            size += len(part)
+            if size > entry.size_bytes:
+                break
+        if (digest.hexdigest(), size) != (entry.sha256, entry.size_bytes):
+            raise self._refused(f"{name} is not what the archive's manifest says")
+
+    def _records(self, name: str, kind: type[Any]) -> Iterator[Any]:
+        for number, line in enumerate(self._text(name).splitlines(), 1):
+            try:
+                yield kind.model_validate_json(line)
+            except ValidationError as error:
+                raise self._unreadable(f"{name}, line {number}", error) from error
+
+    def _text(self, name: str) -> bytes:
+        if self._zip.getinfo(name).file_size > LARGEST_DOCUMENT_BYTES:
+            raise self._refused(f"{name} is larger than any export")
+        return b"".join(self._parts(name))
+
+    def _parts(self, name: str) -> Iterator[bytes]:
+        try:
+            with self._zip.open(name) as source:
+                while part := source.read(CHUNK_BYTES):
+                    yield part
+        except _BROKEN as error:
+            raise self._refused(f"{name} is damaged ({error})") from error
+
+    def _unreadable(self, where: str, error: ValidationError) -> UsageError:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "its beginning"
+        told = first["msg"].splitlines()[0].rstrip(".")
+        return self._refused(f"{where} cannot be read (at {place}: {told}); a newer version wrote it, or somebody")
+
+    def _refused(self, why: str) -> UsageError:
+        return UsageError(f"The archive {self.file} cannot be imported: {why}.")
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[Reader]:
+    """An archive, checked as a whole before anything of it is used.
+
+    Raises:
+        UsageError: there is no such file, or it is none that can be imported.
+    """
+    try:
+        archive = zipfile.ZipFile(file)
+    except OSError as error:
+        raise UsageError(f"The archive {file} cannot be read: {error.strerror or error}.") from error
+    except _BROKEN as error:
+        raise UsageError(f"The archive {file} cannot be imported: it is damaged, or no archive at all.") from error
+    with archive:
+        yield Reader(file, archive)

@@ -1,0 +1,188 @@
+"""Self-starting control charts of many series at once: EWMA, CUSUM and the greatest change of level. Pure; numpy only.
+
+Nothing is known beforehand but each run's own interval: a series' level and spread are learned as it goes, and every
+run is held against those before it alone. If the runs of a stable series are independent and normal about one level,
+with any spread, the residuals are independent standard normal from the third run on (Hawkins 1987, The Statistician 36;
+Quesenberry 1991, J. Quality Technology 23). The change of level is the two-sample t over every split of the series,
+which does not learn the move away as residuals do (Hawkins, Qiu & Kang 2003, J. Quality Technology 35).
+
+A series that repeats to the last bit has no spread. So every statistic is the lesser of two: the one in the series'
+own spread, and the one in a least spread, `LEAST_SPREAD` standard errors of a run. The lesser of a standard normal
+statistic and anything else never alarms more often than the standard normal one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtr
+
+from q36eval.drift.limits import CUSUM_ALLOWANCE, EWMA_WEIGHT, Limits
+
+Array = NDArray[np.float64]
+
+LEAST_SPREAD = 0.5
+"""Standard errors of a run. Runs share their items, so they may scatter far less than their intervals say; a change of
+level of less than this is called none, however often it repeats: other items would have moved the figure further."""
+
+RESIDUAL_CAP = 3.0
+"""What one residual may count for in the EWMA and the CUSUM, so that one run far off is an outlier, not yet a drift."""
+
+LOOK_BACK = 60
+"""How many runs back a change of level is looked for."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What earlier stretches of the same series say of its spread: squares about their levels, and freedom."""
+
+    squares: Array
+    freedom: Array
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Arrays [runs, series], NaN where a chart says nothing; `split` is the first run of the greatest change."""
+
+    expected: Array
+    scale: Array
+    residual: Array
+    ewma: Array
+    ewma_limit: Array
+    cusum_high: Array
+    cusum_low: Array
+    shift: Array
+    split: NDArray[np.int64]
+    signal: NDArray[np.bool_]
+
+
+def control_charts(effects: Array, least: Array, limits: Limits, before: Spread | None = None) -> Charts:
+    """Charts of every column of `effects` [runs, series], oldest run first; a column may end early in NaN.
+
+    `least` [runs, series] is the least spread of each run in units of the effect, above 0.
+    """
+    runs, series = effects.shape
+    spread = before or Spread(np.zeros(series), np.zeros(series))
+    effects = effects - effects[0]  # so that squares of what repeats to the last bit are 0
+    expected, scale, residual = _residuals(effects, least, spread)
+    valid = np.isfinite(residual)
+    counted = np.clip(np.where(valid, residual, 0.0), -RESIDUAL_CAP, RESIDUAL_CAP)
+    ewma, deviation = _ewma(counted, valid)
+    high, low = _cusum(counted), _cusum(-counted)
+    changes = [_greatest_change(effects[:end], least[:end], spread) for end in range(1, runs + 1)]
+    shift = np.array([change for change, _ in changes])
+    beyond = np.abs(ewma) > limits.ewma * deviation
+    beyond |= (np.maximum(high, low) > limits.cusum) | (np.abs(shift) > limits.shift)
+    drawn = [np.where(valid, rows, np.nan) for rows in (ewma, limits.ewma * deviation, high, low, shift)]
+    split = np.array([first for _, first in changes])
+    return Charts(expected, scale, residual, drawn[0], drawn[1], drawn[2], drawn[3], drawn[4], split, valid & beyond)
+
+
+def _residuals(effects: Array, least: Array, spread: Spread) -> tuple[Array, Array, Array]:
+    """Of each run: the level of the runs before it, the spread, and the residual; all NaN where that is unknown."""
+    found = np.full((3, *effects.shape), np.nan)
+    level, squares = np.zeros(effects.shape[1]), np.zeros(effects.shape[1])
+    for run, effect in enumerate(effects):
+        freedom = max(run - 1, 0) + spread.freedom
+        if run > 0:
+            residual, scale = _residual(effect, level, squares + spread.squares, freedom, run, least[run])
+            found[:, run] = np.where(np.isfinite(residual), (level, scale, residual), np.nan)
+        step = effect - level
+        level = level + step / (run + 1)
+        squares = squares + step * (effect - level)
+    return found[0], found[1], found[2]
+
+
+def _ewma(counted: Array, valid: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """The EWMA of the residuals so far, from 0, and its standard deviation, which grows with their number."""
+    ewma = np.zeros_like(counted)
+    for run in range(len(counted)):
+        last = ewma[run - 1] if run else 0.0
+        ewma[run] = np.where(valid[run], (1 - EWMA_WEIGHT) * last + EWMA_WEIGHT * counted[run], last)
+    number = np.cumsum(valid, axis=0)
+    variance = EWMA_WEIGHT / (2 - EWMA_WEIGHT) * (1 - (1 - EWMA_WEIGHT) ** (2 * number))
+    return ewma, np.sqrt(variance)
+
+
+def _cusum(counted: Array) -> Array:
+    """The one-sided CUSUM of the residuals, upwards, from 0."""
+    cusum = np.zeros_like(counted)
+    for run in range(len(counted)):
+        last = cusum[run - 1] if run else 0.0
+        cusum[run] = np.maximum(0.0, last + counted[run] - CUSUM_ALLOWANCE)
+    return cusum
+
+
+def _residual(
+    effect: Array, level: Array, squares: Array, freedom: Array, learned: int, least: Array
+) -> tuple[Array, Array]:
+    """The run's distance from the level of the `learned` runs before it, in standard normal units, and the spread."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.sqrt(squares / freedom)
+        distance = (effect - level) / np.sqrt(1 + 1 / learned)
+        own = _standard_normal(distance / spread, freedom)
+        own = np.where(distance == 0, 0.0, own)
+        residual = np.sign(distance) * np.minimum(np.abs(own), np.abs(distance) / least)
+    return np.where(freedom >= 1, residual, np.nan), np.fmax(spread, least)
+
+
+def _standard_normal(t: Array, freedom: Array) -> Array:
+    """Student's t as the standard normal value of the same tail, its size alone."""
+    tail: Array = -ndtri(stdtr(np.maximum(freedom, 1), -np.abs(t)))
+    return tail
+
+
+def _greatest_change(effects: Array, least: Array, spread: Spread) -> tuple[Array, NDArray[np.int64]]:
+    """The greatest change of level over all splits of the runs so far, in standard normal units, and its first run.
+
+    On either side the run that speaks loudest for the change is left out of the mean, but not of the spread: one run
+    alone is neither a level nor a change. A change of less than the least spread is none.
+    """
+    runs, series = effects.shape
+    first = np.arange(max(2, runs - LOOK_BACK), runs - 1)
+    if not len(first):
+        return np.zeros(series), np.zeros(series, dtype=np.int64)
+    change, squares = _changes(effects, first)
+    kept = (first[:, None] - 1.0, runs - first[:, None] - 1.0)
+    error = np.sqrt(1 / kept[0] + 1 / kept[1])
+    floor = np.sqrt(np.mean(least**2, axis=0))
+    freedom = runs - 2 + spread.freedom
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(change == 0, 0.0, np.abs(change) / error / np.sqrt((squares + spread.squares) / freedom))
+    in_least = np.where(np.abs(change) >= floor, np.abs(change) / (error * floor), 0.0)
+    best = np.argmax(np.minimum(_nearly_standard_normal(t, freedom), in_least), axis=0)[None]
+    t, in_least, change = (np.take_along_axis(rows, best, axis=0)[0] for rows in (t, in_least, change))
+    return np.sign(change) * np.minimum(_standard_normal(t, freedom), in_least), first[best[0]]
+
+
+def _nearly_standard_normal(t: Array, freedom: Array) -> Array:
+    """Wallace (1959), Ann. Math. Statist. 30, eq. 3.2: near enough to choose a split by, and much faster than exact."""
+    freedom = np.maximum(freedom, 1)
+    value: Array = (
+        (8 * freedom + 1) / (8 * freedom + 3) * np.sqrt(freedom * np.log1p(np.minimum(t, 1e150) ** 2 / freedom))
+    )
+    return value
+
+
+def _changes(effects: Array, first: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Per split, before run `first`: the change of level, 0 where a single run made it, and the squares about both
+    levels [splits, series].
+    """
+    runs = len(effects)
+    before, after = first[:, None].astype(float), (runs - first)[:, None].astype(float)
+    sums, squares = np.cumsum(effects, axis=0), np.cumsum(effects**2, axis=0)
+    sum_before, sum_after = sums[first - 1], sums[-1] - sums[first - 1]
+    highest = (
+        np.maximum.accumulate(effects, axis=0)[first - 1],
+        np.maximum.accumulate(effects[::-1], axis=0)[::-1][first],
+    )
+    lowest = (
+        np.minimum.accumulate(effects, axis=0)[first - 1],
+        np.minimum.accumulate(effects[::-1], axis=0)[::-1][first],
+    )
+    rises = sum_after / after > sum_before / before
+    level_before = (sum_before - np.where(rises, lowest[0], highest[0])) / (before - 1)
+    level_after = (sum_after - np.where(rises, highest[1], lowest[1])) / (after - 1)
+    change = np.where((level_after > level_before) == rises, level_after - level_before, 0.0)
+    within = squares[-1] - sum_before**2 / before - sum_after**2 / after
+    return change, np.maximum(within, 0.0)

@@ -1,0 +1,290 @@
+"""What the charts say, in states and sentences: of each metric, and of the branch. Pure."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from q36eval.drift.charts import RESIDUAL_CAP
+from q36eval.drift.limits import IN_CONTROL_RUN_LENGTH, Limits, limits_for
+from q36eval.drift.lines import Placed, place, unmeasured_since
+from q36eval.drift.monitoring import Followed, follow, standard_error
+from q36eval.drift.records import BranchDrift, DriftPoint, DriftState, MetricDrift
+from q36eval.gate.noise import of_reference_alone
+from q36eval.history.records import SeriesPoint, SeriesRun
+from q36eval.records import Direction
+
+FEWEST_RUNS = 3
+"""The charts say nothing before the third run of a line: two have a distance, and no spread to hold it against."""
+
+Judged = tuple[DriftState, str]
+
+
+def branch_drift(
+    family: str,
+    branch: str,
+    series: Sequence[SeriesPoint],
+    blessed_run_id: str | None = None,
+    watched: Collection[str] | None = None,
+) -> BranchDrift:
+    """A branch's drift from `series`, as `History.metric_series` gives it; `watched` keys decide its state (None: all).
+
+    The charts' limits are such that all watched metrics together raise one false alarm in `IN_CONTROL_RUN_LENGTH` runs.
+    """
+    metrics = drift(series, blessed_run_id, watched)
+    deciding = [metric for metric in metrics if metric.watched]
+    state, statement = _of_branch(deciding)
+    baselines = Counter(metric.baseline_run_id for metric in deciding if metric.baseline_run_id is not None)
+    return BranchDrift(
+        family=family,
+        branch=branch,
+        state=state,
+        statement=statement,
+        worse=any(metric.state is DriftState.DRIFTING and metric.worse for metric in deciding),
+        runs=len({point.run.id for point in series}),
+        baseline_run_id=baselines.most_common(1)[0][0] if baselines else None,
+        blessed_run_id=blessed_run_id,
+        watched=len(deciding),
+        in_control_run_length=IN_CONTROL_RUN_LENGTH,
+        metrics=tuple(metrics),
+    )
+
+
+def drift(
+    series: Sequence[SeriesPoint], blessed_run_id: str | None = None, watched: Collection[str] | None = None
+) -> list[MetricDrift]:
+    """Drift of every metric in `series` (as `History.metric_series` gives it), sorted by key.
+
+    The noise floor is left out: it says nothing of the branch. `watched` keys share the false alarm rate; the others
+    are held to the same limits and decide nothing.
+    """
+    by_key: dict[str, list[SeriesPoint]] = {}
+    runs: dict[str, SeriesRun] = {}
+    for point in sorted(series, key=lambda point: (point.run.started, point.run.id)):
+        runs[point.run.id] = point.run
+        if not of_reference_alone(point.probe, point.metric):
+            by_key.setdefault(point.key, []).append(point)
+    limits = limits_for(len(by_key) if watched is None else len(by_key.keys() & set(watched)))
+    placed = {key: place(by_key[key], list(runs.values())) for key in sorted(by_key)}
+    lines = [_Line(placed[key], blessed_run_id) for key in placed]
+    followed = iter(follow([stream for line in lines for stream in line.streams], limits))
+    found = []
+    for key, line in zip(placed, lines, strict=True):
+        charted = [next(followed) for _ in line.streams]
+        unmeasured = unmeasured_since(by_key[key], list(runs.values()))
+        found.append(_metric(line, charted, limits, unmeasured, watched is None or key in watched))
+    return found
+
+
+@dataclass(frozen=True)
+class _Line:
+    placed: Sequence[Placed]
+    blessed_run_id: str | None
+
+    @property
+    def streams(self) -> list[list[SeriesPoint]]:
+        """Figures that compare with each other, stream by stream."""
+        count = max((one.stream for one in self.placed if one.stream is not None), default=-1) + 1
+        return [[one.point for one in self.placed if one.stream == number] for number in range(count)]
+
+    @property
+    def newest(self) -> Placed:
+        """The newest run's figure."""
+        return self.placed[-1]
+
+
+def _metric(
+    line: _Line, charted: Sequence[Followed], limits: Limits, unmeasured: str | None, watched: bool
+) -> MetricDrift:
+    newest = line.newest
+    now = None if newest.stream is None else charted[newest.stream]
+    blessed = _position(now, line.blessed_run_id)
+    move = None if now is None else _move(now, blessed)
+    state, statement = _judged(line, now, blessed, move, unmeasured)
+    baseline = None if now is None else now.points[blessed or 0].run.id
+    return MetricDrift(
+        key=newest.point.key,
+        unit=newest.point.unit,
+        direction=newest.point.direction,
+        state=state,
+        statement=statement,
+        baseline_run_id=baseline,
+        accepted_level=None if now is None else now.level(now.stretch_of(blessed or 0)),
+        level=None if now is None else now.level(len(now.stretches) - 1),
+        points=_points(line.placed, charted, limits),
+        since_run_id=None if move is None else move.since.run.id,
+        change=None if move is None else move.change,
+        worse=move is not None and move.worse,
+        changed_there=() if move is None else _changed_at(line.placed, move.since),
+        change_points=() if now is None else _change_points(now),
+        in_control_run_length=limits.run_length,
+        watched=watched,
+    )
+
+
+def _change_points(now: Followed) -> tuple[str, ...]:
+    hint = () if now.hint is None else (now.hint,)
+    return tuple(now.points[first].run.id for first in (*now.stretches[1:], *hint))
+
+
+def _position(now: Followed | None, run_id: str | None) -> int | None:
+    """The place of the blessed run among those that compare with the newest; None where it is not among them."""
+    if now is None or run_id is None:
+        return None
+    return next((place for place, point in enumerate(now.points) if point.run.id == run_id), None)
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A level that left the accepted one at `since` and has not come back."""
+
+    since: SeriesPoint
+    before: float
+    after: float
+    worse: bool
+
+    @property
+    def change(self) -> float:
+        return self.after - self.before
+
+
+def _move(now: Followed, blessed: int | None) -> _Move | None:
+    """The move away from the accepted level: that of the stretch with the blessed run, else of the oldest one."""
+    accepted, newest = now.stretch_of(blessed or 0), len(now.stretches) - 1
+    first = newest
+    while first > accepted and now.away(first, accepted):
+        first -= 1
+    if first == newest:
+        return None
+    before, after = now.level(accepted), now.level(newest)
+    since = now.points[now.stretches[first + 1]]
+    worse = (after > before) == (since.direction is Direction.LOWER_IS_BETTER)
+    return _Move(since, before, after, worse)
+
+
+def _changed_at(placed: Sequence[Placed], since: SeriesPoint) -> tuple[str, ...]:
+    return next(one.identity_changes for one in placed if one.point is since)
+
+
+def _judged(
+    line: _Line, now: Followed | None, blessed: int | None, move: _Move | None, unmeasured: str | None
+) -> Judged:
+    if unmeasured is not None:
+        return DriftState.INCOMPARABLE, f"The newest run that was to measure it, {unmeasured}, did not."
+    if now is None:
+        return DriftState.INCOMPARABLE, "The newest run gave no finite figure."
+    if move is not None:
+        return DriftState.DRIFTING, _drifting(line, now, move)
+    if line.blessed_run_id is not None and blessed is None:
+        return DriftState.INCOMPARABLE, _not_with_blessed(line)
+    count = len(now.points)
+    if count < FEWEST_RUNS:
+        runs = f"{count} of {FEWEST_RUNS} runs that compare"
+        return DriftState.TOO_FEW_RUNS, f"Too few runs: {runs}{_set_aside(line)}."
+    back = ", back at the accepted level" if len(now.stretches) > now.stretch_of(blessed or 0) + 1 else ""
+    newest = now.rows[count - 1]
+    outlier = abs(newest["residual"]) >= RESIDUAL_CAP
+    aside = f"; the newest run alone lies {abs(newest['residual']):.1f} spreads off" if outlier else ""
+    if now.hint is not None and not outlier:
+        aside = f"; it may have changed with run {now.points[now.hint].run.id}, which is no alarm yet"
+    return DriftState.STABLE, f"Stable over {count} runs at {_figure(now.level(len(now.stretches) - 1))}{back}{aside}."
+
+
+def _drifting(line: _Line, now: Followed, move: _Move) -> str:
+    error = median(standard_error(point) for point in now.points)
+    size = f"{move.change:+.3g}"
+    if math.isfinite(error) and error > 0:
+        size += f", {abs(move.change) / error:.1f} standard errors of a run"
+    changed = _changed_at(line.placed, move.since)
+    with_it = f"changed there: {', '.join(changed)}" if changed else "nothing in the deployment changed there"
+    way = "worse" if move.worse else "better"
+    levels = f"{_figure(move.before)} -> {_figure(move.after)} ({size})"
+    return f"Drifting for the {way} since run {move.since.run.id}: {levels}; {with_it}."
+
+
+def _not_with_blessed(line: _Line) -> str:
+    then = next((one for one in line.placed if one.point.run.id == line.blessed_run_id), None)
+    if then is None:
+        return f"The blessed run {line.blessed_run_id} did not measure it."
+    if then.stream is None:
+        return f"The blessed run {line.blessed_run_id} gave no finite figure."
+    at = line.placed.index(then)
+    why = dict.fromkeys(reason for one in line.placed[at + 1 :] for reason in one.breaks)
+    return f"Cannot be compared with the blessed run {line.blessed_run_id}: {'; '.join(why)}."
+
+
+def _set_aside(line: _Line) -> str:
+    apart = sum(one.stream != line.newest.stream for one in line.placed)
+    if not apart:
+        return ""
+    why = next((one.breaks for one in reversed(line.placed) if one.breaks), ())
+    runs = "1 earlier run is" if apart == 1 else f"{apart} earlier runs are"
+    return f"; {runs} set aside ({'; '.join(why)})" if why else f"; {runs} set aside"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _points(placed: Sequence[Placed], charted: Sequence[Followed], limits: Limits) -> tuple[DriftPoint, ...]:
+    seen = [0] * len(charted)
+    points = []
+    for one in placed:
+        rows: dict[str, float] = {}
+        signal = False
+        if one.stream is not None:
+            stream, run = charted[one.stream], seen[one.stream]
+            rows, signal = stream.rows.get(run, {}), run in stream.alarms
+            seen[one.stream] += 1
+        points.append(_point(one, rows, limits, signal, one.stream == placed[-1].stream))
+    return tuple(points)
+
+
+def _point(one: Placed, rows: dict[str, float], limits: Limits, signal: bool, comparable: bool) -> DriftPoint:
+    known = {name: value for name, value in rows.items() if math.isfinite(value)}
+    charted = "residual" in known
+    return DriftPoint(
+        run_id=one.point.run.id,
+        started=one.point.run.started,
+        value=one.point.value,
+        effect=one.point.effect,
+        effect_interval=one.point.effect_interval,
+        verdict=one.point.run.verdict,
+        line=one.line,
+        breaks=one.breaks,
+        comparable=comparable and one.stream is not None,
+        identity_changes=one.identity_changes,
+        signal=signal,
+        cusum_limit=limits.cusum if charted else None,
+        shift_limit=limits.shift if charted else None,
+        **(known if charted else {}),
+    )
+
+
+def _of_branch(metrics: Sequence[MetricDrift]) -> Judged:
+    """A move outweighs everything; then what cannot be told, for unknown is not fine."""
+    if not metrics:
+        return DriftState.TOO_FEW_RUNS, "No watched metric was measured yet."
+    of = {state: [metric for metric in metrics if metric.state is state] for state in DriftState}
+    worse = [metric for metric in of[DriftState.DRIFTING] if metric.worse]
+    better = [metric for metric in of[DriftState.DRIFTING] if not metric.worse]
+    if worse or better:
+        moved = [f"{len(some)} for the {way}" for some, way in ((worse, "worse"), (better, "better")) if some]
+        lead = _since(worse or better)
+        return DriftState.DRIFTING, f"{' and '.join(moved)} of {len(metrics)} watched metrics drift; {lead}"
+    for state, words in (
+        (DriftState.INCOMPARABLE, "cannot be compared"),
+        (DriftState.TOO_FEW_RUNS, "have too few runs"),
+    ):
+        if of[state]:
+            return state, f"{len(of[state])} of {len(metrics)} watched metrics {words}."
+    return DriftState.STABLE, f"All {len(metrics)} watched metrics are stable."
+
+
+def _since(metrics: Sequence[MetricDrift]) -> str:
+    """Since when most of them moved, and what changed there."""
+    run, count = Counter(metric.since_run_id for metric in metrics).most_common(1)[0]
+    there = next(metric for metric in metrics if metric.since_run_id == run)
+    changed = ", ".join(there.changed_there) if there.changed_there else "nothing in the deployment"
+    return f"{count} since run {run}, where {changed} changed."

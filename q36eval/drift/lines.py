@@ -1,0 +1,146 @@
+"""Lays the runs of one metric out as lines: which run joins which, where a line breaks and what changed there. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from q36eval.history.records import SeriesPoint, SeriesRun
+from q36eval.records import DeploymentIdentity
+
+_NAMES = {"checkpoint_sha256": "checkpoint", "tokenizer_sha256": "tokenizer", "chat_template_sha256": "chat template"}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One run's figure on its line. `stream` numbers what it compares with: a line broken by other runs goes on later
+    in the same stream. It is None where the figure is no finite number."""
+
+    point: SeriesPoint
+    line: int
+    breaks: tuple[str, ...]
+    stream: int | None
+    identity_changes: tuple[str, ...]
+
+
+def place(points: Sequence[SeriesPoint], runs: Sequence[SeriesRun]) -> list[Placed]:
+    """The points of one metric, oldest first, on their lines; `runs` are all of the branch, in the same order.
+
+    Runs compare when they were asked the same (suite hash), of the same reference, of the same engine, and the figure
+    is defined alike. A new checkpoint, another engine version, KV-cache dtype, template or setting is what drift is
+    about: it stays on the line and is named.
+    """
+    placed: list[Placed] = []
+    heads: list[SeriesPoint] = []
+    missing = _missing(points, runs)
+    last: dict[int, SeriesPoint] = {}
+    for number, point in enumerate(points):
+        before = points[number - 1] if number else None
+        breaks = [] if before is None else [*_differences(before, point), *_unknown(before, "the run before it")]
+        breaks += missing[number] + (_unknown(point, "this run") if before is not None else [])
+        stream = _stream(point, heads)
+        compared = before if stream is None else last.get(stream)
+        placed.append(
+            Placed(
+                point=point,
+                line=placed[-1].line + bool(breaks) if placed else 0,
+                breaks=tuple(dict.fromkeys(breaks)),
+                stream=stream,
+                identity_changes=() if compared is None else identity_changes(compared.run, point.run),
+            )
+        )
+        if stream is not None:
+            last[stream] = point
+    return placed
+
+
+def _stream(point: SeriesPoint, heads: list[SeriesPoint]) -> int | None:
+    """The number of the stream whose first point this one compares with; a new one where there is none."""
+    if not math.isfinite(point.effect):
+        return None
+    for number, head in enumerate(heads):
+        if not _differences(head, point):
+            return number
+    heads.append(point)
+    return len(heads) - 1
+
+
+def _differences(before: SeriesPoint, after: SeriesPoint) -> list[str]:
+    """What must agree for two figures to be compared, and does not."""
+    found = [] if before.suite_sha256 == after.suite_sha256 else [f"another suite of {after.probe} was asked"]
+    one, other = before.run.identity, after.run.identity
+    if one is None or other is None:
+        found += ["the deployment could not be identified"]
+    elif one.engine != other.engine:
+        found.append(f"another engine: {one.engine} -> {other.engine}")
+    if before.run.reference_identity != after.run.reference_identity:
+        found.append(_of_reference(before.run.reference_identity, after.run.reference_identity))
+    if (before.estimator, before.unit) != (after.estimator, after.unit):
+        found.append("the metric is defined otherwise")
+    return found
+
+
+def _of_reference(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> str:
+    if one is None or other is None:
+        return "another reference"
+    return f"another reference ({', '.join(_changed(one, other))})"
+
+
+def _unknown(point: SeriesPoint, which: str) -> list[str]:
+    return [] if math.isfinite(point.effect) else [f"{which} gave no finite figure"]
+
+
+def _missing(points: Sequence[SeriesPoint], runs: Sequence[SeriesRun]) -> list[list[str]]:
+    """Per point: the runs just before it that asked the metric's probe and did not measure it."""
+    measured = {point.run.id: number for number, point in enumerate(points)}
+    found: list[list[str]] = [[] for _ in points]
+    without: list[str] = []
+    for run in runs:
+        if run.id in measured:
+            if without and measured[run.id] > 0:
+                found[measured[run.id]] = [f"not measured in {_named(without)}"]
+            without = []
+        elif _was_to_measure(run, points[0]):
+            without.append(run.id)
+    return found
+
+
+def unmeasured_since(points: Sequence[SeriesPoint], runs: Sequence[SeriesRun]) -> str | None:
+    """The newest run, if it asked the metric's probe in the same suite as before and yet did not measure it."""
+    newest = points[-1]
+    same = (run for run in runs if run.suites.get(newest.probe.value) == newest.suite_sha256)
+    asked = [run for run in same if run.id == newest.run.id or _was_to_measure(run, newest)]
+    return None if not asked or asked[-1].id == newest.run.id else asked[-1].id
+
+
+def _was_to_measure(run: SeriesRun, point: SeriesPoint) -> bool:
+    """A gate measures all that its probes have; one probe alone may be asked for a part."""
+    return run.policy is not None and point.probe.value in run.suites
+
+
+def _named(run_ids: Sequence[str]) -> str:
+    return f"run {run_ids[0]}" if len(run_ids) == 1 else f"{len(run_ids)} runs, {run_ids[0]} the first"
+
+
+def identity_changes(before: SeriesRun, after: SeriesRun) -> tuple[str, ...]:
+    """What changed in the deployment from one run to the other; settings by their own names."""
+    if before.identity is None or after.identity is None:
+        return ()
+    return tuple(_changed(before.identity, after.identity))
+
+
+def _changed(one: DeploymentIdentity, other: DeploymentIdentity) -> list[str]:
+    found = []
+    for field in one.differing_fields(other):
+        if field == "settings":
+            found += [f"setting {name}{values}" for name, values in _settings(one.settings, other.settings)]
+        elif field in _NAMES:
+            found.append(_NAMES[field])
+        else:
+            name = "KV-cache dtype" if field == "kv_cache_dtype" else field.replace("_", " ")
+            found.append(f"{name} {getattr(one, field)} -> {getattr(other, field)}")
+    return found
+
+
+def _settings(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[str, str]]:
+    names = [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
+    return [(name, f" {one.get(name, 'unset')} -> {other.get(name, 'unset')}") for name in names]

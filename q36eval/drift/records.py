@@ -1,0 +1,102 @@
+"""What is said of drift: of one run's figure, of one metric over the runs, and of a branch."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from q36eval.records import Direction, Interval, Record, Verdict
+
+
+class DriftState(StrEnum):
+    """What can be said of a metric or a branch; which way it drifts is `worse`."""
+
+    STABLE = "stable"
+    DRIFTING = "drifting"
+    TOO_FEW_RUNS = "too_few_runs"
+    INCOMPARABLE = "incomparable"
+
+
+class DriftPoint(Record):
+    """One run's figure on its line, and where the control charts stood after it.
+
+    `line` is a new number wherever the line breaks; `breaks` says why the point does not join its predecessor, empty
+    where it does. `comparable` is whether it compares with the newest run, be there a break between them or not.
+    `identity_changes` names what changed in the deployment since the run it is compared with, the checkpoint included.
+    `expected` and `scale` are in units of the effect: the level before this run was seen, and the spread its residual
+    was measured in. `residual`, `ewma`, the two `cusum`s, `shift` and their limits are in standard normal units, None
+    before the third run of a line and where there is no chart; both CUSUMs are at least 0, and `high` counts effects
+    above what was expected, whichever way is better. `shift` is the greatest change of level between any two stretches
+    of the line up to this run. `signal` means that a chart went beyond its limit with this run.
+    """
+
+    run_id: str
+    started: datetime
+    value: float
+    effect: float
+    effect_interval: Interval
+    verdict: Verdict | None = None
+    line: int = 0
+    breaks: tuple[str, ...] = ()
+    comparable: bool = True
+    identity_changes: tuple[str, ...] = ()
+    expected: float | None = None
+    scale: float | None = None
+    residual: float | None = None
+    ewma: float | None = None
+    ewma_limit: float | None = None
+    cusum_high: float | None = None
+    cusum_low: float | None = None
+    cusum_limit: float | None = None
+    shift: float | None = None
+    shift_limit: float | None = None
+    signal: bool = False
+
+
+class MetricDrift(Record):
+    """One metric over the runs of a branch, oldest first, and a plain statement about where it stands now.
+
+    `baseline_run_id` is the blessed run, else the oldest that compares with the newest; `accepted_level` is the mean
+    effect over the stretch of runs around it, `level` that over the newest stretch, the same one while nothing moved.
+    Of a drifting metric `since_run_id` is the first run of the move, `change` is `level` less `accepted_level` (in
+    units of the effect), `worse` whether that is the bad way, and `changed_there` what changed in the deployment
+    with that run. `change_points` are the first runs of all later levels of the newest run's line, whether or not it
+    came back since, and last a hint: where it may have changed without an alarm; they set no state.
+    `in_control_run_length` is the mean number of runs until the charts of this metric, were it stable, raise a false
+    alarm. `watched` metrics decide the branch's state.
+    """
+
+    key: str
+    unit: str
+    direction: Direction
+    state: DriftState
+    statement: str
+    baseline_run_id: str | None
+    accepted_level: float | None = None
+    level: float | None = None
+    points: tuple[DriftPoint, ...]
+    since_run_id: str | None = None
+    change: float | None = None
+    worse: bool = False
+    changed_there: tuple[str, ...] = ()
+    change_points: tuple[str, ...] = ()
+    in_control_run_length: float
+    watched: bool = True
+
+
+class BranchDrift(Record):
+    """A branch over its finished runs: the state of all watched metrics together.
+
+    `in_control_run_length` is that of the whole branch: a stable branch raises one false alarm in so many runs, however
+    its metrics are correlated. `worse` is whether any watched metric drifts the bad way.
+    """
+
+    family: str
+    branch: str
+    state: DriftState
+    statement: str
+    worse: bool = False
+    runs: int
+    baseline_run_id: str | None
+    blessed_run_id: str | None
+    watched: int
+    in_control_run_length: float
+    metrics: tuple[MetricDrift, ...]

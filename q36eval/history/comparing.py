@@ -1,0 +1,247 @@
+"""Two runs beside each other: every criterion, the paired difference where both asked the same, flips between them.
+
+B is held against A: a difference is B's figure less A's (or B's over A's, of a perplexity and of a ratio).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from q36eval.gate.blessed import Apart, paired_with
+from q36eval.gate.report import CriterionResult
+from q36eval.history.flips_between import BetweenRuns, FlipCounts, flips_between
+from q36eval.history.records import RunRecord
+from q36eval.history.store import History
+from q36eval.records import Direction, Interval, Measurement, ProbeName, Record
+
+TIED_TO_THE_REFERENCE = (ProbeName.WEIGHTS, ProbeName.KL, ProbeName.CANARIES)
+"""Probes whose figures of a branch are other figures under another reference; an accuracy is the branch's own."""
+
+REFERENCE = "reference."
+"""Begins the name of a field that is of the reference."""
+
+Movement = Literal["better", "worse", "unclear"]
+
+
+class Difference(Record):
+    """A field of what was measured, or with what, in which two runs differ; None where one of them does not say."""
+
+    field: str
+    a: str | None
+    b: str | None
+
+
+class PairedDifference(Record):
+    """B against A over the clusters that both asked, paired by name.
+
+    `effect` is B's mean less A's, or `ratio` says that it is B's over A's (1 = no change). Both bounds of the interval
+    hold one-sided at (1 + level) / 2. `movement` is unclear where the interval holds "no change", or is no interval.
+    """
+
+    a: float
+    b: float
+    effect: float
+    effect_interval: Interval
+    ratio: bool
+    clusters: int
+    movement: Movement
+
+
+class ComparedCriterion(Record):
+    """One criterion in both runs; None in the one that does not have it.
+
+    `key` is the measurement's, `unit` its. `difference` is None where the two cannot be paired, and `why` says why not.
+    """
+
+    id: str
+    key: str
+    unit: str | None
+    a: CriterionResult | None
+    b: CriterionResult | None
+    difference: PairedDifference | None = None
+    why: str = ""
+
+
+class ComparedMeasurement(Record):
+    """One figure that both runs measured, criterion or not."""
+
+    key: str
+    unit: str
+    direction: Direction
+    a: float
+    a_interval: Interval
+    b: float
+    b_interval: Interval
+    difference: PairedDifference | None = None
+    why: str = ""
+
+
+class Comparison(Record):
+    """Two runs beside each other. `apart` says of a probe why its figures are of something else in the two runs."""
+
+    a: str
+    b: str
+    differing: tuple[Difference, ...]
+    apart: dict[ProbeName, str]
+    criteria: tuple[ComparedCriterion, ...]
+    measurements: tuple[ComparedMeasurement, ...]
+    flips: tuple[FlipCounts, ...]
+    flipped: tuple[BetweenRuns, ...]
+
+
+def compare(history: History, a: RunRecord, b: RunRecord, metrics: Sequence[str] = ()) -> Comparison:
+    """Hold run `b` against run `a`, whichever branches they are of.
+
+    Beside the criteria: every figure that both measured whose key holds one of the texts in `metrics`, and where
+    neither run was judged, every one of `metrics` or all of them.
+    """
+    apart = _apart(a, b)
+    ours, theirs = ({m.key: m for m in history.measurements(run.id)} for run in (b, a))
+    criteria = tuple(_criteria(a, b, theirs, ours, apart))
+    judged = {criterion.key for criterion in criteria}
+    wanted = [key for key in ours if key in theirs and (_named(key, metrics) if metrics else not criteria)]
+    flips, flipped = flips_between(history, a, b, apart)
+    return Comparison(
+        a=a.id,
+        b=b.id,
+        differing=tuple(differing(a, b)),
+        apart=apart,
+        criteria=criteria,
+        measurements=tuple(_measured(theirs[key], ours[key], apart) for key in wanted if key not in judged),
+        flips=flips,
+        flipped=flipped,
+    )
+
+
+def _named(key: str, metrics: Iterable[str]) -> bool:
+    return any(metric in key for metric in metrics)
+
+
+def differing(a: RunRecord, b: RunRecord) -> Iterator[Difference]:
+    """Every field of identity, reference, suites, policy and circumstances in which the two runs differ."""
+    one, other = _facts(a), _facts(b)
+    for field in dict.fromkeys((*one, *other)):
+        if one.get(field) != other.get(field):
+            yield Difference(field=field, a=_word(one.get(field)), b=_word(other.get(field)))
+
+
+def _facts(run: RunRecord) -> dict[str, Any]:
+    """What a run was, flat: `checkpoint_sha256`, `settings.device`, `reference.engine`, `suite.kl`, …"""
+    facts: dict[str, Any] = {"family": run.family, "branch": run.branch}
+    for prefix, identity in (("", run.identity), (REFERENCE, run.reference_identity)):
+        body = {} if identity is None else identity.model_dump(mode="json")
+        settings = body.pop("settings", {})
+        facts |= {f"{prefix}{name}": value for name, value in body.items()}
+        facts |= {f"{prefix}settings.{name}": value for name, value in settings.items()}
+    facts |= {f"suite.{probe}": sha256 for probe, sha256 in run.suites.items()}
+    facts |= _policy_facts(run)
+    if run.circumstances is not None:
+        facts["waivers known"] = len(run.circumstances.waivers)
+        facts["blessed run"] = run.circumstances.blessed_run
+    asked = {name: run.provenance.get(name) for name in ("exhaustive", "max_items", "git_commit", "python")}
+    packages = run.provenance.get("packages") or {}
+    return facts | asked | {f"package.{name}": version for name, version in packages.items()}
+
+
+def _policy_facts(run: RunRecord) -> dict[str, Any]:
+    if run.policy is None:
+        return {"policy": None}
+    margins = {f"policy.{c['id']}": f"{c['margin']['kind']} {c['margin']['value']:g}" for c in run.policy["criteria"]}
+    return {"policy": run.policy.get("name"), **margins}
+
+
+def _word(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _apart(a: RunRecord, b: RunRecord) -> dict[ProbeName, str]:
+    """Why the figures of a probe are of something else in the two runs, for each of which they are."""
+    found = {}
+    for probe in ProbeName:
+        mine, theirs = b.suites.get(probe.value), a.suites.get(probe.value)
+        if mine is not None and theirs is not None and mine != theirs:
+            found[probe] = f"the two runs asked other suites of {probe} (their hashes differ)"
+        elif probe in TIED_TO_THE_REFERENCE and a.reference_identity != b.reference_identity:
+            changed = [found.field for found in differing(a, b) if found.field.startswith(REFERENCE)]
+            unknown = a.reference_identity is None or b.reference_identity is None
+            fields = ["unknown"] if unknown else [field.removeprefix(REFERENCE) for field in changed]
+            found[probe] = f"the two runs were measured against other references ({', '.join(fields)})"
+    return found
+
+
+Measured = Mapping[str, Measurement]
+
+
+def _criteria(
+    a: RunRecord, b: RunRecord, theirs: Measured, ours: Measured, apart: Mapping[ProbeName, str]
+) -> Iterator[ComparedCriterion]:
+    """Every criterion of either run, B's first, by id."""
+    one, other = ({r.id: r for r in (() if run.report is None else run.report.criteria)} for run in (a, b))
+    for name in dict.fromkeys((*other, *one)):
+        was, now = one.get(name), other.get(name)
+        key = _key(now or was)
+        measurement = ours.get(key) or theirs.get(key)
+        found: PairedDifference | str
+        if was is not None and now is not None and _key(was) != _key(now):
+            found = f"the two policies judge other figures by this name, {_key(was)} and {key}"
+        else:
+            found = _difference(theirs.get(key), ours.get(key), apart)
+        yield ComparedCriterion(
+            id=name,
+            key=key,
+            unit=None if measurement is None else measurement.unit,
+            a=was,
+            b=now,
+            difference=None if isinstance(found, str) else found,
+            why=found if isinstance(found, str) else "",
+        )
+
+
+def _key(result: CriterionResult | None) -> str:
+    return "" if result is None else f"{result.probe}.{result.metric}[{result.slice}]"
+
+
+def _measured(a: Measurement, b: Measurement, apart: Mapping[ProbeName, str]) -> ComparedMeasurement:
+    found = _difference(a, b, apart)
+    return ComparedMeasurement(
+        key=b.key,
+        unit=b.unit,
+        direction=b.direction,
+        a=a.effect,
+        a_interval=a.effect_interval,
+        b=b.effect,
+        b_interval=b.effect_interval,
+        difference=None if isinstance(found, str) else found,
+        why=found if isinstance(found, str) else "",
+    )
+
+
+def _difference(a: Measurement | None, b: Measurement | None, apart: Mapping[ProbeName, str]) -> PairedDifference | str:
+    """The paired difference, or why there is none."""
+    if a is None or b is None:
+        return "neither run measured it" if a is b else f"only run {'A' if b is None else 'B'} measured it"
+    if b.probe in apart:
+        return apart[b.probe]
+    if b.estimator == "census":
+        return "" if a.estimator == "census" else "the two runs measured it in another way"
+    found = paired_with(b, a, "run A")
+    if isinstance(found, Apart):
+        return found.why.replace("this run", "run B").replace("this one", "run B")  # it is B that is held against A
+    ratio = found.estimator in ("perplexity", "ratio")
+    return PairedDifference(
+        a=math.nan if found.reference_value is None else found.reference_value,
+        b=found.value,
+        effect=found.effect,
+        effect_interval=found.effect_interval,
+        ratio=ratio,
+        clusters=0 if found.clusters is None else sum(units > 0 for units in found.clusters.units),
+        movement=_movement(found.effect_interval, 1.0 if ratio else 0.0, found.direction),
+    )
+
+
+def _movement(interval: Interval, no_change: float, direction: Direction) -> Movement:
+    if interval.lower > no_change:
+        return "worse" if direction is Direction.LOWER_IS_BETTER else "better"
+    if interval.upper < no_change:
+        return "better" if direction is Direction.LOWER_IS_BETTER else "worse"
+    return "unclear"

@@ -1,0 +1,96 @@
+"""Where in the review UI a run, or what a criterion judged, is to be seen: addresses that reports and pages share."""
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.records import Lane, ProbeName
+from q36eval.reports.story import decided_by
+
+if TYPE_CHECKING:
+    from q36eval.history.records import RunRecord
+
+UI_URL = "Q36EVAL_UI_URL"
+"""Environment variable: where people reach `q36eval ui`, as `https://review.example/q36eval`. Unset: no addresses."""
+
+_PLAIN_ADDRESS = re.compile(r"https?://[\w.:\[\]-]+(/[\w./~%-]*)?", re.ASCII)
+_TOTALS = {lane.value for lane in Lane} | {"all"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A page of the UI and what its address asks for; `label` says what one sees there."""
+
+    page: str
+    label: str
+    query: tuple[tuple[str, str], ...] = ()
+
+    def address(self, root: str) -> str:
+        """The whole address under the UI's own."""
+        return f"{root.rstrip('/')}/{self.page}?{urlencode(self.query)}"
+
+
+def run_place(run_id: str) -> Place:
+    """A run's own page."""
+    return Place("run", "the run", (("run", run_id),))
+
+
+def evidence_place(result: CriterionResult, run_id: str) -> Place | None:
+    """Where one sees what a criterion judged; None where no page shows it (static checks of the weights)."""
+    query = {"run": run_id}
+    match result.probe:
+        case ProbeName.KL:
+            return Place("kl", "its tokens", tuple(query.items()))
+        case ProbeName.EVALS:
+            group = {} if result.slice in _TOTALS else {"group": result.slice.split("/")[0]}
+            query = query | group | {"direction": "lost"}
+            return Place("evals", "what it lost", tuple(query.items()))
+        case ProbeName.CANARIES:
+            label, query = _canaries(result, query)
+            return Place("canaries", label, tuple(query.items()))
+        case _:
+            return None
+
+
+def _canaries(result: CriterionResult, query: dict[str, str]) -> tuple[str, dict[str, str]]:
+    query = query | ({} if result.slice in _TOTALS else {"canary": result.slice})
+    if result.metric == "must_pass_unstable":
+        return "the unstable prompts", query | {"outcome": "unstable"}
+    if result.metric.startswith("must_pass"):
+        return "the prompts it lost", query | {"outcome": "regression", "must": "yes"}
+    if result.metric.startswith("decisive_margin") or result.metric == "at_risk":
+        return "its answers at risk", query | {"outcome": "at risk"}
+    return "the answers it lost", query | {"outcome": "regression"}
+
+
+def ui_root() -> str | None:
+    """The UI's own address as `Q36EVAL_UI_URL` gives it; None where it is not set, or is no plain web address.
+
+    Without user, query or fragment: it stands in Markdown and HTML unescaped, and is read by many.
+    """
+    found = os.environ.get(UI_URL, "").strip()
+    return found if _PLAIN_ADDRESS.fullmatch(found) else None
+
+
+@dataclass(frozen=True)
+class Link:
+    """An address, and what is to be seen there."""
+
+    words: str
+    address: str
+
+
+def links(report: GateReport, run: "RunRecord | None") -> tuple[Link, ...]:
+    """The run, then what decided it, in the UI that `Q36EVAL_UI_URL` names; none where it names none."""
+    root = ui_root()
+    if root is None or run is None:
+        return ()
+    places = {run_place(run.id): "the run"}
+    for result in decided_by(report):
+        place = evidence_place(result, run.id)
+        if place is not None and result.verdict is not CriterionVerdict.NOT_MEASURED:
+            places.setdefault(place, f"{result.id}: {place.label}")
+    return tuple(Link(words, place.address(root)) for place, words in places.items())

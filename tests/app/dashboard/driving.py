@@ -1,0 +1,77 @@
+"""The dashboard in a real browser: `q36eval ui` over a history, and the system's Chromium driven by Playwright."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+WAIT_S = 20.0
+WIDTH = 1400
+
+_DRAWN = """() => {
+  const app = document.querySelector('[data-testid=stApp]');
+  const waits = document.querySelectorAll('[data-testid=stSkeleton], [data-testid=stStatusWidget]');
+  return app && app.dataset.testScriptState !== 'running' && waits.length === 0;
+}"""
+
+
+@contextmanager
+def serving(history: Path, *options: str) -> Iterator[str]:
+    """The dashboard over a history, on a free port of loopback; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    code = "from app.cli import main; main()"
+    command = [sys.executable, "-c", code, "ui", "--port", str(port), "--history", str(history), *options]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL) as server:
+        try:
+            _wait(f"http://127.0.0.1:{port}/_stcore/health", server)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
+
+
+def _wait(url: str, server: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError("the dashboard did not start")
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The system's browser, without a window."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def drawn(page: Any) -> None:
+    """Wait until the page is drawn to its end, and nothing of it is still on its way."""
+    page.wait_for_function(_DRAWN, timeout=WAIT_S * 1000)
+
+
+def problems_of(page: Any) -> list[str]:
+    """What goes wrong on a page from now on: errors of scripts, and dialogs that only markup could have opened."""
+    found: list[str] = []
+    page.on("pageerror", lambda error: found.append(str(error)))
+    page.on("dialog", lambda dialog: (found.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    return found

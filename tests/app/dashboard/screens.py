@@ -1,0 +1,93 @@
+"""Screenshots of every page, light and dark: `make screens`.
+
+What is shown is a history of real gate runs: the working state's own unless another is named. Of it, by default, the
+newest run that failed and the newest that passed.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from driving import CHROMIUM, WIDTH, chromium, drawn, serving
+
+from q36eval.config import Paths
+from q36eval.history import History, RunFilter, RunSummary
+from q36eval.records import Verdict
+
+TALLEST = 4000
+THEMES = ("light", "dark")
+
+
+def pages(failed: RunSummary, passed: RunSummary) -> dict[str, str]:
+    """The address of every page, by the name of its screenshot."""
+    branch = f"family={passed.family}&branch={passed.branch}"
+    return {
+        "overview": "",
+        "branch": f"branch?{branch}",
+        "run": f"run?run={passed.id}",
+        "run-failed": f"run?run={failed.id}",
+        "kl": f"kl?run={passed.id}",
+        "evals": f"evals?run={passed.id}",
+        "canaries": f"canaries?run={passed.id}&outcome=regression",
+        "canaries-failed": f"canaries?run={failed.id}&outcome=regression&must=yes",
+        "compare": f"compare?a={passed.id}&b={failed.id}",
+        "review": "review",
+        "review-run": f"review?run={failed.id}",
+    }
+
+
+def newest(history: History, verdict: Verdict) -> RunSummary:
+    """The newest run of that verdict.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    found = history.summaries(RunFilter(verdict=verdict), limit=1)
+    if not found:
+        raise SystemExit(f"This history has no run that is {verdict.value}; name another with --history.")
+    return found[0]
+
+
+def shoot(browser: Any, url: str, theme: str, file: Path, height: int | None) -> None:
+    """One page as a person sees it, whole or its first `height` pixels."""
+    page = browser.new_page(viewport={"width": WIDTH, "height": height or 1000}, color_scheme=theme)
+    page.goto(url)
+    page.locator("[data-testid=stMain] h1").first.wait_for()
+    drawn(page)
+    if height is None:
+        whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+        page.set_viewport_size({"width": WIDTH, "height": min(TALLEST, max(700, whole))})
+        drawn(page)
+    page.wait_for_timeout(1500)  # charts and canvases are drawn after all else
+    page.screenshot(path=str(file))
+    page.close()
+
+
+def main() -> None:
+    """Take them all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("screens"), help="folder to write to")
+    parser.add_argument("--history", type=Path, default=Paths.default().history, help="whose runs to show")
+    parser.add_argument("--failed", help="the failed run to show; the newest")
+    parser.add_argument("--passed", help="the passed run to show; the newest")
+    parser.add_argument("--height", type=int, help="only so many pixels from the top; the whole page")
+    parser.add_argument("--only", nargs="*", help="names of pages; all")
+    asked = parser.parse_args()
+    if CHROMIUM is None:
+        raise SystemExit("No Chromium on this machine; install one, for example: apt-get install chromium")
+    history = History.open(asked.history)
+    known = {run.id: run for run in history.summaries()} if asked.failed or asked.passed else {}
+    failed = known[asked.failed] if asked.failed else newest(history, Verdict.FAIL)
+    passed = known[asked.passed] if asked.passed else newest(history, Verdict.PASS)
+    history.close()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    with serving(asked.history) as root, chromium() as browser:
+        for name, address in pages(failed, passed).items():
+            for theme in THEMES if not asked.only or name in asked.only else ():
+                file = asked.out / f"{name}-{theme}.png"
+                shoot(browser, f"{root}/{address}", theme, file, asked.height)
+                print(file)
+
+
+if __name__ == "__main__":
+    main()

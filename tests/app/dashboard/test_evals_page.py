@@ -1,0 +1,114 @@
+"""The evals page: choices side by side, scores by task, links to one flip."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_history import HOSTILE
+
+from app.dashboard.charts import recovery_figure
+from app.dashboard.evals_model import RecoveryPoint, answer_choices
+from app.evals_model import flips_of
+from q36eval.history import History
+from q36eval.records import Answer, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
+
+
+def answer(score: float, text: str, *log_likelihoods: float) -> Answer:
+    choices = dict(zip("ABCD", log_likelihoods, strict=False))
+    return Answer(score=score, text=text, detail={"log_likelihoods": choices} if choices else {})
+
+
+def item(number: int, reference: Answer, branch: Answer) -> ItemOutcome:
+    return ItemOutcome(
+        probe=ProbeName.EVALS,
+        group="mmlu",
+        item_key=f"{number:02d}".ljust(64, "f"),
+        cluster=str(number),
+        stratum="law",
+        prompt=f"Question {number} {HOSTILE}",
+        expected="A",
+        reference=reference,
+        branch=branch,
+    )
+
+
+ITEMS = [
+    item(1, answer(1.0, "A", -0.1, -3.0), answer(0.0, "B", -2.0, -0.2)),
+    item(2, answer(0.0, "B", -2.0, -0.2), answer(1.0, "A", -0.1, -3.0)),
+    item(3, answer(1.0, "A"), answer(0.0, HOSTILE)),
+    item(4, answer(1.0, "A", -0.1, -3.0), answer(1.0, "A", -0.1, -3.0)),
+]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> tuple[Path, str]:
+    path = tmp_path / "history.sqlite"
+    history = History.open(path)
+    run = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
+    history.add_items(run.id, ITEMS)
+    exact = Interval(lower=0.0, upper=0.0, level=0.95, method="test")
+    for slice_name in ("mmlu", "mmlu/law"):
+        accuracy = Measurement(
+            probe=ProbeName.EVALS,
+            metric="accuracy",
+            slice=slice_name,
+            unit="fraction",
+            direction=Direction.HIGHER_IS_BETTER,
+            estimator="paired_mean",
+            value=0.5,
+            reference_value=0.75,
+            effect=-0.25,
+            effect_interval=exact,
+            counts=Counts(total=4, scored=4, errored=0),
+        )
+        history.add_measurement(run.id, accuracy)
+    history.finish_run(run.id)
+    history.close()
+    return path, run.id
+
+
+def beside(app: Any) -> list[dict[str, Any]]:
+    return [json.loads(element.proto.json) for element in app.get("bidi_component")]
+
+
+def test_flips_show_both_answers_and_their_choices(recorded: tuple[Path, str], visit: Callable[..., Any]) -> None:
+    app = visit(recorded[0], "evals", run=recorded[1], group="mmlu", direction="lost")
+    shown = beside(app)
+    assert len(shown) == 2
+    assert any("2 of 3 flips" in caption.value for caption in app.caption)
+    choices = {choice["token"]: choice for side in shown for choice in side["choices"]}
+    assert choices["A"]["reference"]["said"]
+    assert choices["B"]["branch"]["said"]
+    assert choices["A"]["branch"]["share"] + choices["B"]["branch"]["share"] == pytest.approx(1.0)
+    app = app.selectbox(key="evals_direction").set_value("gained").run()
+    assert "direction" not in app.query_params
+    assert len(beside(app)) == 1
+    app = visit(recorded[0], "evals", run=recorded[1], item=ITEMS[2].item_key[:16])
+    (side,) = beside(app)
+    assert side["sides"][1]["pieces"][0][0].startswith("<script>")
+    assert side["choices"] == []
+    markup = [e.value for kind in ("markdown", "caption", "subheader", "warning") for e in app.get(kind)]
+    assert not any("script" in text for text in markup)
+
+
+def test_odd_likelihoods_are_no_choices() -> None:
+    (flip,) = flips_of([ITEMS[0]])
+    odd = {"log_likelihoods": {"A": "-Infinity", "B": 0.0}}
+    known = flip.__class__(**{**flip.__dict__, "branch": Answer(score=0.0, text="B", detail=odd)})
+    assert [choice.branch.share for choice in answer_choices(known)] == [0.0, 1.0]
+    for detail in ({"log_likelihoods": {}}, {"log_likelihoods": {"A": "NaN"}}, {"log_likelihoods": 3}, {}):
+        bare = Answer(score=0.0, text="B", detail=detail)
+        assert all(
+            choice.branch is None for choice in answer_choices(flip.__class__(**{**flip.__dict__, "branch": bare}))
+        )
+
+
+def test_an_interval_that_reaches_far_does_not_squeeze_the_rest() -> None:
+    far = RecoveryPoint("astronomy", 1.0, 0.1, 11.0, "")
+    near = RecoveryPoint("law", 0.9, 0.8, 1.0, "")
+    assert recovery_figure([far, near]).layout.xaxis.range[1] == pytest.approx(2.1)
+    assert recovery_figure([near]).layout.xaxis.range[1] == pytest.approx(1.05)
+    assert math.isclose(recovery_figure([RecoveryPoint("x", 3.0, None, None, "")]).layout.xaxis.range[1], 3.15)

@@ -1,0 +1,119 @@
+"""What a reviewer does in the browser: from a red verdict to the flipped token, waive it, and see the gate change."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import CHROMIUM, WAIT_S, chromium, drawn, problems_of, serving
+from written_history import POLICY, evidence, identity, measured
+
+from q36eval.gate import Policy, decide
+from q36eval.history import History
+from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName, Verdict
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
+]
+CANARIES = ("json-flat", "czech-discount", "tool-call")
+FLIPPED = "czech-discount"
+PARTING = {"position": 7, "said": " A", "top": [[" A", -0.05], [" B", -3.1]]}
+
+
+def prompt(canary: str) -> ItemOutcome:
+    """A must-pass prompt; that of `FLIPPED` is right under the reference and wrong under the branch."""
+    right = Answer(score=1.0, text="Levnější je obchod A.", detail={"divergence": PARTING, "repeats": [{"score": 1.0}]})
+    other = PARTING | {"said": " B", "top": [[" B", -0.4], [" A", -1.2]]}
+    wrong = Answer(score=0.0, text="Levnější je obchod B.", detail={"divergence": other, "repeats": [{"score": 0.0}]})
+    return ItemOutcome(
+        probe=ProbeName.CANARIES,
+        group=canary,
+        item_key=canary.encode().hex().ljust(64, "0"),
+        cluster=f"{canary}/1",
+        prompt="Kde je to levnější, v A, nebo v B?",
+        expected="Levnější je obchod A.",
+        must_pass=True,
+        branch=wrong if canary == FLIPPED else right,
+        reference=right,
+    )
+
+
+def must_pass(found: Measurement) -> Measurement:
+    """Its count of flips, by prompt: one, of the flipped canary, and that in the freeform lane alone."""
+    names = tuple(f"{canary}/1" for canary in CANARIES)
+    flips = tuple(float(canary == FLIPPED and found.slice == "freeform") for canary in CANARIES)
+    clusters = Clusters(units=(1,) * 3, branch=flips, errored=(0,) * 3, names=names)
+    return measured(found.probe, found.metric, found.slice, clusters, "census", found.unit)
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> tuple[Path, str]:
+    """A history with one run that fails by one canary alone."""
+    policy, path = Policy.load(POLICY), tmp_path / "history.sqlite"
+    found = [must_pass(m) if m.metric == "must_pass_flips" else m for m in evidence(policy, 0.05, 2)]
+    history = History.open(path)
+    run = history.start_run(
+        family="sandbox", branch="fp8-head", identity=identity("d"), reference_identity=identity("a"), policy=policy
+    )
+    for measurement in found:
+        history.add_measurement(run.id, measurement)
+    history.add_items(run.id, [prompt(canary) for canary in CANARIES])
+    report = history.finish_run(run.id, decide(policy, found, on=run.started.date())).report
+    history.close()
+    assert report is not None
+    assert report.decisive == ("must-pass-freeform",)
+    return path, run.id
+
+
+@pytest.fixture
+def page(failed: tuple[Path, str]) -> Iterator[tuple[Any, str, list[str]]]:
+    """The dashboard over it, in a browser; its address, and what goes wrong."""
+    pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: pip install playwright")
+    with serving(failed[0]) as root, chromium() as browser:
+        opened = browser.new_page(viewport={"width": 1400, "height": 1000})
+        opened.set_default_timeout(WAIT_S * 1000)
+        yield opened, root, problems_of(opened)
+
+
+def follow(page: Any, label: str, address: str) -> None:
+    """Follow a link within the page, and wait until all is drawn."""
+    page.locator("[data-testid=stMain]").get_by_role("link", name=label).first.click()
+    page.wait_for_url(address)
+    drawn(page)
+
+
+def test_from_a_red_verdict_to_the_flipped_token_to_a_waiver(
+    page: tuple[Any, str, list[str]], failed: tuple[Path, str]
+) -> None:
+    browser, root, problems = page
+    path, run = failed
+    browser.goto(root)
+    browser.get_by_text("✗ FAIL").first.wait_for()
+    drawn(browser)
+    browser.locator("[data-testid=stMain]").get_by_role("link", name="Run", exact=True).first.click()
+    browser.get_by_role("heading", name="✗ FAIL").wait_for()
+    follow(browser, "Show the prompts it lost", f"**/canaries?run={run}&outcome=regression&must=yes")
+    browser.get_by_text("1 of 3 questions").wait_for()
+    assert browser.locator("del").all_inner_texts() == ["A"]
+    assert browser.locator("ins").all_inner_texts() == ["B"]
+    browser.get_by_text("The answers part at token 8: the reference says ' A', the branch ' B'.").wait_for()
+    follow(browser, "Waive it", f"**/review?run={run}&canary={FLIPPED}")
+    browser.get_by_role("textbox", name="Your name").fill("Jana")
+    browser.get_by_role("textbox", name="What is known about it").fill("a near tie; the shop names are alike")
+    browser.keyboard.press("Tab")
+    drawn(browser)
+    browser.get_by_role("button", name="Write the waiver and decide again").click()
+    browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
+    assert problems == []
+    _check_written(path, run)
+
+
+def _check_written(path: Path, run: str) -> None:
+    history = History.open(path)
+    decided, waivers = history.get_run(run), history.waivers("sandbox", "fp8-head")
+    earlier = history.earlier_decisions(run)
+    history.close()
+    assert decided.verdict is Verdict.PASS
+    assert [(waiver.canary, waiver.owner) for waiver in waivers.values()] == [(FLIPPED, "Jana")]
+    assert [one.report.verdict for one in earlier] == [Verdict.FAIL]
