@@ -16,7 +16,7 @@ from typing import Any
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
-WAIT_S = 20.0
+WAIT_S = 60.0
 WIDTH = 1400
 
 _DRAWN = """() => {
