@@ -1,12 +1,14 @@
 """One run, put together: targets, engines, probes, history, decision."""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from app.kept_progress import Followed
 from app.measured_on import published_facts
 from app.probing import Limits, Scored, build_probes, material
 from app.referencing import Reference, local_reference, packed_reference
@@ -15,7 +17,7 @@ from app.running import Running
 from q36eval.config import Paths
 from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
-from q36eval.history import History, RunRecord, RunState
+from q36eval.history import EventKind, History, RunRecord, RunState
 from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive
@@ -51,9 +53,10 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
+        history.add_event(run.id, EventKind.BEGUN if resume is None else EventKind.RESUMED, f"by process {os.getpid()}")
         for failure in failures:
             history.add_failure(run.id, failure)
-        return _measure_run(request, reference, probes, paths, history, run, progress)
+        return _measure_run(request, reference, probes, paths, history, run, Followed(progress, history, run.id))
 
 
 def reference_of(request: Request, paths: Paths) -> Reference:
@@ -115,6 +118,7 @@ def _measure_run(
             raise
         except Exception as error:  # the verdict must say what was not measured, whatever broke
             reason = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
+            history.add_event(run.id, EventKind.ERROR, reason)
             for name in request.probes:
                 history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="crashed"))
         history.update_run(run.id, circumstances=now, timings=running.timings)
@@ -126,7 +130,8 @@ def _measure_run(
             files.keep_run(history, run.id)
         finished = history.finish_run(run.id, report)
         files.drop_working(history, run.id)  # not before: a run to resume goes on with them
-        return finished
+    history.add_event(run.id, EventKind.FINISHED, "measured" if report is None else report.headline)
+    return finished
 
 
 def stopping_rule(
@@ -221,6 +226,7 @@ def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
     except BaseException as error:
         with suppress(StorageError):  # on a full disk it stays as it is, which can be resumed just as well
             history.finish_run(run.id, state=RunState.INTERRUPTED)
+            history.add_event(run.id, EventKind.INTERRUPTED, " ".join(str(error).split()) or type(error).__name__)
         if isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
             error.add_note(f"What was measured is kept; continue it with --resume {run.id}.")
         raise

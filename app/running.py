@@ -14,7 +14,7 @@ from q36eval.asking import Work
 from q36eval.checkpoints.inspection import Section
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate import PolicyRule, Stage, StageState
-from q36eval.history import History, RunRecord
+from q36eval.history import EventKind, History, RunRecord
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.runner import AskedDifferentlyError, run_probes
@@ -43,6 +43,8 @@ class RunSink:
 
     def add_failure(self, failure: ProbeFailure) -> None:
         self._history.add_failure(self._run_id, failure)
+        if failure.kind == "crashed":
+            self._history.add_event(self._run_id, EventKind.ERROR, f"{failure.probe}: {failure.reason}")
 
     def known_items(self) -> list[ItemOutcome]:
         return list(self._history.items(self._run_id))

@@ -1,7 +1,7 @@
-"""How often the drift charts alarm over stable histories, and how many runs they need to find a shift, by simulation.
+"""How often the drift charts alarm over stable histories, and how soon they find a shift, by simulation.
 
-`python -m benchmarks.drift_alarms` prints two Markdown tables. Effects are in standard errors of one run, as a run's own
-interval gives it; how far runs really scatter about their level is a share of that, since they ask the same items.
+`python -m benchmarks.drift_alarms` prints two Markdown tables. Effects are in standard errors of one run, as a run's
+own interval gives it; how far runs really scatter about their level is a share of that, as they ask the same items.
 """
 
 import argparse
@@ -124,9 +124,8 @@ def main() -> None:
     for shape in STABLE:
         found = 100 * false_alarms(shape, chosen.histories, rng)
         print(f"| {shape.name} | {shape.metrics} | {found:.2f} |", flush=True)
-    print(
-        "\n| metrics watched | runs before | scatter / standard error | 1 standard error | 2 | 4 |\n|---|---|---|---|---|---|"
-    )
+    print("\n| metrics watched | runs before | scatter / standard error | 1 standard error | 2 | 4 |")
+    print("|---|---|---|---|---|---|")
     for watched in (1, METRICS):
         for before in (5, 10, 20):
             for scatter in (0.0, 0.3, 1.0):

@@ -3,7 +3,8 @@
     python -m benchmarks.history_size --runs 10000 --out FILE|URL
 
 A run holds 200 measurements and 2,000 items, of texts like the sandbox's. Of each branch a new checkpoint comes every
-`RERUNS` runs; runs of one checkpoint answer alike, as a deterministic engine does. Reports are those of a few decisions.
+`RERUNS` runs; runs of one checkpoint answer alike, as those of a deterministic engine do; a few reports
+serve all.
 """
 
 import argparse
@@ -38,7 +39,24 @@ from q36eval.records import (
 BRANCHES = 20
 RERUNS = 20
 MEASUREMENTS, ITEMS, CLUSTERS = 200, 2_000, 60
-WORDS = "cena obchod sleva Plzeň Liberec město kraj řeka výpočet účet objednávka kolik je nejlevnější record total".split()
+WORDS = [
+    "cena",
+    "obchod",
+    "sleva",
+    "Plzeň",
+    "Liberec",
+    "město",
+    "kraj",
+    "řeka",
+    "výpočet",
+    "účet",
+    "objednávka",
+    "kolik",
+    "je",
+    "nejlevnější",
+    "record",
+    "total",
+]
 FAMILY = "sandbox"
 METRICS = [f"accuracy_{number}" for number in range(MEASUREMENTS)]
 
@@ -202,10 +220,15 @@ Rows = list[dict[str, object]]
 
 
 def rows_of(connection: Connection, found: Deployment) -> tuple[Rows, Rows]:
-    """Rows of its measurements and items, by the history's own functions; runs of it differ in the run's number only."""
+    """Rows of its measurements and items, by the history's own functions; of its runs only the number differs."""
     measured = measurement_rows(connection, 0, found.measurements)
-    placed = [{**row, "position": position} for position, row in enumerate(measured)]
-    return placed, sorted(item_rows(connection, 0, found.outcomes), key=lambda row: row["asked"])
+    asked = sorted(item_rows(connection, 0, found.outcomes), key=lambda row: row["asked"])
+    return placed(measured), placed(asked)
+
+
+def placed(rows: Rows) -> Rows:
+    """Rows in the order in which they were written."""
+    return [{**row, "position": position} for position, row in enumerate(rows)]
 
 
 def write(connection: Connection, run: int, measured: Rows, items: Rows) -> None:
@@ -229,7 +252,10 @@ def pages(history: History) -> dict[str, Callable[[], object]]:
         "series of 8 metrics of a branch": lambda: history.metric_series(branch, FAMILY, keys),
         "items page (50 of 2,000)": lambda: history.items(run, limit=50, offset=1_000),
         "items page of one canary": lambda: history.items(run, ProbeName.CANARIES, "canary-7", limit=50),
-        "flips page": lambda: (history.items(run, flips_only=True, limit=50), history.count_items(run, flips_only=True)),
+        "flips page": lambda: (
+            history.items(run, flips_only=True, limit=50),
+            history.count_items(run, flips_only=True),
+        ),
     }
 
 
@@ -255,8 +281,8 @@ def main() -> None:
         build(history, asked.runs)
         print(f"built in {time.monotonic() - started:.0f} s")
     if Path(asked.out).exists():
-        size = Path(asked.out).stat().st_size
-        print(f"{history.count_runs()} runs take {size / 2**20:.0f} MiB, {size / history.count_runs() / 2**10:.0f} KiB each")
+        size, runs = Path(asked.out).stat().st_size, history.count_runs()
+        print(f"{runs} runs take {size / 2**20:.0f} MiB, {size / runs / 2**10:.0f} KiB each")
     for name, call in pages(history).items():
         print(f"{median_ms(call):7.1f} ms  {name}", flush=True)
 

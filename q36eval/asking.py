@@ -19,6 +19,9 @@ RETRY_DELAYS_SECONDS = (0.5, 2.0)
 Round = tuple[str, int]
 """A stage and a block of it."""
 
+Retried = Callable[[int, str], None]
+"""Hears how many requests are asked for again, and the error of one."""
+
 pause = time.sleep
 
 
@@ -70,12 +73,15 @@ class _Pending:
 
 
 def finished_items(
-    engine: Engine, works: Sequence[Work], asked: Round | None = None
+    engine: Engine,
+    works: Sequence[Work],
+    asked: Round | None = None,
+    retried: Retried | None = None,
 ) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
     """Every item (of that round) with all its results, as soon as the last one came.
 
     What is done is named to the engine too, so that its batches are those of an uninterrupted run. A result that
-    errored is asked for again in a batch of other errored ones before its error stands.
+    errored is asked for again in a batch of other errored ones before its error stands; `retried` hears of it.
     """
     waiting: dict[str, _Pending] = {}
     items = [(work, item) for work in works for item in work.of_round(asked)]
@@ -90,28 +96,34 @@ def finished_items(
     generations = [request for _, item in items for request in item.generations]
     asked_keys = [request.key for request in scores] + [request.key for request in generations]
     known = frozenset(key for key in asked_keys if key not in waiting)
-    for result in with_retry(partial(engine.score, known=known), scores):
+    for result in with_retry(partial(engine.score, known=known), scores, retried):
         yield from _complete(waiting.pop(result.request.key), result)
-    for answer in with_retry(partial(engine.generate, known=known), generations):
+    for answer in with_retry(partial(engine.generate, known=known), generations, retried):
         yield from _complete(waiting.pop(answer.request.key), answer)
     if waiting:
         raise EngineError(f"The engine gave no result for {len(waiting)} requests, {next(iter(waiting))!r} first.")
 
 
-def with_retry(call: Callable[[Sequence[Any]], Iterator[Any]], requests: Sequence[Any]) -> Iterator[Any]:
+def with_retry(
+    call: Callable[[Sequence[Any]], Iterator[Any]], requests: Sequence[Any], retried: Retried | None = None
+) -> Iterator[Any]:
     """Results of `call`; errored ones are asked for again after each of `RETRY_DELAYS_SECONDS`, then the error stands.
 
-    What no second asking would change (a request that does not fit the context) is not asked for again.
+    What no second asking would change (a request that does not fit the context) is not asked for again. `retried` is
+    called before each further asking.
     """
     for delay in (*RETRY_DELAYS_SECONDS, None):
-        again = []
+        again, why = [], ""
         for result in call(requests):
             if result.error is None or result.permanent or delay is None:
                 yield result
             else:
                 again.append(result.request)
+                why = why or result.error
         if not again or delay is None:
             return
+        if retried is not None:
+            retried(len(again), why)
         pause(delay)
         requests = again
 

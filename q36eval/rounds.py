@@ -17,7 +17,7 @@ from q36eval.following import known_of
 from q36eval.gate.report import Stage, StageState
 from q36eval.probes import Confirms, Digest, InRounds, ItemResults, Probe, WorkItem
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.sinks import Captures, Progress, Sink, TimesTasks
+from q36eval.sinks import Captures, Progress, Sink, TimesTasks, told_of_retries
 
 AGAIN = "asking again"
 """What a person calls asking in other batches, once more."""
@@ -127,7 +127,9 @@ class _Asking:
         blocks = work.blocks(stage)
         looked: dict[str, Measurement] = {}
         for number in blocks:
-            for _, item, results in finished_items(self.engine, [work], (stage, number)):
+            for _, item, results in finished_items(
+                self.engine, [work], (stage, number), told_of_retries(self.progress)
+            ):
                 self.progress.advance()
                 if isinstance(self.progress, TimesTasks):
                     self.progress.worked(_name(work, item), item.tokens, results.seconds)
@@ -198,7 +200,9 @@ class _Asking:
         if isinstance(self.progress, TimesTasks):
             for item in items:
                 self.progress.expect(AGAIN, item.tokens)
-        for _, item, results in finished_items(self.engine, [Work(probe, items)]):
+        for _, item, results in finished_items(
+            self.engine, [Work(probe, items)], retried=told_of_retries(self.progress)
+        ):
             assert isinstance(probe, Confirms), "only such a probe doubts"
             outcome = probe.confirmed(item, results, found[item.key])
             self.sink.add_items([outcome])

@@ -1,6 +1,6 @@
 """What a run is told to and handed: where its outcomes go, who follows its progress, what is known of the reference."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from q36eval.probes import Digest
@@ -46,6 +46,13 @@ class Progress(Protocol):
 
 
 @runtime_checkable
+class TellsTrouble(Protocol):
+    """Progress that can say what errored and is asked again."""
+
+    def retried(self, count: int, error: str) -> None: ...
+
+
+@runtime_checkable
 class TimesTasks(Protocol):
     """Progress that can say how long each task will still take."""
 
@@ -54,3 +61,8 @@ class TimesTasks(Protocol):
     def worked(self, task: str, tokens: int, seconds: float) -> None: ...
 
     def dropped(self, task: str, tokens: int) -> None: ...
+
+
+def told_of_retries(progress: Progress) -> Callable[[int, str], None] | None:
+    """What is to be called when something errored and is asked again; None where nobody listens."""
+    return progress.retried if isinstance(progress, TellsTrouble) else None

@@ -53,9 +53,7 @@ def _exit_code(found: "BranchDrift") -> ExitCode:
 
 
 def _print(found: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
-    from rich.console import Console
-
-    from app.cli.tables import plain_table, print_plain
+    from app.cli.tables import print_plain
 
     state = found.state.value.replace("_", " ").upper()
     print_plain(f"{state}  {found.branch} of {found.family}: {found.statement}")
@@ -66,36 +64,58 @@ def _print(found: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
         f"{found.runs} runs, blessed: {found.blessed_run_id or 'none'}. {found.watched} metrics watched: while nothing "
         f"changes, one false alarm of all of them in {found.in_control_run_length:,.0f} runs, or fewer."
     )
-    shown = _first([metric for metric in found.metrics if metric.watched])
-    rows = [[one.key, _runs(one), _last(one), one.statement, _against(against.get(one.key))] for one in shown[:SHOWN]]
-    columns = ("metric", "runs", "last", "state", "paired with the blessed run")
-    Console().print(plain_table(columns, rows, [1, 2]))
-    if len(shown) > SHOWN:
-        print_plain(f"and {len(shown) - SHOWN} more; --metric TEXT picks some, --json lists all")
+    watched = [metric for metric in found.metrics if metric.watched]
+    for heading, metrics in _unsettled(watched):
+        _print_group(heading, [f"{one.key}{_levels(one)}{_against(against.get(one.key))}" for one in metrics])
+    stable = [metric for metric in watched if metric.state.value == "stable"]
+    if stable:
+        lines = [f"{one.key}: {one.statement.removeprefix('Stable ').rstrip('.')}" for one in stable]
+        beside = [_against(against.get(one.key)) for one in stable]
+        _print_group("Stable:", [line + more for line, more in zip(lines, beside, strict=True)])
 
 
-def _first(metrics: "list[MetricDrift]") -> "list[MetricDrift]":
-    """Those that drift for the worse first, then whatever is not stable."""
+def _print_group(heading: str, lines: list[str]) -> None:
+    from app.cli.tables import print_plain
+
+    print()
+    print_plain(heading)
+    for line in lines[:SHOWN]:
+        print_plain(f"  {line}")
+    if len(lines) > SHOWN:
+        print_plain(f"  and {len(lines) - SHOWN} more; --metric TEXT picks some, --json lists all")
+
+
+def _unsettled(metrics: "list[MetricDrift]") -> "list[tuple[str, list[MetricDrift]]]":
+    """All that is not stable, by what is said of it; what drifts for the worse first."""
     from q36eval.drift import DriftState
 
-    order = (DriftState.DRIFTING, DriftState.INCOMPARABLE, DriftState.TOO_FEW_RUNS, DriftState.STABLE)
-    return sorted(metrics, key=lambda metric: (order.index(metric.state), not metric.worse, metric.key))
+    order = (DriftState.DRIFTING, DriftState.INCOMPARABLE, DriftState.TOO_FEW_RUNS)
+    grouped: dict[str, list[MetricDrift]] = {}
+    for metric in sorted(metrics, key=lambda one: (one.state is not DriftState.DRIFTING, not one.worse, one.key)):
+        if metric.state in order:
+            grouped.setdefault(_heading(metric), []).append(metric)
+    return sorted(grouped.items(), key=lambda group: order.index(group[1][0].state))
 
 
-def _runs(metric: "MetricDrift") -> str:
-    return str(sum(point.comparable for point in metric.points))
+def _heading(metric: "MetricDrift") -> str:
+    if metric.change is None:
+        return metric.statement
+    changed = ", ".join(metric.changed_there) or "nothing in the deployment"
+    way = "worse" if metric.worse else "better"
+    return f"Drifting for the {way} since run {metric.since_run_id}; changed there: {changed}."
 
 
-def _last(metric: "MetricDrift") -> str:
-    return f"{metric.points[-1].effect:.4g}"
+def _levels(metric: "MetricDrift") -> str:
+    if metric.change is None:
+        return ""
+    return f": {metric.accepted_level:.4g} -> {metric.level:.4g} ({metric.change:+.3g} {metric.unit})"
 
 
 def _against(found: "AgainstBlessed | None") -> str:
-    if found is None:
+    """The newest run beside the blessed one, item by item."""
+    if found is None or found.interval is None:
         return ""
-    if found.interval is None:
-        return found.note
     low, high = found.interval.lower, found.interval.upper
     if found.no_change == 1.0:
-        return f"x {found.effect:.4g} [{low:.4g}, {high:.4g}]"
-    return f"{found.effect:+.3g} [{low:+.3g}, {high:+.3g}]"
+        return f"; newest / blessed run {found.effect:.4g} [{low:.4g}, {high:.4g}]"
+    return f"; newest less blessed run {found.effect:+.3g} [{low:+.3g}, {high:+.3g}]"

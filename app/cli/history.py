@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.history_compare import compare
+from app.cli.history_export import export, take_in
+from app.cli.history_gc import gc
 from app.cli.history_list import list_runs
 from app.cli.options import JsonOption, open_history, print_json
 from app.cli.replay import replay
@@ -16,6 +18,9 @@ app = typer.Typer(no_args_is_help=True, help="Every run, measurement and verdict
 app.command("list")(list_runs)
 app.command("compare")(compare)
 app.command("replay")(replay)
+app.command("export")(export)
+app.command("import")(take_in)
+app.command("gc")(gc)
 
 
 @app.command("show")

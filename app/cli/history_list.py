@@ -131,9 +131,9 @@ def _print(runs: "list[RunSummary]") -> None:
 
     from app.cli.tables import plain_table
 
-    columns = ("run", "of", "policy", "verdict", "lanes")  # a run's id begins with when it started
-    rows = [[run.id, f"{run.family}/{run.branch}", run.policy or "–", _verdict(run), _lanes(run)] for run in runs]
-    Console().print(plain_table(columns, rows, [], [0, 3]))
+    columns = ("run", "of", "verdict", "lanes", "policy")  # a run's id begins with when it started
+    rows = [[run.id, f"{run.family}/{run.branch}", _verdict(run), _lanes(run), run.policy or "–"] for run in runs]
+    Console().print(plain_table(columns, rows, [], [0, 2]))
 
 
 def _verdict(run: "RunSummary") -> str:
@@ -145,4 +145,7 @@ def _verdict(run: "RunSummary") -> str:
 
 
 def _lanes(run: "RunSummary") -> str:
-    return ", ".join(f"{lane} {verdict}" for lane, verdict in run.lanes.items()) or "–"
+    """Each lane's verdict where they are not all alike."""
+    if len(set(run.lanes.values())) < 2:
+        return "all alike" if run.lanes else "–"
+    return ", ".join(f"{lane} {verdict}" for lane, verdict in run.lanes.items())

@@ -105,6 +105,11 @@ def prospect(history: History, run: RunRecord) -> Prospect:
     return Prospect(report, report_sha256(report), stands)
 
 
+def asks_for_signature(run: RunRecord) -> bool:
+    """Whether the run's gate asked for a signature: deciding it again asks for no more and no less."""
+    return run.circumstances is not None and run.circumstances.require_sign_off
+
+
 def decided_today(history: History, run: RunRecord, today: date) -> GateReport:
     """The run decided as of today, with today's waivers and signatures; nothing is written.
 
@@ -116,7 +121,7 @@ def decided_today(history: History, run: RunRecord, today: date) -> GateReport:
             f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone: change that file, "
             f"then q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off --waivers-from FILE."
         )
-    circumstances = circumstances_on(history, run, today, require_sign_off=True)
+    circumstances = circumstances_on(history, run, today, require_sign_off=asks_for_signature(run))
     return decided(policy_of(run), evidence_of(history, run, circumstances), circumstances)
 
 

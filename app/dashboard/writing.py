@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime
 
 from app.dashboard.reading import Reader, forget
+from app.dashboard.review_model import asks_for_signature
 from app.dashboard.reviewer import writer
 from app.reviewing.redeciding import decide_again
 from app.reviewing.waiving import check_expiry
@@ -84,6 +85,7 @@ def _again(reader: Reader, run: RunRecord) -> str:
             branch=run.branch,
             policy=None,
             on=today(),
+            require_sign_off=asks_for_signature(run),
         )
     except Q36Error as error:
         return f"The verdict stays {before}: {error}"

@@ -53,6 +53,7 @@ def take_in(history: History, state: Path, file: Path, *, waivers: bool = False)
         for run_id in archive.manifest.runs:
             whole = _with_files(archive, archive.run(run_id))
             with files.held():
+                files.note(history)
                 _keep_files(archive, files, whole)
                 if run_id not in here:
                     put_run(history, whole)

@@ -24,8 +24,9 @@ def decide_again(
     policy: Policy | None,
     on: date,
     source: WaiverSource | None = None,
+    require_sign_off: bool = True,
 ) -> RunRecord:
-    """The run with its decision of today, for which a sign-off is required; nothing is measured.
+    """The run with its decision of today, for which a sign-off is required unless told otherwise; nothing is measured.
 
     `policy` is the one that was asked for, None where none was: a run keeps its own. What the run was decided before is
     kept beside it in history.
@@ -49,7 +50,7 @@ def decide_again(
             f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone; decide it again with "
             "--waivers-from FILE, or history's own would count now."
         )
-    circumstances = circumstances_on(history, run, on, source=source, require_sign_off=True)
+    circumstances = circumstances_on(history, run, on, source=source, require_sign_off=require_sign_off)
     report = decided(own, evidence_of(history, run, circumstances), circumstances)
     same_report = run.report is not None and report_sha256(report) == report_sha256(run.report)
     kept = run.circumstances

@@ -10,8 +10,8 @@ class AgainstBlessed(Record):
     """One metric of a run with the blessed run in the reference's place, paired by the clusters that both asked.
 
     `effect` is this run less the blessed one, or their ratio; `no_change` is the value that means none (0 or 1). It is
-    one look at one run, at the interval's own level: it answers whether other items would agree, where the charts answer
-    whether the runs moved. `interval` is None where they cannot be paired, and `note` says why.
+    one look at one run, at the interval's own level: it answers whether other items would agree, where the charts
+    answer whether the runs moved. `interval` is None where they cannot be paired, and `note` says why.
     """
 
     run_id: str

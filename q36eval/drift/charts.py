@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import ndtri, stdtr
 
 from q36eval.drift.limits import CUSUM_ALLOWANCE, EWMA_WEIGHT, Limits
 
@@ -30,9 +30,6 @@ RESIDUAL_CAP = 3.0
 
 LOOK_BACK = 60
 """How many runs back a change of level is looked for."""
-
-_GREATEST = 8.0
-"""Standard normal values beyond this have no tail left in float64."""
 
 
 @dataclass(frozen=True)
@@ -152,12 +149,19 @@ def _greatest_change(effects: Array, least: Array, spread: Spread) -> tuple[Arra
     freedom = runs - 2 + spread.freedom
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(change == 0, 0.0, np.abs(change) / error / np.sqrt((squares + spread.squares) / freedom))
-    normal = np.where(np.abs(change) >= floor, np.abs(change) / (error * floor), 0.0)
-    same_tail = stdtrit(freedom, ndtr(np.minimum(normal, _GREATEST)))
-    lesser = np.minimum(t, same_tail)
-    best = np.argmax(lesser, axis=0)[None]
-    size = _standard_normal(np.take_along_axis(lesser, best, axis=0)[0], freedom)
-    return np.sign(np.take_along_axis(change, best, axis=0)[0]) * size, first[best[0]]
+    in_least = np.where(np.abs(change) >= floor, np.abs(change) / (error * floor), 0.0)
+    best = np.argmax(np.minimum(_nearly_standard_normal(t, freedom), in_least), axis=0)[None]
+    t, in_least, change = (np.take_along_axis(rows, best, axis=0)[0] for rows in (t, in_least, change))
+    return np.sign(change) * np.minimum(_standard_normal(t, freedom), in_least), first[best[0]]
+
+
+def _nearly_standard_normal(t: Array, freedom: Array) -> Array:
+    """Wallace (1959), Ann. Math. Statist. 30, eq. 3.2: near enough to choose a split by, and much faster than exact."""
+    freedom = np.maximum(freedom, 1)
+    value: Array = (
+        (8 * freedom + 1) / (8 * freedom + 3) * np.sqrt(freedom * np.log1p(np.minimum(t, 1e150) ** 2 / freedom))
+    )
+    return value
 
 
 def _changes(effects: Array, first: NDArray[np.int64]) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from q36eval.drift.charts import RESIDUAL_CAP
 from q36eval.drift.limits import IN_CONTROL_RUN_LENGTH, Limits, limits_for
 from q36eval.drift.lines import Placed, place, unmeasured_since
 from q36eval.drift.monitoring import Followed, follow, standard_error
@@ -109,15 +110,22 @@ def _metric(
         state=state,
         statement=statement,
         baseline_run_id=baseline,
+        accepted_level=None if now is None else now.level(now.stretch_of(blessed or 0)),
+        level=None if now is None else now.level(len(now.stretches) - 1),
         points=_points(line.placed, charted, limits),
         since_run_id=None if move is None else move.since.run.id,
         change=None if move is None else move.change,
         worse=move is not None and move.worse,
         changed_there=() if move is None else _changed_at(line.placed, move.since),
-        change_points=() if now is None else tuple(now.points[first].run.id for first in now.stretches[1:]),
+        change_points=() if now is None else _change_points(now),
         in_control_run_length=limits.run_length,
         watched=watched,
     )
+
+
+def _change_points(now: Followed) -> tuple[str, ...]:
+    hint = () if now.hint is None else (now.hint,)
+    return tuple(now.points[first].run.id for first in (*now.stretches[1:], *hint))
 
 
 def _position(now: Followed | None, run_id: str | None) -> int | None:
@@ -176,9 +184,11 @@ def _judged(
         return DriftState.TOO_FEW_RUNS, f"Too few runs: {runs}{_set_aside(line)}."
     back = ", back at the accepted level" if len(now.stretches) > now.stretch_of(blessed or 0) + 1 else ""
     newest = now.rows[count - 1]
-    outlier = abs(newest["residual"]) >= FEWEST_RUNS
+    outlier = abs(newest["residual"]) >= RESIDUAL_CAP
     aside = f"; the newest run alone lies {abs(newest['residual']):.1f} spreads off" if outlier else ""
-    return DriftState.STABLE, f"Stable over {count} runs at {_figure(now.level(-1 % len(now.stretches)))}{back}{aside}."
+    if now.hint is not None and not outlier:
+        aside = f"; it may have changed with run {now.points[now.hint].run.id}, which is no alarm yet"
+    return DriftState.STABLE, f"Stable over {count} runs at {_figure(now.level(len(now.stretches) - 1))}{back}{aside}."
 
 
 def _drifting(line: _Line, now: Followed, move: _Move) -> str:
@@ -268,7 +278,7 @@ def _of_branch(metrics: Sequence[MetricDrift]) -> Judged:
         (DriftState.TOO_FEW_RUNS, "have too few runs"),
     ):
         if of[state]:
-            return state, f"{len(of[state])} of {len(metrics)} watched metrics {words}. {of[state][0].statement}"
+            return state, f"{len(of[state])} of {len(metrics)} watched metrics {words}."
     return DriftState.STABLE, f"All {len(metrics)} watched metrics are stable."
 
 

@@ -15,6 +15,10 @@ from q36eval.records import Interval
 RELATIVE_SPREAD = 0.005
 """The least spread of a figure without a standard error (a census, a maximum), as a share of its size."""
 
+HINT_LIMIT = 2.8
+"""The greatest change of level that is worth a word though it is no alarm: in hindsight, over all runs at once, it is
+passed by about 1 % of stable lines of up to 60 runs (benchmarks/README.md). Advisory: it sets no state."""
+
 _SMALLEST = 1e-6
 _STILL_AWAY = 3.0
 """Errors between two stretches' levels below which they are the same level again; only asked after an alarm."""
@@ -52,12 +56,16 @@ def least_spreads(points: Sequence[SeriesPoint]) -> Array:
 
 @dataclass
 class Followed:
-    """A stream after the charts: `stretches` are its levels' first runs, `alarms` the runs that found a change."""
+    """A stream after the charts: `stretches` are its levels' first runs, `alarms` the runs that found a change.
+
+    `rows` are the charts' figures of each run; `hint` is the run at which the newest stretch may have changed level.
+    """
 
     points: Sequence[SeriesPoint]
     stretches: list[int] = field(default_factory=lambda: [0])
     alarms: list[int] = field(default_factory=list)
     rows: dict[int, dict[str, float]] = field(default_factory=dict)
+    hint: int | None = None
 
     @cached_property
     def effects(self) -> Array:
@@ -130,27 +138,21 @@ def _next_alarms(streams: list[Followed], limits: Limits) -> list[Followed]:
 
 
 def _read(stream: Followed, charts: Charts, column: int) -> bool:
-    """Take a stream's column of the charts, up to its next alarm if there is one."""
-    start, seen = stream.stretches[-1], len(stream.rows)
-    for run in range(seen, len(stream.points)):
+    """Take a stream's column of the charts up to its next alarm; whether there is one, and runs after it."""
+    start, end = stream.stretches[-1], len(stream.points)
+    for run in range(len(stream.rows), end):
         row = run - start
-        stream.rows[run] = {
-            name: float(getattr(charts, name)[row, column])
-            for name in (
-                "expected",
-                "scale",
-                "residual",
-                "ewma",
-                "ewma_limit",
-                "cusum_high",
-                "cusum_low",
-                "shift",
-            )
-        }
+        stream.rows[run] = {name: float(getattr(charts, name)[row, column]) for name in _DRAWN}
         stream.rows[run]["expected"] += float(stream.effects[start])
         if charts.signal[row, column]:
             split = int(charts.split[row, column])
             stream.alarms.append(run)
             stream.stretches.append(start + (split if split and charts.shift[row, column] else row))
-            return run + 1 < len(stream.points)
+            return run + 1 < end
+    row = end - 1 - start
+    if abs(charts.shift[row, column]) > HINT_LIMIT:
+        stream.hint = start + int(charts.split[row, column])
     return False
+
+
+_DRAWN = ("expected", "scale", "residual", "ewma", "ewma_limit", "cusum_high", "cusum_low", "shift")

@@ -54,12 +54,14 @@ class DriftPoint(Record):
 class MetricDrift(Record):
     """One metric over the runs of a branch, oldest first, and a plain statement about where it stands now.
 
-    `baseline_run_id` is the run from which the charts learn the level: the blessed one, else the oldest that compares
-    with the newest. Of a drifting metric `since_run_id` is the first run of the move, `change` the mean effect since
-    then less the level before (in units of the effect), `worse` whether that is the bad way, and `changed_there` what
-    changed in the deployment with that run. `change_points` are the first runs of all later levels of the newest run's
-    line, whether or not it came back since. `in_control_run_length` is the mean number of runs until
-    the charts of a stable metric raise a false alarm. `watched` metrics decide the branch's state.
+    `baseline_run_id` is the blessed run, else the oldest that compares with the newest; `accepted_level` is the mean
+    effect over the stretch of runs around it, `level` that over the newest stretch, the same one while nothing moved.
+    Of a drifting metric `since_run_id` is the first run of the move, `change` is `level` less `accepted_level` (in
+    units of the effect), `worse` whether that is the bad way, and `changed_there` what changed in the deployment
+    with that run. `change_points` are the first runs of all later levels of the newest run's line, whether or not it
+    came back since, and last a hint: where it may have changed without an alarm; they set no state.
+    `in_control_run_length` is the mean number of runs until the charts of this metric, were it stable, raise a false
+    alarm. `watched` metrics decide the branch's state.
     """
 
     key: str
@@ -68,6 +70,8 @@ class MetricDrift(Record):
     state: DriftState
     statement: str
     baseline_run_id: str | None
+    accepted_level: float | None = None
+    level: float | None = None
     points: tuple[DriftPoint, ...]
     since_run_id: str | None = None
     change: float | None = None

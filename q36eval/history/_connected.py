@@ -1,6 +1,6 @@
 """A database that is open: how it is read and written."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
@@ -85,10 +85,16 @@ def upserting(connection: Connection) -> Upserting:
     return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
 
 
-def upsert(connection: Connection, table: Table, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+def upsert(
+    connection: Connection,
+    table: Table,
+    rows: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    staying: Collection[str] = (),
+) -> None:
     """Insert rows of the same columns, or replace those that are equal in the table's key.
 
-    The key are its unique columns, where it has such, else its primary key.
+    The key are its unique columns, where it has such, else its primary key. Of a row that is replaced the columns
+    `staying` stay as they were.
     """
     several = [rows] if isinstance(rows, Mapping) else list(rows)
     if not several:
@@ -96,7 +102,7 @@ def upsert(connection: Connection, table: Table, rows: Mapping[str, Any] | Seque
     unique = next((c for c in table.constraints if isinstance(c, UniqueConstraint)), table.primary_key)
     key = [column.name for column in unique.columns]
     statement = upserting(connection)(table)
-    rest = {name: statement.excluded[name] for name in several[0] if name not in key}
+    rest = {name: statement.excluded[name] for name in several[0] if name not in (*key, *staying)}
     if rest:
         statement = statement.on_conflict_do_update(index_elements=key, set_=rest)
     else:

@@ -161,6 +161,7 @@ items = Table(
     metadata,
     Column("run", ForeignKey("runs.number", ondelete="CASCADE"), primary_key=True),
     Column("asked", ForeignKey("asked.id"), primary_key=True),
+    Column("position", Integer, nullable=False),
     Column("must_pass", Boolean, nullable=False),
     # 1 regression, 2 improvement
     Column("flip", SmallInteger),

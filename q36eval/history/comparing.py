@@ -224,9 +224,9 @@ def _difference(a: Measurement | None, b: Measurement | None, apart: Mapping[Pro
         return apart[b.probe]
     if b.estimator == "census":
         return "" if a.estimator == "census" else "the two runs measured it in another way"
-    found = paired_with(b, a)
+    found = paired_with(b, a, "run A")
     if isinstance(found, Apart):
-        return found.why
+        return found.why.replace("this run", "run B").replace("this one", "run B")  # it is B that is held against A
     ratio = found.estimator in ("perplexity", "ratio")
     return PairedDifference(
         a=math.nan if found.reference_value is None else found.reference_value,

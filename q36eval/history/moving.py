@@ -4,16 +4,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
 from q36eval.history._connected import upsert
-from q36eval.history._rows import kept, timestamp
-from q36eval.history._runs import add_run
-from q36eval.history.records import About, Decision, WaiverRecord, WholeRun
-from q36eval.history.store import History, write_items, write_measurements
+from q36eval.history._rows import timestamp
+from q36eval.history.records import About, WaiverRecord, WholeRun
+from q36eval.history.store import History
 from q36eval.records import Record
 
 R = TypeVar("R", bound=Record)
@@ -31,8 +30,9 @@ def whole_run(history: History, run_id: str) -> WholeRun:
         events=tuple(history.events(run.id)),
         artifacts=tuple(history.artifacts(run.id)),
     )
-    items = sorted(history.items(run.id), key=lambda outcome: (outcome.probe, outcome.group, outcome.item_key))
-    return WholeRun(run=run, measurements=tuple(history.measurements(run.id)), items=tuple(items), about=about)
+    return WholeRun(
+        run=run, measurements=tuple(history.measurements(run.id)), items=tuple(history.items(run.id)), about=about
+    )
 
 
 def put_run(history: History, whole: WholeRun) -> None:
@@ -41,21 +41,9 @@ def put_run(history: History, whole: WholeRun) -> None:
     Raises:
         UsageError: there is a run of that id, or it holds what cannot be kept.
     """
-    run, about = whole.run, whole.about
-    with _fitting(run.id), history._write() as connection:
-        if connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run.id)).first() is not None:
-            raise UsageError(f"history has a run {run.id} already.")
-        number = add_run(connection, run)
-        write_items(connection, number, whole.items)
-        write_measurements(connection, number, whole.measurements)
-        for failure in about.failures:
-            upsert(connection, tables.probe_failures, {"run_id": run.id, **failure.model_dump(mode="json")})
-        for decision in about.earlier_decisions:
-            _write_decision(connection, run.id, decision)
-        for event in about.events:
-            row = {**event.model_dump(mode="json"), "at": timestamp(event.at)}
-            connection.execute(insert(tables.engine_events).values(**row))
-        _write_review(connection, whole)
+    parts = {name: getattr(whole.about, name) for name in About.model_fields}
+    with _fitting(f"run {whole.run.id}"):
+        history.restore_run(whole.run, measurements=whole.measurements, items=whole.items, **parts)
 
 
 def put_review(history: History, whole: WholeRun) -> int:
@@ -66,7 +54,7 @@ def put_review(history: History, whole: WholeRun) -> int:
         blessings=_new(whole.about.blessings, here.blessings),
         artifacts=_new(whole.about.artifacts, here.artifacts),
     )
-    with _fitting(whole.run.id), history._write() as connection:
+    with _fitting(f"run {whole.run.id}"), history._write() as connection:
         _write_review(connection, whole.model_copy(update={"about": about}))
     return len(about.sign_offs) + len(about.blessings) + len(about.artifacts)
 
@@ -78,13 +66,8 @@ def put_waivers(history: History, records: Iterable[WaiverRecord]) -> list[Waive
         known = history.waiver_records(record.family, record.branch)
         if any((one.waiver, one.added) == (record.waiver, record.added) for one in known):
             continue
-        dates = {
-            name: None if at is None else timestamp(at)
-            for name, at in (("added", record.added), ("revoked", record.revoked))
-        }
-        row = {**record.waiver.model_dump(mode="json"), **dates, "revoked_by": record.revoked_by}
-        with _fitting("a waiver"), history._write() as connection:
-            connection.execute(insert(tables.waivers).values(family=record.family, branch=record.branch, **row))
+        with _fitting("a waiver"):
+            history.restore_waiver(record)
         written.append(record)
     return written
 
@@ -116,13 +99,3 @@ def _write_review(connection: Connection, whole: WholeRun) -> None:
         connection.execute(insert(tables.blessings).values(**row))
     for artifact in about.artifacts:
         upsert(connection, tables.artifacts, artifact.model_dump(mode="json"))
-
-
-def _write_decision(connection: Connection, run_id: str, decision: Decision) -> None:
-    hangs_on = decision.circumstances
-    texts = {
-        "report": decision.report.model_dump_json(),
-        "circumstances": None if hangs_on is None else hangs_on.model_dump_json(),
-    }
-    row = {"run_id": run_id, "replaced": timestamp(decision.replaced), **kept(connection, texts)}
-    connection.execute(insert(tables.earlier_decisions).values(**row))

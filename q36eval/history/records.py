@@ -142,7 +142,7 @@ class About(Record):
 
 
 class WholeRun(Record):
-    """A run with everything that history keeps of it; items by probe, group and key."""
+    """A run with everything that history keeps of it, in the order of writing."""
 
     run: RunRecord
     measurements: tuple[Measurement, ...]

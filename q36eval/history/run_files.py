@@ -61,8 +61,32 @@ class RunFiles:
             file = self.working(run_id) / name
             if file.is_file():
                 with self.held():
+                    self.note(history)
                     sha256, size = self.keep(file)
                     history.add_artifact(Artifact(run_id=run_id, name=name, sha256=sha256, size_bytes=size))
+
+    def note(self, history: History) -> None:
+        """Write down that a history refers to files here, so that nobody collects them who looks into another one."""
+        name, known = _named(history), self._noted()
+        if name not in known:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self._notes.open("a", encoding="utf-8") as notes:
+                notes.write(f"{name}\n")
+
+    def histories(self, history: History, own: Path) -> list[str]:
+        """The other histories that may refer to files here: files that still exist, and databases by URL.
+
+        `own` is the state's own, which does whether or not it was noted.
+        """
+        others = dict.fromkeys([*self._noted(), str(own.resolve())])
+        return [name for name in others if name != _named(history) and ("://" in name or Path(name).exists())]
+
+    @property
+    def _notes(self) -> Path:
+        return self.folder / "histories.txt"
+
+    def _noted(self) -> list[str]:
+        return self._notes.read_text(encoding="utf-8").splitlines() if self._notes.exists() else []
 
     def keep(self, file: Path, sha256: str | None = None) -> tuple[str, int]:
         """Content hash and size in bytes of a file that is now kept, linked where the file system can, else copied.
@@ -93,11 +117,16 @@ class RunFiles:
         """Whether every file in the run's folder is kept by its content as well."""
         kept = {found.name: found.sha256 for found in history.artifacts(run_id)}
         files = [path for path in self.working(run_id).rglob("*") if path.is_file()]
-        return all(path.name in kept and self.path(kept[path.name]).is_file() for path in files)
+        return all(kept.get(path.name) == sha256_of(path) and self.path(kept[path.name]).is_file() for path in files)
 
     def all(self) -> Iterator[Path]:
         """Every file that is kept, and what a killed process left half done."""
         yield from sorted(path for path in self.folder.glob("??/*") if path.is_file())
+
+
+def _named(history: History) -> str:
+    """A history as it is called wherever it is named: a file by its whole path, a URL without its password."""
+    return history.name if "://" in history.name else str(Path(history.name).resolve())
 
 
 def sha256_of(file: Path) -> str:

@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, se
 from q36eval.history import _tables as tables
 from q36eval.history._connected import upsert
 from q36eval.history._listing import Listing
+from q36eval.history._restoring import Restoring
 from q36eval.history._review import Review
 from q36eval.history._rows import item_rows, measurement_of, measurement_rows, outcome_of
 from q36eval.history._runs import number_of
@@ -15,7 +16,7 @@ from q36eval.history._traces import Traces
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 
-class History(Review, Listing, Traces, Texts):
+class History(Review, Listing, Traces, Restoring, Texts):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
 
     def add_items(self, run_id: str, outcomes: Iterable[ItemOutcome]) -> None:
@@ -69,17 +70,13 @@ class History(Review, Listing, Traces, Texts):
         limit: int | None = None,
         offset: int = 0,
     ) -> list[ItemOutcome]:
-        """Item outcomes of a run; of those, `limit` from `offset` on.
-
-        They come in the order in which history first saw each of them asked, so that an item has the same place in
-        every run that asks it.
-        """
+        """Item outcomes of a run in the order they were first written; of those, `limit` from `offset` on."""
         asked, columns = tables.asked.c, tables.items.c
         query = (
             select(asked.probe, asked.item_group, asked.item_key, columns.must_pass, columns.question, columns.answer)
             .join_from(tables.items, tables.asked, asked.id == columns.asked)
             .where(_of(run_id, probe, group, flips_only))
-            .order_by(columns.asked)
+            .order_by(columns.position)
         )
         with self._reading() as connection, self._whole():
             rows = connection.execute(query.limit(limit).offset(offset)).all()
@@ -128,7 +125,11 @@ class History(Review, Listing, Traces, Texts):
 
 def write_items(connection: Connection, run: int, outcomes: Sequence[ItemOutcome]) -> None:
     """Item outcomes of the run of that number, within a transaction."""
-    upsert(connection, tables.items, item_rows(connection, run, outcomes))
+    columns = tables.items.c
+    last = connection.execute(select(func.max(columns.position)).where(columns.run == run)).scalar()
+    following = 0 if last is None else last + 1
+    rows = [{**row, "position": following + i} for i, row in enumerate(item_rows(connection, run, outcomes))]
+    upsert(connection, tables.items, rows, staying=("position",))
 
 
 def write_measurements(connection: Connection, run: int, measurements: Sequence[Measurement]) -> None:

@@ -23,9 +23,9 @@ RUNS_DRAWN = {"the newest 30": 30, "the newest 100": 100, "all": 1_000_000}
 WATCHED, EVERYTHING = "judged by the policy", "everything measured"
 ANY = "any"
 LEGEND = (
-    "Above, the effect against the reference with each run's own interval; the band is that of the run the charts begin "
-    "with, dotted lines are changes of the deployment, a ring is a run after which a chart was beyond its limit. Below, "
-    "the control charts as shares of their limits: beyond 1 or -1 is an alarm."
+    "Above, the effect against the reference with each run's own interval; the band is that of the run the charts "
+    "begin with, dotted lines are changes of the deployment, a ring is a run that set off an alarm. "
+    "Below, the control charts as shares of their limits: beyond 1 or -1 is an alarm."
 )
 
 

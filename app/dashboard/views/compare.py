@@ -33,7 +33,7 @@ def draw() -> None:
     with st.container(border=True):
         a = choose_run(reader, "compare_a", "a", "A: ", first)
         b = choose_run(reader, "compare_b", "b", "B: ", second)
-        st.button("Swap A and B", on_click=_swap, args=(a.id, b.id), icon=":material/swap_vert:")
+        st.button("Swap A and B", on_click=_swap, args=(a.id, b.id), icon=":material/swap_vert:", key="compare_swap")
     found = reader.comparison(a, b)
     _draw_verdicts(a, b)
     st.text(headline(found, a, b))

@@ -1,6 +1,9 @@
 """Turns rows of schema 0004 into those of 0005; of today's code it uses only how texts are kept, which stays."""
 
 import json
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import sqlalchemy as sa
@@ -35,6 +38,8 @@ class Carrier:
         self._texts: dict[bytes, int] = {}
         self._names: dict[str, dict[Key, int]] = {}
         self._reports: dict[str, Any] = {}
+        self._items: dict[str, Iterator[int]] = defaultdict(count)
+        self._measurements: dict[str, Iterator[int]] = defaultdict(count)
         self.numbers: dict[str, int] = {}
         """Numbers of the new runs, by id."""
 
@@ -114,7 +119,7 @@ class Carrier:
         return {
             "run": self.numbers[row["run_id"]],
             "metric": metric,
-            "position": row["id"],
+            "position": next(self._measurements[row["run_id"]]),
             "reading": self._number("readings", **reading, level=interval["level"], method=interval["method"]),
             **{name: None if name in not_finite else value for name, value in figures.items()},
             "scored": counts["scored"],
@@ -135,6 +140,7 @@ class Carrier:
         return {
             "run": self.numbers[row["run_id"]],
             "asked": self._number("asked", **{name: row[name] for name in ("probe", "item_group", "item_key")}),
+            "position": next(self._items[row["run_id"]]),
             "must_pass": bool(row["must_pass"]),
             "flip": flips[row["flip"]],
             "errored": bool(row["errored"]),

@@ -1,7 +1,6 @@
 """The view models: pure functions from records to what is drawn."""
 
 import math
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,9 @@ from written_history import identity, outcome
 
 from app.canary_details import reasons
 from app.dashboard.canary_model import Filter, outcome_label, select
-from app.dashboard.charts import drift_figure, margin_figure
-from app.dashboard.drift_model import drift_lines
+from app.dashboard.charts import margin_figure
 from app.dashboard.inert import block, figure_text, line
-from app.dashboard.overview_model import Review, overview
 from app.dashboard.run_model import identity_rows, margin_bars, not_drawn
-from q36eval.drift import drift
-from q36eval.gate import Waiver
-from q36eval.history import Blessing, History
 from q36eval.records import Answer, Interval
 
 Written = tuple[Path, dict[str, Any]]
@@ -49,41 +43,6 @@ def test_margin_axis_turns_logarithmic_and_keeps_the_order(written: Written) -> 
         assert trace.x[0] == pytest.approx(math.asinh(bar.share))
         assert all(math.isfinite(x) for x in (*trace.x, *trace.error_x.array, *trace.error_x.arrayminus))
     assert "logarithmic" not in margin_figure(margin_bars(written[1]["pass"].report.criteria)).layout.xaxis.title.text
-
-
-def test_drift_line_breaks_at_runs_that_cannot_be_compared(written: Written) -> None:
-    path, runs = written
-    history = History.open(path)
-    metric = drift(history.metric_series("fp8-head", "sandbox"), runs["blessed"].id)[0]
-    history.close()
-    lines = drift_lines(metric)
-    assert [mark.y is None for mark in lines.comparable] == [True, False, False]
-    assert [mark.run_id for mark in lines.incomparable] == [runs["first"].id]
-    assert "engine version" in lines.incomparable[0].detail
-    assert [mark.run_id for mark in lines.baseline] == [runs["blessed"].id]
-    assert all(trace.connectgaps is False for trace in drift_figure(lines, "blessed run").data)
-    effect = metric.points[1]
-    assert lines.comparable[1].above == pytest.approx(effect.effect_interval.upper - effect.effect)
-
-
-def test_overview_asks_for_a_person_when_time_passes(written: Written) -> None:
-    runs = [run for run in written[1].values() if run.branch == "fp8-head"]
-    judged = written[1]["pass"]
-    later = judged.started + timedelta(days=31)
-    (row,) = overview(runs, {}, later)
-    assert row.freshness == "judged 31 days ago (stale)"
-    assert any("Passed and not blessed" in need for need in row.needs)
-    assert any("older than 30 days" in need for need in row.needs)
-    waiver = Waiver(owner="Jana", reason="known", criterion="kl", expires=date.fromordinal(later.toordinal() + 3))
-    blessing = Blessing(
-        run_id=judged.id, family="sandbox", branch="fp8-head", owner="Jana", reason="ok", at=judged.started
-    )
-    (row,) = overview(runs, {("sandbox", "fp8-head"): Review(blessing=blessing, waivers=(waiver,))}, later)
-    assert not any("not blessed" in need for need in row.needs)
-    assert any("expires on" in need for need in row.needs)
-    assert row.blessing.endswith("this run")
-    (row,) = overview(runs, {("sandbox", "fp8-head"): Review(blessing=blessing)}, judged.started)
-    assert row.needs == ()
 
 
 def test_identity_rows_say_what_differs(written: Written) -> None:

@@ -32,18 +32,6 @@ def codes(app: Any) -> list[str]:
     return [element.value for element in app.code]
 
 
-def test_overview_names_verdict_blessing_and_what_needs_a_person(visit: Visit, written: Written) -> None:
-    app = visit(written[0])
-    for words in ("✓ PASS", "✗ FAIL", "? INCONCLUSIVE", "– not judged"):
-        assert words in badges(app)
-    shown = texts(app)
-    assert "blessed by Jana" in shown
-    assert "an earlier run, same weights" in shown
-    assert "→ Not measured: mmlu, perplexity, ruler, short-answers" in shown
-    assert f"--resume {written[1]['interrupted'].id}" in shown
-    assert "→ Failed: must-pass-freeform, must-pass-structured, " in shown
-
-
 @pytest.mark.parametrize(("short", "word"), [("pass", "✓ PASS"), ("ruined", "✗ FAIL"), ("crashed", "? INCONCLUSIVE")])
 def test_run_page_follows_its_address(visit: Visit, written: Written, short: str, word: str) -> None:
     run = written[1][short]
@@ -84,13 +72,6 @@ def test_unknown_run_in_the_address_is_said(visit: Visit, written: Written) -> N
     app = visit(written[0], "run", run="<b>nothing</b>")
     assert "names no run" in app.warning[0].value
     assert "<b>nothing</b>" in texts(app)
-
-
-def test_drift_page_states_what_moved(visit: Visit, written: Written) -> None:
-    app = visit(written[0], "branch", family="sandbox", branch="fp8-head")
-    assert written[1]["blessed"].id in texts(app)
-    assert "MOVED FOR THE WORSE" in badges(app)
-    assert "Moved beyond both intervals since the blessed run, for the worse" in texts(app)
 
 
 def test_canary_filters_narrow_what_is_shown(visit: Visit, written: Written) -> None:

@@ -9,11 +9,6 @@ from q36eval.config import Paths
 from q36eval.history import Artifact, EventKind, History, RunProgress, RunRecord
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    return History.open(tmp_path / "history.db")
-
-
 def begun(history: History) -> RunRecord:
     return history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
 

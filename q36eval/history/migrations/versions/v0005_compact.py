@@ -143,6 +143,7 @@ def _items(carrier: Carrier) -> None:
         "items",
         _of_run(),
         sa.Column("asked", BIG, sa.ForeignKey("asked.id"), primary_key=True),
+        sa.Column("position", sa.Integer, nullable=False),
         sa.Column("must_pass", sa.Boolean, nullable=False),
         sa.Column("flip", sa.SmallInteger),
         sa.Column("errored", sa.Boolean, nullable=False),

@@ -1,0 +1,159 @@
+"""`q36eval history export` and `import`: whole runs from one history into another; tables for analysis."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.history_list import (
+    RunsOfBranch,
+    RunsOfFamily,
+    SinceOption,
+    StateOption,
+    UntilOption,
+    VerdictOption,
+    check_known,
+    run_filter,
+)
+from app.cli.options import JsonOption, open_history, print_json, say
+from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
+
+if TYPE_CHECKING:
+    from q36eval.history import History, RunFilter, RunSummary
+
+TABLES = ("runs", "measurements", "items")
+FORMATS = ("parquet", "csv")
+
+
+def export(
+    runs: Annotated[list[str] | None, typer.Argument(help="Ids, unique prefixes, or latest.", metavar="RUN…")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The archive or table; of a folder, an archive a run in it.", metavar="FILE|DIR")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All runs, or all that match the filters.")] = False,
+    family: RunsOfFamily = None,
+    branch: RunsOfBranch = None,
+    state: StateOption = None,
+    verdict: VerdictOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    table: Annotated[str | None, typer.Option(help=f"Instead of an archive a table: {', '.join(TABLES)}.")] = None,
+    format: Annotated[str, typer.Option("--format", help="Of the table: parquet or csv.")] = "parquet",
+) -> None:
+    """Take whole runs out of history, or a table of them for analysis (csv goes to stdout without --out).
+
+    An archive holds runs with their items, decisions, signatures, blessings, files, and the waivers of their branches.
+    """
+    wanted = run_filter(family, branch, state, verdict, since, until)
+    history = open_history()
+    chosen = _chosen(history, runs or [], everything, wanted, all_by_default=table is not None)
+    if table is not None:
+        _export_table(history, chosen, table, format, out)
+        return
+    if out is None:
+        raise UsageError("Name the archive to write with --out.")
+    _export_archive(history, [run.id for run in chosen], out)
+
+
+def _chosen(
+    history: "History", named: Sequence[str], everything: bool, wanted: "RunFilter", *, all_by_default: bool
+) -> "list[RunSummary]":
+    """The runs that a person means, oldest first.
+
+    Raises:
+        UsageError: none is meant, or two ways to mean them are mixed.
+    """
+    from q36eval.history import RunFilter
+
+    filtered = wanted != RunFilter()
+    if named and (everything or filtered):
+        raise UsageError("Name runs, or choose them with --all and filters; not both.")
+    if named:
+        ids = {history.get_run(name).id for name in named}
+        return [run for run in reversed(history.summaries()) if run.id in ids]
+    if not (everything or filtered or all_by_default):
+        raise UsageError("Name the runs to export, or choose them with --all or a filter such as --branch.")
+    found = history.summaries(wanted)
+    if not found:
+        check_known(history, wanted)
+        raise UsageError("No run matches, so there is nothing to export.")
+    return found[::-1]
+
+
+def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> None:
+    from app.history.exporting import export as write
+
+    paths = Paths.default()
+    if out.is_dir():
+        for run_id in run_ids:
+            write(history, paths, [run_id], out / f"{run_id}.zip", say)
+        say(f"{len(run_ids):,} runs are in {out}, an archive each.")
+        return
+    write(history, paths, run_ids, out, say)
+    say(f"{len(run_ids):,} runs are in {out}, {out.stat().st_size / 1024 / 1024:,.1f} MiB; `history import` reads it.")
+
+
+def _export_table(history: "History", runs: "Sequence[RunSummary]", table: str, format: str, out: Path | None) -> None:
+    from app.history.analysis import write_table
+
+    if table not in TABLES or format not in FORMATS:
+        what, given, known = ("format", format, FORMATS) if table in TABLES else ("table", table, TABLES)
+        raise UsageError(f"There is no {what} {given!r}; it is one of {', '.join(known)}.")
+    if out is None and format != "csv":
+        raise UsageError("Parquet is no text for a terminal; name a file for it with --out, or give --format csv.")
+    if out is not None and out.is_dir():
+        out = out / f"{table}.{format}"
+    rows = write_table(history, runs, table, out, format == "csv")
+    if out is not None:
+        say(f"{rows:,} rows of {len(runs):,} runs are in {out}.")
+
+
+def take_in(
+    archives: Annotated[list[Path], typer.Argument(help="What `history export` wrote.", metavar="FILE…")],
+    waivers: Annotated[
+        bool, typer.Option("--waivers", help="The waivers of the runs' branches too, which count from then on.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Put the runs of an archive into this history. Nothing that is here is overwritten.
+
+    A run that is here with the same content is passed over; with other content the archive is refused.
+    """
+    import json
+
+    from app.cli.tables import print_plain
+    from app.history.importing import take_in as read
+
+    paths = Paths.default()
+    history = open_history(paths, writing=True)
+    done = []
+    for file in archives:
+        found = read(history, paths.state, file, waivers=waivers)
+        counts = found.in_force(datetime.now(UTC).date())
+        done.append(
+            {
+                "archive": str(file),
+                "added": found.added,
+                "known": found.known,
+                "older": found.older,
+                "reviewed": found.reviewed,
+                "waivers": [json.loads(one.model_dump_json()) for one in found.waivers],
+                "waivers_left_out": found.left_out,
+            }
+        )
+        if as_json:
+            continue
+        print_plain(f"{file}: {len(found.added):,} runs came in, {len(found.known):,} were here already.")
+        for run_id in found.older:
+            print_plain(f"  {run_id} was decided again here since; that decision stands.")
+        for run_id in found.reviewed:
+            print_plain(f"  {run_id} has signatures, blessings or files from the archive now.")
+        for one in counts:
+            print_plain(f"  in force now: waiver of {one.waiver.scope} of {one.family}/{one.branch}")
+        if found.left_out:
+            print_plain(f"  {found.left_out} waivers of its branches were left out; --waivers brings them in.")
+    if as_json:
+        print_json(done)

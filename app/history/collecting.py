@@ -1,0 +1,235 @@
+"""What nothing needs any more: found first, then removed. What a run that is being measured may still write stays."""
+
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from app.history.retention import Retention, outdated
+from q36eval.config import Paths
+from q36eval.errors import StorageError
+from q36eval.history import History, RunState
+from q36eval.history.referring import files_of_runs, give_back_room, references_of_runs, reviewed_runs
+from q36eval.history.run_files import RunFiles
+from q36eval.locks import exclusive, is_held
+from q36eval.references import pack_folder
+
+GRACE = timedelta(days=1)
+"""What is younger may be of a run that another machine is measuring, or that is about to be written down."""
+
+WHY = "what it refers to cannot be seen from here"
+
+Kind = Literal["run", "file", "folder", "pack", "copy"]
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One thing that may go: a `run` with all that history keeps of it; a `file` of runs by its content hash; the
+    working `folder` of a run; a `pack` captured of a reference; a `copy` of the database from before a migration."""
+
+    kind: Kind
+    name: str
+    why: str
+    size_bytes: int = 0
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would go, and what should be known beside it. `texts` are those that no run refers to even now."""
+
+    removals: tuple[Removal, ...] = ()
+    notes: tuple[str, ...] = ()
+    texts: int = 0
+    texts_bytes: int = 0
+
+    def of(self, kind: Kind) -> list[Removal]:
+        """The removals of one kind."""
+        return [removal for removal in self.removals if removal.kind == kind]
+
+
+@dataclass
+class Wanted:
+    """What to collect besides what nothing refers to: runs (by a retention), unused packs, copies of the database."""
+
+    retention: Retention | None = None
+    packs: bool = False
+    copies: bool = False
+
+
+def plan(history: History, paths: Paths, wanted: Wanted, now: datetime) -> Plan:
+    """Find what may go; nothing is touched."""
+    sight = _Sight(history, paths, now)
+    runs = [] if wanted.retention is None else list(_runs(sight, wanted.retention))
+    gone = {removal.name for removal in runs}
+    found = [*runs, *_files(sight, gone), *_folders(sight, gone)]
+    if wanted.packs:
+        found += _packs(sight)
+    if wanted.copies:
+        found += [
+            Removal("copy", copy.name, "from before a migration", copy.stat().st_size, copy)
+            for copy in sorted(paths.state.glob("history.sqlite.before-*"))
+        ]
+    texts, texts_bytes = history.unused_texts()
+    return Plan(tuple(found), tuple(sight.notes), texts, texts_bytes)
+
+
+@dataclass
+class _Sight:
+    """What is looked at: the history in use, and all others that keep their files in this state."""
+
+    history: History
+    paths: Paths
+    now: datetime
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.files = RunFiles(self.paths.state)
+        self.others: list[History] = []
+        self.blind = False
+        for name in self.files.histories(self.history, self.paths.history):
+            if "://" in name:
+                self.blind = True
+                self.notes.append(
+                    f"The history {name} keeps files here too: no file, folder or pack is removed, for {WHY}."
+                )
+            else:
+                self.others.append(History.open(name))
+
+    def used(self, gone: Collection[str] = ()) -> set[str]:
+        """Content hashes of the files that some run refers to, of this history all but those that go."""
+        return files_of_runs(self.history, gone).union(*(files_of_runs(other) for other in self.others))
+
+    def is_old(self, path: Path) -> bool:
+        """Whether it was last written longer ago than anybody takes to write it down."""
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC) < self.now - GRACE
+
+    def is_measured(self, run_id: str, started: datetime) -> bool:
+        """Whether the run may be being measured: its lock is held here, or it said so lately, maybe elsewhere."""
+        if is_held(self.paths.run_lock(run_id)):
+            return True
+        told = self.history.progress(run_id)
+        return max(started, started if told is None else told.at) >= self.now - GRACE
+
+
+def _runs(sight: _Sight, retention: Retention) -> Iterator[Removal]:
+    for run in outdated(sight.history, retention, sight.now):
+        if run.state is RunState.RUNNING and sight.is_measured(run.id, run.started):
+            continue
+        if is_held(sight.paths.run_lock(run.id)):
+            continue
+        yield Removal("run", run.id, f"{run.family}/{run.branch}, {run.verdict or run.state}; nothing keeps it")
+
+
+def _files(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
+    """Files that no run refers to that stays."""
+    if sight.blind:
+        return
+    used = sight.used(gone)
+    freed = files_of_runs(sight.history) - used
+    for path in sight.files.all():
+        if path.name not in used and (path.name in freed or sight.is_old(path)):
+            why = "only runs that go refer to it" if path.name in freed else "no run refers to it"
+            yield Removal("file", path.name, why, path.stat().st_size, path)
+
+
+def _folders(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
+    """Working folders of runs that are gone, or whose files are all kept by their content."""
+    if sight.blind:
+        return
+    here = {run.id: run for run in sight.history.summaries()}
+    elsewhere = {run.id for other in sight.others for run in other.summaries()}
+    for folder in sorted(path for path in (sight.paths.state / "tokens").glob("*") if path.is_dir()):
+        name = folder.name
+        if name in elsewhere or is_held(sight.paths.run_lock(name)):
+            continue
+        if name in gone:
+            why = "of a run that goes"
+        elif name not in here:
+            why = "no run is called that" if sight.is_old(folder) else ""
+        else:
+            done = here[name].state is RunState.FINISHED and sight.files.is_kept(sight.history, name)
+            why = "all of it is kept by its content" if done else ""
+        if why:
+            yield Removal("folder", name, why, size_of(folder), folder)
+
+
+def _packs(sight: _Sight) -> Iterator[Removal]:
+    """Packs of references that no run was measured against, and the captures of an older version."""
+    if sight.blind:
+        return
+    root = sight.paths.captures
+    histories = (sight.history, *sight.others)
+    used = {pack_folder(root, identity).name for one in histories for identity in references_of_runs(one)}
+    for folder in sorted(path for path in root.glob("*") if path.is_dir()):
+        busy = any(is_held(lock) for lock in folder.rglob("*.lock"))
+        if folder.name not in used and sight.is_old(folder) and not busy:
+            yield Removal("pack", folder.name, "no run was measured against it", size_of(folder), folder)
+    older = sight.paths.state / "references"
+    if older.is_dir():
+        yield Removal("pack", older.name, "captures of an older version, which nothing reads", size_of(older), older)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below it."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def remove(history: History, paths: Paths, found: Plan) -> list[Removal]:
+    """Remove what was found, each looked at once more; returns what is gone.
+
+    Raises:
+        StorageError: the database refuses it; what was removed before stays removed.
+    """
+    cared_for = reviewed_runs(history)
+    done = [one for one in found.of("run") if one.name not in cared_for and _remove_run(history, paths, one.name)]
+    history.remove_unused_texts()
+    if done:
+        with suppress(StorageError):  # in use; the room is used again all the same
+            give_back_room(history)
+    sight = _Sight(history, paths, datetime.now(UTC))
+    with sight.files.held():
+        used = sight.used()  # once more: a run may have ended since, which refers to one of them
+        done += [one for one in found.of("file") if one.name not in used and not sight.blind and _unlink(one)]
+    left = {one.name for one in found.of("run")} - {one.name for one in done}
+    done += [one for one in found.of("folder") if one.name not in left and _remove_folder(paths, one)]
+    done += [one for one in found.of("pack") if _remove_tree(one)]
+    return done + [one for one in found.of("copy") if _unlink(one)]
+
+
+def _remove_run(history: History, paths: Paths, run_id: str) -> bool:
+    """Whether the run is gone: nobody measured it meanwhile."""
+    lock = paths.run_lock(run_id)
+    try:
+        with exclusive(lock):
+            history.delete_run(run_id)
+            lock.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_folder(paths: Paths, removal: Removal) -> bool:
+    try:
+        with exclusive(paths.run_lock(removal.name)):
+            return _remove_tree(removal)
+    except BlockingIOError:
+        return False
+
+
+def _remove_tree(removal: Removal) -> bool:
+    assert removal.path is not None, "a folder lies somewhere"
+    shutil.rmtree(removal.path, ignore_errors=True)
+    return not removal.path.exists()
+
+
+def _unlink(removal: Removal) -> bool:
+    assert removal.path is not None, "a file lies somewhere"
+    try:
+        removal.path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True

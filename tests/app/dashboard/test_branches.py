@@ -1,0 +1,128 @@
+"""Overview and branch page: what needs a person, how the runs are drawn, and where a line of them breaks."""
+
+import math
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.dashboard.drift_charts import drift_figure
+from app.dashboard.drift_model import drift_picture
+from app.dashboard.live_model import live_runs
+from app.dashboard.overview_model import Review, Urgency, branch_row, by_need
+from app.dashboard.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
+from q36eval.drift import branch_drift
+from q36eval.gate import Waiver
+from q36eval.history import Blessing, BranchSummary, History, RunProgress
+from q36eval.records import Verdict
+
+Visit = Callable[..., Any]
+Written = tuple[Path, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def branches(written: Written) -> dict[str, BranchSummary]:
+    history = History.open(written[0])
+    found = {of.branch: of for of in history.branches()}
+    history.close()
+    return found
+
+
+def shown(app: Any) -> str:
+    return "\n".join(element.value for element in (*app.text, *app.markdown, *app.caption, *app.code))
+
+
+def test_overview_names_verdict_blessing_and_what_needs_a_person(visit: Visit, written: Written) -> None:
+    app = visit(written[0])
+    text = shown(app)
+    for found in ("structured: ✓ PASS", "freeform: ✗ FAIL", "? INCONCLUSIVE", "– not judged", "★ blessed by Jana"):
+        assert found in text
+    assert "→ Not measured: mmlu, perplexity, ruler, short-answers" in text
+    assert "→ Failed: must-pass-freeform, must-pass-structured, " in text
+    assert f"q36eval gate --branch w4a16 --resume {written[1]['interrupted'].id}" in text
+    order = [text.index(f"{name}\nfamily") for name in ("int2-experts", "main", "w4a16", "fp8-head")]
+    assert order == sorted(order), "what needs a person most comes first"
+    app = app.text_input(key="overview_text").set_value("INT2").run()
+    assert "main\nfamily" not in shown(app)
+    assert "int2-experts\nfamily" in shown(app)
+    app = app.text_input(key="overview_text").set_value("no such").run()
+    assert "No branch is like this" in app.info[0].value
+
+
+def test_a_branch_asks_for_a_person_when_time_passes(branches: dict[str, BranchSummary]) -> None:
+    of = branches["fp8-head"]
+    assert of.judged is not None
+    begun = of.judged.started
+    blessing = Blessing(run_id=of.judged.id, family="sandbox", branch="fp8-head", owner="Jana", reason="ok", at=begun)
+    assert branch_row(of, Review(blessing=blessing), begun).urgency is Urgency.NOTHING
+    later = begun + timedelta(days=31)
+    row = branch_row(of, Review(), later)
+    assert row.freshness == "judged 31 days ago (stale)"
+    assert {need.urgency for need in row.needs} == {Urgency.NOT_BLESSED, Urgency.STALE}
+    waiver = Waiver(owner="Jana", reason="known", criterion="kl", expires=date.fromordinal(later.toordinal() + 3))
+    row = branch_row(of, Review(blessing=blessing, waivers=(waiver,)), later)
+    assert [need.words for need in row.needs if need.urgency is Urgency.WAIVER] == [
+        f"The waiver of criterion kl by Jana expires on {waiver.expires}."
+    ]
+    unsigned = of.model_copy(
+        update={"judged": of.judged.model_copy(update={"awaiting_sign_off": True, "verdict": Verdict.INCONCLUSIVE})}
+    )
+    assert branch_row(unsigned, Review(blessing=blessing), begun).urgency is Urgency.UNSIGNED
+    failed = branch_row(branches["int2-experts"], Review(), begun)
+    assert by_need([row, failed])[0] is failed
+
+
+def test_sparkline_tells_verdicts_by_shape_and_sets_missing_figures_apart() -> None:
+    points = [SparkPoint(0.1, Verdict.PASS), SparkPoint(math.nan, Verdict.FAIL), SparkPoint(0.3, Verdict.INCONCLUSIVE)]
+    svg = sparkline(points)
+    assert svg.count("<circle") == 1
+    assert svg.count('stroke-width="2.2"') == 1
+    assert svg.count('stroke-width="1.5"') == 0, "no line leads to or from a run without a figure"
+    assert FIGURES_HEIGHT < HEIGHT - 10
+    assert words(points, "KL") == "Last 3 runs, oldest first: PASS, FAIL, INCONCLUSIVE; KL from 0.1 to 0.3"
+
+
+def test_a_run_that_says_nothing_for_long_is_called_silent(branches: dict[str, BranchSummary]) -> None:
+    run = branches["w4a16"].newest
+    now = run.started + timedelta(minutes=30)
+    said = RunProgress(run_id=run.id, stage="kl", done=30, total=120, at=now - timedelta(seconds=2))
+    live, silent = live_runs([(run, None), (run, said)], now)
+    assert (live.silent, live.share, live.words) == (False, 0.25, "kl 30 of 120 · begun 30 minutes ago")
+    assert silent.silent
+    assert "no sign of life" in silent.words
+
+
+def test_lines_break_where_runs_do_not_compare(written: Written) -> None:
+    path, runs = written
+    history = History.open(path)
+    series = history.metric_series("fp8-head", "sandbox")
+    history.close()
+    metric = branch_drift("sandbox", "fp8-head", series, runs["blessed"].id).metrics[0]
+    apart = metric.points[0].model_copy(update={"comparable": False, "breaks": ("engine version",), "line": 0})
+    broken = metric.model_copy(
+        update={"points": (apart, *(p.model_copy(update={"line": i}) for i, p in enumerate(metric.points[1:], 1)))}
+    )
+    picture = drift_picture(broken, 30)
+    assert [mark.run_id for mark in picture.apart] == [runs["first"].id]
+    assert "engine version" in picture.apart[0].detail
+    assert [[mark.run_id for mark in line] for line in picture.lines] == [[runs["blessed"].id], [runs["pass"].id]]
+    assert [mark.run_id for mark in picture.baseline] == [runs["blessed"].id]
+    drawn = [trace for trace in drift_figure(picture, "blessed run").data if trace.mode == "lines+markers"]
+    assert all(len(trace.x) == 1 for trace in drawn if trace.name == "effect")
+    assert drift_picture(broken, 2).apart == ()
+
+
+def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visit, written: Written) -> None:
+    path, runs = written
+    app = visit(path, "branch", family="sandbox", branch="fp8-head")
+    text = shown(app)
+    assert f"★ Blessed run {runs['blessed'].id}, by Jana" in text
+    assert "from the blessed run on" in text
+    assert all(runs[name].id in text for name in ("first", "blessed", "pass"))
+    app = app.selectbox(key="runs_verdict").set_value("FAIL").run()
+    assert runs["first"].id not in shown(app)
+    assert "No run of this branch is like this" in app.info[0].value
+    app = visit(path, "branch", family="sandbox", branch="<b>nothing</b>")
+    assert "names no branch" in app.warning[0].value

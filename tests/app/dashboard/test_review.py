@@ -1,0 +1,151 @@
+"""The review page writes what a named person decided, shows the gate change, and refuses everybody else."""
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_history import write_run
+
+from app.dashboard.reading import Reader
+from app.dashboard.review_model import queue
+from app.dashboard.reviewer import permission_of
+from app.dashboard.rows import branch_rows
+from app.dashboard.started import Started, shown_source
+from app.dashboard.writing import bless
+from q36eval.errors import UsageError
+from q36eval.gate import CriterionVerdict, Waiver
+from q36eval.history import History, RunRecord
+from q36eval.records import Verdict
+
+Visit = Callable[..., Any]
+Failing = tuple[Path, RunRecord]
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Failing:
+    """A history of one run that fails by its KL criteria alone; each test writes to its own."""
+    path = tmp_path / "history.sqlite"
+    history = History.open(path)
+    run = write_run(history, "fp8-head", 1.5, 7, n_items=3)
+    history.close()
+    return path, run
+
+
+def shown(app: Any) -> str:
+    return "\n".join(element.value for element in (*app.text, *app.markdown, *app.header, *app.success, *app.error))
+
+
+def stored(path: Path, run: RunRecord) -> tuple[RunRecord, list[Waiver]]:
+    history = History.open(path)
+    found = history.get_run(run.id), list(history.waivers("sandbox", "fp8-head").values())
+    history.close()
+    return found
+
+
+def waive_all_but_one(path: Path, run: RunRecord) -> tuple[list[str], str]:
+    """Waives every criterion that keeps the run from passing but one, which comes second: the page's to waive."""
+    assert run.report is not None
+    last = run.report.decisive[-1]
+    blocking = [result for result in run.report.criteria if result.tier == "blocking"]
+    rest = [result.id for result in blocking if result.verdict is not CriterionVerdict.PASS and result.id != last]
+    until = datetime.now(UTC).date() + timedelta(days=9)
+    history = History.open(path)
+    for name in rest:
+        history.add_waiver("sandbox", "fp8-head", Waiver(owner="Jana", reason="known", criterion=name, expires=until))
+    history.close()
+    return rest, last
+
+
+def test_waiving_is_shown_first_then_written_and_changes_the_verdict(visit: Visit, failing: Failing) -> None:
+    path, run = failing
+    rest, last = waive_all_but_one(path, run)
+    app = visit(path, "review", run=run.id)
+    assert "✗ FAIL" in app.header[0].value
+    app = app.selectbox(key="waive_name a criterion").set_value(last).run()
+    assert "✓ PASS with waivers" in shown(app), "what it would change is shown before anything is written"
+    app = app.button(key="write waive").click().run()
+    assert "Type your name first" in shown(app)
+    app.text_input(key="reviewer").set_value("Eva")
+    app = app.button(key="write waive").click().run()
+    assert "needs a reason" in shown(app)
+    assert len(stored(path, run)[1]) == len(rest)
+    app.text_area(key="waive_reason").set_value("fixed in the next build")
+    app = app.button(key="write waive").click().run()
+    assert app.header[0].value == ":green[✓ PASS] with waivers"
+    assert "The verdict was FAIL and is PASS with waivers" in shown(app)
+    decided, waivers = stored(path, run)
+    assert decided.verdict is Verdict.PASS
+    assert [(w.criterion, w.reason) for w in waivers if w.owner == "Eva"] == [(last, "fixed in the next build")]
+
+
+def test_signing_and_blessing_are_written_under_the_name(visit: Visit, failing: Failing) -> None:
+    path, run = failing
+    app = visit(path, "review", run=run.id)
+    app.text_input(key="reviewer").set_value("Eva")
+    app.text_area(key="sign_reason").set_value("read the flips")
+    app = app.button(key="write sign").click().run()
+    assert "Signed by Eva" in shown(app)
+    app.text_area(key="bless_reason").set_value("the level to hold")
+    app = app.button(key="write bless").click().run()
+    history = History.open(path)
+    (blessing,), (signature,) = history.blessings("fp8-head", "sandbox"), history.sign_offs(run.id)
+    history.close()
+    assert (blessing.owner, signature.owner, signature.reason) == ("Eva", "Eva", "read the flips")
+    assert stored(path, run)[0].verdict is Verdict.FAIL, "a signature turns no FAIL"
+
+
+def test_read_only_hides_and_refuses_all_writing(
+    visit: Visit, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, run = failing
+    for flag, why in (("--read-only", "started with --read-only"), ("--shared", "no login is configured")):
+        app = visit(path, "review", flag, run=run.id)
+        assert why in shown(app)
+        assert not [button for button in app.button if button.key and button.key.startswith("write")]
+        assert not app.text_area
+        monkeypatch.setattr(sys, "argv", ["main.py", str(path), flag])
+        with pytest.raises(UsageError, match=why):
+            bless(Reader(path), run, "Eva", "because")
+
+
+def test_who_may_write() -> None:
+    here, shared = Started("history.sqlite"), Started("history.sqlite", shared=True)
+    eva = {"is_logged_in": True, "email": "eva@example.org"}
+    assert permission_of(here, {}, ()).may_write
+    assert not permission_of(shared, {}, ()).may_write
+    assert permission_of(here, {"is_logged_in": False}, ()).can_log_in
+    assert permission_of(shared, eva, ()).name == "eva@example.org"
+    assert permission_of(shared, eva, ("*@EXAMPLE.org",)).may_write
+    assert not permission_of(shared, eva, ("jana@example.org",)).may_write
+    assert not permission_of(shared, eva | {"email_verified": False}, ()).may_write
+    assert not permission_of(shared, {"is_logged_in": True, "name": "Eva"}, ()).may_write
+    assert not permission_of(Started("x", read_only=True), eva, ()).may_write
+
+
+def test_queue_has_what_waits_and_the_address_of_a_server_no_password(visit: Visit, written: Any) -> None:
+    path, runs = written
+    reader = Reader(path)
+    rows = queue(branch_rows(reader, runs["pass"].started))
+    assert [row.of.branch for row in rows] == ["int2-experts", "main", "fp8-head"][: len(rows)]
+    app = visit(path, "review")
+    assert "→ Failed: must-pass-freeform" in shown(app)
+    assert shown_source("postgresql+psycopg://eva:secret@db.example.org:5432/q36?password=x") == (
+        "postgresql://db.example.org/q36"
+    )
+
+
+def test_compare_page_holds_the_newest_against_the_blessed_run(visit: Visit, written: Any) -> None:
+    path, runs = written
+    app = visit(path, "compare", branch="fp8-head", family="sandbox")
+    assert [app.query_params["a"], app.query_params["b"]] == [runs["blessed"].id, runs["pass"].id]
+    rows = next(frame.value for frame in app.dataframe if "criterion" in frame.value)
+    assert len(rows) == len(runs["pass"].report.criteria)
+    app = app.button(key="compare_swap").click().run()
+    assert app.selectbox(key="compare_a").value == runs["pass"].id
+    app = visit(path, "compare", a=runs["pass"].id, b=runs["ruined"].id)
+    assert "have another verdict in B" in shown(app)
+    fields = next(frame.value for frame in app.dataframe if "field" in frame.value)
+    assert "branch" in fields["field"].tolist()

@@ -1,0 +1,170 @@
+"""What `history gc` removes, and what it must leave: what a run refers to, people signed, or somebody still writes."""
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from app.history.collecting import Plan, Removal, Wanted, plan, remove
+from app.history.retention import Retention
+from q36eval.config import Paths
+from q36eval.errors import UsageError
+from q36eval.history import History, RunRecord
+from q36eval.history.run_files import RunFiles
+from q36eval.locks import exclusive
+from q36eval.token_files import TOKENS
+from tests import commands
+from tests.app.history.filled import DAY, fill, keep_files
+from tests.app.judged_runs import judge_run, open_history
+
+LATER = datetime.now(UTC) + timedelta(days=40)
+"""A day on which all that the tests write is old."""
+
+NEWEST = Wanted(Retention(keep_newest=1))
+
+
+def paths_of(state: Path) -> Paths:
+    return Paths(state, state)
+
+
+def runs(state: Path, count: int, content: bytes = b"tokens") -> tuple[History, list[RunRecord]]:
+    """So many runs of one branch, oldest first, whose tokens are the same."""
+    history = open_history(state)
+    found = [judge_run(history, 0, DAY) for _ in range(count)]
+    for run in found:
+        keep_files(state, history, run, content)
+    return history, found
+
+
+def collect(history: History, state: Path, wanted: Wanted) -> list[tuple[str, str]]:
+    found = plan(history, paths_of(state), wanted, LATER)
+    return [(one.kind, one.name) for one in remove(history, paths_of(state), found)]
+
+
+def test_nothing_that_a_run_refers_to_goes(tmp_path: Path) -> None:
+    history, (old, new) = runs(tmp_path, 2)
+    files = RunFiles(tmp_path)
+    shared = files.find(history, old.id, TOKENS)
+    assert shared is not None
+    assert shared == files.find(history, new.id, TOKENS)  # the same content is kept once
+    assert collect(history, tmp_path, Wanted()) == []
+    assert collect(history, tmp_path, NEWEST) == [("run", old.id)]
+    assert shared.is_file()
+    history.delete_run(new.id)
+    assert {kind for kind, _ in collect(history, tmp_path, Wanted())} == {"file"}
+    assert not shared.exists()
+
+
+def test_a_dry_run_names_what_the_real_one_removes_and_touches_nothing(tmp_path: Path) -> None:
+    _, (old, _) = runs(tmp_path, 2)
+    other = judge_run(open_history(tmp_path), 0, DAY, branch="fp8-head")
+    before = {
+        path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file() and "sqlite" not in path.name
+    }
+    asked = ("history", "gc", "--delete-runs", "--keep-newest", "1", "--json")
+    told = json.loads(commands.q36eval(*asked, "--dry-run", state=tmp_path).stdout)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(open_history(tmp_path).summaries()) == 3
+    done = json.loads(commands.q36eval(*asked, state=tmp_path).stdout)
+    assert told["removed"] == done["removed"]
+    assert [(one["kind"], one["name"]) for one in done["removed"]] == [("run", old.id)]
+    assert other.id in {run.id for run in open_history(tmp_path).summaries()}
+    assert "Nothing to remove" in commands.q36eval(*asked[:-1], state=tmp_path).stdout
+
+
+def test_what_people_blessed_or_signed_stays_for_ever(tmp_path: Path) -> None:
+    history, cared_for = fill(tmp_path)
+    runs(tmp_path, 2, b"others")
+    assert cared_for.id not in [name for _, name in collect(history, tmp_path, NEWEST)]
+    found = plan(history, paths_of(tmp_path), Wanted(Retention(keep_newest=1)), LATER)
+    late = [Removal("run", cared_for.id, "planned before it was blessed")]
+    assert remove(history, paths_of(tmp_path), Plan((*found.removals, *late))) == []
+
+
+def test_a_run_that_is_measured_keeps_its_rows_and_its_folder(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    begun = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
+    judge_run(history, 0, DAY)
+    folder = RunFiles(tmp_path).working(begun.id)
+    folder.mkdir(parents=True)
+    (folder / TOKENS).write_bytes(b"half")
+    with exclusive(paths_of(tmp_path).run_lock(begun.id)):
+        found = plan(history, paths_of(tmp_path), NEWEST, LATER)
+        assert found.removals == ()
+        both = [Removal("run", begun.id, ""), Removal("folder", begun.id, "", path=folder)]
+        assert remove(history, paths_of(tmp_path), Plan(tuple(both))) == []
+    # without a lock it may be measured on another machine, for as long as it says so
+    assert plan(history, paths_of(tmp_path), NEWEST, datetime.now(UTC)).removals == ()
+    assert [kind for kind, _ in collect(history, tmp_path, NEWEST)] == ["run", "folder"]
+
+
+def test_folders_of_before_are_read_and_go_with_their_runs(tmp_path: Path) -> None:
+    history, (old, new) = runs(tmp_path, 2)
+    stray = RunFiles(tmp_path).working("20200101-000000-abcdef")
+    for folder in (RunFiles(tmp_path).working(old.id), stray):
+        folder.mkdir(parents=True)
+        (folder / "notes.bin").write_bytes(b"of before")
+    assert RunFiles(tmp_path).find(history, old.id, "notes.bin") is not None
+    assert plan(history, paths_of(tmp_path), Wanted(), datetime.now(UTC)).removals == ()
+    assert collect(history, tmp_path, Wanted()) == [("folder", stray.name)]
+    assert collect(history, tmp_path, NEWEST) == [("run", old.id), ("folder", old.id)]
+    assert RunFiles(tmp_path).find(history, new.id, TOKENS) is not None
+
+
+def test_another_history_s_files_stay(tmp_path: Path) -> None:
+    history, (run,) = runs(tmp_path, 1)
+    other = History.open(tmp_path / "other.sqlite")
+    theirs = judge_run(other, 0, DAY)
+    keep_files(tmp_path, other, theirs, b"theirs")
+    assert collect(history, tmp_path, Wanted()) == []
+    assert collect(other, tmp_path, Wanted()) == []
+    history.delete_run(run.id)
+    with (tmp_path / "artifacts" / "histories.txt").open("a") as notes:
+        notes.write("postgresql://q36@server/history\n")
+    found = plan(history, paths_of(tmp_path), Wanted(packs=True), LATER)
+    assert found.removals == ()
+    assert "postgresql://q36@server/history" in found.notes[0]
+
+
+def test_packs_that_no_run_was_measured_against_go_only_when_asked(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    unused = tmp_path / "packs" / "0123456789abcdef"
+    unused.mkdir(parents=True)
+    assert collect(history, tmp_path, Wanted()) == []
+    with exclusive(unused / "kl.lock"):
+        assert collect(history, tmp_path, Wanted(packs=True)) == []
+    assert plan(history, paths_of(tmp_path), Wanted(packs=True), datetime.now(UTC)).removals == ()
+    assert collect(history, tmp_path, Wanted(packs=True)) == [("pack", unused.name)]
+
+
+def test_a_retention_comes_from_a_file_or_from_options(tmp_path: Path) -> None:
+    file = tmp_path / "retention.yaml"
+    file.write_text("keep_newest: 3\nkeep_days: 30\n")
+    assert Retention.of(file, None, 7) == Retention(keep_newest=3, keep_days=7)
+    file.write_text("keep_newst: 3\n")
+    with pytest.raises(UsageError, match="keep_newst"):
+        Retention.of(file, None, None)
+    for options in (("--delete-runs",), ("--keep-days", "3"), ("--delete-runs", "--retention", "no.yaml")):
+        done = commands.q36eval("history", "gc", *options, state=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    history, (old, new) = runs(tmp_path / "state", 2)
+    young = Wanted(Retention(keep_days=30))
+    assert plan(history, paths_of(tmp_path / "state"), young, datetime.now(UTC)).removals == ()
+    assert {one.name for one in plan(history, paths_of(tmp_path / "state"), young, LATER).of("run")} == {old.id, new.id}
+
+
+def test_a_folder_goes_once_all_of_it_is_kept_by_its_content(tmp_path: Path) -> None:
+    history, (run,) = runs(tmp_path, 1)
+    files, folder = RunFiles(tmp_path), RunFiles(tmp_path).working(run.id)
+    for name, content, stays in (
+        (TOKENS, b"other tokens", True),
+        ("x.arrow", b"more", True),
+        (TOKENS, b"tokens", False),
+    ):
+        folder.mkdir()
+        (folder / name).write_bytes(content)
+        files.drop_working(history, run.id)
+        assert folder.exists() == stays, name
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,212 @@
+"""Whole runs from one history into another: the same to the byte, nothing overwritten, nothing in half."""
+
+import hashlib
+import io
+import json
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.history.archive import MANIFEST
+from app.history.importing import take_in
+from q36eval.errors import UsageError
+from q36eval.history.moving import put_run, whole_run
+from q36eval.history.run_files import RunFiles
+from q36eval.records import ProbeName
+from q36eval.token_files import TOKENS
+from tests import commands
+from tests.app.history.filled import DAY, WAIVER, fill, outcome
+from tests.app.judged_runs import judge_run, open_history
+
+
+def exported(state: Path, *arguments: str) -> Path:
+    file = state / "runs.zip"
+    done = commands.q36eval("history", "export", *(arguments or ("--all",)), "--out", str(file), state=state)
+    assert done.returncode == 0, done.stderr
+    return file
+
+
+def test_a_run_goes_whole_and_comes_out_the_same_to_the_byte(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    history, run = fill(here)
+    judge_run(history, 0, DAY)
+    archive = exported(here, run.id)
+    done = commands.q36eval("history", "import", str(archive), "--json", state=there)
+    (said,) = json.loads(done.stdout)
+    assert (said["added"], said["known"], said["waivers_left_out"]) == ([run.id], [], 1)
+    other = open_history(there)
+    assert whole_run(other, run.id) == whole_run(history, run.id)
+    assert whole_run(other, run.id).about.earlier_decisions
+    tokens = RunFiles(there).find(other, run.id, TOKENS)
+    assert tokens is not None
+    assert tokens.read_bytes() == b"tokens"
+    assert exported(there, run.id).read_bytes() != b""
+    take_in(other, there, archive, waivers=True)
+    assert exported(there).read_bytes() == archive.read_bytes()
+    assert commands.q36eval("history", "replay", run.id, state=there).returncode == 0
+
+
+def test_what_is_there_is_passed_over_and_what_people_added_comes_in(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    history, run = fill(here)
+    other = open_history(there)
+    take_in(other, there, exported(here))
+    newer = other.bless(run.id, "jan", "again")
+    history.bless(run.id, "zoe", "a later word")
+    archive = exported(here)
+    assert take_in(other, there, archive).reviewed == (run.id,)
+    assert {one.owner for one in other.blessings("main")} == {"eva", "jan", "zoe"}
+    assert other.blessings("main")[0].owner == "zoe"
+    assert newer in other.blessings("main")
+    again = take_in(other, there, archive)
+    assert (again.added, again.known, again.reviewed, again.waivers) == ((), (run.id,), (), ())
+    assert other.waivers("sandbox", "main") == {}  # an archive excuses nothing unless it is asked to
+    came = take_in(other, there, archive, waivers=True)
+    assert [one.waiver for one in came.waivers] == [WAIVER]
+    assert take_in(other, there, archive, waivers=True).waivers == ()
+
+
+def test_an_earlier_decision_is_known_and_another_content_refused(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    history = open_history(here)
+    run = judge_run(history, 80, DAY)
+    early = exported(here).rename(tmp_path / "early.zip")
+    other = open_history(there)
+    take_in(other, there, early)
+    assert run.report is not None
+    assert run.circumstances is not None
+    history.decide_again(run.id, run.report, run.circumstances.model_copy(update={"waivers": (WAIVER,)}))
+    assert take_in(history, here, early).older == (run.id,)
+    late = exported(here)
+    with pytest.raises(UsageError, match="its decision"):
+        take_in(other, there, late)
+    judge_run(history, 0, DAY)
+    other.add_items(run.id, [outcome("new", 0.0)])
+    with pytest.raises(UsageError, match=r"another content .*\(its items"):
+        take_in(other, there, exported(here))
+    assert [one.id for one in other.summaries()] == [run.id]  # nor did the run that is new come in
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    state = tmp_path_factory.mktemp("state")
+    fill(state)
+    return exported(state).read_bytes()
+
+
+def changed(archive: bytes, change: Callable[[dict[str, bytes]], None], *, consistent: bool = True) -> bytes:
+    """The archive with its files changed, its manifest made to fit them where it is to be `consistent`."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as old:
+        files = {name: old.read(name) for name in old.namelist()}
+    change(files)
+    if consistent and MANIFEST in files:
+        manifest = json.loads(files[MANIFEST])
+        names = [name for name in files if name != MANIFEST]
+        entries = {n: {"sha256": hashlib.sha256(files[n]).hexdigest(), "size_bytes": len(files[n])} for n in names}
+        files[MANIFEST] = json.dumps(manifest | {"files": entries}).encode()
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as new:
+        for name, content in files.items():
+            new.writestr(name, content)
+    return target.getvalue()
+
+
+def replacing(part: str, old: bytes, new: bytes) -> Callable[[dict[str, bytes]], None]:
+    def change(files: dict[str, bytes]) -> None:
+        name = next(name for name in files if name.endswith(part))
+        assert old in files[name]
+        files[name] = files[name].replace(old, new)
+
+    return change
+
+
+HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], bool, str]] = {
+    "path": (lambda files: files.update({"../../evil": b"x"}), True, "no export writes a file '../../evil'"),
+    "absolute": (lambda files: files.update({"/etc/evil": b"x"}), True, "no export writes"),
+    "unnamed": (lambda files: files.update({"artifacts/" + "0" * 64: b"x"}), False, "no export writes"),
+    "misnamed": (lambda files: files.update({"artifacts/" + "0" * 64: b"x"}), True, "another content than its name"),
+    "changed": (replacing("items.jsonl", b"2 + 2", b"2 + 3"), False, "is not what the archive's manifest says"),
+    "another run": (replacing("run.json", b'"id":"2', b'"id":"3'), True, "is of another run"),
+    "unknown field": (replacing("run.json", b'"timings":', b'"evil":1,"timings":'), True, "cannot be read (at evil"),
+    "no JSON": (replacing("items.jsonl", b'{"probe"', b'{"probe'), True, "line 1 cannot be read"),
+    "nothing": (lambda files: files.clear(), True, "it is no archive of runs"),
+    "newer": (replacing(MANIFEST, b'"version":1', b'"version":9'), True, "a newer q36eval wrote it"),
+    "not ours": (replacing(MANIFEST, b"q36eval-history", b"another"), True, "cannot be read (at format"),
+    "lost": (lambda files: files.pop(next(n for n in files if n.endswith("items.jsonl"))), True, "it lacks runs/"),  # type: ignore[dict-item, return-value]
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_archive_is_one_sentence_and_nothing_is_imported(archive: bytes, tmp_path: Path, what: str) -> None:
+    change, consistent, needle = HOSTILE[what]
+    file = tmp_path / "in" / "runs.zip"
+    file.parent.mkdir()
+    file.write_bytes(changed(archive, change, consistent=consistent))
+    state = tmp_path / "in" / "state"
+    done = commands.q36eval("history", "import", str(file), state=state)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert needle in done.stderr
+    assert open_history(state).summaries() == []
+    assert {path.name for path in tmp_path.rglob("*evil*")} == set()
+    assert not (state / "artifacts").exists()
+
+
+def test_a_damaged_archive_imports_nothing(archive: bytes, tmp_path: Path) -> None:
+    """Cut off anywhere, or with one bit turned anywhere."""
+    history, file, rng = open_history(tmp_path), tmp_path / "runs.zip", random.Random(7)
+    cut = [archive[: rng.randrange(len(archive))] for _ in range(20)]
+    turned = []
+    for _ in range(40):
+        place = rng.randrange(len(archive))
+        turned.append(archive[:place] + bytes([archive[place] ^ 1 << rng.randrange(8)]) + archive[place + 1 :])
+    for damaged in (b"", b"PK", *cut, *turned):
+        file.write_bytes(damaged)
+        try:
+            take_in(history, tmp_path, file)
+        except UsageError:
+            assert history.summaries() == []
+        else:  # a bit that nothing is read from, such as a file's date
+            whole = whole_run(history, history.summaries()[0].id)
+            history.delete_run(whole.run.id)
+            assert whole.about.blessings
+            assert len(whole.items) == 3
+
+
+def test_a_run_that_no_column_holds_leaves_nothing_behind(tmp_path: Path) -> None:
+    history, run = fill(tmp_path)
+    whole = whole_run(history, run.id)
+    history.delete_run(run.id)
+    twice = whole.model_copy(update={"run": run.model_copy(update={"id": "x"})})
+    huge = whole.measurements[0].counts.model_copy(update={"scored": 1 << 70})
+    measurements = (whole.measurements[0].model_copy(update={"counts": huge}),)
+    with pytest.raises(UsageError, match="what no history can keep"):
+        put_run(history, twice.model_copy(update={"measurements": measurements}))
+    assert history.summaries() == []
+    put_run(history, whole)
+    with pytest.raises(UsageError, match="already"):
+        put_run(history, whole)
+    assert len(history.items(run.id, ProbeName.EVALS)) == 3
+
+
+def test_an_export_says_what_it_would_need(tmp_path: Path) -> None:
+    _, run = fill(tmp_path)
+    for arguments, needle in (
+        (("--out", "x.zip"), "Name the runs"),
+        ((run.id,), "--out"),
+        ((run.id, "--all", "--out", "x.zip"), "not both"),
+        (("--branch", "mian", "--out", "x.zip"), "there is: main"),
+        (("--all", "--out", str(tmp_path / "no" / "x.zip")), "could not be written"),
+        (("--table", "rnus"), "runs, measurements, items"),
+        (("--table", "runs"), "--out"),
+    ):
+        done = commands.q36eval("history", "export", *arguments, state=tmp_path)
+        assert done.returncode in (2, 4), arguments
+        assert needle in done.stderr
+        assert done.stderr.count("\n") == 1
+    folder = tmp_path / "each"
+    folder.mkdir()
+    assert commands.q36eval("history", "export", "--all", "--out", str(folder), state=tmp_path).returncode == 0
+    assert [path.name for path in folder.iterdir()] == [f"{run.id}.zip"]

@@ -1,0 +1,135 @@
+"""What is said of a branch: states, since when, with what, and where lines break."""
+
+from dataclasses import replace
+
+import pytest
+
+from q36eval.drift import DriftState, branch_drift, drift
+from q36eval.history import SeriesPoint
+from q36eval.records import Direction, Interval, ProbeName
+from tests.q36eval.drift.series import ERROR, IDENTITY, line, point
+
+STEADY = [0.0, 0.001, -0.001, 0.0, 0.001, -0.001]
+
+
+def moved(by: float, runs: int = 4, **changed) -> list[SeriesPoint]:
+    return [point(6 + day, by + wobble, **changed) for day, wobble in enumerate(STEADY[:runs])]
+
+
+@pytest.mark.parametrize(
+    ("series", "blessed", "state", "words"),
+    [
+        (line(STEADY), "r01", DriftState.STABLE, "Stable over 6 runs at 0"),
+        (line(STEADY), None, DriftState.STABLE, "Stable"),
+        (line(STEADY) + moved(0.02), "r01", DriftState.DRIFTING, "for the worse since run r06: 0 -> 0.02"),
+        (line(STEADY) + moved(0.02), "r06", DriftState.STABLE, "Stable over 10 runs at 0.02"),
+        (line(STEADY) + moved(0.02) + [point(10 + d, 0.0) for d in range(6)], "r01", DriftState.STABLE, "back at"),
+        ([*line(STEADY), point(6, 0.2)], "r01", DriftState.STABLE, "newest run alone lies"),
+        (line([0.0]), "r00", DriftState.TOO_FEW_RUNS, "1 of 3 runs"),
+        (line([0.0, 0.9]), "r00", DriftState.TOO_FEW_RUNS, "2 of 3 runs"),
+        (line(STEADY), "r99", DriftState.INCOMPARABLE, "r99 did not measure it"),
+        (line(STEADY, suite="t") + moved(0.0), "r01", DriftState.INCOMPARABLE, "another suite of evals was asked"),
+        (line(STEADY, engine="sglang") + moved(0.0), "r01", DriftState.INCOMPARABLE, "engine: sglang -> vllm"),
+        (line(STEADY, suite="t") + moved(0.0, 2), None, DriftState.TOO_FEW_RUNS, "6 earlier runs are set aside"),
+        ([*line(STEADY), point(6, float("nan"))], "r01", DriftState.INCOMPARABLE, "no finite figure"),
+    ],
+)
+def test_state_and_statement(series, blessed, state, words) -> None:
+    (found,) = drift(series[::-1], blessed)
+    assert (found.state, words in found.statement) == (state, True), found.statement
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"checkpoint_sha256": "zz"}, ("checkpoint",)),
+        ({"engine_version": "2"}, ("engine version 1 -> 2",)),
+        ({"kv_cache_dtype": "fp8"}, ("KV-cache dtype auto -> fp8",)),
+        ({"chat_template_sha256": "zz", "settings": {"tp": "2"}}, ("chat template", "setting tp unset -> 2")),
+        ({}, ()),
+    ],
+)
+def test_a_move_names_what_changed_with_it_and_stays_on_its_line(changed, said) -> None:
+    (found,) = drift(line(STEADY) + moved(0.02, **changed), "r00")
+    assert (found.since_run_id, found.changed_there, found.worse) == ("r06", said, True)
+    assert found.change == pytest.approx(0.02, abs=0.001)
+    assert {one.line for one in found.points} == {0}
+    assert [one.run_id for one in found.points if one.identity_changes] == (["r06"] if said else [])
+    assert any(one.signal for one in found.points[6:])
+
+
+def test_a_move_the_good_way_is_drift_for_the_better() -> None:
+    (found,) = drift(line(STEADY, higher=True) + moved(0.02, higher=True), "r00")
+    assert (found.state, found.worse) == (DriftState.DRIFTING, False)
+    assert found.direction is Direction.HIGHER_IS_BETTER
+
+
+def test_another_engine_between_breaks_the_line_and_not_the_chart() -> None:
+    series = [point(d, e, engine="sglang" if d == 3 else "vllm") for d, e in enumerate([0.0, 0.001, 0.0, 0.5, 0.001])]
+    (found,) = drift(series, "r00")
+    assert [one.line for one in found.points] == [0, 0, 0, 1, 2]
+    assert [one.comparable for one in found.points] == [True, True, True, False, True]
+    assert found.points[3].breaks == ("another engine: vllm -> sglang",)
+    assert found.points[3].residual is None
+    assert found.points[4].residual is not None
+    assert found.state is DriftState.STABLE
+
+
+def test_a_run_that_should_have_measured_it_breaks_the_line() -> None:
+    other = [point(day, 0.0, metric="accuracy") for day in range(5)]
+    perplexity = line([0.0, 0.0, 0.0, 0.0, 0.0])
+    missing = [*other, *(one for day, one in enumerate(perplexity) if day != 2)]
+    found = drift(missing)[1]
+    assert [one.breaks for one in found.points] == [(), (), ("not measured in run r02",), ()]
+    newest = drift([*other, *perplexity[:4]])[1]
+    assert newest.state is DriftState.INCOMPARABLE
+    assert "r04" in newest.statement
+
+
+def test_a_reference_measured_otherwise_is_another_line() -> None:
+    other = IDENTITY.model_copy(update={"engine_version": "0"})
+    series = line(STEADY, reference=other) + moved(0.0)
+    (found,) = drift(series, None)
+    assert found.points[6].breaks == ("another reference (engine version 0 -> 1)",)
+    assert found.baseline_run_id == "r06"
+
+
+def test_a_run_of_fewer_items_may_differ_by_the_items_it_lacks() -> None:
+    """Nested samples: of a quarter of the items the error is twice as large, and so is the scatter it may have."""
+    all_items = line([0.0] * 8)
+    few = [point(8 + day, 0.02, error=2 * ERROR, scored=2) for day in range(4)]
+    assert drift(all_items + few, "r00")[0].state is DriftState.STABLE
+    assert drift(all_items + moved_exactly(0.02), "r00")[0].state is DriftState.DRIFTING
+
+
+def moved_exactly(by: float) -> list[SeriesPoint]:
+    return [point(8 + day, by) for day in range(4)]
+
+
+def test_a_count_without_an_interval_is_watched_too() -> None:
+    def census(day: int, count: float) -> SeriesPoint:
+        exact = Interval(lower=count, upper=count, level=0.95, method="census")
+        return replace(point(day, count), effect_interval=exact, estimator="census")
+
+    quiet = [census(day, 0.0) for day in range(6)]
+    assert drift(quiet)[0].state is DriftState.STABLE
+    assert drift([*quiet, *(census(6 + day, 3.0) for day in range(3))])[0].state is DriftState.DRIFTING
+
+
+def test_branch_watches_what_it_is_told_and_knows_nothing_as_nothing_fine() -> None:
+    stable, worse = line([0.0] * 10, metric="accuracy"), line(STEADY) + moved(0.02)
+    both = branch_drift("f", "b", stable + worse, "r00")
+    assert (both.state, both.worse, both.watched, both.runs) == (DriftState.DRIFTING, True, 2, 10)
+    assert "1 since run r06, where nothing in the deployment changed" in both.statement
+    one = branch_drift("f", "b", stable + worse, "r00", {"evals.accuracy[all]"})
+    assert (one.state, one.worse, one.watched) == (DriftState.STABLE, False, 1)
+    few = branch_drift("f", "b", stable + line([0.0])[:1], None)
+    assert few.state is DriftState.INCOMPARABLE  # the newest runs were to measure it
+    assert branch_drift("f", "b", []).state is DriftState.TOO_FEW_RUNS
+
+
+def test_the_reference_s_own_noise_is_no_drift_of_the_branch() -> None:
+    quiet = point(1, 0.0)
+    floor = replace(quiet, probe=ProbeName.KL, metric="kl_divergence_noise_floor", key="kl.kl_divergence_noise_floor")
+    assert [found.key for found in drift([quiet, floor])] == ["evals.perplexity[all]"]
+    assert drift([]) == []

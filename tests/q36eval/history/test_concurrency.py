@@ -1,0 +1,83 @@
+"""Many processes write one history at once, and some die half way."""
+
+import os
+import random
+import signal
+from contextlib import ExitStack
+
+import pytest
+from sqlalchemy import func, select
+
+from q36eval.history import EventKind, History, RunState
+from q36eval.history import _tables as tables
+from q36eval.records import Verdict
+from tests.q36eval.history.gates import BATCH, answer, begin, child, figure, gate, outcome, write_batches
+
+GATES, BATCHES, KILLS = 8, 4, 12
+
+
+def test_eight_gates_write_at_once_and_nothing_is_lost(database: str, history: History) -> None:
+    def work(branch: str) -> None:
+        own = History.open(database)
+        gate(own, branch, BATCHES)
+        own.close()
+
+    with ExitStack() as stack:
+        started = [stack.enter_context(child(lambda _, n=n: work(f"branch-{n}"))) for n in range(GATES)]
+        assert [os.waitpid(process, 0)[1] for process, _ in started] == [0] * GATES
+    runs = history.list_runs()
+    assert sorted(run.branch for run in runs) == [f"branch-{n}" for n in range(GATES)]
+    for run in runs:
+        assert (run.state, run.verdict) == (RunState.FINISHED, Verdict.PASS)
+        written = {item.item_key: item for item in history.items(run.id)}
+        assert written == {
+            found.item_key: found for found in (outcome(n, answer(run.branch, n)) for n in range(BATCHES * BATCH))
+        }
+        figures = [figure(f"figure {batch}", float(batch)) for batch in range(BATCHES)]
+        assert history.measurements(run.id) == [*figures, figure("integrity_faults", 0.0)]
+        assert [event.kind for event in history.events(run.id)] == [EventKind.RETRY] * BATCHES
+    # a question or an answer that all share is there once
+    ((texts, distinct),) = history._read(select(func.count(), func.count(tables.texts.c.sha256.distinct())))
+    assert texts == distinct
+    assert history._read(select(func.count()).select_from(tables.asked))[0][0] == BATCHES * BATCH
+
+
+def test_a_kill_at_any_moment_leaves_whole_transactions_and_a_run_to_resume(database: str, history: History) -> None:
+    rng = random.Random(8)
+    for _ in range(KILLS):
+        run = begin(history, "main")
+
+        def work(pipe: int, run_id: str = run.id) -> None:
+            write_batches(History.open(database), run_id, lambda: os.write(pipe, b".") and None)
+
+        with child(work) as (process, told):
+            said = len(os.read(told, 1))
+            for _ in range(rng.randrange(6)):
+                said += len(os.read(told, 1))
+            for _ in range(rng.randrange(100_000)):  # somewhere within the writing of the next
+                pass
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+        items = history.items(run.id)
+        assert len(items) % BATCH == 0
+        assert len(items) >= said * BATCH
+        assert items == [outcome(n, f"{run.id} {n}" * 20) for n in range(len(items))]
+        history.update_run(run.id, state=RunState.RUNNING)
+        history.add_items(run.id, [outcome(0, "again"), outcome(len(items), "more")])
+        assert history.count_items(run.id) == len(items) + 1
+        assert history.finish_run(run.id).state is RunState.FINISHED
+    if history._engine.dialect.name == "sqlite":
+        with history._engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+            assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_processes_may_open_a_fresh_database_together(database: str, postgresql: str) -> None:
+    from tests.q36eval.history.conftest import fresh
+
+    empty = fresh(postgresql)
+    with ExitStack() as stack:
+        started = [stack.enter_context(child(lambda _: History.open(empty).close())) for _ in range(4)]
+        assert [os.waitpid(process, 0)[1] for process, _ in started] == [0] * 4
+    assert History.open(empty).list_runs() == []

@@ -1,0 +1,35 @@
+"""Whole runs into either database, and what all runs of it refer to."""
+
+from pathlib import Path
+
+import pytest
+
+from q36eval.errors import UsageError
+from q36eval.history import History
+from q36eval.history.moving import put_review, put_run, put_waivers, whole_run
+from q36eval.history.referring import files_of_runs, give_back_room, references_of_runs, reviewed_runs
+from tests.app.history.filled import WAIVER, fill
+from tests.app.judged_runs import IDENTITY
+
+
+def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path) -> None:
+    source, run = fill(tmp_path / "source")
+    whole = whole_run(source, run.id)
+    broken = whole.model_copy(update={"run": run.model_copy(update={"branch": "a\0b"}), "measurements": ()})
+    if not history.name.endswith(".db"):  # SQLite keeps such a name
+        with pytest.raises(UsageError, match="what no history can keep"):
+            put_run(history, broken)
+        assert history.summaries() == []
+    put_run(history, whole)
+    assert whole_run(history, run.id) == whole
+    assert put_review(history, whole) == 0
+    assert put_waivers(history, source.waiver_records()) == source.waiver_records()
+    assert put_waivers(history, source.waiver_records()) == []
+    assert list(history.waivers("sandbox", "main").values()) == [WAIVER]
+    assert reviewed_runs(history) == {run.id}
+    assert references_of_runs(history) == [IDENTITY]
+    assert files_of_runs(history) == {one.sha256 for one in whole.about.artifacts}
+    assert files_of_runs(history, without=[run.id]) == set()
+    history.delete_run(run.id)
+    give_back_room(history)
+    assert (reviewed_runs(history), files_of_runs(history), references_of_runs(history)) == (set(), set(), [])

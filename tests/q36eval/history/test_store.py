@@ -1,0 +1,154 @@
+"""How history keeps what is long, what it does with what it cannot read, and whole runs from elsewhere."""
+
+import base64
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, func, select, update
+
+from q36eval.errors import StorageError, UsageError
+from q36eval.gate import Circumstances, SignOff, Waiver
+from q36eval.history import Artifact, History, RunFilter
+from q36eval.history import _tables as tables
+from q36eval.history._texts import packed, unpacked
+from q36eval.records import ProbeFailure, ProbeName, Verdict
+from tests.q36eval.history.gates import begin, figure, gate, outcome
+
+
+def texts(history: History) -> int:
+    return int(history._read(select(func.count()).select_from(tables.texts))[0][0])
+
+
+def test_what_was_asked_and_answered_alike_is_kept_once(history: History) -> None:
+    first, second = begin(history, "main"), begin(history, "main")
+    items = [outcome(number, "the same") for number in range(50)]
+    history.add_items(first.id, items)
+    once = texts(history)
+    history.add_items(second.id, items)
+    assert texts(history) == once
+    assert history.items(first.id) == history.items(second.id) == items
+
+
+@pytest.mark.parametrize("text", ["", "příliš\0 <script>", '{"cluster":"","stratum":"all"}', "x" * 1_000_000])
+def test_texts_come_back_and_take_no_more_than_they_are(text: str) -> None:
+    assert unpacked(packed(text)) == text
+    assert len(packed(text)) <= len(text.encode()) + 1
+
+
+def test_texts_written_once_are_read_for_ever() -> None:
+    kept = "AXj5UkH1LENyhSnc0OKc1LJEBWMDBVU87gEACk0SYA=="
+    assert unpacked(base64.b64decode(kept)) == '{"score":0.5,"text":"sleva 30 %","error":null,"detail":{}}'
+    with pytest.raises(UsageError, match="cannot read: upgrade"):
+        unpacked(b"\x07new")
+    with pytest.raises(UsageError, match="the database is damaged"):
+        unpacked(b"\x01broken")
+
+
+def test_one_run_that_cannot_be_read_stops_no_list(history: History) -> None:
+    for branch in ("main", "fp8-head"):
+        gate(history, branch, 1)
+    broken = history.summaries(RunFilter(branch="main"))[0]
+    with history._write() as connection:
+        of_run = select(tables.runs.c.report).where(tables.runs.c.id == broken.id)
+        other = connection.execute(
+            select(tables.texts.c.id).where(tables.texts.c.id != of_run.scalar_subquery())
+        ).first()
+        assert other is not None
+        connection.execute(update(tables.runs).where(tables.runs.c.id == broken.id).values(report=other.id))
+    assert [summary.branch for summary in history.summaries()] == ["fp8-head", "main"]
+    assert [branch.judged for branch in history.branches()] == history.summaries()
+    assert len(history.metric_series("main")) == 2
+    assert {row["verdict"] for row in history.criteria(broken.id)} == {"PASS"}
+    with pytest.raises(UsageError, match=f"run {broken.id}"):
+        history.get_run(broken.id)
+
+
+def test_a_text_that_is_gone_is_a_sentence(history: History) -> None:
+    run = begin(history, "main")
+    history.add_items(run.id, [outcome(1, "gone")])
+    with history._write() as connection:
+        connection.execute(delete(tables.texts).where(tables.texts.c.id.in_(select(tables.items.c.answer))))
+    with pytest.raises(UsageError, match="item 1, of which a part is gone"):
+        history.items(run.id)
+
+
+def test_a_deleted_run_takes_all_of_its_own_and_nothing_of_others(history: History) -> None:
+    for branch in ("main", "fp8-head"):
+        gate(history, branch, 2)
+    other, gone = history.list_runs()
+    before = (history.items(other.id), history.measurements(other.id), history.get_run(other.id))
+    assert history.unused_texts() == (0, 0)
+    history.delete_run(gone.id)
+    unused, size = history.unused_texts()
+    assert unused == 12
+    assert size > unused
+    assert history.remove_unused_texts() == unused
+    assert history.unused_texts() == (0, 0)
+    assert (history.items(other.id), history.measurements(other.id), history.get_run(other.id)) == before
+    assert (history.items(gone.id), history.events(gone.id), history.criteria(gone.id)) == ([], [], [])
+
+
+def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, tmp_path: Path) -> None:
+    source = History.open(tmp_path / "source.db")
+    report = gate(source, "main", 2)
+    run = source.summaries()[0].id
+    source.add_failure(run, ProbeFailure(probe=ProbeName.KL, reason="timeout", kind="crashed"))
+    source.add_sign_off(
+        run, SignOff(owner="eva", reason="read", at=datetime(2026, 5, 1, tzinfo=UTC), report_sha256="ab")
+    )
+    source.bless(run, "eva", "release 1")
+    source.decide_again(run, report, Circumstances(on=date(2026, 5, 1)))
+    source.add_artifact(Artifact(run_id=run, name="tokens", sha256="a" * 64, size_bytes=5))
+    waiver = Waiver(owner="eva", reason="known", criterion="intact", expires=date(2026, 5, 1))
+    source.revoke_waiver(source.add_waiver("sandbox", "main", waiver), "jan")
+    whole = {
+        "measurements": source.measurements(run),
+        "items": source.items(run),
+        "failures": source.failures(run),
+        "sign_offs": source.sign_offs(run),
+        "blessings": source.blessings("main"),
+        "earlier_decisions": source.earlier_decisions(run),
+        "events": source.events(run),
+        "artifacts": source.artifacts(run),
+    }
+    history.add_items(begin(history, "other").id, [outcome(5, "of another order")])
+    history.restore_run(source.get_run(run), **whole)
+    assert history.get_run(run) == source.get_run(run)
+    assert history.summaries(RunFilter(verdict=Verdict.PASS)) == source.summaries()
+    assert whole == {
+        name: history.blessings("main") if name == "blessings" else getattr(history, name)(run) for name in whole
+    }
+    assert history.criteria(run)[0]["criterion"] == "intact"
+    history.restore_waiver(source.waiver_records()[0])
+    assert history.waiver_records()[0].model_copy(update={"number": 1}) == source.waiver_records()[0]
+    with pytest.raises(UsageError, match="already"):
+        history.restore_run(source.get_run(run))
+    broken = source.get_run(run).model_copy(update={"id": "broken"})
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        history.restore_run(broken, measurements=[figure("twice", 0.0)] * 2)
+    assert history.summaries(RunFilter(branch="main")) == source.summaries()
+
+
+def test_a_server_s_refusal_is_one_sentence_without_the_password(postgresql: str) -> None:
+    folder = postgresql.partition("host=")[2]
+    for url, words in (
+        (f"postgresql://eva:s3cret@/postgres?host={folder}", 'role "eva" does not exist'),
+        (f"postgresql://q36:s3cret@/nowhere?host={folder}", "create it, or name another database with Q36EVAL_HISTORY"),
+        (f"postgresql+psycopg://q36:s3cret@/x?host={folder}/none&password=s3cret", "start the server|No such file"),
+    ):
+        with pytest.raises(UsageError, match=words) as refused:
+            History.open(url)
+        assert "s3cret" not in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_history_that_may_only_be_read_says_so(database: str, history: History) -> None:
+    reading = History.open(f"{database}&options=-c%20default_transaction_read_only%3Don")
+    assert reading.summaries() == []
+    with pytest.raises(UsageError, match="read-only transaction; make it writable"):
+        reading.check_writable()
+    with pytest.raises(StorageError, match="cannot be used"):
+        begin(reading, "main")
+    reading.close()
