@@ -22,7 +22,7 @@ QUALITY = 72
 THEMES = ("light", "dark")
 
 
-def pages(failed: RunSummary, passed: RunSummary) -> dict[str, str]:
+def pages(failed: RunSummary, passed: RunSummary, question: str) -> dict[str, str]:
     """The address of every page, by the name of its screenshot."""
     branch = f"family={passed.family}&branch={passed.branch}"
     return {
@@ -33,6 +33,7 @@ def pages(failed: RunSummary, passed: RunSummary) -> dict[str, str]:
         "kl": f"kl?run={passed.id}",
         "evals": f"evals?run={passed.id}",
         "canaries": f"canaries?run={passed.id}&outcome=regression",
+        "canary": f"canaries?run={passed.id}&item={question}",
         "canaries-failed": f"canaries?run={failed.id}&outcome=regression&must=yes",
         "compare": f"compare?a={passed.id}&b={failed.id}",
         "review": "review",
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--failed", help="the failed run to show; the newest")
     parser.add_argument("--passed", help="the passed run to show; the newest")
     parser.add_argument("--height", type=int, help="only so many pixels from the top; the whole page")
+    parser.add_argument("--question", default="discount-two-step/38", help="the canary's question to show alone")
     parser.add_argument("--webp", action="store_true", help="smaller files, as the README shows; PNG")
     parser.add_argument("--only", nargs="*", help="names of pages; all")
     asked = parser.parse_args()
@@ -88,7 +90,7 @@ def main() -> None:
     history.close()
     asked.out.mkdir(parents=True, exist_ok=True)
     with serving(asked.history) as root, chromium() as browser:
-        for name, address in pages(failed, passed).items():
+        for name, address in pages(failed, passed, asked.question).items():
             for theme in THEMES if not asked.only or name in asked.only else ():
                 file = asked.out / f"{name}-{theme}.{'webp' if asked.webp else 'png'}"
                 shoot(browser, f"{root}/{address}", theme, file, asked.height)
