@@ -1,4 +1,4 @@
-"""A reviewer in the browser: from a red verdict to the flipped token, waive it, sign, and see the gate change."""
+"""A reviewer in the browser: from a red verdict to the flipped token, waive it, and see the gate change."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,12 +109,6 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     write(browser, "Your name", "Jana")
     write(browser, "What is known about it", "a near tie; the shop names are alike")
     browser.get_by_role("button", name="Write the waiver and decide again").click()
-    # decided by hand it passes only with a signature, which the page asks for
-    browser.get_by_role("heading", name="? INCONCLUSIVE with waivers").wait_for()
-    drawn(browser)
-    browser.get_by_role("tab", name="Sign off").click()
-    write(browser, "What did you look at", "the one flipped prompt, token by token")
-    browser.get_by_role("button", name="Sign and decide again").click()
     browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
     assert problems == []
     _check_written(path, run)
@@ -127,4 +121,4 @@ def _check_written(path: Path, run: str) -> None:
     history.close()
     assert decided.verdict is Verdict.PASS
     assert [(waiver.canary, waiver.owner) for waiver in waivers.values()] == [(FLIPPED, "Jana")]
-    assert [one.report.verdict for one in earlier] == [Verdict.FAIL, Verdict.INCONCLUSIVE]
+    assert [one.report.verdict for one in earlier] == [Verdict.FAIL]
