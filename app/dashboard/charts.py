@@ -35,6 +35,8 @@ def margin_figure(bars: Sequence[MarginBar]) -> go.Figure:
     ticks = [t for t in TICKS if abs(t) <= max(1.0, reach * 1.5)]
     axis = {"tickmode": "array", "tickvals": [scale(t) for t in ticks], "ticktext": [f"{t:g}" for t in ticks]}
     words = "share of the margin used (1 = all of it; below 0 = better than the reference)"
+    right = max([1.2, *(1.05 * x for bar in bars for x in (bar.share, bar.upper) if x is not None)])
+    figure.update_xaxes(range=[scale(left * 1.1 - 0.1), scale(right)])  # the margin is always in sight
     figure.update_xaxes(title=words + (", logarithmic" if logarithmic else ""), **(axis if logarithmic else {}))
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(height=90 + 34 * len(bars), margin={"l": 10, "r": 10, "t": 10, "b": 10}, showlegend=False)

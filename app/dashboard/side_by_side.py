@@ -5,7 +5,8 @@ A component of our own, for a table cannot mark parts of a text: every string of
 it: it can be told without its colour, and by a screen reader. Nothing is struck out: the reference is mostly right.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -110,7 +111,9 @@ def _choice(choice: Choice) -> dict[str, object]:
     return shown
 
 
-@st.cache_resource(show_spinner=False)
-def _component() -> "st.components.v2.types.ComponentRenderer":
-    # registered once: a second registration of the same name is warned about
+def _register() -> Any:
+    # once: of a second registration of the same name the server warns
     return st.components.v2.component("q36eval_answers", html=_HTML, css=_CSS, js=_JS, isolate_styles=False)
+
+
+_component: Callable[[], Any] = st.cache_resource(_register, show_spinner=False)

@@ -58,8 +58,12 @@ def draw() -> None:
         _draw_empty(reader, run)
         return
     choose_format()
+    asked_for_one = bool(st.query_params.get("item"))
+    if asked_for_one:  # a link to one question shows that first
+        _draw_answers(reader, run, lines)
     _draw_figures(CanaryRun.of(reader.measurements(run), lines.items), run.id)
-    _draw_answers(reader, run, lines)
+    if not asked_for_one:
+        _draw_answers(reader, run, lines)
 
 
 def _draw_empty(reader: Reader, run: RunRecord) -> None:

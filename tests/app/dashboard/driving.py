@@ -16,7 +16,8 @@ from typing import Any
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
-WAIT_S = 20.0
+ROOT = Path(__file__).parents[3]
+WAIT_S = 60.0
 WIDTH = 1400
 
 _DRAWN = """() => {
@@ -28,13 +29,18 @@ _DRAWN = """() => {
 
 @contextmanager
 def serving(history: Path, *options: str) -> Iterator[str]:
-    """The dashboard over a history, on a free port of loopback; its address."""
+    """The dashboard over a history, on a free port of loopback; its address.
+
+    It is started beside the file, so that its pages name the file and not where on this machine it lies.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     code = "from app.cli import main; main()"
-    command = [sys.executable, "-c", code, "ui", "--port", str(port), "--history", str(history), *options]
-    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL) as server:
+    command = [sys.executable, "-c", code, "ui", "--port", str(port), "--history", history.name, *options]
+    quiet = {"stdout": subprocess.DEVNULL, "start_new_session": True}
+    code_of = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    with subprocess.Popen(command, cwd=history.parent, env=os.environ | code_of, **quiet) as server:
         try:
             _wait(f"http://127.0.0.1:{port}/_stcore/health", server)
             yield f"http://127.0.0.1:{port}"

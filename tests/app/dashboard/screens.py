@@ -5,20 +5,24 @@ newest run that failed and the newest that passed.
 """
 
 import argparse
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from driving import CHROMIUM, WIDTH, chromium, drawn, serving
+from PIL import Image
 
 from q36eval.config import Paths
 from q36eval.history import History, RunFilter, RunSummary
 from q36eval.records import Verdict
 
 TALLEST = 4000
+QUALITY = 72
+"""Of WebP; PNG loses nothing."""
 THEMES = ("light", "dark")
 
 
-def pages(failed: RunSummary, passed: RunSummary) -> dict[str, str]:
+def pages(failed: RunSummary, passed: RunSummary, question: str) -> dict[str, str]:
     """The address of every page, by the name of its screenshot."""
     branch = f"family={passed.family}&branch={passed.branch}"
     return {
@@ -29,6 +33,7 @@ def pages(failed: RunSummary, passed: RunSummary) -> dict[str, str]:
         "kl": f"kl?run={passed.id}",
         "evals": f"evals?run={passed.id}",
         "canaries": f"canaries?run={passed.id}&outcome=regression",
+        "canary": f"canaries?run={passed.id}&item={question}",
         "canaries-failed": f"canaries?run={failed.id}&outcome=regression&must=yes",
         "compare": f"compare?a={passed.id}&b={failed.id}",
         "review": "review",
@@ -59,8 +64,9 @@ def shoot(browser: Any, url: str, theme: str, file: Path, height: int | None) ->
         page.set_viewport_size({"width": WIDTH, "height": min(TALLEST, max(700, whole))})
         drawn(page)
     page.wait_for_timeout(1500)  # charts and canvases are drawn after all else
-    page.screenshot(path=str(file))
+    shot = page.screenshot()
     page.close()
+    Image.open(BytesIO(shot)).save(file, quality=QUALITY)
 
 
 def main() -> None:
@@ -71,6 +77,8 @@ def main() -> None:
     parser.add_argument("--failed", help="the failed run to show; the newest")
     parser.add_argument("--passed", help="the passed run to show; the newest")
     parser.add_argument("--height", type=int, help="only so many pixels from the top; the whole page")
+    parser.add_argument("--question", default="discount-two-step/38", help="the canary's question to show alone")
+    parser.add_argument("--webp", action="store_true", help="smaller files, as the README shows; PNG")
     parser.add_argument("--only", nargs="*", help="names of pages; all")
     asked = parser.parse_args()
     if CHROMIUM is None:
@@ -82,9 +90,9 @@ def main() -> None:
     history.close()
     asked.out.mkdir(parents=True, exist_ok=True)
     with serving(asked.history) as root, chromium() as browser:
-        for name, address in pages(failed, passed).items():
+        for name, address in pages(failed, passed, asked.question).items():
             for theme in THEMES if not asked.only or name in asked.only else ():
-                file = asked.out / f"{name}-{theme}.png"
+                file = asked.out / f"{name}-{theme}.{'webp' if asked.webp else 'png'}"
                 shoot(browser, f"{root}/{address}", theme, file, asked.height)
                 print(file)
 

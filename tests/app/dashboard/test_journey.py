@@ -1,4 +1,4 @@
-"""What a reviewer does in the browser: from a red verdict to the flipped token, waive it, and see the gate change."""
+"""A reviewer in the browser: from a red verdict to the flipped token, waive it, and see the gate change."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,10 +40,10 @@ def prompt(canary: str) -> ItemOutcome:
 
 
 def must_pass(found: Measurement) -> Measurement:
-    """Its count of flips, by prompt: one, of the flipped canary, and that in the freeform lane alone."""
-    names = tuple(f"{canary}/1" for canary in CANARIES)
-    flips = tuple(float(canary == FLIPPED and found.slice == "freeform") for canary in CANARIES)
-    clusters = Clusters(units=(1,) * 3, branch=flips, errored=(0,) * 3, names=names)
+    """Its count of flips, by prompt, of as many as the policy asks for: one, and that in the freeform lane alone."""
+    names = tuple(f"{CANARIES[place % 3]}/{place}" for place in range(60))
+    flips = tuple(float(name == f"{FLIPPED}/1" and found.slice == "freeform") for name in names)
+    clusters = Clusters(units=(1,) * 60, branch=flips, errored=(0,) * 60, names=names)
     return measured(found.probe, found.metric, found.slice, clusters, "census", found.unit)
 
 
@@ -83,7 +83,14 @@ def follow(page: Any, label: str, address: str) -> None:
     drawn(page)
 
 
-def test_from_a_red_verdict_to_the_flipped_token_to_a_waiver(
+def write(page: Any, label: str, words: str) -> None:
+    """Type into a field and leave it, which is when the page takes it."""
+    page.get_by_role("textbox", name=label).fill(words)
+    page.keyboard.press("Tab")
+    drawn(page)
+
+
+def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     page: tuple[Any, str, list[str]], failed: tuple[Path, str]
 ) -> None:
     browser, root, problems = page
@@ -99,10 +106,8 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_waiver(
     assert browser.locator("ins").all_inner_texts() == ["B"]
     browser.get_by_text("The answers part at token 8: the reference says ' A', the branch ' B'.").wait_for()
     follow(browser, "Waive it", f"**/review?run={run}&canary={FLIPPED}")
-    browser.get_by_role("textbox", name="Your name").fill("Jana")
-    browser.get_by_role("textbox", name="What is known about it").fill("a near tie; the shop names are alike")
-    browser.keyboard.press("Tab")
-    drawn(browser)
+    write(browser, "Your name", "Jana")
+    write(browser, "What is known about it", "a near tie; the shop names are alike")
     browser.get_by_role("button", name="Write the waiver and decide again").click()
     browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
     assert problems == []

@@ -1,5 +1,6 @@
 """Every page over a real history: it draws, says the verdict in words, and keeps hostile text inert."""
 
+import json
 import math
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_run_page_follows_its_address(visit: Visit, written: Written, short: str
 def test_run_page_puts_what_was_not_measured_first(visit: Visit, written: Written) -> None:
     app = visit(written[0], "run", run=written[1]["crashed"].id)
     assert "NOT MEASURED: 4 of the policy's criteria" in app.error[0].value
-    assert "mmlu (blocking; freeform): the evals probe crashed" in texts(app)
+    assert "mmlu, perplexity, ruler, short-answers: the evals probe crashed" in texts(app)
 
 
 def test_choosing_a_run_changes_the_address(visit: Visit, written: Written) -> None:
@@ -106,8 +107,11 @@ def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written
         assert not any("script" in text or "javascript" in text for text in markup)
         plain = codes(app) + [element.value for element in app.text]
         assert not any(set("\x1b\x07\u202e") & set(text) for text in plain)
-    shown = codes(visit(written[0], "canaries", run=written[1]["ruined"].id))
-    assert any(HOSTILE.split(" \x1b")[0] in text for text in shown)
+    app = visit(written[0], "canaries", run=written[1]["ruined"].id, item=f"{1:064x}")
+    (shown,) = [json.loads(element.proto.json) for element in app.get("bidi_component")]
+    said = "".join(text for text, _ in shown["sides"][1]["pieces"])
+    assert HOSTILE.split(" \x1b")[0] in said
+    assert not set("\x1b\x07\u202e") & set(said)
 
 
 def test_kl_page_without_tokens_still_shows_the_figures(visit: Visit, written: Written) -> None:
