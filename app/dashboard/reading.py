@@ -197,9 +197,10 @@ class Reader:
         return self._fresh(lambda h: h.metric_keys(branch, family), f"keys {family!r} {branch!r}")
 
     def figures(self, family: str, branch: str, key: str) -> dict[str, float]:
-        """One metric's figure in every finished run of a branch, by the run's id."""
-        name = f"figures {family!r} {branch!r} {key!r}"
-        return self._fresh(lambda h: {p.run.id: p.value for p in h.metric_series(branch, family, [key])}, name)
+        """One metric's figure in every finished run of a branch, by the run's id; read anew when there is another."""
+        newest = self.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED), limit=1)
+        found: dict[str, float] = _figures(self.key, self.source, family, branch, key, [run.id for run in newest])
+        return found
 
     def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
         """Run `b` held against run `a`; seconds, for what asked many items."""
@@ -256,6 +257,12 @@ def _read_drift(
     return drift_of(_history(key, source), family, branch, paired=paired, beside=beside)
 
 
+def _read_figures(
+    key: str | None, source: str, family: str, branch: str, metric: str, newest: list[str]
+) -> dict[str, float]:
+    return {point.run.id: point.value for point in _history(key, source).metric_series(branch, family, [metric])}
+
+
 def _decided(run: RunRecord) -> str:
     """A finished run may be decided again: then its criteria are others."""
     return "" if run.report is None else report_sha256(run.report)
@@ -275,6 +282,7 @@ _recent = _cached(_read_recent, FRESH_S, 512)
 _measurements: Callable[..., list[Measurement]] = _cached(_read_measurements, None, 32)
 _failures: Callable[..., list[ProbeFailure]] = _cached(_read_failures, None, 32)
 _canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
+_figures: Callable[..., dict[str, float]] = _cached(_read_figures, None, 128)
 _drift: Callable[..., FoundDrift] = _cached(_read_drift, None, 64)
 _comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
 _eval_flips: Callable[..., list[ItemOutcome]] = _cached(_read_eval_flips, None, 8)
