@@ -24,11 +24,13 @@ def drift_of(
     containing: str | None = None,
     everything: bool = False,
     paired: bool = True,
+    beside: Collection[str] | None = None,
 ) -> FoundDrift:
     """Drift of a branch. What its newest judged run judged is watched; all of it where none was judged, or if asked.
 
     `containing` leaves only keys that hold it. `paired` holds the watched metrics against the blessed run, which reads
-    the evidence of two runs in full.
+    the evidence of two runs in full. Where `beside` is given, only these keys are read beside the watched ones: of
+    hundreds of metrics over hundreds of runs that is what a page can wait for.
     """
     blessing = next(iter(history.blessings(branch, family)), None)
     blessed = None if blessing is None else blessing.run_id
@@ -36,6 +38,8 @@ def drift_of(
     if containing is not None:
         keys = [key for key in history.metric_keys(branch, family) if containing in key]
     watched = None if everything else judged_keys(history, family, branch)
+    if beside is not None and watched is not None:
+        keys = sorted({*watched, *beside})
     found = branch_drift(family, branch, history.metric_series(branch, family, keys), blessed, watched)
     against = _against(history, found) if paired and blessed is not None else {}
     return FoundDrift(found, against)

@@ -36,6 +36,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Excuse what all of the scope names, for one branch; says which of its judged runs that would change."""
+    import app.reviewing.effects as effecting
     import app.reviewing.waiving as waiving
     from app.cli.tables import print_plain
     from app.targets import load_family, name_in_history
@@ -47,7 +48,7 @@ def add(
     if not owner.strip() or not reason.strip():
         raise UsageError("A waiver needs an owner and a reason.")
     until = _date(expires)
-    waiving.check_expiry(until, today)
+    effecting.check_expiry(until, today)
     chosen = load_family(family, paths)
     name = name_in_history(branch, chosen)
     scope = {"criterion": criterion or None, "slice": slice or None, "canary": canary or None}
@@ -55,7 +56,7 @@ def add(
     history = open_history(paths)
     runs = waiving.judged_runs(history, chosen.name, name)
     waiving.check_names(waiver, name, chosen, _policies(policy, chosen, runs, paths), runs, history)
-    effects = waiving.effects(history, runs, waiver, today)
+    effects = effecting.effects(history, runs, waiver, today)
     number = history.add_waiver(chosen.name, name, waiver)
     if as_json:
         changes = [

@@ -44,11 +44,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Review:
-    """What people decided about a branch, what moved since, and the report of its newest verdict where it was read."""
+    """What people decided about a branch, and the report of its newest verdict where it was read."""
 
     blessing: Blessing | None = None
     waivers: tuple[Waiver, ...] = ()
-    drift: BranchDrift | None = None
     report: GateReport | None = None
 
 
@@ -97,6 +96,13 @@ def branch_row(of: BranchSummary, review: Review, now: datetime) -> BranchRow:
         blessing=_blessing(review.blessing, judged),
         needs=tuple(sorted(_needs(of, review, now), key=lambda need: need.urgency)),
     )
+
+
+def drift_need(drift: BranchDrift) -> Need | None:
+    """What the drift of a branch asks of a person; found apart from the rest, for it takes seconds."""
+    if drift.state is not DriftState.DRIFTING or not drift.worse:
+        return None
+    return Need(Urgency.DRIFTING, f"Drifting for the worse: {drift.statement}")
 
 
 def by_need(rows: Iterable[BranchRow]) -> list[BranchRow]:
@@ -152,8 +158,6 @@ def _needs(of: BranchSummary, review: Review, now: datetime) -> Iterable[Need]:
         yield Need(Urgency.NOT_BLESSED, "Passed and not blessed: nothing says what drift is measured against.")
     if now - judged.started > STALE_AFTER:
         yield Need(Urgency.STALE, f"The verdict is older than {STALE_AFTER.days} days: judge it again.")
-    if review.drift is not None and review.drift.state is DriftState.DRIFTING and review.drift.worse:
-        yield Need(Urgency.DRIFTING, f"Drifting for the worse: {review.drift.statement}")
     yield from _waiver_needs(review.waivers, now.astimezone(UTC).date())
 
 

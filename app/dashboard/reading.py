@@ -1,17 +1,16 @@
 """Reads history for the pages, through its public interface only, and keeps what cannot change."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
 from app.dashboard.started import file_of, shown_source
-from app.drifting import FoundDrift, drift_of, judged_keys
+from app.drifting import FoundDrift, drift_of
 from app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
-from q36eval.drift import branch_drift
 from q36eval.gate.report import SignOff, Waiver
 from q36eval.history import (
     Blessing,
@@ -182,21 +181,26 @@ class Reader:
         """Every waiver ever written, oldest first."""
         return self._fresh(lambda h: h.waiver_records(), "waivers") if self.exists else []
 
-    def drift(self, family: str, branch: str, *, everything: bool = False, paired: bool = False) -> FoundDrift:
-        """Drift of what a branch's policy judges, or of all that was measured.
+    def drift(self, family: str, branch: str, beside: Sequence[str] = (), *, paired: bool = False) -> FoundDrift:
+        """Drift of what a branch's policy judges, and of the metrics `beside` it; seconds, of many runs.
 
         `paired` holds it against the blessed run too. Found again only when there is another run, verdict or blessing.
         """
         newest = self.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED), limit=1)
         blessed = [one.run_id for one in self.blessings(family, branch)[:1]]
         stand = f"{[(run.id, run.verdict) for run in newest]} {blessed}"
-        found: FoundDrift = _drift(self.key, self.source, family, branch, everything, paired, stand)
+        found: FoundDrift = _drift(self.key, self.source, family, branch, tuple(beside), paired, stand)
         return found
 
+    def metric_keys(self, family: str, branch: str) -> list[str]:
+        """Keys of all that finished runs of a branch measured, sorted."""
+        return self._fresh(lambda h: h.metric_keys(branch, family), f"keys {family!r} {branch!r}")
+
     def figures(self, family: str, branch: str, key: str) -> dict[str, float]:
-        """One metric's figure in every finished run of a branch, by the run's id."""
-        name = f"figures {family!r} {branch!r} {key!r}"
-        return self._fresh(lambda h: {p.run.id: p.value for p in h.metric_series(branch, family, [key])}, name)
+        """One metric's figure in every finished run of a branch, by the run's id; read anew when there is another."""
+        newest = self.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED), limit=1)
+        found: dict[str, float] = _figures(self.key, self.source, family, branch, key, [run.id for run in newest])
+        return found
 
     def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
         """Run `b` held against run `a`; seconds, for what asked many items."""
@@ -248,15 +252,15 @@ def _read_eval_flips(key: str | None, source: str, run_id: str, moment: str) -> 
 
 
 def _read_drift(
-    key: str | None, source: str, family: str, branch: str, everything: bool, paired: bool, stand: str
+    key: str | None, source: str, family: str, branch: str, beside: tuple[str, ...], paired: bool, stand: str
 ) -> FoundDrift:
-    history = _history(key, source)
-    if everything or paired:
-        return drift_of(history, family, branch, everything=everything, paired=paired)
-    watched = judged_keys(history, family, branch)
-    series = history.metric_series(branch, family, None if watched is None else sorted(watched))
-    blessed = next((one.run_id for one in history.blessings(branch, family)), None)
-    return FoundDrift(branch_drift(family, branch, series, blessed, watched))
+    return drift_of(_history(key, source), family, branch, paired=paired, beside=beside)
+
+
+def _read_figures(
+    key: str | None, source: str, family: str, branch: str, metric: str, newest: list[str]
+) -> dict[str, float]:
+    return {point.run.id: point.value for point in _history(key, source).metric_series(branch, family, [metric])}
 
 
 def _decided(run: RunRecord) -> str:
@@ -278,6 +282,7 @@ _recent = _cached(_read_recent, FRESH_S, 512)
 _measurements: Callable[..., list[Measurement]] = _cached(_read_measurements, None, 32)
 _failures: Callable[..., list[ProbeFailure]] = _cached(_read_failures, None, 32)
 _canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
+_figures: Callable[..., dict[str, float]] = _cached(_read_figures, None, 128)
 _drift: Callable[..., FoundDrift] = _cached(_read_drift, None, 64)
 _comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
 _eval_flips: Callable[..., list[ItemOutcome]] = _cached(_read_eval_flips, None, 8)

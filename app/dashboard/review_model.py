@@ -6,7 +6,7 @@ from datetime import date
 
 from app.dashboard.look import look_of
 from app.dashboard.overview_model import BranchRow, Urgency
-from app.reviewing.waiving import Effect, effects
+from app.reviewing.effects import Effect, effects
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver
 from q36eval.history import History, RunRecord

@@ -17,14 +17,13 @@ def branch_rows(reader: Reader, now: datetime) -> list[BranchRow]:
 
 
 def detailed(reader: Reader, row: BranchRow, now: datetime) -> BranchRow:
-    """The row with what its newest report tells, and with its drift; slower, so of the rows of one page only."""
+    """The row with what its newest report tells; slower, so of the rows of one page only."""
     of = row.of
     if of.judged is None:
         return row
     blessing = _blessing(reader, of)
     waivers = standing_waivers(reader.waiver_records()).get(row.key, ())
-    drift = reader.drift(of.family, of.branch).drift
-    return branch_row(of, Review(blessing, waivers, drift, reader.run(of.judged.id).report), now)
+    return branch_row(of, Review(blessing, waivers, reader.run(of.judged.id).report), now)
 
 
 def _blessing(reader: Reader, of: BranchSummary) -> Blessing | None:

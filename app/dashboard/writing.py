@@ -5,8 +5,8 @@ from datetime import UTC, date, datetime
 from app.dashboard.reading import Reader, forget
 from app.dashboard.review_model import asks_for_signature
 from app.dashboard.reviewer import writer
+from app.reviewing.effects import check_expiry
 from app.reviewing.redeciding import decide_again
-from app.reviewing.waiving import check_expiry
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate import Waiver
 from q36eval.history import RunRecord

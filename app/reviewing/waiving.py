@@ -1,51 +1,15 @@
 """What a waiver would excuse: whether it names anything that is judged, and which runs it would change."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import date
 
-from app.reviewing.waiver_files import LONGEST_DAYS, closest, too_long
+from app.reviewing.waiver_files import closest
 from q36eval.config import Family
 from q36eval.errors import UsageError
-from q36eval.gate import GateReport, Policy, Waiver
+from q36eval.gate import Policy, Waiver
 from q36eval.history import History, RunFilter, RunRecord, RunState
-from q36eval.history.deciding import circumstances_then, evidence_of, found, policy_of
 from q36eval.records import ProbeName
 
 RUNS_LOOKED_AT = 5
-
-
-@dataclass(frozen=True)
-class Effect:
-    """One judged run as it would be decided today, without and with the waiver."""
-
-    run: RunRecord
-    before: GateReport
-    after: GateReport
-
-    @property
-    def sentence(self) -> str:
-        """What the waiver changes of it, in words."""
-        excused = sorted(set(_waived(self.after)) - set(_waived(self.before)))
-        if not excused:
-            return f"run {self.run.id}: nothing changes, {self.before.headline}"
-        return f"run {self.run.id}: {', '.join(excused)} set aside, {self.before.headline} -> {self.after.headline}"
-
-
-def _waived(report: GateReport) -> list[str]:
-    return [result.id for result in report.criteria if result.waived]
-
-
-def check_expiry(expires: date, today: date) -> None:
-    """Refuse an expiry that has passed, or is further away than a year.
-
-    Raises:
-        UsageError: it is one of the two.
-    """
-    if expires < today:
-        raise UsageError(f"The waiver would have expired on {expires} already; today is {today} (UTC).")
-    if (expires - today).days > LONGEST_DAYS:
-        raise UsageError(f"The expiry {too_long(expires)}.")
 
 
 def check_names(
@@ -98,18 +62,3 @@ def judged_runs(history: History, family: str, branch: str) -> list[RunRecord]:
     finished = history.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED))
     judged = [run.id for run in finished if run.verdict is not None and run.policy is not None]
     return [history.get_run(run_id) for run_id in judged[:RUNS_LOOKED_AT]]
-
-
-def effects(history: History, runs: Iterable[RunRecord], waiver: Waiver, today: date) -> list[Effect]:
-    """Each run decided as of today with the waivers in history, without and with one more."""
-    return [_effect(history, run, waiver, today) for run in runs]
-
-
-def _effect(history: History, run: RunRecord, waiver: Waiver, today: date) -> Effect:
-    policy = policy_of(run)
-    standing = tuple(history.waivers(run.family, run.branch).values())
-    then = circumstances_then(history, run)
-    now = then.model_copy(update={"on": today, "waivers": standing, "waivers_from": None})
-    evidence = evidence_of(history, run, now)
-    more = now.model_copy(update={"waivers": (*standing, waiver)})
-    return Effect(run, found(policy, evidence, now), found(policy, evidence, more))

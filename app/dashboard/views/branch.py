@@ -38,10 +38,10 @@ def draw() -> None:
     row = detailed(reader, next(row for row in branch_rows(reader, now) if row.key == key), now)
     _draw_standing(reader, row)
     drift, runs = st.tabs(["Drift", f"Runs ({row.of.runs:,})"])
-    with drift:
-        _draw_drift(reader, key)
     with runs:
         _draw_runs(reader, key)
+    with drift:  # last, for of long histories it takes seconds
+        _draw_drift(reader, key)
 
 
 def _choose_branch(keys: list[BranchKey]) -> BranchKey:
@@ -97,15 +97,21 @@ def _draw_drift(reader: Reader, key: BranchKey) -> None:
     drawn = runs_at.segmented_control(
         "Runs drawn", tuple(RUNS_DRAWN), default="the newest 30", key="drift_runs", required=True
     )
-    found = reader.drift(*key, everything=which == EVERYTHING, paired=True)
+    everything = which == EVERYTHING
+    keys = [name for name in reader.metric_keys(*key) if text in name.lower()] if everything else []
+    beside = page_of(keys, METRICS_PER_PAGE, "drift_page_all")
+    with st.spinner("Following the metrics over the runs …"):
+        found = reader.drift(*key, beside, paired=True)
     _draw_state(found)
     metrics = in_order(found.drift, text)
-    if which == WATCHED:
-        metrics = [metric for metric in metrics if metric.watched]
+    if everything:
+        shown = [metric for metric in metrics if metric.key in beside]
+    else:
+        shown = list(page_of([metric for metric in metrics if metric.watched], METRICS_PER_PAGE, "drift_page"))
     st.caption(LEGEND)
-    for metric in page_of(metrics, METRICS_PER_PAGE, "drift_page"):
+    for metric in shown:
         _draw_metric(metric, found, RUNS_DRAWN[drawn or "all"])
-    if not metrics:
+    if not shown:
         st.info("No finished run of this branch has measured such a metric.")
 
 

@@ -3,15 +3,17 @@
 from datetime import UTC, datetime
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app.dashboard.inert import line
 from app.dashboard.live_model import LiveRun, live_runs, resume_command
 from app.dashboard.look import look_of
-from app.dashboard.overview_model import BranchRow, Urgency, by_need
+from app.dashboard.overview_model import BranchRow, Urgency, by_need, drift_need
 from app.dashboard.parts import page_offset, reader_or_stop
 from app.dashboard.reading import Reader
 from app.dashboard.rows import branch_rows, detailed
 from app.dashboard.sparkline import SparkPoint, sparkline, words
+from q36eval.drift import FEWEST_RUNS
 from q36eval.history import RunFilter, RunState
 from q36eval.records import Verdict
 
@@ -37,17 +39,19 @@ def draw() -> None:
     titles = ("Branch", "Verdict by lane", "Last runs: KL, verdict", "Freshness, blessing", "Needs a person", "")
     for column, title in zip(head, titles, strict=True):
         column.caption(title)
-    for row in shown[offset : offset + BRANCHES_PER_PAGE]:
-        _draw_row(reader, detailed(reader, row, now))
+    drawn = [detailed(reader, row, now) for row in shown[offset : offset + BRANCHES_PER_PAGE]]
+    places = [_draw_row(reader, row) for row in drawn]
     if not shown:
         st.info("No branch is like this. Choose All, or clear the field.")
     _draw_silent(reader)
+    for row, place in zip(drawn, places, strict=True):  # last, for of long histories each takes a second
+        _draw_drifting(reader, row, place)
 
 
 def _choose(rows: list[BranchRow]) -> tuple[list[BranchRow], int]:
     """The rows under the reader's filter, and where the page of them begins."""
     waiting = sum(row.urgency is not Urgency.NOTHING for row in rows)
-    st.caption(f"{len(rows)} branches, {waiting} of them waiting for a person. Latest verdict of each, per lane.")
+    st.caption(f"{len(rows)} branch{'es' * (len(rows) != 1)}, {waiting} waiting for a person. Latest verdict by lane.")
     left, middle, right = st.columns((2, 3, 2), vertical_alignment="bottom")
     text = left.text_input("Branch or family holds", key="overview_text").strip().lower()
     which = middle.segmented_control(
@@ -64,7 +68,8 @@ def _choose(rows: list[BranchRow]) -> tuple[list[BranchRow], int]:
         return shown, page_offset(len(shown), BRANCHES_PER_PAGE, "overview_page")
 
 
-def _draw_row(reader: Reader, row: BranchRow) -> None:
+def _draw_row(reader: Reader, row: BranchRow) -> DeltaGenerator:
+    """Draws it; returns the place where what its drift asks for may be said."""
     with st.container(border=True):
         name, lanes, spark, state, needs, links = st.columns(WIDTHS)
         name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}\n{row.of.runs:,} run{'s' * (row.of.runs != 1)}")
@@ -76,6 +81,7 @@ def _draw_row(reader: Reader, row: BranchRow) -> None:
         _draw_spark(reader, row, spark)
         state.text(f"{row.freshness}\n{line(row.blessing)}")
         with needs:
+            place = st.empty()
             _draw_needs(row)
         links.page_link("views/run.py", label="Run", icon=":material/rule:", query_params={"run": row.shown.id})
         links.page_link(
@@ -88,6 +94,15 @@ def _draw_row(reader: Reader, row: BranchRow) -> None:
             links.page_link(
                 "views/review.py", label="Review", icon=":material/rate_review:", query_params={"run": row.shown.id}
             )
+    return place
+
+
+def _draw_drifting(reader: Reader, row: BranchRow, place: DeltaGenerator) -> None:
+    if row.of.judged is None or row.of.runs < FEWEST_RUNS:
+        return
+    need = drift_need(reader.drift(*row.key).drift)
+    if need is not None:
+        place.text(f"→ {line(need.words)}")
 
 
 def _draw_needs(row: BranchRow) -> None:
@@ -99,7 +114,7 @@ def _draw_needs(row: BranchRow) -> None:
         st.text("nothing")
 
 
-def _draw_spark(reader: Reader, row: BranchRow, place: "st.delta_generator.DeltaGenerator") -> None:
+def _draw_spark(reader: Reader, row: BranchRow, place: DeltaGenerator) -> None:
     figures = reader.figures(row.of.family, row.of.branch, SPARK_METRIC)
     newest = reader.summaries(
         RunFilter(family=row.of.family, branch=row.of.branch, state=RunState.FINISHED), limit=RUNS_DRAWN
