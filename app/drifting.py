@@ -25,17 +25,17 @@ def drift_of(
     everything: bool = False,
     paired: bool = True,
 ) -> FoundDrift:
-    """Drift of a branch. What its newest judged run judged is watched; all of it where none was judged, or if asked.
+    """Drift of what the newest verdict of a branch rests on; of all that was measured where none was judged, or if asked.
 
     `containing` leaves only keys that hold it. `paired` holds the watched metrics against the blessed run, which reads
     the evidence of two runs in full.
     """
     blessing = next(iter(history.blessings(branch, family)), None)
     blessed = None if blessing is None else blessing.run_id
-    keys = None
-    if containing is not None:
-        keys = [key for key in history.metric_keys(branch, family) if containing in key]
     watched = None if everything else judged_keys(history, family, branch)
+    keys = None if watched is None else sorted(watched)
+    if containing is not None:
+        keys = [key for key in keys or history.metric_keys(branch, family) if containing in key]
     found = branch_drift(family, branch, history.metric_series(branch, family, keys), blessed, watched)
     against = _against(history, found) if paired and blessed is not None else {}
     return FoundDrift(found, against)
