@@ -25,7 +25,7 @@ def drift_of(
     everything: bool = False,
     paired: bool = True,
 ) -> FoundDrift:
-    """Drift of what the newest verdict of a branch rests on; of all that was measured where none was judged, or if asked.
+    """Drift of what a branch's newest verdict rests on; of all that was measured where it has none, or if asked.
 
     `containing` leaves only keys that hold it. `paired` holds the watched metrics against the blessed run, which reads
     the evidence of two runs in full.
