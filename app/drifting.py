@@ -24,16 +24,17 @@ def drift_of(
     containing: str | None = None,
     everything: bool = False,
     paired: bool = True,
+    beside: Collection[str] | None = None,
 ) -> FoundDrift:
     """Drift of what a branch's newest verdict rests on; of all that was measured where it has none, or if asked.
 
     `containing` leaves only keys that hold it. `paired` holds the watched metrics against the blessed run, which reads
-    the evidence of two runs in full.
+    the evidence of two runs in full. `beside` are further keys that are read and decide nothing.
     """
     blessing = next(iter(history.blessings(branch, family)), None)
     blessed = None if blessing is None else blessing.run_id
     watched = None if everything else judged_keys(history, family, branch)
-    keys = None if watched is None else sorted(watched)
+    keys = None if watched is None else sorted({*watched, *(beside or ())})
     if containing is not None:
         keys = [key for key in keys or history.metric_keys(branch, family) if containing in key]
     found = branch_drift(family, branch, history.metric_series(branch, family, keys), blessed, watched)
