@@ -26,20 +26,17 @@ def drift_of(
     paired: bool = True,
     beside: Collection[str] | None = None,
 ) -> FoundDrift:
-    """Drift of a branch. What its newest judged run judged is watched; all of it where none was judged, or if asked.
+    """Drift of what a branch's newest verdict rests on; of all that was measured where it has none, or if asked.
 
     `containing` leaves only keys that hold it. `paired` holds the watched metrics against the blessed run, which reads
-    the evidence of two runs in full. Where `beside` is given, only these keys are read beside the watched ones: of
-    hundreds of metrics over hundreds of runs that is what a page can wait for.
+    the evidence of two runs in full. `beside` are further keys that are read and decide nothing.
     """
     blessing = next(iter(history.blessings(branch, family)), None)
     blessed = None if blessing is None else blessing.run_id
-    keys = None
-    if containing is not None:
-        keys = [key for key in history.metric_keys(branch, family) if containing in key]
     watched = None if everything else judged_keys(history, family, branch)
-    if beside is not None and watched is not None:
-        keys = sorted({*watched, *beside})
+    keys = None if watched is None else sorted({*watched, *(beside or ())})
+    if containing is not None:
+        keys = [key for key in keys or history.metric_keys(branch, family) if containing in key]
     found = branch_drift(family, branch, history.metric_series(branch, family, keys), blessed, watched)
     against = _against(history, found) if paired and blessed is not None else {}
     return FoundDrift(found, against)

@@ -56,7 +56,7 @@ def _print(found: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
     from app.cli.tables import print_plain
 
     state = found.state.value.replace("_", " ").upper()
-    print_plain(f"{state}  {found.branch} of {found.family}: {found.statement}")
+    print_plain(f"{state} {found.branch} of {found.family}: {found.statement}")
     if not found.metrics:
         print_plain(f"No finished run measured it; q36eval gate --branch {found.branch} makes one.")
         return

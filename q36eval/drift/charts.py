@@ -71,8 +71,8 @@ def control_charts(effects: Array, least: Array, limits: Limits, before: Spread 
     high, low = _cusum(counted), _cusum(-counted)
     changes = [_greatest_change(effects[:end], least[:end], spread) for end in range(1, runs + 1)]
     shift = np.array([change for change, _ in changes])
-    beyond = np.abs(ewma) > limits.ewma * deviation
-    beyond |= (np.maximum(high, low) > limits.cusum) | (np.abs(shift) > limits.shift)
+    beyond = (np.abs(ewma) > limits.ewma * deviation) | (np.maximum(high, low) > limits.cusum)
+    beyond = (beyond & (shift != 0)) | (np.abs(shift) > limits.shift)
     drawn = [np.where(valid, rows, np.nan) for rows in (ewma, limits.ewma * deviation, high, low, shift)]
     split = np.array([first for _, first in changes])
     return Charts(expected, scale, residual, drawn[0], drawn[1], drawn[2], drawn[3], drawn[4], split, valid & beyond)
@@ -136,7 +136,7 @@ def _greatest_change(effects: Array, least: Array, spread: Spread) -> tuple[Arra
     """The greatest change of level over all splits of the runs so far, in standard normal units, and its first run.
 
     On either side the run that speaks loudest for the change is left out of the mean, but not of the spread: one run
-    alone is neither a level nor a change. A change of less than the least spread is none.
+    alone is neither a level nor a change. A change of less than the least spread is 0: then no chart signals.
     """
     runs, series = effects.shape
     first = np.arange(max(2, runs - LOOK_BACK), runs - 1)

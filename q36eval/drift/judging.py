@@ -65,7 +65,7 @@ def drift(
         runs[point.run.id] = point.run
         if not of_reference_alone(point.probe, point.metric):
             by_key.setdefault(point.key, []).append(point)
-    limits = limits_for(len(by_key) if watched is None else len(by_key.keys() & set(watched)))
+    limits = limits_for(len(by_key) if watched is None else len(watched))
     placed = {key: place(by_key[key], list(runs.values())) for key in sorted(by_key)}
     lines = [_Line(placed[key], blessed_run_id) for key in placed]
     followed = iter(follow([stream for line in lines for stream in line.streams], limits))

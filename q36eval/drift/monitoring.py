@@ -145,9 +145,8 @@ def _read(stream: Followed, charts: Charts, column: int) -> bool:
         stream.rows[run] = {name: float(getattr(charts, name)[row, column]) for name in _DRAWN}
         stream.rows[run]["expected"] += float(stream.effects[start])
         if charts.signal[row, column]:
-            split = int(charts.split[row, column])
             stream.alarms.append(run)
-            stream.stretches.append(start + (split if split and charts.shift[row, column] else row))
+            stream.stretches.append(start + int(charts.split[row, column]))
             return run + 1 < end
     row = end - 1 - start
     if abs(charts.shift[row, column]) > HINT_LIMIT:

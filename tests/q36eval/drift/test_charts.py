@@ -72,9 +72,11 @@ def test_a_move_of_what_repeated_is_found_in_three_runs_and_traced_to_its_first(
 
 def test_one_run_far_off_is_no_drift_and_a_small_move_never_is() -> None:
     outlier = [*([0.0, 0.3, -0.3] * 5), 60.0, *([0.0, 0.3, -0.3] * 5)]
-    small = [0.0] * 30 + [0.9 * LEAST_SPREAD] * 30
+    small = [0.0] * 70 + [0.9 * LEAST_SPREAD] * 60
     assert not charts(outlier).signal.any()
-    assert not charts(small).signal.any()
+    found = charts(small)
+    assert np.nanmax(found.cusum_high) > LIMITS.cusum  # so long a stretch, each residual under one least spread
+    assert not found.signal.any()
 
 
 def test_an_ended_series_says_nothing_more() -> None:

@@ -1,0 +1,55 @@
+"""`q36eval drift`: what it exits with and says, before and after a move, and once that move is accepted."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+from q36eval.drift import pair_with_blessed
+from q36eval.records import Clusters
+from tests import commands
+from tests.app.judged_runs import judge_run, measured, open_history
+from tests.q36eval.gate.evidence import small_policy
+
+DAY = date(2026, 3, 1)
+TOOLS = "canaries.failure_rate[tools]"
+
+
+def test_exit_codes_of_too_few_runs_stable_drifting_and_accepted(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+
+    def drift(*options: str):
+        return commands.q36eval("drift", "--branch", "main", *options, state=tmp_path)
+
+    assert drift().returncode == 3
+    runs = [judge_run(history, 2, DAY) for _ in range(2)]
+    few = drift()
+    assert (few.returncode, "TOO FEW RUNS main of sandbox" in few.stdout) == (3, True)
+    runs += [judge_run(history, 2, DAY) for _ in range(3)]
+    assert drift().stdout.startswith("STABLE main of sandbox: All 3 watched metrics are stable.")
+    history.bless(runs[0].id, owner="eva", reason="good")
+    runs += [judge_run(history, 60, DAY) for _ in range(3)]
+    told, found = drift(), drift("--json")
+    assert told.returncode == found.returncode == 1
+    assert f"Drifting for the worse since run {runs[5].id}" in told.stdout
+    body = json.loads(found.stdout)
+    (moved,) = [metric for metric in body["metrics"] if metric["state"] == "drifting"]
+    assert (body["exit_code"], body["watched"]) == (1, len(small_policy().criteria))
+    assert (moved["key"], moved["since_run_id"], moved["worse"]) == (TOOLS, runs[5].id, True)
+    assert drift("--metric", "accuracy").returncode == 0
+    history.bless(runs[-1].id, owner="eva", reason="known, and worth it")
+    assert drift().returncode == 0
+
+
+def test_the_newest_run_is_paired_with_the_blessed_one_by_the_clusters_names() -> None:
+    def named(broken: int):
+        found = next(one for one in measured(broken) if one.key == TOOLS)
+        assert isinstance(found.clusters, Clusters)
+        names = tuple(map(str, range(len(found.clusters.units))))
+        return found.model_copy(update={"clusters": found.clusters.model_copy(update={"names": names})})
+
+    same = pair_with_blessed("new", named(20), "old", [named(20), named(20)])
+    worse = pair_with_blessed("new", named(60), "old", [named(20)])
+    assert (same.effect, same.moved, worse.effect, worse.moved) == (0.0, False, 0.2, True)
+    nameless = pair_with_blessed("new", measured(60)[1], "old", [named(20)])
+    assert nameless.interval is None
+    assert "does not name what was asked" in nameless.note
