@@ -125,7 +125,8 @@ def main() -> None:
         os.environ["OMP_NUM_THREADS"] = "1"
     both = [(name, known[name], exhaustive) for name in chosen for exhaustive in (True, False)]
     jobs = [job for job in both if (job[0], job[2]) != ("bf16", True)]
-    with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
+    # a process a gate: what one has read stays in its memory
+    with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         for done in as_completed([pool.submit(gated, *job) for job in jobs]):
             found.append(done.result())
             print(found[-1].branch, _verdicts(found[-1]), file=sys.stderr, flush=True)
