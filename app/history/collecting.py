@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from glob import escape
 from pathlib import Path
 from typing import Literal
 
@@ -70,8 +71,7 @@ def plan(history: History, paths: Paths, wanted: Wanted, now: datetime) -> Plan:
         found += _packs(sight)
     if wanted.copies:
         found += [
-            Removal("copy", copy.name, "from before a migration", copy.stat().st_size, copy)
-            for copy in sorted(paths.state.glob("history.sqlite.before-*"))
+            Removal("copy", copy.name, "from before a migration", copy.stat().st_size, copy) for copy in _copies(sight)
         ]
     texts, texts_bytes = history.unused_texts()
     return Plan(tuple(found), tuple(sight.notes), texts, texts_bytes)
@@ -171,6 +171,15 @@ def _packs(sight: _Sight) -> Iterator[Removal]:
     older = sight.paths.state / "references"
     if older.is_dir():
         yield Removal("pack", older.name, "captures of an older version, which nothing reads", size_of(older), older)
+
+
+def _copies(sight: _Sight) -> list[Path]:
+    """Copies of the state's own history, and of the one in use where that is another file."""
+    own = sight.paths.history
+    used = own if "://" in sight.history.name else Path(sight.history.name)
+    return sorted(
+        {copy.resolve() for file in (own, used) for copy in file.parent.glob(f"{escape(file.name)}.before-*")}
+    )
 
 
 def size_of(folder: Path) -> int:

@@ -1,8 +1,10 @@
 """Brings a database to the newest schema: forward only, in one transaction, an SQLite file's copy first."""
 
+import filecmp
 import sqlite3
 import sys
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +98,18 @@ def _check_references(connection: Connection, name: str) -> None:
 
 
 def _keep_copy(file: str) -> None:
-    """The database as it is, beside it; where such a copy is there already, an earlier attempt made it."""
+    """The database as it is, beside it. A copy that is there stays: of the same content it is an earlier attempt's, of
+    another it is of a database that was put back since, and written to by an older version.
+    """
     copy = Path(f"{file}.before-{HEAD}")
-    if copy.exists():
-        return
     unfinished = Path(f"{copy}.part")
     try:
         unfinished.unlink(missing_ok=True)
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(unfinished)) as target:
             source.backup(target)
+        others = (Path(f"{copy}.{number}") for number in count(2))
+        while copy.exists() and not filecmp.cmp(copy, unfinished, shallow=False):
+            copy = next(others)
         unfinished.replace(copy)
     except (OSError, sqlite3.Error) as error:
         with suppress(OSError):

@@ -74,6 +74,21 @@ def test_a_dry_run_names_what_the_real_one_removes_and_touches_nothing(tmp_path:
     assert "Nothing to remove" in commands.q36eval(*asked[:-1], state=tmp_path).stdout
 
 
+def test_copies_of_the_history_in_use_are_found_beside_it(tmp_path: Path) -> None:
+    """It may be a file elsewhere, and its name a pattern."""
+    state, elsewhere = tmp_path / "state", tmp_path / "else[where]"
+    history = History.open(elsewhere / "of[us].sqlite")
+    copies = [
+        state / "history.sqlite.before-0005",
+        *(elsewhere / f"of[us].sqlite.before-{n}" for n in ("0005", "0005.2")),
+    ]
+    state.mkdir()
+    for copy in (*copies, elsewhere / "another.sqlite.before-0005"):
+        copy.write_bytes(b"x")
+    found = plan(history, paths_of(state), Wanted(copies=True), LATER).of("copy")
+    assert {one.path for one in found} == set(copies)
+
+
 def test_what_people_blessed_or_signed_stays_for_ever(tmp_path: Path) -> None:
     history, cared_for = fill(tmp_path)
     runs(tmp_path, 2, b"others")

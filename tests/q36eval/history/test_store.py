@@ -45,6 +45,31 @@ def test_texts_written_once_are_read_for_ever() -> None:
         unpacked(b"\x01broken")
 
 
+def test_a_figure_keeps_the_sign_of_a_zero_as_its_report_does(history: History) -> None:
+    """SQLite writes -0.0 as 0: a replay would no longer be the same to the byte."""
+    run = begin(history, "main")
+    written = figure("x", 0.5).model_copy(update={"value": -0.0, "effect": -0.0})
+    history.add_measurement(run.id, written)
+    history.finish_run(run.id)
+    (kept,) = history.measurements(run.id)
+    assert kept.model_dump_json() == written.model_dump_json()
+    (drawn,) = history.metric_series("main")
+    assert str(drawn.effect) == "-0.0"
+
+
+def test_bytes_that_are_no_text_are_a_sentence(history: History) -> None:
+    """An argument of a command line may hold them."""
+    run = history.finish_run(begin(history, "main").id, gate(history, "other", 1))
+    for asked in (
+        lambda: history.get_run("\udcff"),
+        lambda: history.summaries(RunFilter(branch="\udcff")),
+        lambda: history.bless(run.id, "e\udcff", "why"),
+    ):
+        with pytest.raises(UsageError, match="no text in UTF-8"):
+            asked()
+    assert history.blessings("main") == []
+
+
 def test_one_run_that_cannot_be_read_stops_no_list(history: History) -> None:
     for branch in ("main", "fp8-head"):
         gate(history, branch, 1)
