@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, func, inspect, select, text
 
 from q36eval.errors import StorageError, UsageError
+from q36eval.locks import is_held
 
 HEAD = "0005"
 """The newest migration; a test holds it to the files in `migrations/versions`."""
@@ -53,6 +54,7 @@ def _upgrade(engine: Engine, name: str, write: dict[str, Any]) -> str | None:
             version = _version(connection)
             _check(connection, name, version, known)
             if version not in (None, HEAD) and connection.dialect.name == "sqlite":
+                _check_idle(name)
                 _keep_copy(name)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -94,6 +96,19 @@ def _check_references(connection: Connection, name: str) -> None:
         raise UsageError(
             f"history database {name} is damaged: a row of {broken[0]} refers to one of {broken[2]} that is gone. It "
             "was left as it is."
+        )
+
+
+def _check_idle(file: str) -> None:
+    """An older program that is measuring could not write what it measures from now on.
+
+    Its locks are looked for where those of the working state lie that this file is the history of.
+    """
+    busy = [lock.stem for lock in sorted((Path(file).parent / "runs").glob("*.lock")) if is_held(lock)]
+    if busy:
+        raise UsageError(
+            f"History {file} is of an older version, and run {busy[0]} is being measured into it: once it is brought "
+            f"to schema {HEAD} that run could write no more. Nothing was changed; try again when it has ended."
         )
 
 

@@ -19,6 +19,7 @@ from q36eval.gate import GateReport
 from q36eval.history import History, RunState
 from q36eval.history import _migrating as migrating
 from q36eval.history._tables import metadata
+from q36eval.locks import exclusive
 from q36eval.records import ItemOutcome, Measurement
 
 ASSETS = Path(__file__).parents[2] / "assets" / "histories" / "before_0004.tar.xz"
@@ -151,6 +152,18 @@ def test_a_migration_that_fails_leaves_all_as_it_was(old: Path, monkeypatch: pyt
     monkeypatch.undo()
     History.open(old).close()
     assert [path.name for path in old.parent.glob("*.before-*")] == [f"history.sqlite.before-{migrating.HEAD}"]
+
+
+@newest
+def test_a_history_that_an_older_program_measures_into_is_left_to_it(old: Path) -> None:
+    before = dump(old)
+    with (
+        exclusive(old.parent / "runs" / "20260101-000000-abcdef.lock"),
+        pytest.raises(UsageError, match="run 20260101-000000-abcdef is being measured into it"),
+    ):
+        History.open(old)
+    assert dump(old) == before
+    History.open(old).close()
 
 
 @newest

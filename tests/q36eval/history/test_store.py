@@ -13,6 +13,7 @@ from q36eval.history import Artifact, History, RunFilter
 from q36eval.history import _tables as tables
 from q36eval.history._texts import packed, unpacked
 from q36eval.records import ProbeFailure, ProbeName, Verdict
+from tests.q36eval.history.conftest import fresh
 from tests.q36eval.history.gates import begin, figure, gate, outcome
 
 
@@ -68,6 +69,15 @@ def test_bytes_that_are_no_text_are_a_sentence(history: History) -> None:
         with pytest.raises(UsageError, match="no text in UTF-8"):
             asked()
     assert history.blessings("main") == []
+
+
+def test_a_nul_character_is_a_sentence_to_a_server(postgresql: str) -> None:
+    """A link of the review UI may hold one."""
+    history = History.open(fresh(postgresql, template="head"))
+    for asked in (lambda: history.get_run("a\0"), lambda: history.summaries(RunFilter(branch="a\0"))):
+        with pytest.raises(UsageError, match="NUL character"):
+            asked()
+    history.close()
 
 
 def test_one_run_that_cannot_be_read_stops_no_list(history: History) -> None:
