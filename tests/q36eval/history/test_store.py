@@ -1,6 +1,7 @@
 """How history keeps what is long, what it does with what it cannot read, and whole runs from elsewhere."""
 
 import base64
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -69,6 +70,26 @@ def test_bytes_that_are_no_text_are_a_sentence(history: History) -> None:
         with pytest.raises(UsageError, match="no text in UTF-8"):
             asked()
     assert history.blessings("main") == []
+
+
+def test_a_text_that_is_taken_up_again_while_unused_ones_are_looked_for_stays(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is kept waiting for the search: who writes meanwhile may need what it found."""
+    first, second = begin(history, "main"), begin(history, "main")
+    history.add_items(first.id, [outcome(0, "wanted again"), outcome(1, "not wanted")])
+    history.delete_run(first.id)
+    remove = History._remove_still_unused
+
+    def written_meanwhile(self: History, numbers: Sequence[int]) -> int:
+        history.add_items(second.id, [outcome(0, "wanted again")])
+        return remove(self, numbers)
+
+    monkeypatch.setattr(History, "_remove_still_unused", written_meanwhile)
+    unused, _ = history.unused_texts()
+    assert history.remove_unused_texts() == unused - 2  # what was asked, and the answer
+    assert history.items(second.id) == [outcome(0, "wanted again")]
+    assert history.unused_texts() == (0, 0)
 
 
 def test_a_nul_character_is_a_sentence_to_a_server(postgresql: str) -> None:
