@@ -64,7 +64,7 @@ def used(url: URL) -> Iterator[None]:
         raise UsageError(f"{error.object!a} holds bytes that are no text in UTF-8, which no history keeps.") from error
     except DatabaseError as error:
         if "cannot contain NUL" in str(error.orig):
-            raise UsageError("A name or a text holds a NUL character, which PostgreSQL does not keep.") from error
+            raise UsageError("A name holds a NUL character: what no history can keep in PostgreSQL.") from error
         if not _of_the_database(error):
             raise
         raise StorageError(f"The history database {shown(url)} cannot be used: {_told(error)}.") from error
