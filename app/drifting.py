@@ -37,7 +37,8 @@ def drift_of(
     keys = None if watched is None else sorted({*watched, *(beside or ())})
     if containing is not None:
         keys = [key for key in keys or history.metric_keys(branch, family) if containing in key]
-    found = branch_drift(family, branch, history.metric_series(branch, family, keys), blessed, watched)
+    runs = history.series_runs(branch, family)  # before the figures: a run that ends meanwhile lacks none
+    found = branch_drift(family, branch, history.metric_series(branch, family, keys), blessed, watched, runs)
     against = _against(history, found) if paired and blessed is not None else {}
     return FoundDrift(found, against)
 

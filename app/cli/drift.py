@@ -7,10 +7,12 @@ import typer
 
 from app.cli.options import FamilyOption, JsonOption, OneBranch, open_history, print_json
 from q36eval.config.paths import Paths
-from q36eval.errors import ExitCode
+from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from q36eval.config import Family
     from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
+    from q36eval.history import History
 
 SHOWN = 12
 
@@ -31,8 +33,10 @@ def drift(
     from app.drifting import drift_of
     from app.targets import load_family
 
-    chosen = load_family(family, Paths.default())
-    found = drift_of(open_history(), chosen.name, branch, containing=metric, everything=everything)
+    chosen, history = load_family(family, Paths.default()), open_history()
+    found = drift_of(history, chosen.name, branch, containing=metric, everything=everything)
+    if not found.drift.metrics:
+        _check_known(history, chosen, branch, metric, everything)
     code = _exit_code(found.drift)
     if as_json:
         body: dict[str, Any] = json.loads(found.drift.model_dump_json())
@@ -42,6 +46,23 @@ def drift(
     else:
         _print(found.drift, found.against)
     return int(code)
+
+
+def _check_known(history: "History", family: "Family", branch: str, metric: str | None, everything: bool) -> None:
+    """Refuse names that nothing bears: a slip of the pen is not "too few runs".
+
+    Raises:
+        UsageError: there is no such branch, or no figure whose key holds that.
+    """
+    from app.reviewing.waiver_files import closest
+
+    keys = history.metric_keys(branch, family.name)
+    names = {found.branch for found in history.branches() if found.family == family.name} | set(family.branches)
+    if branch not in names:
+        raise UsageError(f"{family.name} has no branch {branch!r}, nor a run of one; {closest(branch, sorted(names))}.")
+    if keys and metric is not None:
+        unwatched = "" if everything else next((f"; --all also follows {key}" for key in keys if metric in key), "")
+        raise UsageError(f"No figure that is watched has a key that holds {metric!r}{unwatched}.")
 
 
 def _exit_code(found: "BranchDrift") -> ExitCode:
@@ -100,9 +121,8 @@ def _unsettled(metrics: "list[MetricDrift]") -> "list[tuple[str, list[MetricDrif
 def _heading(metric: "MetricDrift") -> str:
     if metric.change is None:
         return metric.statement
-    changed = ", ".join(metric.changed_there) or "nothing in the deployment"
     way = "worse" if metric.worse else "better"
-    return f"Drifting for the {way} since run {metric.since_run_id}; changed there: {changed}."
+    return f"Drifting for the {way} since run {metric.since_run_id}; changed there: {metric.what_changed}."
 
 
 def _levels(metric: "MetricDrift") -> str:

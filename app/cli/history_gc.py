@@ -21,6 +21,7 @@ KINDS = {
     "copy": ("copy of the database", "copies of the database"),
 }
 SHOWN = 10
+LONGEST_DAYS = 36_500
 MIB = 1024 * 1024
 
 
@@ -30,7 +31,9 @@ def gc(
         bool, typer.Option("--delete-runs", help="Whole runs too, but those that the options below keep.")
     ] = False,
     keep_newest: Annotated[int | None, typer.Option(help="Keep so many runs of each branch.", min=1)] = None,
-    keep_days: Annotated[int | None, typer.Option(help="Keep runs younger than so many days.", min=1)] = None,
+    keep_days: Annotated[
+        int | None, typer.Option(help="Keep runs younger than so many days.", min=1, max=LONGEST_DAYS)
+    ] = None,
     retention: Annotated[
         Path | None, typer.Option(help="A file with keep_newest and keep_days.", metavar="FILE")
     ] = None,

@@ -13,6 +13,8 @@ from q36eval.errors import UsageError
 if TYPE_CHECKING:
     from q36eval.history import History, RunFilter, RunSummary
 
+MOST = 1_000_000
+
 StateOption = Annotated[str | None, typer.Option("--state", help="running, finished or interrupted.")]
 VerdictOption = Annotated[str | None, typer.Option("--verdict", help="PASS, FAIL or INCONCLUSIVE.")]
 SinceOption = Annotated[
@@ -32,8 +34,8 @@ def list_runs(
     verdict: VerdictOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many a page.")] = 20,
-    page: Annotated[int, typer.Option(min=1, help="Which page of them.")] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="So many a page.")] = 20,
+    page: Annotated[int, typer.Option(min=1, max=MOST, help="Which page of them.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """List runs, newest first."""
@@ -115,9 +117,9 @@ def _moment(text: str, of_day: time) -> datetime:
         if len(text) <= len("YYYY-MM-DD"):
             return datetime.combine(date.fromisoformat(text), of_day, UTC)
         found = datetime.fromisoformat(text)
-    except ValueError as error:
+        return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"{text!r} is no date; write it as YYYY-MM-DD, or YYYY-MM-DDTHH:MM (UTC).") from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _nothing(history: "History") -> str:

@@ -116,7 +116,7 @@ def _record_crash(error: Exception) -> int:
     details = f"details are in {log}"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as file:
+        with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"--- {datetime.now(UTC).isoformat()} {' '.join(sys.argv)}\n")
             file.write("".join(traceback.format_exception(error)))
     except OSError as unwritten:

@@ -13,6 +13,7 @@ The same runs give the same bytes.
 
 import hashlib
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -36,11 +37,16 @@ CHUNK_BYTES = 1 << 20
 MOMENT = (1980, 1, 1, 0, 0, 0)
 """Of every file in an archive: when it was written is no part of what it holds."""
 
-RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+RUN_ID = re.compile(r"(?!latest(?:/|$))[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+"""Of a run; `latest` is how people call the newest one, and can be no run's name."""
+
 PARTS = ("run.json", "measurements.jsonl", "items.jsonl", "about.json")
 _OWN = re.compile(rf"runs/{RUN_ID.pattern}/({'|'.join(map(re.escape, PARTS))})|artifacts/[0-9a-f]{{64}}")
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)
-"""What the zip library raises of a file that is damaged, encrypted or packed in another way."""
+_BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, NotImplementedError, ValueError)
+"""What the zip library raises of a file that is damaged or encrypted."""
+
+_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How an export packs. Other ways fail with errors of their own, and may claim gigabytes for a dictionary."""
 
 
 class Entry(Record):
@@ -109,6 +115,8 @@ class Writer:
                 digest.update(part)
                 size += len(part)
                 target.write(part)
+        if how == zipfile.ZIP_DEFLATED and size > LARGEST_DOCUMENT_BYTES:
+            raise UsageError(f"{name} would take {size:,} bytes, more than `history import` reads.")
         self._files[name] = Entry(sha256=digest.hexdigest(), size_bytes=size)
 
 
@@ -142,6 +150,8 @@ class Reader:
             UsageError: it is no archive of ours, damaged, or a newer version's.
         """
         self.file, self._zip = file, archive
+        if any(info.compress_type not in _PACKED for info in archive.infolist()):
+            raise self._refused("no export packs files in that way")
         self.manifest = self._manifest()
         self._check_names()
         for name, entry in self.manifest.files.items():
@@ -154,8 +164,8 @@ class Reader:
             UsageError: it says what this version does not know, or is not of itself.
         """
         folder = f"runs/{run_id}"
-        (record,) = self._records(f"{folder}/run.json", RunRecord)
-        (about,) = self._records(f"{folder}/about.json", About)
+        record = self._one(f"{folder}/run.json", RunRecord)
+        about = self._one(f"{folder}/about.json", About)
         whole = WholeRun(
             run=record,
             measurements=tuple(self._records(f"{folder}/measurements.jsonl", Measurement)),
@@ -202,6 +212,8 @@ class Reader:
             raise self._refused(f"no export writes a file {strange[0][:80]!r}" if strange else "it holds a file twice")
         whole = {f"runs/{run}/{part}" for run in self.manifest.runs for part in PARTS}
         lost = sorted((whole | known) - set(names))
+        if len(set(self.manifest.runs)) < len(self.manifest.runs):
+            raise self._refused("it names a run twice")
         if lost or any(name.startswith("runs/") and name not in whole for name in names):
             raise self._refused(f"it lacks {lost[0]}" if lost else "it holds a run that it does not name")
 
@@ -216,6 +228,12 @@ class Reader:
                 break
         if (digest.hexdigest(), size) != (entry.sha256, entry.size_bytes):
             raise self._refused(f"{name} is not what the archive's manifest says")
+
+    def _one(self, name: str, kind: type[Any]) -> Any:
+        found = list(self._records(name, kind))
+        if len(found) != 1:
+            raise self._refused(f"{name} holds {len(found)} records instead of one")
+        return found[0]
 
     def _records(self, name: str, kind: type[Any]) -> Iterator[Any]:
         for number, line in enumerate(self._text(name).splitlines(), 1):
@@ -234,7 +252,7 @@ class Reader:
             with self._zip.open(name) as source:
                 while part := source.read(CHUNK_BYTES):
                     yield part
-        except _BROKEN as error:
+        except (*_BROKEN, OSError) as error:
             raise self._refused(f"{name} is damaged ({error})") from error
 
     def _unreadable(self, where: str, error: ValidationError) -> UsageError:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from glob import escape
 from pathlib import Path
 from typing import Literal
 
@@ -70,8 +71,7 @@ def plan(history: History, paths: Paths, wanted: Wanted, now: datetime) -> Plan:
         found += _packs(sight)
     if wanted.copies:
         found += [
-            Removal("copy", copy.name, "from before a migration", copy.stat().st_size, copy)
-            for copy in sorted(paths.state.glob("history.sqlite.before-*"))
+            Removal("copy", copy.name, "from before a migration", copy.stat().st_size, copy) for copy in _copies(sight)
         ]
     texts, texts_bytes = history.unused_texts()
     return Plan(tuple(found), tuple(sight.notes), texts, texts_bytes)
@@ -173,6 +173,15 @@ def _packs(sight: _Sight) -> Iterator[Removal]:
         yield Removal("pack", older.name, "captures of an older version, which nothing reads", size_of(older), older)
 
 
+def _copies(sight: _Sight) -> list[Path]:
+    """Copies of the state's own history, and of the one in use where that is another file."""
+    own = sight.paths.history
+    used = own if "://" in sight.history.name else Path(sight.history.name)
+    return sorted(
+        {copy.resolve() for file in (own, used) for copy in file.parent.glob(f"{escape(file.name)}.before-*")}
+    )
+
+
 def size_of(folder: Path) -> int:
     """Bytes of all files below it."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -187,7 +196,8 @@ def remove(history: History, paths: Paths, found: Plan) -> list[Removal]:
     cared_for = reviewed_runs(history)
     done = [one for one in found.of("run") if one.name not in cared_for and _remove_run(history, paths, one.name)]
     history.remove_unused_texts()
-    if done:
+    # it keeps others from writing for as long as it takes, and a gate does not wait for ever
+    if done and not any(is_held(lock) for lock in paths.run_lock("").parent.glob("*.lock")):
         with suppress(StorageError):  # in use; the room is used again all the same
             give_back_room(history)
     sight = _Sight(history, paths, datetime.now(UTC))

@@ -21,7 +21,7 @@ class Retention(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     keep_newest: int | None = Field(default=None, ge=1)
-    keep_days: int | None = Field(default=None, ge=1)
+    keep_days: int | None = Field(default=None, ge=1, le=36_500)
 
     @classmethod
     def of(cls, file: Path | None, keep_newest: int | None, keep_days: int | None) -> "Retention":

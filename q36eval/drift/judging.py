@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from q36eval.drift.charts import RESIDUAL_CAP
 from q36eval.drift.limits import IN_CONTROL_RUN_LENGTH, Limits, limits_for
@@ -27,12 +28,15 @@ def branch_drift(
     series: Sequence[SeriesPoint],
     blessed_run_id: str | None = None,
     watched: Collection[str] | None = None,
+    runs: Sequence[SeriesRun] = (),
 ) -> BranchDrift:
     """A branch's drift from `series`, as `History.metric_series` gives it; `watched` keys decide its state (None: all).
 
+    `runs` are all finished runs of the branch: one without a point in `series` may have been to measure something.
+
     The charts' limits are such that all watched metrics together raise one false alarm in `IN_CONTROL_RUN_LENGTH` runs.
     """
-    metrics = drift(series, blessed_run_id, watched)
+    metrics = drift(series, blessed_run_id, watched, runs)
     deciding = [metric for metric in metrics if metric.watched]
     state, statement = _of_branch(deciding)
     baselines = Counter(metric.baseline_run_id for metric in deciding if metric.baseline_run_id is not None)
@@ -42,7 +46,7 @@ def branch_drift(
         state=state,
         statement=statement,
         worse=any(metric.state is DriftState.DRIFTING and metric.worse for metric in deciding),
-        runs=len({point.run.id for point in series}),
+        runs=len({run.id for run in (*runs, *(point.run for point in series))}),
         baseline_run_id=baselines.most_common(1)[0][0] if baselines else None,
         blessed_run_id=blessed_run_id,
         watched=len(deciding),
@@ -52,27 +56,30 @@ def branch_drift(
 
 
 def drift(
-    series: Sequence[SeriesPoint], blessed_run_id: str | None = None, watched: Collection[str] | None = None
+    series: Sequence[SeriesPoint],
+    blessed_run_id: str | None = None,
+    watched: Collection[str] | None = None,
+    runs: Sequence[SeriesRun] = (),
 ) -> list[MetricDrift]:
     """Drift of every metric in `series` (as `History.metric_series` gives it), sorted by key.
 
     The noise floor is left out: it says nothing of the branch. `watched` keys share the false alarm rate; the others
-    are held to the same limits and decide nothing.
+    are held to the same limits and decide nothing. `runs` are as in `branch_drift`.
     """
     by_key: dict[str, list[SeriesPoint]] = {}
-    runs: dict[str, SeriesRun] = {}
     for point in sorted(series, key=lambda point: (point.run.started, point.run.id)):
-        runs[point.run.id] = point.run
         if not of_reference_alone(point.probe, point.metric):
             by_key.setdefault(point.key, []).append(point)
     limits = limits_for(len(by_key) if watched is None else len(watched))
-    placed = {key: place(by_key[key], list(runs.values())) for key in sorted(by_key)}
+    known = {run.id: run for run in (*runs, *(point.run for point in series))}
+    every = sorted(known.values(), key=lambda run: (run.started, run.id))
+    placed = {key: place(by_key[key], every) for key in sorted(by_key)}
     lines = [_Line(placed[key], blessed_run_id) for key in placed]
     followed = iter(follow([stream for line in lines for stream in line.streams], limits))
     found = []
     for key, line in zip(placed, lines, strict=True):
         charted = [next(followed) for _ in line.streams]
-        unmeasured = unmeasured_since(by_key[key], list(runs.values()))
+        unmeasured = unmeasured_since(by_key[key], every)
         found.append(_metric(line, charted, limits, unmeasured, watched is None or key in watched))
     return found
 
@@ -116,7 +123,8 @@ def _metric(
         since_run_id=None if move is None else move.since.run.id,
         change=None if move is None else move.change,
         worse=move is not None and move.worse,
-        changed_there=() if move is None else _changed_at(line.placed, move.since),
+        changed_there=() if move is None else _changed_at(line.placed, move.since).identity_changes,
+        **({} if move is None else _changed_near(line.placed, move.since)),
         change_points=() if now is None else _change_points(now),
         in_control_run_length=limits.run_length,
         watched=watched,
@@ -163,8 +171,24 @@ def _move(now: Followed, blessed: int | None) -> _Move | None:
     return _Move(since, before, after, worse)
 
 
-def _changed_at(placed: Sequence[Placed], since: SeriesPoint) -> tuple[str, ...]:
-    return next(one.identity_changes for one in placed if one.point is since)
+def _changed_at(placed: Sequence[Placed], since: SeriesPoint) -> Placed:
+    return next(one for one in placed if one.point is since)
+
+
+NEAR = 3
+"""Runs either way by which noise may put a move beside the run that it began with."""
+
+
+def _changed_near(placed: Sequence[Placed], since: SeriesPoint) -> dict[str, Any]:
+    """Where nothing changed with the first run of a move: what changed nearest to it, the earlier of two."""
+    first = _changed_at(placed, since)
+    line = [one for one in placed if one.stream == first.stream]
+    at = line.index(first)
+    near = sorted(line[max(0, at - NEAR) : at + NEAR + 1], key=lambda one: abs(line.index(one) - at))
+    found = next((one for one in near if one.identity_changes), None)
+    if found is None or found is first:
+        return {}
+    return {"near_run_id": found.point.run.id, "changed_near": found.identity_changes}
 
 
 def _judged(
@@ -196,8 +220,10 @@ def _drifting(line: _Line, now: Followed, move: _Move) -> str:
     size = f"{move.change:+.3g}"
     if math.isfinite(error) and error > 0:
         size += f", {abs(move.change) / error:.1f} standard errors of a run"
-    changed = _changed_at(line.placed, move.since)
+    changed, near = _changed_at(line.placed, move.since).identity_changes, _changed_near(line.placed, move.since)
     with_it = f"changed there: {', '.join(changed)}" if changed else "nothing in the deployment changed there"
+    if near:
+        with_it += f", but near it, with run {near['near_run_id']}: {', '.join(near['changed_near'])}"
     way = "worse" if move.worse else "better"
     levels = f"{_figure(move.before)} -> {_figure(move.after)} ({size})"
     return f"Drifting for the {way} since run {move.since.run.id}: {levels}; {with_it}."
@@ -286,5 +312,4 @@ def _since(metrics: Sequence[MetricDrift]) -> str:
     """Since when most of them moved, and what changed there."""
     run, count = Counter(metric.since_run_id for metric in metrics).most_common(1)[0]
     there = next(metric for metric in metrics if metric.since_run_id == run)
-    changed = ", ".join(there.changed_there) if there.changed_there else "nothing in the deployment"
-    return f"{count} since run {run}, where {changed} changed."
+    return f"{count} since run {run}, where {there.what_changed} changed."

@@ -13,7 +13,7 @@ from q36eval.history.records import SeriesPoint
 from q36eval.records import Interval
 
 RELATIVE_SPREAD = 0.005
-"""The least spread of a figure without a standard error (a census, a maximum), as a share of its size."""
+"""The least spread of a figure without a standard error that is no count (a maximum), as a share of its size."""
 
 HINT_LIMIT = 2.8
 """The greatest change of level that is worth a word though it is no alarm: in hindsight, over all runs at once, it is
@@ -37,12 +37,15 @@ def _standard_error(effect: float, interval: Interval) -> float:
 def least_spreads(points: Sequence[SeriesPoint]) -> Array:
     """The least spread of each run's residual [runs], in units of the effect, above 0.
 
-    Half a standard error of the run (`LEAST_SPREAD`). A run that asked another number of items than is usual differs
-    from the others by items that it does not share: of nested samples the difference has the variance of the one less
-    that of the other.
+    Half a standard error of the run (`LEAST_SPREAD`); of a bare count that is its root, as rare events scatter, at
+    least 1: measured in their own spread, two single faults after many runs without one would be endless. A run that
+    asked another number of items than is usual differs from the others by items that it does not share: of nested
+    samples the difference has the variance of the one less that of the other.
     """
     errors = np.array([standard_error(point) for point in points])
     sizes = np.array([abs(point.effect) for point in points])
+    if np.isnan(errors).all() and all(point.estimator == "census" and point.effect.is_integer() for point in points):
+        errors = np.full(len(points), max(1.0, float(np.mean(sizes)) ** 0.5))
     if np.isnan(errors).all():
         return np.full(len(points), max(RELATIVE_SPREAD * float(np.max(sizes)), _SMALLEST))
     usual_error = float(np.nanmedian(errors))

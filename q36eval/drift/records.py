@@ -58,7 +58,8 @@ class MetricDrift(Record):
     effect over the stretch of runs around it, `level` that over the newest stretch, the same one while nothing moved.
     Of a drifting metric `since_run_id` is the first run of the move, `change` is `level` less `accepted_level` (in
     units of the effect), `worse` whether that is the bad way, and `changed_there` what changed in the deployment
-    with that run. `change_points` are the first runs of all later levels of the newest run's line, whether or not it
+    with that run; where nothing did, `changed_near` is what changed with `near_run_id`, close by: noise may hide where
+    a move began. `change_points` are the first runs of all later levels of the newest run's line, whether or not it
     came back since, and last a hint: where it may have changed without an alarm; they set no state.
     `in_control_run_length` is the mean number of runs until the charts of this metric, were it stable, raise a false
     alarm. `watched` metrics decide the branch's state.
@@ -77,9 +78,17 @@ class MetricDrift(Record):
     change: float | None = None
     worse: bool = False
     changed_there: tuple[str, ...] = ()
+    near_run_id: str | None = None
+    changed_near: tuple[str, ...] = ()
     change_points: tuple[str, ...] = ()
     in_control_run_length: float
     watched: bool = True
+
+    @property
+    def what_changed(self) -> str:
+        """What changed in the deployment where a move began, or near it."""
+        near = f" (near it, with run {self.near_run_id}: {', '.join(self.changed_near)})" if self.changed_near else ""
+        return ", ".join(self.changed_there) or f"nothing in the deployment{near}"
 
 
 class BranchDrift(Record):

@@ -25,6 +25,10 @@ POSTGRESQL = "postgresql+psycopg"
 
 INSTALL = 'A history in PostgreSQL needs the "postgres" extra; install it with: pip install "q36eval[postgres]".'
 
+CHANGED = (
+    "another version of q36eval may have changed it meanwhile; start again with that one, what was written is kept"
+)
+
 REMEDIES = {
     "full": "make room; everything written before is kept",
     "No space left": "make room; everything written before is kept",
@@ -39,6 +43,9 @@ REMEDIES = {
     "no password supplied": "put the password into its URL, into PGPASSWORD or into a password file",
     "closed the connection": "it was stopped or the network broke; everything written before is kept",
     "terminating connection": "it was stopped; everything written before is kept",
+    "no such column": CHANGED,
+    "no such table": CHANGED,
+    "has no column named": CHANGED,
 }
 """What a person can do, by words of the database's message."""
 
@@ -49,10 +56,15 @@ def used(url: URL) -> Iterator[None]:
 
     Raises:
         StorageError: the database could not be read or written; nothing of the transaction was.
+        UsageError: what was to be found or written in it is no text.
     """
     try:
         yield
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{error.object!a} holds bytes that are no text in UTF-8, which no history keeps.") from error
     except DatabaseError as error:
+        if "cannot contain NUL" in str(error.orig):
+            raise UsageError("A name holds a NUL character: what no history can keep in PostgreSQL.") from error
         if not _of_the_database(error):
             raise
         raise StorageError(f"The history database {shown(url)} cannot be used: {_told(error)}.") from error

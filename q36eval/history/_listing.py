@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Select, and_, exists, func, select, true
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, true
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
@@ -69,26 +69,19 @@ class Listing(Connected):
         query = select(columns.probe, columns.metric, columns.slice).where(of_branch)
         return sorted(f"{row.probe}.{row.metric}[{row.slice}]" for row in self._read(query))
 
+    def series_runs(self, branch: str, family: str | None = None) -> list[SeriesRun]:
+        """Every finished run of a branch, oldest first, whether or not it measured anything."""
+        with self._reading() as connection, self._whole():
+            return list(_known_runs(connection, branch, family).values())
+
     def metric_series(
         self, branch: str, family: str | None = None, keys: Sequence[str] | None = None
     ) -> list[SeriesPoint]:
         """Measurements of every finished run of a branch, oldest run first, without clusters; of those `keys` alone."""
-        runs = tables.runs.c
-        of_runs = select(
-            runs.number,
-            runs.id,
-            runs.started,
-            runs.verdict,
-            runs.policy_name,
-            runs.suites,
-            runs.identity,
-            runs.reference_identity,
-        ).where(_finished(branch, family))
         with self._reading() as connection, self._whole():
             readings = {row.id: row for row in connection.execute(select(tables.readings))}
             metrics = {row.id: row for row in connection.execute(select(tables.metrics)) if _wanted(row, keys)}
-            rows = connection.execute(of_runs.order_by(runs.started, runs.id)).all()
-            known = _series_runs(rows, texts_of(connection, _texts_of_runs(rows)))
+            known = _known_runs(connection, branch, family)
             figures = connection.execute(_figures_of(branch, family, None if keys is None else list(metrics))).all()
         order = {number: place for place, number in enumerate(known)}
         figures = sorted(figures, key=lambda row: (order[row.run], row.position))
@@ -154,8 +147,14 @@ def _figures_of(branch: str, family: str | None, metrics: list[int] | None) -> S
     return query if metrics is None else query.where(measured.metric.in_(metrics))
 
 
-def _texts_of_runs(rows: Sequence[Any]) -> set[int | None]:
-    return {number for row in rows for number in (row.suites, row.identity, row.reference_identity)}
+def _known_runs(connection: Connection, branch: str, family: str | None) -> dict[int, SeriesRun]:
+    """Finished runs of a branch by their numbers, oldest first."""
+    runs = tables.runs.c
+    texts = (runs.suites, runs.identity, runs.reference_identity)
+    query = select(runs.number, runs.id, runs.started, runs.verdict, runs.policy_name, *texts)
+    rows = connection.execute(query.where(_finished(branch, family)).order_by(runs.started, runs.id)).all()
+    numbers = {number for row in rows for number in (row.suites, row.identity, row.reference_identity)}
+    return _series_runs(rows, texts_of(connection, numbers))
 
 
 def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, SeriesRun]:

@@ -1,14 +1,17 @@
 """Brings a database to the newest schema: forward only, in one transaction, an SQLite file's copy first."""
 
+import filecmp
 import sqlite3
 import sys
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, func, inspect, select, text
 
 from q36eval.errors import StorageError, UsageError
+from q36eval.locks import is_held
 
 HEAD = "0005"
 """The newest migration; a test holds it to the files in `migrations/versions`."""
@@ -51,6 +54,7 @@ def _upgrade(engine: Engine, name: str, write: dict[str, Any]) -> str | None:
             version = _version(connection)
             _check(connection, name, version, known)
             if version not in (None, HEAD) and connection.dialect.name == "sqlite":
+                _check_idle(name)
                 _keep_copy(name)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -95,16 +99,32 @@ def _check_references(connection: Connection, name: str) -> None:
         )
 
 
+def _check_idle(file: str) -> None:
+    """An older program that is measuring could not write what it measures from now on.
+
+    Its locks are looked for where those of the working state lie that this file is the history of.
+    """
+    busy = [lock.stem for lock in sorted((Path(file).parent / "runs").glob("*.lock")) if is_held(lock)]
+    if busy:
+        raise UsageError(
+            f"History {file} is of an older version, and run {busy[0]} is being measured into it: once it is brought "
+            f"to schema {HEAD} that run could write no more. Nothing was changed; try again when it has ended."
+        )
+
+
 def _keep_copy(file: str) -> None:
-    """The database as it is, beside it; where such a copy is there already, an earlier attempt made it."""
+    """The database as it is, beside it. A copy that is there stays: of the same content it is an earlier attempt's, of
+    another it is of a database that was put back since, and written to by an older version.
+    """
     copy = Path(f"{file}.before-{HEAD}")
-    if copy.exists():
-        return
     unfinished = Path(f"{copy}.part")
     try:
         unfinished.unlink(missing_ok=True)
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(unfinished)) as target:
             source.backup(target)
+        others = (Path(f"{copy}.{number}") for number in count(2))
+        while copy.exists() and not filecmp.cmp(copy, unfinished, shallow=False):
+            copy = next(others)
         unfinished.replace(copy)
     except (OSError, sqlite3.Error) as error:
         with suppress(OSError):

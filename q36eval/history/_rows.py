@@ -206,6 +206,7 @@ def outcome_of(row: AnyRow, texts: Mapping[int, str]) -> ItemOutcome:
 # measurements
 
 FIGURES = ("value", "reference_value", "effect", "lower", "upper")
+NEGATIVE_ZERO = "-0.0"
 
 
 def measurement_rows(connection: Connection, run: int, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -240,15 +241,15 @@ def _figures(measurement: Measurement) -> dict[str, Any]:
     values = (measurement.value, measurement.reference_value, measurement.effect, interval.lower, interval.upper)
     found = dict(zip(FIGURES, values, strict=True))
     kinds = {name: number_kind(value) for name, value in found.items() if value is not None}
-    not_finite = {name: kind for name, kind in kinds.items() if kind != "finite"}
-    finite = {name: None if name in not_finite else value for name, value in found.items()}
-    return {**finite, "not_finite": not_finite or None}
+    odd = {name: kind for name, kind in kinds.items() if kind != "finite"}
+    stored = {name: value if odd.get(name) in (None, NEGATIVE_ZERO) else None for name, value in found.items()}
+    return {**stored, "not_finite": odd or None}
 
 
 def number_kind(value: float) -> str:
-    """What kind of number it is: finite, nan, inf or -inf."""
+    """What kind of number it is: finite, nan, inf, -inf, or -0.0, of which SQLite keeps no sign."""
     if math.isfinite(value):
-        return "finite"
+        return NEGATIVE_ZERO if value == 0 and math.copysign(1, value) < 0 else "finite"
     return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
 
 

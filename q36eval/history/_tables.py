@@ -131,7 +131,7 @@ measurements = Table(
     Column("metric", ForeignKey("metrics.id"), primary_key=True),
     Column("position", Integer, nullable=False),
     Column("reading", ForeignKey("readings.id"), nullable=False),
-    # SQLite turns NaN into NULL: `not_finite` says of these five what they are, where one is no finite number
+    # SQLite turns NaN into NULL, and -0.0 into 0.0: `not_finite` says of these five what they are, where one is such
     Column("value", Float),
     Column("reference_value", Float),
     Column("effect", Float),

@@ -4,7 +4,8 @@ import json
 from datetime import date
 from pathlib import Path
 
-from q36eval.drift import pair_with_blessed
+from app.drifting import drift_of
+from q36eval.drift import DriftState, pair_with_blessed
 from q36eval.records import Clusters
 from tests import commands
 from tests.app.judged_runs import judge_run, measured, open_history
@@ -38,6 +39,37 @@ def test_exit_codes_of_too_few_runs_stable_drifting_and_accepted(tmp_path: Path)
     assert drift("--metric", "accuracy").returncode == 0
     history.bless(runs[-1].id, owner="eva", reason="known, and worth it")
     assert drift().returncode == 0
+
+
+def test_a_name_that_nothing_bears_is_no_lack_of_runs(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    judge_run(history, 2, DAY)
+    for options, needle in (
+        (("--branch", "mian"), "sandbox has no branch 'mian', nor a run of one"),
+        (("--branch", "main", "--metric", "acuracy"), "No figure that is watched has a key that holds 'acuracy'."),
+    ):
+        done = commands.q36eval("drift", *options, state=tmp_path)
+        assert (done.returncode, needle in done.stderr) == (2, True), done.stderr
+    assert commands.q36eval("drift", "--branch", "fp8-head", state=tmp_path).returncode == 3
+
+
+def test_the_newest_run_without_any_figure_that_is_asked_for_is_not_stable(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    for _ in range(4):
+        run = judge_run(history, 2, DAY)
+        history.update_run(run.id, suites={"canaries": "s"})
+    assert drift_of(history, "sandbox", "main", containing="tools").drift.state is DriftState.STABLE
+    crashed = history.start_run(
+        family="sandbox",
+        branch="main",
+        identity=run.identity,
+        reference_identity=run.reference_identity,
+        policy=small_policy(),
+        suites={"canaries": "s"},
+    )
+    history.finish_run(crashed.id, run.report)
+    found = drift_of(history, "sandbox", "main", containing="tools").drift
+    assert (found.state, crashed.id in found.metrics[0].statement) == (DriftState.INCOMPARABLE, True)
 
 
 def test_the_newest_run_is_paired_with_the_blessed_one_by_the_clusters_names() -> None:

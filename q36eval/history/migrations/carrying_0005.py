@@ -116,6 +116,7 @@ class Carrier:
         reading = {name: record[name] for name in ("unit", "direction", "estimator")}
         figures = {name: (interval if name in interval else record).get(name) for name in FIGURES}
         not_finite = {name: KINDS[value] for name, value in figures.items() if value in KINDS}
+        negative_zeros = {name: "-0.0" for name, value in figures.items() if str(value) == "-0.0"}
         return {
             "run": self.numbers[row["run_id"]],
             "metric": metric,
@@ -125,7 +126,7 @@ class Carrier:
             "scored": counts["scored"],
             "errored": counts["errored"],
             "note": record.get("note", ""),
-            "not_finite": not_finite or None,
+            "not_finite": not_finite | negative_zeros or None,
             "value_interval": record.get("value_interval"),
             "clusters": self.text(row["clusters"]),
         }

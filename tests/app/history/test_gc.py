@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.history import collecting
 from app.history.collecting import Plan, Removal, Wanted, plan, remove
 from app.history.retention import Retention
 from q36eval.config import Paths
@@ -72,6 +73,34 @@ def test_a_dry_run_names_what_the_real_one_removes_and_touches_nothing(tmp_path:
     assert [(one["kind"], one["name"]) for one in done["removed"]] == [("run", old.id)]
     assert other.id in {run.id for run in open_history(tmp_path).summaries()}
     assert "Nothing to remove" in commands.q36eval(*asked[:-1], state=tmp_path).stdout
+
+
+def test_the_file_is_not_made_smaller_under_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody writes meanwhile, and of a large history that takes longer than a gate waits."""
+    history, _ = runs(tmp_path, 3)
+    shrunk: list[History] = []
+    monkeypatch.setattr(collecting, "give_back_room", shrunk.append)
+    with exclusive(paths_of(tmp_path).run_lock("another")):
+        assert len(collect(history, tmp_path, NEWEST)) == 2
+    assert shrunk == []
+    judge_run(history, 0, DAY)
+    collect(history, tmp_path, NEWEST)
+    assert shrunk == [history]
+
+
+def test_copies_of_the_history_in_use_are_found_beside_it(tmp_path: Path) -> None:
+    """It may be a file elsewhere, and its name a pattern."""
+    state, elsewhere = tmp_path / "state", tmp_path / "else[where]"
+    history = History.open(elsewhere / "of[us].sqlite")
+    copies = [
+        state / "history.sqlite.before-0005",
+        *(elsewhere / f"of[us].sqlite.before-{n}" for n in ("0005", "0005.2")),
+    ]
+    state.mkdir()
+    for copy in (*copies, elsewhere / "another.sqlite.before-0005"):
+        copy.write_bytes(b"x")
+    found = plan(history, paths_of(state), Wanted(copies=True), LATER).of("copy")
+    assert {one.path for one in found} == set(copies)
 
 
 def test_what_people_blessed_or_signed_stays_for_ever(tmp_path: Path) -> None:

@@ -138,6 +138,33 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], bool, str]] = {
 }
 
 
+def repeated(part: str, times: int) -> Callable[[dict[str, bytes]], None]:
+    def change(files: dict[str, bytes]) -> None:
+        files[next(name for name in files if name.endswith(part))] *= times
+
+    return change
+
+
+def named_twice(files: dict[str, bytes]) -> None:
+    manifest = json.loads(files[MANIFEST])
+    files[MANIFEST] = json.dumps(manifest | {"runs": manifest["runs"] * 2}).encode()
+
+
+def renamed(files: dict[str, bytes]) -> None:
+    (run_id,) = json.loads(files[MANIFEST])["runs"]
+    moved = {name.replace(run_id, "latest"): data.replace(run_id.encode(), b"latest") for name, data in files.items()}
+    files.clear()
+    files.update(moved)
+
+
+HOSTILE |= {
+    f"{times} of {part}": (repeated(part, times), True, f"{part} holds {times} records instead of one")
+    for part in ("run.json", "about.json")
+    for times in (0, 2)
+}
+HOSTILE |= {"twice": (named_twice, True, "names a run twice"), "latest": (renamed, True, "no export writes a file")}
+
+
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_archive_is_one_sentence_and_nothing_is_imported(archive: bytes, tmp_path: Path, what: str) -> None:
     change, consistent, needle = HOSTILE[what]
@@ -172,6 +199,37 @@ def test_a_damaged_archive_imports_nothing(archive: bytes, tmp_path: Path) -> No
             history.delete_run(whole.run.id)
             assert whole.about.blessings
             assert len(whole.items) == 3
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_what_no_export_packs_is_not_unpacked(archive: bytes, tmp_path: Path, packing: int) -> None:
+    """Their decoders fail with errors of their own, and may claim gigabytes for a dictionary."""
+    file = tmp_path / "runs.zip"
+    with zipfile.ZipFile(io.BytesIO(archive)) as whole, zipfile.ZipFile(file, "w", packing) as other:
+        for name in whole.namelist():
+            other.writestr(name, whole.read(name))
+    history = open_history(tmp_path)
+    with pytest.raises(UsageError, match="no export packs files in that way"):
+        take_in(history, tmp_path, file)
+
+
+def test_a_place_in_the_file_that_is_none_is_a_sentence(archive: bytes, tmp_path: Path) -> None:
+    """Where the central directory says that a file begins beyond all that is there."""
+    history, file = open_history(tmp_path), tmp_path / "runs.zip"
+    at = archive.index(b"PK\x01\x02") + 42
+    for offset in (len(archive) - 4, 0xFFFFFFF0):
+        file.write_bytes(archive[:at] + offset.to_bytes(4, "little") + archive[at + 4 :])
+        with pytest.raises(UsageError, match="cannot be imported"):
+            take_in(history, tmp_path, file)
+
+
+def test_no_archive_is_written_that_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, run = fill(tmp_path)
+    monkeypatch.setattr("app.history.archive.LARGEST_DOCUMENT_BYTES", 100)
+    file = tmp_path / "runs.zip"
+    done = commands.q36eval("history", "export", run.id, "--out", str(file), state=tmp_path)
+    assert (done.returncode, file.exists()) == (2, False)
+    assert "more than `history import` reads" in done.stderr
 
 
 def test_a_run_that_no_column_holds_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -116,6 +116,40 @@ def test_a_count_without_an_interval_is_watched_too() -> None:
     assert drift([*quiet, *(census(6 + day, 3.0) for day in range(3))])[0].state is DriftState.DRIFTING
 
 
+def test_two_rare_events_are_no_new_level_and_many_are() -> None:
+    def census(day: int, count: float) -> SeriesPoint:
+        exact = Interval(lower=count, upper=count, level=0.95, method="census")
+        return replace(point(day, count), effect_interval=exact, estimator="census")
+
+    rare = [*(0.0,) * 12, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0]
+    assert drift([census(day, count) for day, count in enumerate(rare)])[0].state is DriftState.STABLE
+    always = [*(0.0,) * 12, *(2.0,) * 5]
+    assert drift([census(day, count) for day, count in enumerate(always)])[0].state is DriftState.DRIFTING
+
+
+def test_a_run_that_measured_nothing_is_seen_wherever_it_lies() -> None:
+    """The newest gate's probe crashed: a figure that only older runs have is not stable."""
+    *steady, crashed = line([*STEADY, 0.0])
+    whole = [one.run for one in (*steady, crashed)]
+    assert branch_drift("f", "b", steady, "r00").state is DriftState.STABLE
+    found = branch_drift("f", "b", steady, "r00", runs=whole)
+    assert (found.state, found.runs) == (DriftState.INCOMPARABLE, 7)
+    assert found.metrics[0].statement == "The newest run that was to measure it, r06, did not."
+    gap = branch_drift("f", "b", [*steady[:3], *steady[4:]], "r00", runs=whole[:6])
+    assert gap.metrics[0].points[3].breaks == ("not measured in run r03",)
+
+
+def test_what_changed_near_a_move_is_named_where_noise_hides_where_it_began() -> None:
+    shifted = [point(day, 0.02 if day >= 6 else 0.0, engine_version="1" if day < 8 else "2") for day in range(12)]
+    (found,) = drift(shifted, "r00")
+    assert (found.since_run_id, found.changed_there) == ("r06", ())
+    assert (found.near_run_id, found.changed_near) == ("r08", ("engine version 1 -> 2",))
+    assert found.what_changed == "nothing in the deployment (near it, with run r08: engine version 1 -> 2)"
+    assert "nothing in the deployment changed there, but near it, with run r08: engine" in found.statement
+    (far,) = drift([replace(one, run=replace(one.run, identity=IDENTITY)) for one in shifted], "r00")
+    assert (far.near_run_id, far.what_changed) == (None, "nothing in the deployment")
+
+
 def test_branch_watches_what_it_is_told_and_knows_nothing_as_nothing_fine() -> None:
     stable, worse = line([0.0] * 10, metric="accuracy"), line(STEADY) + moved(0.02)
     both = branch_drift("f", "b", stable + worse, "r00")

@@ -19,6 +19,7 @@ from q36eval.gate import GateReport
 from q36eval.history import History, RunState
 from q36eval.history import _migrating as migrating
 from q36eval.history._tables import metadata
+from q36eval.locks import exclusive
 from q36eval.records import ItemOutcome, Measurement
 
 ASSETS = Path(__file__).parents[2] / "assets" / "histories" / "before_0004.tar.xz"
@@ -117,6 +118,21 @@ def test_the_file_is_kept_as_it_was_and_that_is_said_once(old: Path, capsys: pyt
     assert capsys.readouterr().err.count(str(copy)) == 1
 
 
+def test_a_database_that_was_put_back_and_written_to_is_kept_beside_its_first_copy(old: Path) -> None:
+    copy = old.with_name(f"history.sqlite.before-{migrating.HEAD}")
+    History.open(old).close()
+    first = dump(copy)
+    for suffix in ("", "-wal", "-shm"):
+        old.with_name(old.name + suffix).unlink(missing_ok=True)
+    shutil.copy(copy, old)
+    with closing(sqlite3.connect(old)) as raw, raw:
+        raw.execute("UPDATE runs SET branch = 'later'")
+    put_back = dump(old)
+    History.open(old).close()
+    assert dump(copy) == first
+    assert dump(old.with_name(f"{copy.name}.2")) == put_back
+
+
 newest = pytest.mark.parametrize("old", ["0003"], indirect=True)
 
 
@@ -133,6 +149,32 @@ def test_a_migration_that_fails_leaves_all_as_it_was(old: Path, monkeypatch: pyt
     with pytest.raises(RuntimeError, match="killed"):
         History.open(old)
     assert dump(old) == before
+    monkeypatch.undo()
+    History.open(old).close()
+    assert [path.name for path in old.parent.glob("*.before-*")] == [f"history.sqlite.before-{migrating.HEAD}"]
+
+
+@newest
+def test_a_history_that_an_older_program_measures_into_is_left_to_it(old: Path) -> None:
+    before = dump(old)
+    with (
+        exclusive(old.parent / "runs" / "20260101-000000-abcdef.lock"),
+        pytest.raises(UsageError, match="run 20260101-000000-abcdef is being measured into it"),
+    ):
+        History.open(old)
+    assert dump(old) == before
+    History.open(old).close()
+
+
+@newest
+def test_a_negative_zero_keeps_its_sign(old: Path) -> None:
+    with closing(sqlite3.connect(old)) as raw, raw:
+        number, run_id, record = raw.execute("SELECT id, run_id, record FROM measurements LIMIT 1").fetchone()
+        record = json.dumps(json.loads(record) | {"effect": -0.0})
+        raw.execute("UPDATE measurements SET record = ? WHERE id = ?", (record, number))
+    history = History.open(old)
+    assert str(history.measurements(run_id)[0].effect) == "-0.0"
+    history.close()
 
 
 @newest

@@ -1,6 +1,7 @@
 """How history keeps what is long, what it does with what it cannot read, and whole runs from elsewhere."""
 
 import base64
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from q36eval.history import Artifact, History, RunFilter
 from q36eval.history import _tables as tables
 from q36eval.history._texts import packed, unpacked
 from q36eval.records import ProbeFailure, ProbeName, Verdict
+from tests.q36eval.history.conftest import fresh
 from tests.q36eval.history.gates import begin, figure, gate, outcome
 
 
@@ -43,6 +45,60 @@ def test_texts_written_once_are_read_for_ever() -> None:
         unpacked(b"\x07new")
     with pytest.raises(UsageError, match="the database is damaged"):
         unpacked(b"\x01broken")
+
+
+def test_a_figure_keeps_the_sign_of_a_zero_as_its_report_does(history: History) -> None:
+    """SQLite writes -0.0 as 0: a replay would no longer be the same to the byte."""
+    run = begin(history, "main")
+    written = figure("x", 0.5).model_copy(update={"value": -0.0, "effect": -0.0})
+    history.add_measurement(run.id, written)
+    history.finish_run(run.id)
+    (kept,) = history.measurements(run.id)
+    assert kept.model_dump_json() == written.model_dump_json()
+    (drawn,) = history.metric_series("main")
+    assert str(drawn.effect) == "-0.0"
+
+
+def test_bytes_that_are_no_text_are_a_sentence(history: History) -> None:
+    """An argument of a command line may hold them."""
+    run = history.finish_run(begin(history, "main").id, gate(history, "other", 1))
+    for asked in (
+        lambda: history.get_run("\udcff"),
+        lambda: history.summaries(RunFilter(branch="\udcff")),
+        lambda: history.bless(run.id, "e\udcff", "why"),
+    ):
+        with pytest.raises(UsageError, match="no text in UTF-8"):
+            asked()
+    assert history.blessings("main") == []
+
+
+def test_a_text_that_is_taken_up_again_while_unused_ones_are_looked_for_stays(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is kept waiting for the search: who writes meanwhile may need what it found."""
+    first, second = begin(history, "main"), begin(history, "main")
+    history.add_items(first.id, [outcome(0, "wanted again"), outcome(1, "not wanted")])
+    history.delete_run(first.id)
+    remove = History._remove_still_unused
+
+    def written_meanwhile(self: History, numbers: Sequence[int]) -> int:
+        history.add_items(second.id, [outcome(0, "wanted again")])
+        return remove(self, numbers)
+
+    monkeypatch.setattr(History, "_remove_still_unused", written_meanwhile)
+    unused, _ = history.unused_texts()
+    assert history.remove_unused_texts() == unused - 2  # what was asked, and the answer
+    assert history.items(second.id) == [outcome(0, "wanted again")]
+    assert history.unused_texts() == (0, 0)
+
+
+def test_a_nul_character_is_a_sentence_to_a_server(postgresql: str) -> None:
+    """A link of the review UI may hold one."""
+    history = History.open(fresh(postgresql, template="head"))
+    for asked in (lambda: history.get_run("a\0"), lambda: history.summaries(RunFilter(branch="a\0"))):
+        with pytest.raises(UsageError, match="NUL character"):
+            asked()
+    history.close()
 
 
 def test_one_run_that_cannot_be_read_stops_no_list(history: History) -> None:
