@@ -83,7 +83,8 @@ def _print(found: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
         return
     print_plain(
         f"{found.runs} runs, blessed: {found.blessed_run_id or 'none'}. {found.watched} metrics watched: while nothing "
-        f"changes, one false alarm of all of them in {found.in_control_run_length:,.0f} runs, or fewer."
+        f"changes and runs scatter normally and independently, one false alarm of all of them in "
+        f"{found.in_control_run_length:,.0f} runs, or fewer."
     )
     watched = [metric for metric in found.metrics if metric.watched]
     for heading, metrics in _unsettled(watched):

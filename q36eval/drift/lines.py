@@ -27,7 +27,8 @@ def place(points: Sequence[SeriesPoint], runs: Sequence[SeriesRun]) -> list[Plac
 
     Runs compare when they were asked the same (suite hash), of the same reference, of the same engine, and the figure
     is defined alike. A new checkpoint, another engine version, KV-cache dtype, template or setting is what drift is
-    about: it stays on the line and is named.
+    about: it stays on the line and is named, and so is a reference captured anew by another version or setting of its
+    engine, which is the same model.
     """
     placed: list[Placed] = []
     heads: list[SeriesPoint] = []
@@ -72,11 +73,18 @@ def _differences(before: SeriesPoint, after: SeriesPoint) -> list[str]:
         found += ["the deployment could not be identified"]
     elif one.engine != other.engine:
         found.append(f"another engine: {one.engine} -> {other.engine}")
-    if before.run.reference_identity != after.run.reference_identity:
+    if not _same_reference(before.run.reference_identity, after.run.reference_identity):
         found.append(_of_reference(before.run.reference_identity, after.run.reference_identity))
     if (before.estimator, before.unit) != (after.estimator, after.unit):
         found.append("the metric is defined otherwise")
     return found
+
+
+def _same_reference(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> bool:
+    """Whether the branch was held against the same model: one captured anew by another version of the engine is."""
+    if one is None or other is None:
+        return one is other
+    return not set(one.differing_fields(other)) - {"engine_version", "settings"}
 
 
 def _of_reference(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> str:
@@ -122,10 +130,17 @@ def _named(run_ids: Sequence[str]) -> str:
 
 
 def identity_changes(before: SeriesRun, after: SeriesRun) -> tuple[str, ...]:
-    """What changed in the deployment from one run to the other; settings by their own names."""
-    if before.identity is None or after.identity is None:
-        return ()
-    return tuple(_changed(before.identity, after.identity))
+    """What changed in the deployment from one run to the other, or in how the reference was captured.
+
+    Settings go by their own names. Of a change of both by the same the deployment's alone is named.
+    """
+    changed = _changes(before.identity, after.identity)
+    of_reference = _changes(before.reference_identity, after.reference_identity)
+    return (*changed, *(f"the reference's {each}" for each in of_reference if each not in changed))
+
+
+def _changes(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> list[str]:
+    return [] if one is None or other is None else _changed(one, other)
 
 
 def _changed(one: DeploymentIdentity, other: DeploymentIdentity) -> list[str]:

@@ -124,8 +124,8 @@ def _draw_state(found: FoundDrift) -> None:
     baseline = "the blessed run" if found.drift.blessed_run_id else "the oldest run that compares (none is blessed)"
     length = f"{found.drift.in_control_run_length:,.0f}"
     st.caption(
-        f"{found.drift.watched} metrics decide that, over {found.drift.runs:,} runs, from {baseline} on. While "
-        f"nothing changes, they together raise one false alarm in {length} runs, or fewer."
+        f"{found.drift.watched} metrics decide that, over {found.drift.runs:,} runs, from {baseline} on. While nothing "
+        f"changes and runs scatter normally and independently, they raise one false alarm in {length} runs, or fewer."
     )
     changes = change_rows(found.drift)
     if changes:

@@ -86,12 +86,22 @@ def test_a_run_that_should_have_measured_it_breaks_the_line() -> None:
     assert "r04" in newest.statement
 
 
-def test_a_reference_measured_otherwise_is_another_line() -> None:
-    other = IDENTITY.model_copy(update={"engine_version": "0"})
+def test_another_reference_is_another_line() -> None:
+    other = IDENTITY.model_copy(update={"checkpoint_sha256": "zz"})
     series = line(STEADY, reference=other) + moved(0.0)
     (found,) = drift(series, None)
-    assert found.points[6].breaks == ("another reference (engine version 0 -> 1)",)
+    assert found.points[6].breaks == ("another reference (checkpoint)",)
     assert found.baseline_run_id == "r06"
+
+
+def test_a_reference_captured_anew_by_another_version_stays_on_the_line_and_is_named() -> None:
+    """Else every upgrade of the program would begin all lines anew, and nothing would ever be long enough to watch."""
+    other = IDENTITY.model_copy(update={"engine_version": "0", "settings": {"code": "c0"}})
+    (found,) = drift(line(STEADY, reference=other) + moved(0.0), None)
+    assert found.points[6].breaks == ()
+    changes = found.points[6].identity_changes
+    assert changes == ("the reference's engine version 0 -> 1", "the reference's setting code c0 -> unset")
+    assert found.baseline_run_id == "r00"
 
 
 def test_a_run_of_fewer_items_may_differ_by_the_items_it_lacks() -> None:
