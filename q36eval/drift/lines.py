@@ -129,6 +129,8 @@ def identity_changes(before: SeriesRun, after: SeriesRun) -> tuple[str, ...]:
 
 
 def _changed(one: DeploymentIdentity, other: DeploymentIdentity) -> list[str]:
+    if one is other:  # what many runs share is read once
+        return []
     found = []
     for field in one.differing_fields(other):
         if field == "settings":
