@@ -1,5 +1,6 @@
 """What a reviewer can decide about a run, and what that would change. Reads history; writes nothing."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -81,6 +82,11 @@ def waiver_of(kind: str, name: str, owner: str, reason: str, expires: date) -> W
 def effect_of(history: History, run: RunRecord, waiver: Waiver, today: date) -> Effect:
     """The run as it would be decided today, without and with the waiver."""
     return effects(history, [run], waiver, today)[0]
+
+
+def state_of(*what: object) -> str:
+    """A short name of what a person sees and decides on; another one as soon as any of it is another."""
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from app.dashboard.parts import page_of, plain_table, reader_or_stop, verdict_ba
 from app.dashboard.reading import Reader
 from app.dashboard.review_model import queue
 from app.dashboard.reviewer import Permission, permission
-from app.dashboard.reviewing_forms import draw_forms
+from app.dashboard.reviewing_forms import draw_forms, start_anew
 from app.dashboard.rows import branch_rows, detailed
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport
@@ -67,6 +67,7 @@ def _draw_waiting(row: BranchRow) -> None:
 def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
     done = st.session_state.pop("review_done", None)
     if done is not None:
+        start_anew()
         st.success("Written.")
         st.text(line(done))
     waived = run.report is not None and bool(run.report.waived)

@@ -92,7 +92,8 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
         found = reader.progress(run.id)
         told = "This run is going on, or was killed; it has no verdict yet."
         if found is not None and found.total:
-            st.progress(min(1.0, found.done / found.total), line(f"{found.stage}: {found.done} of {found.total}"))
+            st.progress(min(1.0, found.done / found.total))
+            st.text(line(f"{found.stage}: {found.done:,} of {found.total:,}"))
             told += f" Last heard of at {found.at:%H:%M:%S} UTC."
         st.info(told)
     else:
