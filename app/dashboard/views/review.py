@@ -1,5 +1,6 @@
 """Review: what waits for a person, and for one run what to do about it: waive, sign off, bless, decide again."""
 
+import shlex
 from datetime import UTC, datetime
 
 import streamlit as st
@@ -75,7 +76,7 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
     if run.report is None:
         st.text(line(f"Run {run.id} of {run.branch} (family {run.family}) is {run.state} and has no verdict."))
         st.info("Only a judged run can be waived, signed or blessed. A gate run judges:")
-        st.code(line(f"q36eval gate --branch {run.branch}"), language=None)
+        st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)}"), language=None)
         return
     _draw_summary(run, run.report)
     _draw_open(run.report)
