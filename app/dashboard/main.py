@@ -9,7 +9,9 @@ from q36eval.errors import Q36Error
 
 # Tables and charts need the width that Streamlit leaves empty. Nobody's text is in it. (No docstring: Streamlit would
 # draw it on the page.)
-STYLE = "<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }</style>"
+# A table's own way to CSV leaves formulas as they are; the button below each does not.
+STYLE = """<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }
+button[aria-label^="Download as CSV"] { display: none; }</style>"""
 
 # A tick and a cross; drawn here, for Streamlit fetches its own icons for the browser's tab from a server elsewhere.
 ICON = (

@@ -207,3 +207,11 @@ def test_compare_page_holds_the_newest_against_the_blessed_run(visit: Visit, wri
     assert "have another verdict in B" in shown(app)
     fields = next(frame.value for frame in app.dataframe if "field" in frame.value)
     assert "branch" in fields["field"].tolist()
+
+
+@pytest.mark.parametrize("page", ["compare", "branch", "review"])
+def test_what_these_pages_show_can_be_saved(visit: Visit, written: Any, page: str) -> None:
+    path, runs = written
+    app = visit(path, page, **({"run": runs["ruined"].id} if page == "review" else {"branch": "fp8-head"}))
+    tables = [frame for frame in app.dataframe if not frame.value.empty]
+    assert len(app.get("download_button")) == len(tables) > 0
