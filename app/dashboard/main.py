@@ -9,12 +9,20 @@ from q36eval.errors import Q36Error
 
 # Tables and charts need the width that Streamlit leaves empty. Nobody's text is in it. (No docstring: Streamlit would
 # draw it on the page.)
-STYLE = "<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }</style>"
+# A table's own way to CSV leaves formulas as they are; the button below each does not.
+STYLE = """<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }
+button[aria-label^="Download as CSV"] { display: none; }</style>"""
+
+# A tick and a cross; drawn here, for Streamlit fetches its own icons for the browser's tab from a server elsewhere.
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="32" height="32" viewBox="0 0 32 32" fill="none" stroke-width="4">'
+    '<path d="M3 17l6 6 9-14" stroke="#2e9e5b"/><path d="M20 15l9 9M29 15l-9 9" stroke="#e0483e"/></svg>'
+)
 
 
 def main() -> None:
     """Draw the chosen page."""
-    st.set_page_config(page_title="q36eval", page_icon=":material/balance:", layout="wide")
+    st.set_page_config(page_title="q36eval", page_icon=ICON, layout="wide")
     page = st.navigation(
         {
             "All branches": [

@@ -186,9 +186,8 @@ class Reader:
 
         `paired` holds it against the blessed run too. Found again only when there is another run, verdict or blessing.
         """
-        newest = self.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED), limit=1)
         blessed = [one.run_id for one in self.blessings(family, branch)[:1]]
-        stand = f"{[(run.id, run.verdict) for run in newest]} {blessed}"
+        stand = f"{self._finished(family, branch)} {blessed}"
         found: FoundDrift = _drift(self.key, self.source, family, branch, tuple(beside), paired, stand)
         return found
 
@@ -198,9 +197,15 @@ class Reader:
 
     def figures(self, family: str, branch: str, key: str) -> dict[str, float]:
         """One metric's figure in every finished run of a branch, by the run's id; read anew when there is another."""
-        newest = self.summaries(RunFilter(family=family, branch=branch, state=RunState.FINISHED), limit=1)
-        found: dict[str, float] = _figures(self.key, self.source, family, branch, key, [run.id for run in newest])
+        stand = self._finished(family, branch)
+        found: dict[str, float] = _figures(self.key, self.source, family, branch, key, stand)
         return found
+
+    def _finished(self, family: str, branch: str) -> str:
+        """Another text when a branch has other finished runs: one begun earlier may finish, or come in, later."""
+        wanted = RunFilter(family=family, branch=branch, state=RunState.FINISHED)
+        newest = self.summaries(wanted, limit=1)
+        return f"{self.count_runs(wanted)} {[(run.id, run.verdict) for run in newest]}"
 
     def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
         """Run `b` held against run `a`; seconds, for what asked many items."""
@@ -257,9 +262,7 @@ def _read_drift(
     return drift_of(_history(key, source), family, branch, paired=paired, beside=beside)
 
 
-def _read_figures(
-    key: str | None, source: str, family: str, branch: str, metric: str, newest: list[str]
-) -> dict[str, float]:
+def _read_figures(key: str | None, source: str, family: str, branch: str, metric: str, stand: str) -> dict[str, float]:
     return {point.run.id: point.value for point in _history(key, source).metric_series(branch, family, [metric])}
 
 

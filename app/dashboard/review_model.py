@@ -1,5 +1,7 @@
 """What a reviewer can decide about a run, and what that would change. Reads history; writes nothing."""
 
+import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -83,6 +85,11 @@ def effect_of(history: History, run: RunRecord, waiver: Waiver, today: date) -> 
     return effects(history, [run], waiver, today)[0]
 
 
+def state_of(*what: object) -> str:
+    """A short name of what a person sees and decides on; another one as soon as any of it is another."""
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Prospect:
     """What signing a run would make of it: its report as it is found, and whether that is the one that was reported."""
@@ -119,7 +126,8 @@ def decided_today(history: History, run: RunRecord, today: date) -> GateReport:
     if run.circumstances is not None and run.circumstances.waivers_from is not None:
         raise UsageError(
             f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone: change that file, "
-            f"then q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off --waivers-from FILE."
+            f"then q36eval gate --branch {shlex.quote(run.branch)} --resume {run.id} --require-sign-off "
+            "--waivers-from FILE."
         )
     circumstances = circumstances_on(history, run, today, require_sign_off=asks_for_signature(run))
     return decided(policy_of(run), evidence_of(history, run, circumstances), circumstances)

@@ -64,7 +64,7 @@ def writer(typed: str) -> str:
     """The name to write under: of the login, else as typed.
 
     Raises:
-        UsageError: nothing may be written, or no name was typed.
+        UsageError: nothing may be written, or no name was typed that others could read.
     """
     found = permission()
     if found.why is not None:
@@ -72,6 +72,8 @@ def writer(typed: str) -> str:
     name = (found.name or typed).strip()
     if not name:
         raise UsageError("Type your name first: whoever reads this later asks you.")
+    if name != line(name) or not any(map(str.isalnum, name)):
+        raise UsageError("Type a name that others can read: letters, without invisible or control characters.")
     return name
 
 

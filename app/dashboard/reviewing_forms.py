@@ -16,6 +16,7 @@ from app.dashboard.review_model import (
     lanes_words,
     prospect,
     scopes,
+    state_of,
     waiver_of,
 )
 from app.dashboard.reviewer import Permission
@@ -24,14 +25,17 @@ from app.reviewing.waiver_files import LONGEST_DAYS
 from q36eval.errors import Q36Error
 from q36eval.gate.report import GateReport, Waiver
 from q36eval.history import RunRecord
-from q36eval.history.deciding import policy_of
+from q36eval.history.deciding import policy_of, report_sha256
 from q36eval.records import ProbeName
 
 USUAL_DAYS = 30
+REASONS = ("waive_reason", "sign_reason", "bless_reason")
+DRAWN = "review_drawn"
 
 
 def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
     """Waive, sign, bless, decide again; the tab that the run waits for is open."""
+    _draw_moved(reader, run, report)
     if allowed.may_write:
         _draw_name(allowed)
     titles = {
@@ -48,6 +52,22 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
             except Q36Error as error:
                 st.warning("Not possible for this run:")
                 st.text(line(str(error)))
+
+
+def start_anew() -> None:
+    """Empty the reasons: what was just written had its own. To be called before the forms are drawn."""
+    for key in REASONS:
+        st.session_state[key] = ""
+    st.session_state.pop(DRAWN, None)
+
+
+def _draw_moved(reader: Reader, run: RunRecord, report: GateReport) -> None:
+    """Say that others decided since this page was drawn last: what somebody meant to write may not fit any more."""
+    now = run.id, state_of(report_sha256(report), *reader.waivers(run.family, run.branch))
+    before = st.session_state.get(DRAWN, now)
+    st.session_state[DRAWN] = now
+    if before != now and before[0] == run.id:
+        st.warning("Somebody decided since this page was drawn: its verdict or waivers are others now. Read it again.")
 
 
 def _draw_name(allowed: Permission) -> None:
@@ -80,14 +100,18 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     )
     if kind == CANARY:
         st.caption("Of every criterion over it, what this canary alone caused; the rest is judged as before.")
-    draft = waiver_of(kind, name, "", "", until)
+    draft, standing = waiver_of(kind, name, "", "", until), reader.waivers(run.family, run.branch)
     effect = effect_of(reader.history, run, draft, day)
     _draw_change(effect.before, effect.after, "With this waiver, decided today:")
     for note in sorted(set(effect.after.notes) - set(effect.before.notes)):
         st.text(line(f"Note: {note.replace(' by you', '')}"))
     reason = _reason("waive", "What is known about it, and why may it go out?", allowed)
+    seen = state_of(report_sha256(report), draft, lanes_words(effect.before), lanes_words(effect.after), *standing)
     _write_button(
-        "Write the waiver and decide again", "waive", allowed, lambda typed: waive(reader, run, draft, typed, reason)
+        "Write the waiver and decide again",
+        f"waive {seen}",
+        allowed,
+        lambda typed: waive(reader, run, draft, typed, reason),
     )
 
 
@@ -106,7 +130,8 @@ def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         )
         st.text(line(f"Signed before by {signature.owner} on {signature.at:%Y-%m-%d}{counts}: {signature.reason}"))
     reason = _reason("sign", "What did you look at, and why may it go?", allowed)
-    _write_button("Sign and decide again", "sign", allowed, lambda typed: sign_off(reader, run, typed, reason))
+    seen = state_of(report_sha256(report), what.sha256)
+    _write_button("Sign and decide again", f"sign {seen}", allowed, lambda typed: sign_off(reader, run, typed, reason))
 
 
 def _draw_bless(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
@@ -123,7 +148,8 @@ def _draw_bless(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
         look = look_of(report.verdict)
         st.warning(f"This run is {look.label}: blessing it makes that the level that later runs are held against.")
     reason = _reason("bless", "Why is this the level to hold?", allowed)
-    _write_button("Bless this run", "bless", allowed, lambda typed: bless(reader, run, typed, reason))
+    seen = state_of(report_sha256(report), *blessed)
+    _write_button("Bless this run", f"bless {seen}", allowed, lambda typed: bless(reader, run, typed, reason))
 
 
 def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
@@ -153,7 +179,8 @@ def _draw_again(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     now = decided_today(reader.history, run, today())
     _draw_change(report, now, "Decided as of today, with today's waivers and signatures:")
     if lanes_words(now) != lanes_words(report):
-        _write_button("Decide again", f"again {now.headline}", allowed, lambda typed: decide_today(reader, run, typed))
+        seen = state_of(report_sha256(report), report_sha256(now))
+        _write_button("Decide again", f"again {seen}", allowed, lambda typed: decide_today(reader, run, typed))
 
 
 def _draw_change(before: GateReport, after: GateReport, title: str) -> None:
@@ -172,7 +199,11 @@ def _reason(key: str, label: str, allowed: Permission) -> str:
 
 
 def _write_button(label: str, key: str, allowed: Permission, write: Callable[[str], str]) -> None:
-    """What is written is said at the top of the page, drawn anew; what is refused, here."""
+    """What is written is said at the top of the page, drawn anew; what is refused, here.
+
+    `key` holds what the button stands beside (`state_of`): a click on what has changed meanwhile, or a second one on
+    what the first has settled, finds no such button and writes nothing.
+    """
     if not allowed.may_write or not st.button(label, key=f"write {key}", type="primary"):
         return
     try:

@@ -22,12 +22,13 @@ def waive(reader: Reader, run: RunRecord, waiver: Waiver, typed: str, reason: st
     """Write the waiver under the reviewer's name, and decide the run again with it; says what came of it.
 
     Raises:
-        UsageError: nobody may write here, no name or reason is given, or the expiry is none.
+        UsageError: nobody may write here, no name or reason is given, the expiry is none, or the run was decided anew.
     """
     owner = writer(typed)
     if not reason.strip():
         raise UsageError("A waiver needs a reason: whoever reads it later cannot ask the screen.")
     check_expiry(waiver.expires, today())
+    _check_shown(reader, run)
     written = waiver.model_copy(update={"owner": owner, "reason": reason.strip()})
     number = reader.history.add_waiver(run.family, run.branch, written)
     return f"Waiver {number} of {waiver.scope} is written. {_again(reader, run)}"
@@ -44,12 +45,15 @@ def revoke(reader: Reader, run: RunRecord, number: int, typed: str) -> str:
 
 
 def sign_off(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
-    """Sign the run as it was found, and decide it again with the signature.
+    """Sign the run as it was found and shown, and decide it again with the signature.
 
     Raises:
-        UsageError: nobody may write here; name or reason is missing; it was decided by another version, or signed.
+        UsageError: nobody may write here; name or reason is missing; it was signed, or decided anew or by another
+            version.
     """
-    signature = sign(reader.history, run, writer(typed), reason.strip())
+    owner = writer(typed)
+    _check_shown(reader, run)
+    signature = sign(reader.history, run, owner, reason.strip())
     return f"{signature.owner} signed report {signature.report_sha256[:12]}. {_again(reader, run)}"
 
 
@@ -57,9 +61,11 @@ def bless(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
     """Accept the branch as the run found it.
 
     Raises:
-        UsageError: nobody may write here, or name or reason is missing.
+        UsageError: nobody may write here, name or reason is missing, or the run was decided anew.
     """
-    blessing = reader.history.bless(run.id, writer(typed), reason.strip())
+    owner = writer(typed)
+    _check_shown(reader, run)
+    blessing = reader.history.bless(run.id, owner, reason.strip())
     forget()
     return f"Blessed by {blessing.owner}: drift is measured against this run from now on."
 
@@ -74,18 +80,31 @@ def decide_today(reader: Reader, run: RunRecord, typed: str) -> str:
     return _again(reader, run)
 
 
+def _check_shown(reader: Reader, run: RunRecord) -> None:
+    """Refuse a decision on a verdict that is not the one shown: what is shown may be some seconds old.
+
+    Raises:
+        UsageError: the run was decided anew meanwhile.
+    """
+    now = reader.history.get_run(run.id)
+    if now.report != run.report:
+        forget()
+        raise UsageError(f"Run {run.id} was decided anew while this page was open. Reload it and read it again.")
+
+
 def _again(reader: Reader, run: RunRecord) -> str:
     """What the run says now; what was written stays written where it cannot be decided again."""
     before = "no verdict" if run.report is None else run.report.headline
     try:
+        newest = reader.history.get_run(run.id)
         now = decide_again(
             reader.history,
-            reader.history.get_run(run.id),
+            newest,
             family=run.family,
             branch=run.branch,
             policy=None,
             on=today(),
-            require_sign_off=asks_for_signature(run),
+            require_sign_off=asks_for_signature(newest),
         )
     except Q36Error as error:
         return f"The verdict stays {before}: {error}"

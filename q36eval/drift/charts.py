@@ -11,6 +11,7 @@ own spread, and the one in a least spread, `LEAST_SPREAD` standard errors of a r
 statistic and anything else never alarms more often than the standard normal one.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +62,7 @@ def control_charts(effects: Array, least: Array, limits: Limits, before: Spread 
 
     `least` [runs, series] is the least spread of each run in units of the effect, above 0.
     """
-    runs, series = effects.shape
+    series = effects.shape[1]
     spread = before or Spread(np.zeros(series), np.zeros(series))
     effects = effects - effects[0]  # so that squares of what repeats to the last bit are 0
     expected, scale, residual = _residuals(effects, least, spread)
@@ -69,12 +70,10 @@ def control_charts(effects: Array, least: Array, limits: Limits, before: Spread 
     counted = np.clip(np.where(valid, residual, 0.0), -RESIDUAL_CAP, RESIDUAL_CAP)
     ewma, deviation = _ewma(counted, valid)
     high, low = _cusum(counted), _cusum(-counted)
-    changes = [_greatest_change(effects[:end], least[:end], spread) for end in range(1, runs + 1)]
-    shift = np.array([change for change, _ in changes])
+    shift, split = _greatest_changes(effects, least, spread)
     beyond = (np.abs(ewma) > limits.ewma * deviation) | (np.maximum(high, low) > limits.cusum)
     beyond = (beyond & (shift != 0)) | (np.abs(shift) > limits.shift)
     drawn = [np.where(valid, rows, np.nan) for rows in (ewma, limits.ewma * deviation, high, low, shift)]
-    split = np.array([first for _, first in changes])
     return Charts(expected, scale, residual, drawn[0], drawn[1], drawn[2], drawn[3], drawn[4], split, valid & beyond)
 
 
@@ -132,27 +131,32 @@ def _standard_normal(t: Array, freedom: Array) -> Array:
     return tail
 
 
-def _greatest_change(effects: Array, least: Array, spread: Spread) -> tuple[Array, NDArray[np.int64]]:
-    """The greatest change of level over all splits of the runs so far, in standard normal units, and its first run.
+def _greatest_changes(effects: Array, least: Array, spread: Spread) -> tuple[Array, NDArray[np.int64]]:
+    """After every run: the greatest change of level over all splits of the runs so far, in standard normal units, and
+    the first run of the later side [runs, series].
 
     On either side the run that speaks loudest for the change is left out of the mean, but not of the spread: one run
     alone is neither a level nor a change. A change of less than the least spread is 0: then no chart signals.
     """
     runs, series = effects.shape
-    first = np.arange(max(2, runs - LOOK_BACK), runs - 1)
-    if not len(first):
-        return np.zeros(series), np.zeros(series, dtype=np.int64)
-    change, squares = _changes(effects, first)
-    kept = (first[:, None] - 1.0, runs - first[:, None] - 1.0)
-    error = np.sqrt(1 / kept[0] + 1 / kept[1])
-    floor = np.sqrt(np.mean(least**2, axis=0))
-    freedom = runs - 2 + spread.freedom
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(change == 0, 0.0, np.abs(change) / error / np.sqrt((squares + spread.squares) / freedom))
-    in_least = np.where(np.abs(change) >= floor, np.abs(change) / (error * floor), 0.0)
-    best = np.argmax(np.minimum(_nearly_standard_normal(t, freedom), in_least), axis=0)[None]
-    t, in_least, change = (np.take_along_axis(rows, best, axis=0)[0] for rows in (t, in_least, change))
-    return np.sign(change) * np.minimum(_standard_normal(t, freedom), in_least), first[best[0]]
+    floor = np.sqrt(np.array([np.mean(least[: run + 1] ** 2, axis=0) for run in range(runs)]))
+    freedom = np.arange(runs)[:, None] - 1.0 + spread.freedom
+    best, t, in_least, change = np.full((runs, series), -1.0), *np.zeros((3, runs, series))
+    split = np.zeros((runs, series), dtype=np.int64)
+    for after, changed, squares in _changes(effects):
+        rows = slice(after + 1, runs)  # the runs that have two before the last `after`
+        before = np.arange(2.0, runs + 1 - after)[:, None]
+        error = np.sqrt(1 / (before - 1) + 1 / (after - 1))
+        size = np.abs(changed)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own = size / error / np.sqrt((squares + spread.squares) / freedom[rows])
+            own = np.where(changed == 0, 0.0, own)
+        known = np.where(size >= floor[rows], size / (error * floor[rows]), 0.0)
+        value = np.minimum(_nearly_standard_normal(own, freedom[rows]), known)
+        greater = np.isnan(value) | (value >= best[rows])  # of equal ones the earliest split
+        for kept, found in ((best, value), (t, own), (in_least, known), (change, changed), (split, before)):
+            np.copyto(kept[rows], found, where=greater, casting="unsafe")
+    return np.sign(change) * np.minimum(_standard_normal(t, freedom), in_least), split
 
 
 def _nearly_standard_normal(t: Array, freedom: Array) -> Array:
@@ -164,25 +168,23 @@ def _nearly_standard_normal(t: Array, freedom: Array) -> Array:
     return value
 
 
-def _changes(effects: Array, first: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Per split, before run `first`: the change of level, 0 where a single run made it, and the squares about both
-    levels [splits, series].
+def _changes(effects: Array) -> Iterator[tuple[int, Array, Array]]:
+    """For 2 to `LOOK_BACK` runs after a split: how many, and at every run that ends them the change of level, 0 where
+    a single run made it, and the squares about both levels [runs, series].
     """
     runs = len(effects)
-    before, after = first[:, None].astype(float), (runs - first)[:, None].astype(float)
     sums, squares = np.cumsum(effects, axis=0), np.cumsum(effects**2, axis=0)
-    sum_before, sum_after = sums[first - 1], sums[-1] - sums[first - 1]
-    highest = (
-        np.maximum.accumulate(effects, axis=0)[first - 1],
-        np.maximum.accumulate(effects[::-1], axis=0)[::-1][first],
-    )
-    lowest = (
-        np.minimum.accumulate(effects, axis=0)[first - 1],
-        np.minimum.accumulate(effects[::-1], axis=0)[::-1][first],
-    )
-    rises = sum_after / after > sum_before / before
-    level_before = (sum_before - np.where(rises, lowest[0], highest[0])) / (before - 1)
-    level_after = (sum_after - np.where(rises, highest[1], lowest[1])) / (after - 1)
-    change = np.where((level_after > level_before) == rises, level_after - level_before, 0.0)
-    within = squares[-1] - sum_before**2 / before - sum_after**2 / after
-    return change, np.maximum(within, 0.0)
+    highest_before, lowest_before = np.maximum.accumulate(effects, axis=0), np.minimum.accumulate(effects, axis=0)
+    highest, lowest = effects.copy(), effects.copy()  # of the last `after` runs
+    for after in range(2, min(LOOK_BACK, runs - 2) + 1):
+        np.maximum(highest[after - 1 :], effects[: runs - after + 1], out=highest[after - 1 :])
+        np.minimum(lowest[after - 1 :], effects[: runs - after + 1], out=lowest[after - 1 :])
+        now, then = slice(after + 1, runs), slice(1, runs - after)
+        before = np.arange(2.0, runs + 1 - after)[:, None]
+        sum_before, sum_after = sums[then], sums[now] - sums[then]
+        rises = sum_after / after > sum_before / before
+        level_before = (sum_before - np.where(rises, lowest_before[then], highest_before[then])) / (before - 1)
+        level_after = (sum_after - np.where(rises, highest[now], lowest[now])) / (after - 1)
+        change = np.where((level_after > level_before) == rises, level_after - level_before, 0.0)
+        within = squares[now] - sum_before**2 / before - sum_after**2 / after
+        yield after, change, np.maximum(within, 0.0)

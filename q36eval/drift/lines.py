@@ -144,6 +144,8 @@ def _changes(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -
 
 
 def _changed(one: DeploymentIdentity, other: DeploymentIdentity) -> list[str]:
+    if one is other:  # what many runs share is read once
+        return []
     found = []
     for field in one.differing_fields(other):
         if field == "settings":

@@ -1,8 +1,9 @@
 """Follows streams of comparable runs through the charts, and cuts them into stretches of one level. Pure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import NormalDist, median
 
 import numpy as np
@@ -30,8 +31,14 @@ def standard_error(point: SeriesPoint) -> float:
 
 
 def _standard_error(effect: float, interval: Interval) -> float:
-    arms = [arm for arm in (interval.upper - effect, effect - interval.lower) if np.isfinite(arm) and arm > 0]
-    return float(np.mean(arms)) / NormalDist().inv_cdf((1 + interval.level) / 2) if arms else float("nan")
+    arms = [arm for arm in (interval.upper - effect, effect - interval.lower) if math.isfinite(arm) and arm > 0]
+    return sum(arms) / len(arms) / _errors_of(interval.level) if arms else float("nan")
+
+
+@cache
+def _errors_of(level: float) -> float:
+    """How many standard errors long an arm of such an interval is."""
+    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def least_spreads(points: Sequence[SeriesPoint]) -> Array:

@@ -6,10 +6,11 @@ import streamlit as st
 
 from app.dashboard.drift_charts import drift_figure
 from app.dashboard.drift_model import against_words, change_rows, drift_picture, in_order, state_label
+from app.dashboard.exporting import chart, choose_format, table
 from app.dashboard.inert import line
 from app.dashboard.look import look_of
 from app.dashboard.overview_model import BranchKey, BranchRow
-from app.dashboard.parts import branch_label, page_of, page_offset, plain_table, reader_or_stop
+from app.dashboard.parts import branch_label, page_of, page_offset, reader_or_stop
 from app.dashboard.reading import Reader
 from app.dashboard.rows import branch_rows, detailed
 from app.drifting import FoundDrift
@@ -36,6 +37,7 @@ def draw() -> None:
     key = _choose_branch(sorted((of.family, of.branch) for of in reader.branches()))
     now = datetime.now(UTC)
     row = detailed(reader, next(row for row in branch_rows(reader, now) if row.key == key), now)
+    choose_format()
     _draw_standing(reader, row)
     drift, runs = st.tabs(["Drift", f"Runs ({row.of.runs:,})"])
     with runs:
@@ -130,19 +132,18 @@ def _draw_state(found: FoundDrift) -> None:
     changes = change_rows(found.drift)
     if changes:
         with st.expander(f"What changed in the deployment, and with which run ({len(changes)})"):
-            plain_table(changes, "Changes of the deployment between runs")
+            table(changes, "Changes of the deployment between runs", f"changes {found.drift.branch}")
 
 
 def _draw_metric(metric: MetricDrift, found: FoundDrift, most_runs: int) -> None:
     with st.container(border=True):
-        words, chart = st.columns((1, 2.6))
+        words, drawn = st.columns((1, 2.6))
         with words:
             _draw_words(metric, found.against.get(metric.key))
         baseline = "blessed run" if metric.baseline_run_id == found.drift.blessed_run_id else "oldest that compares"
         figure = drift_figure(drift_picture(metric, most_runs), baseline)
-        chart.plotly_chart(
-            figure, key=f"drift {metric.key}", alt=line(f"{metric.key} over the runs: {metric.statement}")
-        )
+        with drawn:
+            chart(figure, line(f"{metric.key} over the runs: {metric.statement}"), f"drift {metric.key}")
 
 
 def _draw_words(metric: MetricDrift, against: AgainstBlessed | None) -> None:

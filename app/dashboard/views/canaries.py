@@ -1,5 +1,7 @@
 """Canaries: must-pass outcomes, rates, margins, and what reference and branch answered, side by side, as raw text."""
 
+import shlex
+
 import streamlit as st
 
 from app.canary_details import margin_words, reasons
@@ -71,7 +73,7 @@ def _draw_empty(reader: Reader, run: RunRecord) -> None:
     for failure in reader.failures(run):
         st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
     st.caption("This asks them all:")
-    st.code(line(f"q36eval canaries --branch {run.branch}"), language=None)
+    st.code(line(f"q36eval canaries --branch {shlex.quote(run.branch)}"), language=None)
 
 
 def _draw_figures(run: CanaryRun, name: str) -> None:

@@ -12,9 +12,10 @@ from app.dashboard.compare_model import (
     measurement_rows,
     select,
 )
+from app.dashboard.exporting import table
 from app.dashboard.inert import block, line
 from app.dashboard.look import look_of
-from app.dashboard.parts import choose_run, newest_runs, page_of, plain_table, reader_or_stop
+from app.dashboard.parts import choose_run, newest_runs, page_of, reader_or_stop
 from app.dashboard.reading import Reader
 from q36eval.history import RunRecord
 from q36eval.history.comparing import Comparison
@@ -68,14 +69,16 @@ def _draw_verdicts(a: RunRecord, b: RunRecord) -> None:
 
 def _draw_differing(found: Comparison) -> None:
     rows = differing_rows(found)
-    for why in sorted(set(found.apart.values())):
+    apart = sorted(set(found.apart.values()))
+    if apart:
         st.warning("Some figures are of something else in the two runs:")
+    for why in apart:
         st.text(line(why))
     if not rows:
         st.text("Both runs measured the same deployment in the same way.")
         return
     with st.expander(f"What differs in what was measured, and with what: {len(rows)} fields", expanded=len(rows) <= 8):
-        plain_table(rows, "Fields that differ between the two runs")
+        table(rows, "Fields that differ between the two runs", "differing")
 
 
 def _draw_criteria(found: Comparison) -> None:
@@ -84,13 +87,13 @@ def _draw_criteria(found: Comparison) -> None:
         which = st.segmented_control("Show", CHOICES, default=CHOICES[0], key="compare_which", required=True)
         rows = criterion_rows(select(found.criteria, which))
         if rows:
-            plain_table(rows, "Criteria of both runs with their paired difference")
+            table(rows, "Criteria of both runs with their paired difference", "compared criteria")
         else:
             st.text("No criterion is like this.")
         st.caption("Intervals are of B against A over what both asked, each holds by itself; of many some miss.")
     if found.measurements:
         st.subheader("Figures", anchor=False)
-        plain_table(measurement_rows(found), "Figures of both runs with their paired difference")
+        table(measurement_rows(found), "Figures of both runs with their paired difference", "compared figures")
 
 
 def _draw_flips(found: Comparison) -> None:

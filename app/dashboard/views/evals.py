@@ -1,5 +1,7 @@
 """Evals: what a run's branch kept of the reference's scores, by task and by length, and every answer that flipped."""
 
+import shlex
+
 import streamlit as st
 
 from app.dashboard.addressed import follow_address, forget
@@ -68,7 +70,7 @@ def _draw_empty(reader: Reader, run: RunRecord) -> None:
     for failure in reader.failures(run):
         st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
     st.caption("This asks them:")
-    st.code(line(f"q36eval evals --branch {run.branch}"), language=None)
+    st.code(line(f"q36eval evals --branch {shlex.quote(run.branch)}"), language=None)
 
 
 def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:

@@ -1,5 +1,7 @@
 """KL: how far a run's branch is from its reference, token by token: headline, breakdowns, plots, the worst tokens."""
 
+import shlex
+
 import streamlit as st
 
 from app.dashboard.exporting import chart, choose_format, csv_button, table
@@ -50,7 +52,7 @@ def _draw_empty(reader: Reader, run: RunRecord) -> None:
     for failure in reader.failures(run):
         st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
     st.caption("This scores the branch's tokens against the reference's:")
-    st.code(line(f"q36eval kl --branch {run.branch}"), language=None)
+    st.code(line(f"q36eval kl --branch {shlex.quote(run.branch)}"), language=None)
 
 
 def _draw_headline(figures: KLFigures, run: RunRecord) -> None:
@@ -115,7 +117,7 @@ def _draw_blame(reader: Reader, run: RunRecord) -> None:
     st.subheader("Which tensors cost it", anchor=False)
     if blamed is None:
         st.text("No attribution of this branch yet. This says which classes of tensors and which layers cost the KL:")
-        st.code(line(f"q36eval attribute --branch {run.branch}"), language=None)
+        st.code(line(f"q36eval attribute --branch {shlex.quote(run.branch)}"), language=None)
         return
     st.text(line(f"From attribution {blamed.id} of this branch, {blamed.started:%Y-%m-%d %H:%M} UTC."))
     figures = KLFigures(reader.measurements(blamed))

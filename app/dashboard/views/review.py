@@ -1,17 +1,19 @@
 """Review: what waits for a person, and for one run what to do about it: waive, sign off, bless, decide again."""
 
+import shlex
 from datetime import UTC, datetime
 
 import streamlit as st
 
+from app.dashboard.exporting import table
 from app.dashboard.inert import line
 from app.dashboard.look import criterion_label, look_of
 from app.dashboard.overview_model import BranchRow
-from app.dashboard.parts import page_of, plain_table, reader_or_stop, verdict_badge, verdict_heading
+from app.dashboard.parts import page_of, reader_or_stop, verdict_badge, verdict_heading
 from app.dashboard.reading import Reader
 from app.dashboard.review_model import queue
 from app.dashboard.reviewer import Permission, permission
-from app.dashboard.reviewing_forms import draw_forms
+from app.dashboard.reviewing_forms import draw_forms, start_anew
 from app.dashboard.rows import branch_rows, detailed
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport
@@ -67,6 +69,7 @@ def _draw_waiting(row: BranchRow) -> None:
 def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
     done = st.session_state.pop("review_done", None)
     if done is not None:
+        start_anew()
         st.success("Written.")
         st.text(line(done))
     waived = run.report is not None and bool(run.report.waived)
@@ -74,10 +77,10 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
     if run.report is None:
         st.text(line(f"Run {run.id} of {run.branch} (family {run.family}) is {run.state} and has no verdict."))
         st.info("Only a judged run can be waived, signed or blessed. A gate run judges:")
-        st.code(line(f"q36eval gate --branch {run.branch}"), language=None)
+        st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)}"), language=None)
         return
     _draw_summary(run, run.report)
-    _draw_open(run.report)
+    _draw_open(run, run.report)
     _draw_decisions(reader, run)
     if not allowed.may_write:
         st.info("Nothing can be written here.")
@@ -109,7 +112,7 @@ def _draw_summary(run: RunRecord, report: GateReport) -> None:
         st.text(line(f"Signed by {signature.owner} on {signature.at:%Y-%m-%d %H:%M} UTC: {signature.reason}"))
 
 
-def _draw_open(report: GateReport) -> None:
+def _draw_open(run: RunRecord, report: GateReport) -> None:
     left = [one for one in report.criteria if one.verdict is not CriterionVerdict.PASS]
     if not left:
         st.text("Every criterion passed.")
@@ -127,7 +130,7 @@ def _draw_open(report: GateReport) -> None:
         for one in sorted(left, key=lambda one: (one.verdict is CriterionVerdict.NOT_MEASURED, one.id))
     ]
     st.subheader("What did not pass", anchor=False)
-    plain_table(rows, "Criteria that did not pass")
+    table(rows, "Criteria that did not pass", f"open {run.id}")
 
 
 def _draw_decisions(reader: Reader, run: RunRecord) -> None:

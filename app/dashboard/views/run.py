@@ -1,5 +1,7 @@
 """Run: one run's verdict and what it hangs on, criteria against their margins, what was not measured, and its story."""
 
+import shlex
+
 import streamlit as st
 
 from app.dashboard.charts import margin_figure
@@ -87,12 +89,13 @@ def _draw_links(run: RunRecord) -> None:
 def _draw_undecided(reader: Reader, run: RunRecord) -> None:
     if run.state is RunState.INTERRUPTED:
         st.info("This run was interrupted and has no verdict. This goes on where it stopped:")
-        st.code(line(f"q36eval gate --branch {run.branch} --resume {run.id}"), language=None)
+        st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)} --resume {run.id}"), language=None)
     elif run.state is RunState.RUNNING:
         found = reader.progress(run.id)
         told = "This run is going on, or was killed; it has no verdict yet."
         if found is not None and found.total:
-            st.progress(min(1.0, found.done / found.total), line(f"{found.stage}: {found.done} of {found.total}"))
+            st.progress(min(1.0, found.done / found.total))
+            st.text(line(f"{found.stage}: {found.done:,} of {found.total:,}"))
             told += f" Last heard of at {found.at:%H:%M:%S} UTC."
         st.info(told)
     else:

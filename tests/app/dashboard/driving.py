@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -76,8 +77,16 @@ def drawn(page: Any) -> None:
 
 
 def problems_of(page: Any) -> list[str]:
-    """What goes wrong on a page from now on: errors of scripts, and dialogs that only markup could have opened."""
+    """What goes wrong on a page from now on: errors of scripts, dialogs that only markup could have opened, and what is
+    asked of other machines.
+    """
     found: list[str] = []
     page.on("pageerror", lambda error: found.append(str(error)))
+    page.on("request", lambda request: found.append(request.url) if _is_elsewhere(request.url) else None)
     page.on("dialog", lambda dialog: (found.append(f"dialog {dialog.message}"), dialog.dismiss()))
     return found
+
+
+def _is_elsewhere(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https", "ws", "wss") and parts.hostname != "127.0.0.1"

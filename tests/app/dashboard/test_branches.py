@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from written_history import POLICY, evidence, identity
 
 from app.dashboard.drift_charts import drift_figure
 from app.dashboard.drift_model import drift_picture
 from app.dashboard.live_model import live_runs
 from app.dashboard.overview_model import Review, Urgency, branch_row, by_need
+from app.dashboard.reading import Reader, forget
 from app.dashboard.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
 from q36eval.drift import branch_drift
-from q36eval.gate import Waiver
+from q36eval.gate import Policy, Waiver
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
-from q36eval.records import Verdict
+from q36eval.records import ProbeName, Verdict
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
@@ -126,3 +128,21 @@ def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visi
     assert "No run of this branch is like this" in app.info[0].value
     app = visit(path, "branch", family="sandbox", branch="<b>nothing</b>")
     assert "names no branch" in app.warning[0].value
+
+
+def test_a_run_that_was_begun_earlier_and_ends_later_is_drawn(tmp_path: Path) -> None:
+    """Two gates of one branch at once: the newest run stays the newest when the other one ends."""
+    path, policy = tmp_path / "history.sqlite", Policy.load(POLICY)
+    found = [one for one in evidence(policy, 0.1, 1) if one.probe is ProbeName.KL]
+    history = History.open(path)
+    about = {"family": "sandbox", "branch": "main", "identity": identity("a"), "reference_identity": identity("a")}
+    runs = [history.start_run(**about).id for _ in range(2)]
+    reader, seen = Reader(path), []
+    for run in reversed(runs):
+        history.add_measurements(run, found)
+        history.finish_run(run)
+        forget()
+        drawn = reader.figures("sandbox", "main", found[0].key)
+        seen.append((sorted(drawn), reader.drift("sandbox", "main").drift.runs))
+    history.close()
+    assert seen == [(runs[1:], 1), (sorted(runs), 2)]

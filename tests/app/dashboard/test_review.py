@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from written_history import write_run
 
-from app.dashboard.reading import Reader
+from app.dashboard.reading import Reader, forget
 from app.dashboard.review_model import queue
 from app.dashboard.reviewer import permission_of
 from app.dashboard.rows import branch_rows
 from app.dashboard.started import Started, shown_source
 from app.dashboard.writing import bless
+from app.reviewing.redeciding import decide_again
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Waiver
 from q36eval.history import History, RunRecord
@@ -36,6 +37,11 @@ def failing(tmp_path: Path) -> Failing:
 
 def shown(app: Any) -> str:
     return "\n".join(element.value for element in (*app.text, *app.markdown, *app.header, *app.success, *app.error))
+
+
+def button(app: Any, label: str) -> Any:
+    """By its words: its key holds what it stands beside."""
+    return next(one for one in app.button if one.label == label)
 
 
 def stored(path: Path, run: RunRecord) -> tuple[RunRecord, list[Waiver]]:
@@ -66,14 +72,14 @@ def test_waiving_is_shown_first_then_written_and_changes_the_verdict(visit: Visi
     assert "✗ FAIL" in app.header[0].value
     app = app.selectbox(key="waive_name a criterion").set_value(last).run()
     assert "✓ PASS with waivers" in shown(app), "what it would change is shown before anything is written"
-    app = app.button(key="write waive").click().run()
+    app = button(app, "Write the waiver and decide again").click().run()
     assert "Type your name first" in shown(app)
     app.text_input(key="reviewer").set_value("Eva")
-    app = app.button(key="write waive").click().run()
+    app = button(app, "Write the waiver and decide again").click().run()
     assert "needs a reason" in shown(app)
     assert len(stored(path, run)[1]) == len(rest)
     app.text_area(key="waive_reason").set_value("fixed in the next build")
-    app = app.button(key="write waive").click().run()
+    app = button(app, "Write the waiver and decide again").click().run()
     assert app.header[0].value == ":green[✓ PASS] with waivers"
     assert "The verdict was FAIL and is PASS with waivers" in shown(app)
     decided, waivers = stored(path, run)
@@ -86,15 +92,67 @@ def test_signing_and_blessing_are_written_under_the_name(visit: Visit, failing: 
     app = visit(path, "review", run=run.id)
     app.text_input(key="reviewer").set_value("Eva")
     app.text_area(key="sign_reason").set_value("read the flips")
-    app = app.button(key="write sign").click().run()
+    app = button(app, "Sign and decide again").click().run()
     assert "Signed by Eva" in shown(app)
     app.text_area(key="bless_reason").set_value("the level to hold")
-    app = app.button(key="write bless").click().run()
+    app = button(app, "Bless this run").click().run()
     history = History.open(path)
     (blessing,), (signature,) = history.blessings("fp8-head", "sandbox"), history.sign_offs(run.id)
     history.close()
     assert (blessing.owner, signature.owner, signature.reason) == ("Eva", "Eva", "read the flips")
     assert stored(path, run)[0].verdict is Verdict.FAIL, "a signature turns no FAIL"
+
+
+def test_a_second_click_writes_nothing_more(visit: Visit, failing: Failing) -> None:
+    """What the first click settled is no longer offered, and the click must not fall to what is offered instead."""
+    path, run = failing
+    app = visit(path, "review", run=run.id)
+    app.text_input(key="reviewer").set_value("Eva")
+    app.text_area(key="waive_reason").set_value("fixed in the next build")
+    clicked = button(app, "Write the waiver and decide again")
+    app = clicked.click().run()
+    (first,) = stored(path, run)[1]
+    assert app.text_area(key="waive_reason").value == "", "the next waiver has a reason of its own"
+    clicked.click().run()
+    app.text_area(key="waive_reason").set_value("another reason")
+    clicked.click().run()
+    assert stored(path, run)[1] == [first]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_nothing_is_written_on_a_verdict_that_is_not_the_one_shown(visit: Visit, failing: Failing, kept: bool) -> None:
+    """Somebody else waives and decides anew; the page may have it `kept` for some seconds, or draw the new verdict."""
+    path, run = failing
+    app = visit(path, "review", run=run.id)
+    app.text_input(key="reviewer").set_value("Eva")
+    app.text_area(key="sign_reason").set_value("I have read why it fails")
+    app.text_area(key="bless_reason").set_value("the level to hold")
+    waive_all_but_one(path, run)
+    history = History.open(path)
+    as_before = {"family": run.family, "branch": run.branch, "policy": None, "require_sign_off": False}
+    decide_again(history, run, on=datetime.now(UTC).date(), **as_before)
+    refused = "was decided anew" if kept else ""
+    told = ""
+    for clicked in [button(app, label) for label in ("Sign and decide again", "Bless this run")]:
+        if not kept:
+            forget()
+        app = clicked.click().run()
+        told += "\n".join(one.value for one in (*app.text, *app.warning))
+        kept = False  # what was refused is read anew
+    assert "Somebody decided since" in told
+    assert refused in told
+    assert (history.sign_offs(run.id), history.blessings("fp8-head", "sandbox")) == ([], [])
+    history.close()
+
+
+@pytest.mark.parametrize("name", ["", " \u200b", "Jana\u202e", "\u2060", "--", "Eva\x00"])
+def test_nobody_writes_under_a_name_that_others_cannot_read(
+    failing: Failing, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, run = failing
+    monkeypatch.setattr(sys, "argv", ["main.py", str(path)])
+    with pytest.raises(UsageError, match="name"):
+        bless(Reader(path), run, name, "because")
 
 
 def test_read_only_hides_and_refuses_all_writing(
@@ -149,3 +207,11 @@ def test_compare_page_holds_the_newest_against_the_blessed_run(visit: Visit, wri
     assert "have another verdict in B" in shown(app)
     fields = next(frame.value for frame in app.dataframe if "field" in frame.value)
     assert "branch" in fields["field"].tolist()
+
+
+@pytest.mark.parametrize("page", ["compare", "branch", "review"])
+def test_what_these_pages_show_can_be_saved(visit: Visit, written: Any, page: str) -> None:
+    path, runs = written
+    app = visit(path, page, **({"run": runs["ruined"].id} if page == "review" else {"branch": "fp8-head"}))
+    tables = [frame for frame in app.dataframe if not frame.value.empty]
+    assert len(app.get("download_button")) == len(tables) > 0

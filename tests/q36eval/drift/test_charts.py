@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from q36eval.drift.charts import LEAST_SPREAD, RESIDUAL_CAP, Spread, control_charts
+from q36eval.drift.charts import LEAST_SPREAD, LOOK_BACK, RESIDUAL_CAP, Spread, control_charts
 from q36eval.drift.limits import CUSUM_ALLOWANCE, EWMA_WEIGHT, limits_for
 
 LIMITS = limits_for(1)
@@ -54,6 +54,34 @@ def test_the_greatest_change_is_that_of_every_split_tried_by_hand() -> None:
         sizes[split] = stats.norm.isf(stats.t.sf(t, 7))
     assert found.split[-1, 0] == max(sizes, key=sizes.__getitem__) == 5
     assert found.shift[-1, 0] == pytest.approx(max(sizes.values()))
+
+
+def test_the_greatest_change_after_every_run_is_that_of_every_split_in_reach_of_it() -> None:
+    """Run by run and split by split, in its own spread and in the least; also beyond as many runs as are looked at."""
+    effects = np.random.default_rng(7).standard_normal((LOOK_BACK + 12, 2))
+    effects[40:, 1] += 2.0
+    least = np.linspace(0.2, 0.6, len(effects))[:, None] * np.ones(2)
+    found = control_charts(effects, least, LIMITS)
+    for end in (4, 5, 17, 45, LOOK_BACK + 1, LOOK_BACK + 2, LOOK_BACK + 12):
+        for column in range(2):
+            x, floor = effects[:end, column], math.sqrt(np.mean(least[:end, column] ** 2))
+            splits = range(max(2, end - LOOK_BACK), end - 1)
+            sizes = [_change(x[:split], x[split:], floor, end - 2) for split in splits]
+            best = int(np.argmax(np.abs(sizes)))
+            assert found.shift[end - 1, column] == pytest.approx(sizes[best], rel=1e-9)
+            assert found.split[end - 1, column] == splits[best]
+
+
+def _change(before: np.ndarray, after: np.ndarray, floor: float, freedom: int) -> float:
+    rises = after.mean() > before.mean()
+    sign = 1 if rises else -1
+    change = np.sort(sign * after)[:-1].mean() - np.sort(sign * before)[1:].mean()  # each without its loudest run
+    if change < floor:
+        return 0.0
+    error = math.sqrt(1 / (len(before) - 1) + 1 / (len(after) - 1))
+    squares = before.var() * len(before) + after.var() * len(after)
+    own = stats.norm.isf(stats.t.sf(change / math.sqrt(squares / freedom) / error, freedom))
+    return float(sign * min(own, change / floor / error))
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-9])
