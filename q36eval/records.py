@@ -4,10 +4,13 @@ Everything here is immutable, typed, free of I/O and of torch, and survives a ro
 (NaN and infinities are written as strings).
 """
 
+import re
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Record(BaseModel):
@@ -208,12 +211,29 @@ class Measurement(Record):
 
 
 class Answer(Record):
-    """What one deployment answered to one item. `score is None` means errored or not scored, never wrong."""
+    """What one deployment answered to one item. `score is None` means errored or not scored, never wrong.
+
+    Lone surrogates, which no UTF-8 holds and a server's JSON may, become U+FFFD: nothing could be written of them.
+    """
 
     score: float | None
     text: str | None = None
     error: str | None = None
     detail: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("text", "error", "detail", mode="before")
+    @classmethod
+    def _writable(cls, value: object) -> object:
+        return _without_surrogates(value)
+
+
+def _without_surrogates(value: object) -> object:
+    """The same JSON value with U+FFFD for lone surrogates, in keys too."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
+    return type(value)(map(_without_surrogates, value)) if isinstance(value, list | tuple) else value
 
 
 class ItemOutcome(Record):

@@ -95,6 +95,16 @@ def outcome(key: str, branch: float | None, reference: float = 1.0, text: str = 
     )
 
 
+def test_an_answer_with_lone_surrogates_is_written(history: History) -> None:
+    """UTF-8 holds none, and a server's JSON may: no row could be written, and the gate would end there."""
+    run = start(history)
+    answer = Answer(score=0.0, text="a\ud800b", error="\udfff", detail={"choices\ud83d": ["x\udc00", ("y", 1)]})
+    history.add_items(run.id, [outcome("k", 1.0).model_copy(update={"branch": answer})])
+    (kept,) = history.items(run.id)
+    assert (kept.branch.text, kept.branch.error) == ("a\ufffdb", "\ufffd")
+    assert kept.branch.detail == {"choices\ufffd": ["x\ufffd", ["y", 1]]}
+
+
 def test_a_run_comes_back_as_it_went_in(history: History) -> None:
     run = start(history)
     assert history.get_run(run.id) == run
