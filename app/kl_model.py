@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from q36eval.gate.noise import floor_metric
-from q36eval.history import RunRecord, RunState
+from q36eval.history import SeriesRun
 from q36eval.records import Interval, Measurement, ProbeName
 from q36eval.reports._text import number
 
@@ -234,15 +234,6 @@ def _point(name: str, m: Measurement) -> Point:
     return Point(name=name, tokens=m.counts.scored, mean=m.effect, lower=lower, upper=upper)
 
 
-def attribution_of(run: RunRecord, runs: Sequence[RunRecord]) -> RunRecord | None:
-    """The newest finished attribution of the same family's branch among `runs` (newest first)."""
-    return next(
-        (
-            other
-            for other in runs
-            if "attribute" in other.suites
-            and (other.family, other.branch) == (run.family, run.branch)
-            and other.state is RunState.FINISHED
-        ),
-        None,
-    )
+def attribution_of(runs: Sequence[SeriesRun]) -> SeriesRun | None:
+    """The newest attribution among a branch's finished runs (`History.series_runs`: oldest first)."""
+    return next((run for run in reversed(runs) if "attribute" in run.suites), None)

@@ -106,7 +106,7 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
         points = figures.points(grouping)
         if len(points) > 1:  # a group that holds everything is the mean itself
             plots[f"KL by {title}"] = points_figure(points, title, line=grouping in ("position", "entropy"))
-    blamed = attribution_of(run, history.list_runs())
+    blamed = attribution_of(history.series_runs(run.branch, run.family))
     layers = {} if blamed is None else KLFigures(history.measurements(blamed.id)).layers()
     if blamed is not None and layers:
         plots[f"KL by layer (attribution {blamed.id})"] = layers_figure(layers)

@@ -1,15 +1,13 @@
-"""What the KL page shows beyond `app.kl_model`: margins beside the groups, filtered tokens, the run that blames."""
+"""What the KL page shows beyond `app.kl_model`: margins beside the groups, and filtered tokens. Pure."""
 
 from collections.abc import Sequence
 
 from app.kl_model import grouping_of
 from q36eval.gate.report import GateReport
-from q36eval.history import History, RunRecord
 from q36eval.records import ProbeName
 from q36eval.token_files import WorstToken
 
 ALL = "all"
-ATTRIBUTED = "attributed_kl["
 
 
 def margins_by_group(report: GateReport | None, grouping: str) -> dict[str, float]:
@@ -31,10 +29,3 @@ def select_worst(worst: Sequence[WorstToken], of: str = ALL, kind: str = ALL) ->
 def worst_rows(worst: Sequence[WorstToken]) -> list[dict[str, str]]:
     """Tokens with their context and all their figures."""
     return [{name: str(value) for name, value in token.model_dump().items()} for token in worst]
-
-
-def blamed_run(history: History, run: RunRecord) -> RunRecord | None:
-    """The newest finished attribution of the run's branch, found by what it measured: no other run is read."""
-    keys = [key for key in history.metric_keys(run.branch, run.family) if ATTRIBUTED in key]
-    series = history.metric_series(run.branch, run.family, keys[:1]) if keys else []
-    return history.get_run(series[-1].run.id) if series else None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from q36eval.gate.report import CriterionResult, CriterionVerdict, LaneResult
+from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Verdict
 
 
@@ -35,13 +35,6 @@ NO_VERDICT = Look("–", "NO VERDICT", "gray", "#8a8f98", "circle-open")
 def look_of(verdict: Verdict | CriterionVerdict | None) -> Look:
     """The look of a verdict; None is a run that was never judged."""
     return NO_VERDICT if verdict is None else _LOOKS[verdict.value]
-
-
-def lane_label(lane: LaneResult | None) -> str:
-    """Symbol and words of a lane, waivers named."""
-    if lane is None:
-        return "– not judged"
-    return f"{look_of(lane.verdict).label}{' with waivers' if lane.waived else ''}"
 
 
 def criterion_label(result: CriterionResult) -> str:

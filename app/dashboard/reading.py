@@ -126,10 +126,6 @@ class Reader:
         """Canary outcomes of a run."""
         return _canaries(self.key, self.source, run.id, moment(run))
 
-    def eval_flips(self, run: RunRecord) -> list[ItemOutcome]:
-        """Items of the evals that only one deployment answered rightly."""
-        return _eval_flips(self.key, self.source, run.id, moment(run))
-
     def progress(self, run_id: str) -> RunProgress | None:
         """How far a run is, as it last said; never kept."""
         return self.history.progress(run_id)
@@ -252,10 +248,6 @@ def _read_canaries(key: str | None, source: str, run_id: str, moment: str) -> li
     return _history(key, source).items(run_id, ProbeName.CANARIES)
 
 
-def _read_eval_flips(key: str | None, source: str, run_id: str, moment: str) -> list[ItemOutcome]:
-    return _history(key, source).items(run_id, ProbeName.EVALS, flips_only=True)
-
-
 def _read_drift(
     key: str | None, source: str, family: str, branch: str, beside: tuple[str, ...], paired: bool, stand: str
 ) -> FoundDrift:
@@ -288,5 +280,4 @@ _canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
 _figures: Callable[..., dict[str, float]] = _cached(_read_figures, None, 128)
 _drift: Callable[..., FoundDrift] = _cached(_read_drift, None, 64)
 _comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
-_eval_flips: Callable[..., list[ItemOutcome]] = _cached(_read_eval_flips, None, 8)
 _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)

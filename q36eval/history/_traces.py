@@ -57,7 +57,3 @@ class Traces(Connected):
         query = select(columns.run_id, columns.name, columns.sha256, columns.size_bytes)
         rows = self._read(query.where(columns.run_id == run_id))
         return sorted((Artifact.model_validate(dict(row._mapping)) for row in rows), key=lambda found: found.name)
-
-    def artifact_sha256s(self) -> set[str]:
-        """Content hashes of every file that some run refers to."""
-        return {row.sha256 for row in self._read(select(tables.artifacts.c.sha256).distinct())}

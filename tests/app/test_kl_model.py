@@ -72,8 +72,11 @@ def test_the_newest_attribution_of_the_same_branch_is_taken(tmp_path: Path) -> N
     newest = run("one", "attribute")
     run("two", "attribute")
     run("one", "attribute", finished=False)
-    assert attribution_of(judged, history.list_runs()) == newest
-    assert attribution_of(run("three", "kl"), history.list_runs()) is None
+    found = attribution_of(history.series_runs(judged.branch, judged.family))
+    assert found is not None
+    assert found.id == newest.id
+    run("three", "kl")
+    assert attribution_of(history.series_runs("three", judged.family)) is None
 
 
 def test_intervals_say_why_there_is_none() -> None:

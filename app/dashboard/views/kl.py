@@ -6,11 +6,11 @@ import streamlit as st
 
 from app.dashboard.exporting import chart, choose_format, csv_button, table
 from app.dashboard.inert import block, line
-from app.dashboard.kl_page_model import ALL, blamed_run, margins_by_group, select_worst, worst_rows
+from app.dashboard.kl_page_model import ALL, margins_by_group, select_worst, worst_rows
 from app.dashboard.parts import choose_run, page_of, reader_or_stop, verdict_badge
 from app.dashboard.reading import Reader
 from app.kl_figures import binned, histogram_figure, layers_figure, marks_of, points_figure
-from app.kl_model import GROUPINGS, KLFigures, point_rows
+from app.kl_model import GROUPINGS, KLFigures, attribution_of, point_rows
 from q36eval.history import RunRecord
 from q36eval.token_files import WorstToken
 
@@ -113,14 +113,14 @@ def _draw_grouping(figures: KLFigures, grouping: str, title: str, run: RunRecord
 
 
 def _draw_blame(reader: Reader, run: RunRecord) -> None:
-    blamed = blamed_run(reader.history, run)
+    blamed = attribution_of(reader.history.series_runs(run.branch, run.family))
     st.subheader("Which tensors cost it", anchor=False)
     if blamed is None:
         st.text("No attribution of this branch yet. This says which classes of tensors and which layers cost the KL:")
         st.code(line(f"q36eval attribute --branch {shlex.quote(run.branch)}"), language=None)
         return
     st.text(line(f"From attribution {blamed.id} of this branch, {blamed.started:%Y-%m-%d %H:%M} UTC."))
-    figures = KLFigures(reader.measurements(blamed))
+    figures = KLFigures(reader.measurements(reader.run(blamed.id)))
     for what, found in (("class of tensors", figures.classes()), ("layers", figures.layers())):
         if found:
             chart(layers_figure(found, what), f"KL by {what} with its interval", f"kl attributed by {what} {run.id}")

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 import q36eval.history
 from q36eval.errors import UsageError
-from q36eval.gate import Circumstances, Criterion, GateReport, Margin, Policy, SignOff, Waiver, decide
+from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Waiver, decide
 from q36eval.history import History, RunFilter, RunState
 from q36eval.history import _database as database
 from q36eval.history import _tables as tables
@@ -32,27 +32,15 @@ from q36eval.records import (
     Direction,
     Interval,
     ItemOutcome,
-    Lane,
     Measurement,
     ProbeFailure,
     ProbeName,
     Verdict,
 )
+from tests.q36eval.history.gates import POLICY
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="aa", tokenizer_sha256="bb", chat_template_sha256="cc", engine="in-process", engine_version="1"
-)
-POLICY = Policy(
-    name="one",
-    criteria=(
-        Criterion(
-            id="intact",
-            probe=ProbeName.WEIGHTS,
-            metric="integrity_faults",
-            margin=Margin(kind="max_count", value=0, source="test"),
-            lanes=(Lane.FREEFORM,),
-        ),
-    ),
 )
 
 
