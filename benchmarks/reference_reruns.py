@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
+
     from app.request import Request
     from q36eval.config import Paths
     from q36eval.engines.in_process import InProcessEngine
@@ -324,7 +326,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(row(results[0]), flush=True)
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes to come: one core each
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(given.processes, context) as pool:
+    gpus = _gpus() if "cuda" in {rerun.device for rerun in planned} else 0
+    with ProcessPoolExecutor(given.processes, context, _take_a_gpu, (context.Value("i", 0), gpus)) as pool:
         for done in as_completed([pool.submit(one, asked, rerun) for rerun in planned[1:]]):
             results.append(done.result())
             print(row(results[-1]), flush=True)
@@ -334,9 +337,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _devices() -> list[str]:
+    return ["cpu", "cuda"] if _gpus() else ["cpu"]
+
+
+def _gpus() -> int:
     import torch
 
-    return ["cpu", "cuda"] if torch.cuda.device_count() else ["cpu"]
+    return torch.cuda.device_count()
+
+
+def _take_a_gpu(started: "Synchronized[int]", gpus: int) -> None:
+    """Where there are several, the processes take them by turns; torch looks at this when it first needs one."""
+    if gpus > 1:
+        with started.get_lock():
+            os.environ["CUDA_VISIBLE_DEVICES"] = str(started.value % gpus)
+            started.value += 1
 
 
 if __name__ == "__main__":
