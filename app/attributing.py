@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.drifting import keep_drifts
 from kl.attribution import Attribution, Blame, Direction, Sample, Suspect
 from kl.corpus import CorpusDocument
 from q36eval.config import Paths
@@ -162,7 +163,9 @@ def record(found: Attribution, family: str, branch: str, suite_sha256: str, hist
     )
     for blamed in found.blames:
         history.add_measurement(run.id, _measurement(blamed))
-    return history.finish_run(run.id, None).id
+    history.finish_run(run.id, None)
+    keep_drifts(history, family, branch)
+    return run.id
 
 
 def _measurement(blamed: Blame) -> Measurement:

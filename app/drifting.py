@@ -1,10 +1,20 @@
-"""A branch's drift as history holds it: its runs, what its policy judges, and its blessed run. Nothing is written."""
+"""A branch's drift as history holds it: its runs, what its policy judges, and its blessed run."""
 
-from collections.abc import Collection
+import hashlib
+import os
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
-from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift, branch_drift, pair_with_blessed
-from q36eval.history import History, RunFilter
+from pydantic import ValidationError
+
+import q36eval.drift
+from q36eval.config import Paths
+from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift, branch_drift, drift, pair_with_blessed
+from q36eval.errors import StorageError, UsageError
+from q36eval.history import History, KeptDrift, RunFilter
 from q36eval.records import Measurement
 
 
@@ -16,31 +26,72 @@ class FoundDrift:
     against: dict[str, AgainstBlessed] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class FollowedMetrics:
+    """Some metrics of a branch over its runs, and beside the blessed run, by key, where both compare."""
+
+    metrics: tuple[MetricDrift, ...]
+    against: dict[str, AgainstBlessed]
+
+
 def drift_of(
-    history: History,
-    family: str,
-    branch: str,
-    *,
-    containing: str | None = None,
-    everything: bool = False,
-    paired: bool = True,
-    beside: Collection[str] | None = None,
+    history: History, family: str, branch: str, *, containing: str | None = None, everything: bool = False
 ) -> FoundDrift:
     """Drift of what a branch's newest verdict rests on; of all that was measured where it has none, or if asked.
 
-    `containing` leaves only keys that hold it. `paired` holds the watched metrics against the blessed run, which reads
-    the evidence of two runs in full. `beside` are further keys that are read and decide nothing.
+    `containing` leaves only keys that hold it. The evidence of two runs is read in full, and nothing is written.
     """
-    blessing = next(iter(history.blessings(branch, family)), None)
-    blessed = None if blessing is None else blessing.run_id
     watched = None if everything else judged_keys(history, family, branch)
-    keys = None if watched is None else sorted({*watched, *(beside or ())})
+    keys = None if watched is None else sorted(watched)
     if containing is not None:
         keys = [key for key in keys or history.metric_keys(branch, family) if containing in key]
-    runs = history.series_runs(branch, family)  # before the figures: a run that ends meanwhile lacks none
-    found = branch_drift(family, branch, history.metric_series(branch, family, keys), blessed, watched, runs)
-    against = _against(history, found) if paired and blessed is not None else {}
-    return FoundDrift(found, against)
+    found = _found(history, family, branch, watched, keys)
+    if containing is not None:
+        never = tuple(key for key in found.never_measured if containing in key)
+        found = found.model_copy(update={"never_measured": never})
+    return FoundDrift(found, _against(history, found.metrics, found.blessed_run_id))
+
+
+def standing_drift(history: History, family: str, branch: str) -> BranchDrift:
+    """Where a branch stands, its metrics without points: as it was kept, else found anew, which takes a second."""
+    key = (family, branch)
+    kept = read_kept(history.fingerprints(*key).get(key), history.kept_drifts(*key).get(key))
+    return kept or _standing(history, *key)
+
+
+def read_kept(fingerprint: str | None, kept: KeptDrift | None) -> BranchDrift | None:
+    """What was kept, if it is of what the branch is now (`History.fingerprints`) and of today's code."""
+    if fingerprint is None or kept is None or kept.stand != _stand(fingerprint):
+        return None
+    try:
+        return BranchDrift.model_validate_json(kept.found)
+    except ValidationError:  # a figure beyond all numbers is none in JSON
+        return None
+
+
+def keep_drifts(history: History, family: str | None = None, branch: str | None = None) -> None:
+    """Find where that branch stands, or every one, and keep it for whoever reads it next; what is kept so stays.
+
+    What hinders it is no trouble of what was written before: the pages find it by themselves then.
+    """
+    try:
+        kept = history.kept_drifts(family, branch)
+        for key, fingerprint in history.fingerprints(family, branch).items():
+            if read_kept(fingerprint, kept.get(key)) is None:
+                found = _standing(history, *key).model_dump_json()
+                history.keep_drift(*key, KeptDrift(stand=_stand(fingerprint), found=found))
+    except (StorageError, UsageError):
+        return
+
+
+def followed(history: History, standing: BranchDrift, keys: Sequence[str]) -> FollowedMetrics:
+    """Some metrics of a branch with their points, held to the limits that all watched ones share."""
+    family, branch = standing.family, standing.branch
+    watched = judged_keys(history, family, branch) or {metric.key for metric in standing.metrics}
+    runs = history.series_runs(branch, family)
+    series = history.metric_series(branch, family, sorted(keys))
+    metrics = tuple(drift(series, standing.blessed_run_id, watched, runs))
+    return FollowedMetrics(metrics, _against(history, metrics, standing.blessed_run_id))
 
 
 def judged_keys(history: History, family: str, branch: str) -> Collection[str] | None:
@@ -57,8 +108,33 @@ RECENT = 100
 """Among how many of the newest runs a verdict is looked for."""
 
 
-def _against(history: History, found: BranchDrift) -> dict[str, AgainstBlessed]:
-    assert found.blessed_run_id is not None
+def _standing(history: History, family: str, branch: str) -> BranchDrift:
+    watched = judged_keys(history, family, branch)
+    keys = None if watched is None else sorted(watched)
+    return _found(history, family, branch, watched, keys).without_points()
+
+
+def _found(
+    history: History, family: str, branch: str, watched: Collection[str] | None, keys: Sequence[str] | None
+) -> BranchDrift:
+    blessing = next(iter(history.blessings(branch, family)), None)
+    runs = history.series_runs(branch, family)  # before the figures: a run that ends meanwhile lacks none
+    series = history.metric_series(branch, family, keys)
+    return branch_drift(family, branch, series, None if blessing is None else blessing.run_id, watched, runs)
+
+
+def _stand(fingerprint: str) -> str:
+    return f"{_code_sha256()[:16]} {fingerprint}"
+
+
+@cache
+def _code_sha256() -> str:
+    """Hash of the code that finds drift: what another version of it kept is not its own."""
+    files = sorted(Path(q36eval.drift.__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in (*files, Path(__file__)))).hexdigest()
+
+
+def _against(history: History, metrics: Sequence[MetricDrift], blessed_run_id: str | None) -> dict[str, AgainstBlessed]:
     known: dict[str, dict[str, list[Measurement]]] = {}
 
     def of(run_id: str) -> dict[str, list[Measurement]]:
@@ -69,11 +145,13 @@ def _against(history: History, found: BranchDrift) -> dict[str, AgainstBlessed]:
         return known[run_id]
 
     against = {}
-    for metric in found.metrics:
+    for metric in metrics:
+        if blessed_run_id is None or not metric.watched or not _compares(metric, blessed_run_id):
+            continue
         newest = metric.points[-1].run_id
-        if metric.watched and _compares(metric, found.blessed_run_id) and metric.key in of(newest):
-            one, blessed = of(newest)[metric.key][-1], of(found.blessed_run_id).get(metric.key, [])
-            against[metric.key] = pair_with_blessed(newest, one, found.blessed_run_id, blessed)
+        if metric.key in of(newest):
+            one, blessed = of(newest)[metric.key][-1], of(blessed_run_id).get(metric.key, [])
+            against[metric.key] = pair_with_blessed(newest, one, blessed_run_id, blessed)
     return against
 
 
@@ -81,3 +159,17 @@ def _compares(metric: MetricDrift, blessed_run_id: str) -> bool:
     """Whether the blessed run compares with the newest, and is another run."""
     earlier = metric.points[:-1]
     return any(point.run_id == blessed_run_id and point.comparable for point in earlier)
+
+
+def main() -> None:
+    """Keep where every branch of the history stands: `python -m app.drifting`, while nobody waits for it."""
+    with suppress(AttributeError, OSError):
+        os.nice(10)
+    paths = Paths.default()
+    if paths.has_history:
+        with suppress(UsageError):
+            keep_drifts(History.open(paths.history_url))
+
+
+if __name__ == "__main__":
+    main()

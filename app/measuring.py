@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from app.drifting import keep_drifts
 from app.kept_progress import Followed, note
 from app.measured_on import published_facts
 from app.probing import Limits, Scored, build_probes, material
@@ -131,6 +132,7 @@ def _measure_run(
         finished = history.finish_run(run.id, report)
         files.drop_working(history, run.id)  # not before: a run to resume goes on with them
     note(history, run.id, EventKind.FINISHED, "measured" if report is None else report.headline)
+    keep_drifts(history, run.family, run.branch)
     return finished
 
 

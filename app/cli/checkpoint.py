@@ -79,6 +79,7 @@ def _same_size(folder: Path, reference: Path) -> bool:
 
 def _record(inspection: "Inspection", target: "Target", family: "Family", paths: Paths) -> str:
     """Write the measurements to history, as the other probe commands do; returns the run's id."""
+    from app.drifting import keep_drifts
     from app.weights import measurements
     from q36eval.provenance import provenance
 
@@ -93,6 +94,7 @@ def _record(inspection: "Inspection", target: "Target", family: "Family", paths:
     for measurement in measurements(inspection):
         history.add_measurement(run.id, measurement)
     history.finish_run(run.id)
+    keep_drifts(history, run.family, run.branch)
     return run.id
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import FamilyOption, JsonOption, OneBranch, open_history, print_json
+from app.cli.options import FamilyOption, JsonOption, open_history, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from q36eval.history import History
 
 SHOWN = 12
+WORST_FIRST = (ExitCode.FAIL, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
 
 def drift(
-    branch: OneBranch,
+    branch: Annotated[
+        str | None, typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder; all without it.")
+    ] = None,
     family: FamilyOption = None,
     metric: Annotated[str | None, typer.Option(help="Only metrics whose key holds this.")] = None,
     everything: Annotated[
@@ -28,15 +31,47 @@ def drift(
 ) -> int:
     """Has a branch moved? 0: stable, or better; 1: drifting for the worse; 3: too few runs, or they do not compare.
 
-    Each metric that the policy judges is followed over all runs of the branch and held against the blessed one.
+    Each metric that the policy judges is followed over all runs of the branch and held against the blessed one. Without
+    --branch every branch of the family says where it stands, and the worst of them decides.
     """
-    from app.drifting import drift_of
     from app.targets import load_family
 
     chosen, history = load_family(family, Paths.default()), open_history()
-    found = drift_of(history, chosen.name, branch, containing=metric, everything=everything)
+    if branch is None:
+        if metric is not None or everything:
+            raise UsageError("--metric and --all are of one branch: name it with --branch.")
+        return _of_all(history, chosen, as_json)
+    return _of_one(history, chosen, branch, metric, everything, as_json)
+
+
+def _of_all(history: "History", family: "Family", as_json: bool) -> int:
+    from app.cli.tables import print_plain
+    from app.drifting import keep_drifts, standing_drift
+
+    keep_drifts(history, family.name)
+    found = [standing_drift(history, *key) for key in sorted(history.fingerprints(family.name))]
+    found.sort(key=lambda one: WORST_FIRST.index(_exit_code(one)))
+    code = _exit_code(found[0]) if found else ExitCode.INCONCLUSIVE
+    if as_json:
+        branches = [json.loads(one.model_dump_json(exclude={"metrics"})) for one in found]
+        print_json({"branches": branches, "exit_code": int(code)})
+        return int(code)
+    for one in found:
+        print_plain(f"{_state(one)} {one.branch}: {one.statement}")
+    if not found:
+        print_plain(f"No finished run of {family.name}; q36eval gate --branch NAME makes one.")
+    return int(code)
+
+
+def _of_one(
+    history: "History", family: "Family", branch: str, metric: str | None, everything: bool, as_json: bool
+) -> int:
+    from app.drifting import drift_of, keep_drifts
+
+    found = drift_of(history, family.name, branch, containing=metric, everything=everything)
     if not found.drift.metrics:
-        _check_known(history, chosen, branch, metric, everything)
+        _check_known(history, family, branch, metric, everything)
+    keep_drifts(history, family.name, branch)
     code = _exit_code(found.drift)
     if as_json:
         body: dict[str, Any] = json.loads(found.drift.model_dump_json())
@@ -73,11 +108,14 @@ def _exit_code(found: "BranchDrift") -> ExitCode:
     return ExitCode.PASS if found.state is DriftState.STABLE else ExitCode.INCONCLUSIVE
 
 
+def _state(found: "BranchDrift") -> str:
+    return found.state.value.replace("_", " ").upper()
+
+
 def _print(found: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
     from app.cli.tables import print_plain
 
-    state = found.state.value.replace("_", " ").upper()
-    print_plain(f"{state} {found.branch} of {found.family}: {found.statement}")
+    print_plain(f"{_state(found)} {found.branch} of {found.family}: {found.statement}")
     if not found.metrics:
         print_plain(f"No finished run measured it; q36eval gate --branch {found.branch} makes one.")
         return

@@ -92,9 +92,11 @@ def bless(
 ) -> None:
     """Accept a branch as this run found it; drift is measured against it from now on."""
     from app.cli.tables import print_plain
+    from app.drifting import keep_drifts
 
     history = open_history()
     blessing = history.bless(history.get_run(run).id, owner, reason)
+    keep_drifts(history, blessing.family, blessing.branch)
     if as_json:
         print_json(blessing.model_dump(mode="json"))
         return

@@ -21,6 +21,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names under which a browser on this machine asks. Under any other one, a web page elsewhere may have led it here by
 letting its own name point to loopback (DNS rebinding), and could read and write as whoever sits at this machine."""
 
+SERVER = "app.dashboard.server"
 SCRIPT = Path(__file__).parents[1] / "dashboard" / "main.py"
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
@@ -55,7 +56,7 @@ def ui(
     if reachable:
         say(_warning(", ".join(hosts) or f"{address} port {port}", read_only, trust_network))
     arguments = ["--read-only"] * read_only + ["--shared"] * (reachable and not trust_network)
-    command = [sys.executable, "-m", "streamlit", "run", str(SCRIPT), *_options(address, port, hosts), "--", *arguments]
+    command = [sys.executable, "-m", SERVER, str(SCRIPT), *_options(address, port, hosts), "--", *arguments]
     # whoever may list processes reads arguments; a database URL may hold a password
     environment = os.environ | ({} if history is None else {"Q36EVAL_HISTORY": history})
     try:

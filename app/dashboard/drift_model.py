@@ -160,10 +160,7 @@ def against_words(found: AgainstBlessed | None) -> str:
 
 def change_rows(found: BranchDrift) -> list[dict[str, str]]:
     """Runs with which something of the deployment changed, newest first."""
-    changes: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for metric in found.metrics:
-        for point in metric.points:
-            if point.identity_changes:
-                changes[point.run_id] = (f"{point.started:%Y-%m-%d %H:%M}", point.identity_changes)
-    ordered = sorted(changes.items(), key=lambda entry: (entry[1][0], entry[0]), reverse=True)
-    return [{"when (UTC)": when, "run": run, "changed": ", ".join(what)} for run, (when, what) in ordered]
+    return [
+        {"when (UTC)": f"{one.started:%Y-%m-%d %H:%M}", "run": one.run_id, "changed": ", ".join(one.changed)}
+        for one in found.changes
+    ]

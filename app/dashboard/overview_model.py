@@ -8,15 +8,12 @@ from enum import IntEnum
 
 from q36eval.drift import BranchDrift, DriftState
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
-from q36eval.history import Blessing, BranchSummary, RunState, RunSummary, WaiverRecord
+from q36eval.history import Blessing, BranchKey, BranchSummary, RunState, RunSummary, WaiverRecord
 from q36eval.records import Lane, Verdict
 
 STALE_AFTER = timedelta(days=30)
 EXPIRES_SOON = timedelta(days=14)
 MOST_NAMES = 6
-
-BranchKey = tuple[str, str]
-"""Family and branch."""
 
 
 class Urgency(IntEnum):
@@ -44,10 +41,12 @@ class Need:
 
 @dataclass(frozen=True)
 class Review:
-    """What people decided about a branch, and the report of its newest verdict where it was read."""
+    """What people decided about a branch, where it stands over its runs, and the report of its newest verdict, the two
+    where they were read."""
 
     blessing: Blessing | None = None
     waivers: tuple[Waiver, ...] = ()
+    drift: BranchDrift | None = None
     report: GateReport | None = None
 
 
@@ -99,7 +98,7 @@ def branch_row(of: BranchSummary, review: Review, now: datetime) -> BranchRow:
 
 
 def drift_need(drift: BranchDrift) -> Need | None:
-    """What the drift of a branch asks of a person; found apart from the rest, for it takes seconds."""
+    """What the drift of a branch asks of a person."""
     if drift.state is not DriftState.DRIFTING or not drift.worse:
         return None
     return Need(Urgency.DRIFTING, f"Drifting for the worse: {drift.statement}")
@@ -154,6 +153,9 @@ def _needs(of: BranchSummary, review: Review, now: datetime) -> Iterable[Need]:
             )
         return
     yield from _verdict_needs(judged, review.report)
+    moved = None if review.drift is None else drift_need(review.drift)
+    if moved is not None:
+        yield moved
     if judged.verdict is Verdict.PASS and review.blessing is None:
         yield Need(Urgency.NOT_BLESSED, "Passed and not blessed: nothing says what drift is measured against.")
     if now - judged.started > STALE_AFTER:

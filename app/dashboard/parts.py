@@ -11,7 +11,7 @@ from app.dashboard.reading import Reader
 from app.dashboard.started import Started
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
-from q36eval.history import RunFilter, RunRecord, RunSummary
+from q36eval.history import BranchKey, RunFilter, RunRecord, RunSummary
 from q36eval.records import Verdict
 
 ROWS_SHOWN_WHOLE = 40
@@ -19,9 +19,6 @@ ROWS_SHOWN_WHOLE = 40
 
 RUNS_OFFERED = 50
 """Of a branch so many runs are offered to choose from; the address reaches every one."""
-
-BranchKey = tuple[str, str]
-"""Family and branch."""
 
 FIRST_COMMAND = "q36eval gate --branch fp8-head"
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import streamlit as st
 
 from app.dashboard.started import file_of, shown_source
-from app.drifting import FoundDrift, drift_of
+from app.drifting import FollowedMetrics, followed, read_kept, standing_drift
 from app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
+from q36eval.drift import BranchDrift
 from q36eval.gate.report import SignOff, Waiver
 from q36eval.history import (
     Blessing,
+    BranchKey,
     BranchSummary,
     Decision,
     History,
@@ -177,14 +179,20 @@ class Reader:
         """Every waiver ever written, oldest first."""
         return self._fresh(lambda h: h.waiver_records(), "waivers") if self.exists else []
 
-    def drift(self, family: str, branch: str, beside: Sequence[str] = (), *, paired: bool = False) -> FoundDrift:
-        """Drift of what a branch's policy judges, and of the metrics `beside` it; seconds, of many runs.
+    def kept_drifts(self) -> dict[BranchKey, BranchDrift]:
+        """Where the branches stand, of those that history keeps it of as they are now; quick."""
+        return self._fresh(_read_kept_drifts, "kept drifts")
 
-        `paired` holds it against the blessed run too. Found again only when there is another run, verdict or blessing.
-        """
-        blessed = [one.run_id for one in self.blessings(family, branch)[:1]]
-        stand = f"{self._finished(family, branch)} {blessed}"
-        found: FoundDrift = _drift(self.key, self.source, family, branch, tuple(beside), paired, stand)
+    def drift(self, family: str, branch: str) -> BranchDrift:
+        """Where a branch stands, its metrics without points; a second, where many runs are not kept as they are now."""
+        kept = self.kept_drifts().get((family, branch))
+        found: BranchDrift = kept or _drift(self.key, self.source, family, branch, self._stand(family, branch))
+        return found
+
+    def followed(self, family: str, branch: str, keys: Sequence[str]) -> FollowedMetrics:
+        """Some metrics of a branch over its runs and beside the blessed one."""
+        stand = self._stand(family, branch)
+        found: FollowedMetrics = _followed(self.key, self.source, self.drift(family, branch), tuple(keys), stand)
         return found
 
     def metric_keys(self, family: str, branch: str) -> list[str]:
@@ -193,15 +201,13 @@ class Reader:
 
     def figures(self, family: str, branch: str, key: str) -> dict[str, float]:
         """One metric's figure in every finished run of a branch, by the run's id; read anew when there is another."""
-        stand = self._finished(family, branch)
+        stand = self._stand(family, branch)
         found: dict[str, float] = _figures(self.key, self.source, family, branch, key, stand)
         return found
 
-    def _finished(self, family: str, branch: str) -> str:
-        """Another text when a branch has other finished runs: one begun earlier may finish, or come in, later."""
-        wanted = RunFilter(family=family, branch=branch, state=RunState.FINISHED)
-        newest = self.summaries(wanted, limit=1)
-        return f"{self.count_runs(wanted)} {[(run.id, run.verdict) for run in newest]}"
+    def _stand(self, family: str, branch: str) -> str:
+        """Another text when a branch has other finished runs, verdicts or blessings."""
+        return self._fresh(lambda h: h.fingerprints(), "fingerprints").get((family, branch), "no run")
 
     def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
         """Run `b` held against run `a`; seconds, for what asked many items."""
@@ -248,10 +254,20 @@ def _read_canaries(key: str | None, source: str, run_id: str, moment: str) -> li
     return _history(key, source).items(run_id, ProbeName.CANARIES)
 
 
-def _read_drift(
-    key: str | None, source: str, family: str, branch: str, beside: tuple[str, ...], paired: bool, stand: str
-) -> FoundDrift:
-    return drift_of(_history(key, source), family, branch, paired=paired, beside=beside)
+def _read_kept_drifts(history: History) -> dict[BranchKey, BranchDrift]:
+    kept = history.kept_drifts()
+    found = {branch: read_kept(now, kept.get(branch)) for branch, now in history.fingerprints().items()}
+    return {branch: drift for branch, drift in found.items() if drift is not None}
+
+
+def _read_drift(key: str | None, source: str, family: str, branch: str, stand: str) -> BranchDrift:
+    return standing_drift(_history(key, source), family, branch)
+
+
+def _read_followed(
+    key: str | None, source: str, _standing: BranchDrift, keys: tuple[str, ...], stand: str
+) -> FollowedMetrics:
+    return followed(_history(key, source), _standing, keys)
 
 
 def _read_figures(key: str | None, source: str, family: str, branch: str, metric: str, stand: str) -> dict[str, float]:
@@ -278,6 +294,7 @@ _measurements: Callable[..., list[Measurement]] = _cached(_read_measurements, No
 _failures: Callable[..., list[ProbeFailure]] = _cached(_read_failures, None, 32)
 _canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
 _figures: Callable[..., dict[str, float]] = _cached(_read_figures, None, 128)
-_drift: Callable[..., FoundDrift] = _cached(_read_drift, None, 64)
+_drift: Callable[..., BranchDrift] = _cached(_read_drift, None, 64)
+_followed: Callable[..., FollowedMetrics] = _cached(_read_followed, None, 32)
 _comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
 _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime
 from app.dashboard.reading import Reader, forget
 from app.dashboard.review_model import asks_for_signature
 from app.dashboard.reviewer import writer
+from app.drifting import keep_drifts
 from app.reviewing.effects import check_expiry
 from app.reviewing.redeciding import decide_again
 from q36eval.errors import Q36Error, UsageError
@@ -66,6 +67,7 @@ def bless(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
     owner = writer(typed)
     _check_shown(reader, run)
     blessing = reader.history.bless(run.id, owner, reason.strip())
+    keep_drifts(reader.history, run.family, run.branch)
     forget()
     return f"Blessed by {blessing.owner}: drift is measured against this run from now on."
 

@@ -9,6 +9,7 @@ from glob import escape
 from pathlib import Path
 from typing import Literal
 
+from app.drifting import keep_drifts
 from app.history.retention import Retention, outdated
 from q36eval.config import Paths
 from q36eval.errors import StorageError
@@ -196,6 +197,7 @@ def remove(history: History, paths: Paths, found: Plan) -> list[Removal]:
     cared_for = reviewed_runs(history)
     done = [one for one in found.of("run") if one.name not in cared_for and _remove_run(history, paths, one.name)]
     history.remove_unused_texts()
+    keep_drifts(history)
     # it keeps others from writing for as long as it takes, and a gate does not wait for ever
     if done and not any(is_held(lock) for lock in paths.run_lock("").parent.glob("*.lock")):
         with suppress(StorageError):  # in use; the room is used again all the same

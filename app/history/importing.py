@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from app.drifting import keep_drifts
 from app.history.archive import Reader, reading
 from q36eval.errors import StorageError, UsageError
 from q36eval.history import Decision, History, RunRecord, WaiverRecord, WholeRun
@@ -60,6 +61,7 @@ def take_in(history: History, state: Path, file: Path, *, waivers: bool = False)
                 elif put_review(history, whole):
                     reviewed.append(run_id)
         came = put_waivers(history, written) if waivers else []
+        keep_drifts(history)
         known = tuple(run_id for run_id in archive.manifest.runs if run_id in here)
         return Imported(
             added=tuple(run_id for run_id in archive.manifest.runs if run_id not in here),

@@ -2,6 +2,7 @@
 
 from datetime import date
 
+from app.drifting import keep_drifts
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, Policy
 from q36eval.history import History, RunRecord, RunState
@@ -56,7 +57,9 @@ def decide_again(
     kept = run.circumstances
     if same_report and kept is not None and _known(kept) == _known(circumstances):
         return run
-    return history.decide_again(run.id, report, circumstances)
+    decided_now = history.decide_again(run.id, report, circumstances)
+    keep_drifts(history, family, branch)
+    return decided_now
 
 
 def _known(circumstances: Circumstances) -> tuple[object, ...]:

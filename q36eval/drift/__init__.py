@@ -3,13 +3,14 @@
 from q36eval.drift.against import AgainstBlessed, pair_with_blessed
 from q36eval.drift.judging import FEWEST_RUNS, branch_drift, drift
 from q36eval.drift.limits import IN_CONTROL_RUN_LENGTH
-from q36eval.drift.records import BranchDrift, DriftPoint, DriftState, MetricDrift
+from q36eval.drift.records import BranchDrift, DeploymentChange, DriftPoint, DriftState, MetricDrift
 
 __all__ = [
     "FEWEST_RUNS",
     "IN_CONTROL_RUN_LENGTH",
     "AgainstBlessed",
     "BranchDrift",
+    "DeploymentChange",
     "DriftPoint",
     "DriftState",
     "MetricDrift",

@@ -11,7 +11,7 @@ from q36eval.drift.charts import RESIDUAL_CAP
 from q36eval.drift.limits import IN_CONTROL_RUN_LENGTH, Limits, limits_for
 from q36eval.drift.lines import Placed, place, unmeasured_since
 from q36eval.drift.monitoring import Followed, follow, standard_error
-from q36eval.drift.records import BranchDrift, DriftPoint, DriftState, MetricDrift
+from q36eval.drift.records import BranchDrift, DeploymentChange, DriftPoint, DriftState, MetricDrift
 from q36eval.gate.noise import of_reference_alone
 from q36eval.history.records import SeriesPoint, SeriesRun
 from q36eval.records import Direction
@@ -38,7 +38,10 @@ def branch_drift(
     """
     metrics = drift(series, blessed_run_id, watched, runs)
     deciding = [metric for metric in metrics if metric.watched]
+    never = sorted(set(watched or ()) - {point.key for point in series})
     state, statement = _of_branch(deciding)
+    if never:
+        statement += f" {len(never)} more that the policy judges {_was(never)} never measured."
     baselines = Counter(metric.baseline_run_id for metric in deciding if metric.baseline_run_id is not None)
     return BranchDrift(
         family=family,
@@ -51,7 +54,22 @@ def branch_drift(
         blessed_run_id=blessed_run_id,
         watched=len(deciding),
         in_control_run_length=IN_CONTROL_RUN_LENGTH,
+        never_measured=tuple(never),
+        changes=_all_changes(metrics),
         metrics=tuple(metrics),
+    )
+
+
+def _was(several: Sequence[str]) -> str:
+    return "was" if len(several) == 1 else "were"
+
+
+def _all_changes(metrics: Sequence[MetricDrift]) -> tuple[DeploymentChange, ...]:
+    """Newest first. Of one run whose metrics are compared with different ones, what the last metric saw."""
+    changed = {point.run_id: point for metric in metrics for point in metric.points if point.identity_changes}
+    return tuple(
+        DeploymentChange(run_id=point.run_id, started=point.started, changed=point.identity_changes)
+        for point in sorted(changed.values(), key=lambda point: (point.started, point.run_id), reverse=True)
     )
 
 

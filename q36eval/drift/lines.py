@@ -82,7 +82,7 @@ def _differences(before: SeriesPoint, after: SeriesPoint) -> list[str]:
 
 def _same_reference(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> bool:
     """Whether the branch was held against the same model: one captured anew by another version of the engine is."""
-    if one is None or other is None:
+    if one is other or one is None or other is None:  # what many runs share is read once
         return one is other
     return not set(one.differing_fields(other)) - {"engine_version", "settings"}
 

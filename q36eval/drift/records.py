@@ -91,11 +91,20 @@ class MetricDrift(Record):
         return ", ".join(self.changed_there) or f"nothing in the deployment{near}"
 
 
+class DeploymentChange(Record):
+    """What changed in the deployment with a run, of what is compared with it."""
+
+    run_id: str
+    started: datetime
+    changed: tuple[str, ...]
+
+
 class BranchDrift(Record):
     """A branch over its finished runs: the state of all watched metrics together.
 
     `in_control_run_length` is that of the whole branch: a stable branch raises one false alarm in so many runs, however
-    its metrics are correlated. `worse` is whether any watched metric drifts the bad way.
+    its metrics are correlated. `worse` is whether any watched metric drifts the bad way. `never_measured` are watched
+    keys that no finished run has; they set no state. `changes` are all changes of the deployment, newest run first.
     """
 
     family: str
@@ -108,4 +117,11 @@ class BranchDrift(Record):
     blessed_run_id: str | None
     watched: int
     in_control_run_length: float
+    never_measured: tuple[str, ...] = ()
+    changes: tuple[DeploymentChange, ...] = ()
     metrics: tuple[MetricDrift, ...]
+
+    def without_points(self) -> "BranchDrift":
+        """The same, its metrics without their runs: what is said of them all, in a hundredth of the room."""
+        metrics = tuple(metric.model_copy(update={"points": ()}) for metric in self.metrics)
+        return self.model_copy(update={"metrics": metrics})

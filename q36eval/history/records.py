@@ -23,6 +23,9 @@ from q36eval.records import (
     Verdict,
 )
 
+BranchKey = tuple[str, str]
+"""Family and branch."""
+
 
 class RunState(StrEnum):
     """Where a run stands. `interrupted` and `running` runs can be resumed."""
@@ -228,3 +231,10 @@ class SeriesPoint:
     def suite_sha256(self) -> str | None:
         """Hash of what the measurement's probe asked."""
         return self.run.suites.get(self.probe.value)
+
+
+class KeptDrift(Record):
+    """What was found of a branch's drift, as text; `stand` names all that it was found from, and the code that did."""
+
+    stand: str
+    found: str

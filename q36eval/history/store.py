@@ -6,6 +6,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, se
 
 from q36eval.history import _tables as tables
 from q36eval.history._connected import upsert
+from q36eval.history._kept_drifts import KeptDrifts
 from q36eval.history._listing import Listing
 from q36eval.history._restoring import Restoring
 from q36eval.history._review import Review
@@ -16,7 +17,7 @@ from q36eval.history._traces import Traces
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 
-class History(Review, Listing, Traces, Restoring, Texts):
+class History(Review, Listing, KeptDrifts, Traces, Restoring, Texts):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
 
     def add_items(self, run_id: str, outcomes: Iterable[ItemOutcome]) -> None:

@@ -41,6 +41,26 @@ def test_exit_codes_of_too_few_runs_stable_drifting_and_accepted(tmp_path: Path)
     assert drift().returncode == 0
 
 
+def test_without_a_branch_all_are_told_and_the_worst_decides(tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    assert commands.q36eval("drift", state=tmp_path).returncode == 3
+    for branch, broken in (("apart", [2] * 2), ("main", [2] * 4), ("fp8-head", [2, 2, 2, 60, 60, 60])):
+        for count in broken:
+            judge_run(history, count, DAY, branch=branch)
+    told, found = commands.q36eval("drift", state=tmp_path), commands.q36eval("drift", "--json", state=tmp_path)
+    lines = [line.partition(":")[0] for line in told.stdout.splitlines()]
+    assert lines == ["DRIFTING fp8-head", "TOO FEW RUNS apart", "STABLE main"]
+    assert told.returncode == found.returncode == 1
+    body = json.loads(found.stdout)
+    assert [(one["branch"], one["state"]) for one in body["branches"]] == [
+        ("fp8-head", "drifting"),
+        ("apart", "too_few_runs"),
+        ("main", "stable"),
+    ]
+    refused = commands.q36eval("drift", "--all", state=tmp_path)
+    assert (refused.returncode, "name it with --branch" in refused.stderr) == (2, True)
+
+
 def test_a_name_that_nothing_bears_is_no_lack_of_runs(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     judge_run(history, 2, DAY)

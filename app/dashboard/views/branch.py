@@ -9,13 +9,12 @@ from app.dashboard.drift_model import against_words, change_rows, drift_picture,
 from app.dashboard.exporting import chart, choose_format, table
 from app.dashboard.inert import line
 from app.dashboard.look import look_of
-from app.dashboard.overview_model import BranchKey, BranchRow
+from app.dashboard.overview_model import BranchRow
 from app.dashboard.parts import branch_label, page_of, page_offset, reader_or_stop
 from app.dashboard.reading import Reader
 from app.dashboard.rows import branch_rows, detailed
-from app.drifting import FoundDrift
-from q36eval.drift import AgainstBlessed, MetricDrift
-from q36eval.history import RunFilter, RunState, RunSummary
+from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
+from q36eval.history import BranchKey, RunFilter, RunState, RunSummary
 from q36eval.records import Verdict
 
 METRICS_PER_PAGE = 4
@@ -36,7 +35,7 @@ def draw() -> None:
     reader = reader_or_stop()
     key = _choose_branch(sorted((of.family, of.branch) for of in reader.branches()))
     now = datetime.now(UTC)
-    row = detailed(reader, next(row for row in branch_rows(reader, now) if row.key == key), now)
+    (row,) = detailed(reader, [row for row in branch_rows(reader, now) if row.key == key], now)
     choose_format()
     _draw_standing(reader, row)
     drift, runs = st.tabs(["Drift", f"Runs ({row.of.runs:,})"])
@@ -103,44 +102,45 @@ def _draw_drift(reader: Reader, key: BranchKey) -> None:
     keys = [name for name in reader.metric_keys(*key) if text in name.lower()] if everything else []
     beside = page_of(keys, METRICS_PER_PAGE, "drift_page_all")
     with st.spinner("Following the metrics over the runs …"):
-        found = reader.drift(*key, beside, paired=True)
-    _draw_state(found)
-    metrics = in_order(found.drift, text)
-    if everything:
-        shown = [metric for metric in metrics if metric.key in beside]
-    else:
-        shown = list(page_of([metric for metric in metrics if metric.watched], METRICS_PER_PAGE, "drift_page"))
+        standing = reader.drift(*key)
+    _draw_state(standing)
+    shown = list(beside)
+    if not everything:
+        watched = [metric.key for metric in in_order(standing, text) if metric.watched]
+        shown = list(page_of(watched, METRICS_PER_PAGE, "drift_page"))
     st.caption(LEGEND)
-    for metric in shown:
-        _draw_metric(metric, found, RUNS_DRAWN[drawn or "all"])
+    found = reader.followed(*key, shown)
+    metrics = {metric.key: metric for metric in found.metrics}
+    for metric in (metrics[name] for name in shown if name in metrics):
+        _draw_metric(metric, found.against.get(metric.key), standing, RUNS_DRAWN[drawn or "all"])
     if not shown:
         st.info("No finished run of this branch has measured such a metric.")
 
 
-def _draw_state(found: FoundDrift) -> None:
-    if not found.drift.metrics:
+def _draw_state(found: BranchDrift) -> None:
+    if not found.metrics:
         return
-    label, colour = state_label(found.drift.state, found.drift.worse)
+    label, colour = state_label(found.state, found.worse)
     st.badge(label, color=colour)
-    st.text(line(found.drift.statement))
-    baseline = "the blessed run" if found.drift.blessed_run_id else "the oldest run that compares (none is blessed)"
-    length = f"{found.drift.in_control_run_length:,.0f}"
+    st.text(line(found.statement))
+    baseline = "the blessed run" if found.blessed_run_id else "the oldest run that compares (none is blessed)"
+    length = f"{found.in_control_run_length:,.0f}"
     st.caption(
-        f"{found.drift.watched} metrics decide that, over {found.drift.runs:,} runs, from {baseline} on. While nothing "
+        f"{found.watched} metrics decide that, over {found.runs:,} runs, from {baseline} on. While nothing "
         f"changes and runs scatter normally and independently, they raise one false alarm in {length} runs, or fewer."
     )
-    changes = change_rows(found.drift)
+    changes = change_rows(found)
     if changes:
         with st.expander(f"What changed in the deployment, and with which run ({len(changes)})"):
-            table(changes, "Changes of the deployment between runs", f"changes {found.drift.branch}")
+            table(changes, "Changes of the deployment between runs", f"changes {found.branch}")
 
 
-def _draw_metric(metric: MetricDrift, found: FoundDrift, most_runs: int) -> None:
+def _draw_metric(metric: MetricDrift, against: AgainstBlessed | None, standing: BranchDrift, most_runs: int) -> None:
     with st.container(border=True):
         words, drawn = st.columns((1, 2.6))
         with words:
-            _draw_words(metric, found.against.get(metric.key))
-        baseline = "blessed run" if metric.baseline_run_id == found.drift.blessed_run_id else "oldest that compares"
+            _draw_words(metric, against)
+        baseline = "blessed run" if metric.baseline_run_id == standing.blessed_run_id else "oldest that compares"
         figure = drift_figure(drift_picture(metric, most_runs), baseline)
         with drawn:
             chart(figure, line(f"{metric.key} over the runs: {metric.statement}"), f"drift {metric.key}")

@@ -39,13 +39,15 @@ def draw() -> None:
     titles = ("Branch", "Verdict by lane", "Last runs: KL, verdict", "Freshness, blessing", "Needs a person", "")
     for column, title in zip(head, titles, strict=True):
         column.caption(title)
-    drawn = [detailed(reader, row, now) for row in shown[offset : offset + BRANCHES_PER_PAGE]]
+    drawn = detailed(reader, shown[offset : offset + BRANCHES_PER_PAGE], now)
     places = [_draw_row(reader, row) for row in drawn]
     if not shown:
         st.info("No branch is like this. Choose All, or clear the field.")
     _draw_silent(reader)
-    for row, place in zip(drawn, places, strict=True):  # last, for of long histories each takes a second
-        _draw_drifting(reader, row, place)
+    kept = reader.kept_drifts()
+    for row, place in zip(drawn, places, strict=True):  # last: what is not kept takes a second each
+        if row.key not in kept:
+            _draw_drifting(reader, row, place)
 
 
 def _choose(rows: list[BranchRow]) -> tuple[list[BranchRow], int]:
@@ -100,7 +102,7 @@ def _draw_row(reader: Reader, row: BranchRow) -> DeltaGenerator:
 def _draw_drifting(reader: Reader, row: BranchRow, place: DeltaGenerator) -> None:
     if row.of.judged is None or row.of.runs < FEWEST_RUNS:
         return
-    need = drift_need(reader.drift(*row.key).drift)
+    need = drift_need(reader.drift(*row.key))
     if need is not None:
         place.text(f"→ {line(need.words)}")
 

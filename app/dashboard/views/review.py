@@ -48,8 +48,8 @@ def _draw_queue(reader: Reader) -> None:
         st.success("Nothing waits for a person: every branch's newest verdict is a PASS that somebody blessed.")
         return
     st.caption(f"{len(waiting)} branches wait for a person, what is worst first. Their newest verdicts:")
-    for row in page_of(waiting, ROWS_PER_PAGE, "review_page"):
-        _draw_waiting(detailed(reader, row, now))
+    for row in detailed(reader, page_of(waiting, ROWS_PER_PAGE, "review_page"), now):
+        _draw_waiting(row)
 
 
 def _draw_waiting(row: BranchRow) -> None:

@@ -15,10 +15,13 @@ from app.dashboard.live_model import live_runs
 from app.dashboard.overview_model import Review, Urgency, branch_row, by_need
 from app.dashboard.reading import Reader, forget
 from app.dashboard.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
+from app.dashboard.views.overview import NEEDS
+from app.drifting import keep_drifts
 from q36eval.drift import branch_drift
 from q36eval.gate import Policy, Waiver
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
 from q36eval.records import ProbeName, Verdict
+from tests.app.judged_runs import judge_run, open_history
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
@@ -51,6 +54,26 @@ def test_overview_names_verdict_blessing_and_what_needs_a_person(visit: Visit, w
     assert "int2-experts\nfamily" in shown(app)
     app = app.text_input(key="overview_text").set_value("no such").run()
     assert "No branch is like this" in app.info[0].value
+
+
+def test_a_branch_that_drifts_for_the_worse_waits_for_a_person(
+    visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept, it is in its place at once; found only as the page is drawn, it is said all the same."""
+    history, found = open_history(tmp_path), []
+    for name, broken in (("quiet", [0] * 6), ("sinking", [0, 0, 0, 0, 8, 8, 8, 8])):
+        runs = [judge_run(history, count, date(2026, 3, 1), branch=name) for count in broken]
+        history.bless(runs[0].id, "Jana", "good")
+    for kept in (False, True):
+        if kept:
+            keep_drifts(history)
+            forget()
+            monkeypatch.setattr("app.dashboard.reading.standing_drift", None)
+        app = visit(Path(history.name))
+        assert "→ Drifting for the worse: 1 for the worse of 3 watched metrics drift" in shown(app)
+        app.segmented_control(key="overview_which").set_value(NEEDS).run()
+        found.append([name for name in ("quiet", "sinking") if f"{name}\nfamily" in shown(app)])
+    assert found[-1] == ["sinking"]
 
 
 def test_a_branch_asks_for_a_person_when_time_passes(branches: dict[str, BranchSummary]) -> None:
@@ -143,6 +166,6 @@ def test_a_run_that_was_begun_earlier_and_ends_later_is_drawn(tmp_path: Path) ->
         history.finish_run(run)
         forget()
         drawn = reader.figures("sandbox", "main", found[0].key)
-        seen.append((sorted(drawn), reader.drift("sandbox", "main").drift.runs))
+        seen.append((sorted(drawn), reader.drift("sandbox", "main").runs))
     history.close()
     assert seen == [(runs[1:], 1), (sorted(runs), 2)]

@@ -172,6 +172,22 @@ def test_branch_watches_what_it_is_told_and_knows_nothing_as_nothing_fine() -> N
     assert branch_drift("f", "b", []).state is DriftState.TOO_FEW_RUNS
 
 
+def test_what_no_run_ever_measured_is_named_and_sets_no_state() -> None:
+    watched = {"evals.perplexity[all]", "canaries.failure_rate[tools]", "canaries.failure_rate[czech]"}
+    found = branch_drift("f", "b", line(STEADY), "r00", watched)
+    assert (found.state, found.watched) == (DriftState.STABLE, 1)
+    assert found.never_measured == ("canaries.failure_rate[czech]", "canaries.failure_rate[tools]")
+    assert found.statement.endswith("are stable. 2 more that the policy judges were never measured.")
+
+
+def test_changes_of_the_deployment_are_listed_once_newest_first_and_stay_without_the_points() -> None:
+    series = line(STEADY) + line(STEADY, metric="accuracy") + moved(0.0, engine_version="2")
+    found = branch_drift("f", "b", series, "r00").without_points()
+    assert [(one.run_id, one.changed) for one in found.changes] == [("r06", ("engine version 1 -> 2",))]
+    assert all(metric.points == () and metric.statement for metric in found.metrics)
+    assert type(found).model_validate_json(found.model_dump_json()) == found
+
+
 def test_the_reference_s_own_noise_is_no_drift_of_the_branch() -> None:
     quiet = point(1, 0.0)
     floor = replace(quiet, probe=ProbeName.KL, metric="kl_divergence_noise_floor", key="kl.kl_divergence_noise_floor")

@@ -196,6 +196,22 @@ def test_without_room_for_the_copy_nothing_is_changed(old: Path) -> None:
     assert dump(old) == before
 
 
+def test_a_history_of_before_drift_was_kept_loses_nothing(tmp_path: Path) -> None:
+    """`0005.sqlite`: that of 0003, carried over and written to by the program of its time."""
+    file = tmp_path / "0005.sqlite"
+    with tarfile.open(ASSETS.with_name("before_0006.tar.xz")) as archive:
+        archive.extract(file.name, tmp_path, filter="data")
+    before = [statement for statement in dump(file) if "alembic_version" not in statement]
+    history = History.open(file)
+    assert history.kept_drifts() == {}
+    assert set(history.fingerprints()) == {(of.family, of.branch) for of in history.branches()}
+    with history._engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    history.close()
+    assert set(before) <= set(dump(file))
+    assert (tmp_path / f"0005.sqlite.before-{migrating.HEAD}").exists()
+
+
 def dump(file: Path) -> list[str]:
     with closing(sqlite3.connect(file)) as raw:
         return list(raw.iterdump())

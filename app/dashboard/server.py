@@ -1,0 +1,43 @@
+"""Starts Streamlit's server: `python -m app.dashboard.server ARGUMENTS OF streamlit run`, as `q36eval ui` does.
+
+What the pages import is imported before anybody opens one: charts, tables and statistics take a second otherwise, of
+whoever comes first. And where the branches stand over their runs is found by another process, of those that history
+does not keep it of: another version may have kept it, or none.
+"""
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+
+import app.dashboard.views
+from app.dashboard.started import READ_ONLY
+
+LATE = ("pandas", "plotly.graph_objects", "plotly.subplots", "plotly.io", "scipy.stats", "pyarrow.parquet")
+"""What charts, tables and tests of significance import when they are first drawn."""
+
+
+def main() -> None:
+    """Serve until stopped."""
+    from streamlit.web.cli import main as streamlit
+
+    if READ_ONLY not in sys.argv:
+        quiet = subprocess.DEVNULL
+        subprocess.Popen([sys.executable, "-m", "app.drifting"], stdin=quiet, stdout=quiet, stderr=quiet)
+    imported()
+    sys.argv = ["streamlit", "run", *sys.argv[1:]]
+    streamlit()
+
+
+def imported() -> None:
+    """Import every page and what pages import late; what is not installed here is left to whoever needs it."""
+    for page in iter_modules(app.dashboard.views.__path__):
+        import_module(f"app.dashboard.views.{page.name}")
+    for name in LATE:
+        if find_spec(name.partition(".")[0]) is not None:
+            import_module(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Where a branch stands: kept when a run ends, a verdict changes or somebody blesses, else found anew."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+import app.drifting as drifting
+from app.drifting import drift_of, followed, keep_drifts, read_kept, standing_drift
+from app.reviewing.redeciding import decide_again
+from q36eval.errors import StorageError
+from q36eval.gate import Waiver
+from q36eval.history import History, KeptDrift
+from tests import commands
+from tests.app.judged_runs import judge_run, open_history
+from tests.q36eval.gate.evidence import small_policy
+
+DAY = date(2026, 3, 1)
+MAIN = ("sandbox", "main")
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    """Five runs of which the last three are worse."""
+    opened = open_history(tmp_path)
+    for broken in (2, 2, 2, 60, 60, 60):
+        judge_run(opened, broken, DAY)
+    return opened
+
+
+def is_kept(history: History) -> bool:
+    return read_kept(history.fingerprints(*MAIN)[MAIN], history.kept_drifts(*MAIN).get(MAIN)) is not None
+
+
+def test_what_is_kept_is_what_would_be_found_anew(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    anew = standing_drift(history, *MAIN)
+    assert (anew, is_kept(history)) == (drift_of(history, *MAIN).drift.without_points(), False)
+    keep_drifts(history)
+    with monkeypatch.context() as patched:
+        patched.setattr(drifting, "branch_drift", None)
+        assert standing_drift(history, *MAIN) == anew
+        keep_drifts(history)  # nothing to do
+        patched.setattr(drifting, "_code_sha256", lambda: "0" * 64)
+        assert not is_kept(history), "what another version kept is not read"
+    kept = history.kept_drifts()[MAIN]
+    for damaged in ("{", "{}", "", kept.found.replace('"runs":6', '"runs":null')):
+        history.keep_drift(*MAIN, KeptDrift(stand=kept.stand, found=damaged))
+        assert standing_drift(history, *MAIN) == anew
+
+
+def test_few_metrics_are_followed_as_among_all(history: History) -> None:
+    history.bless(next(run.id for run in reversed(history.summaries())), "eva", "good")
+    every = drift_of(history, *MAIN)
+    key = "canaries.failure_rate[tools]"
+    one = followed(history, standing_drift(history, *MAIN), [key])
+    assert one.metrics == tuple(metric for metric in every.drift.metrics if metric.key == key)
+    assert one.metrics[0].points
+    assert one.against == {name: found for name, found in every.against.items() if name == key}
+    assert followed(history, every.drift, []).metrics == ()
+
+
+def test_whatever_changes_where_a_branch_stands_keeps_it_anew(history: History, tmp_path: Path) -> None:
+    newest = history.get_run("latest")
+    assert commands.q36eval("drift", "--branch", "main", state=tmp_path).returncode == 1
+    assert is_kept(history)
+    judge_run(history, 60, DAY)
+    assert not is_kept(history)
+    words = ("--owner", "eva", "--reason", "known")
+    assert commands.q36eval("history", "bless", newest.id, *words, state=tmp_path).returncode == 0
+    assert is_kept(history)
+    assert standing_drift(history, *MAIN).blessed_run_id == newest.id
+    waiver = Waiver(criterion="tools", owner="eva", reason="known", expires=date(2026, 4, 1))
+    history.add_waiver(*MAIN, waiver)
+    before = history.fingerprints()
+    options = {"policy": small_policy(), "on": DAY, "require_sign_off": False}
+    decide_again(history, newest, family="sandbox", branch="main", **options)
+    assert history.fingerprints() != before
+    assert is_kept(history)
+
+
+def test_a_history_that_cannot_be_written_hinders_nobody(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(History, "keep_drift", refuse)
+    keep_drifts(history)
+    assert not is_kept(history)
+    assert standing_drift(history, *MAIN).worse
+
+
+def test_the_server_s_helper_keeps_all_that_is_not_kept(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("Q36EVAL_HISTORY", history.name)
+    monkeypatch.setattr(drifting.os, "nice", lambda by: 0)
+    drifting.main()
+    assert is_kept(history)
+    monkeypatch.setenv("Q36EVAL_HISTORY", f"{history.name}.missing")
+    drifting.main()
+    assert not Path(f"{history.name}.missing").exists()

@@ -1,0 +1,53 @@
+"""What was found of a branch's drift is kept under what it was found from, on both databases."""
+
+from datetime import date
+
+from q36eval.history import History, KeptDrift
+from q36eval.history.deciding import circumstances_on, decided, evidence_of
+from tests.app.judged_runs import STAGES, judge_run
+from tests.q36eval.gate.evidence import small_policy
+
+DAY = date(2026, 3, 1)
+MAIN, OTHER = ("sandbox", "main"), ("sandbox", "other")
+
+
+def test_a_fingerprint_is_another_one_with_every_run_verdict_and_blessing(history: History) -> None:
+    assert history.fingerprints() == {}
+    seen = []
+
+    def look() -> None:
+        found = history.fingerprints()
+        assert {MAIN: found[MAIN]} == history.fingerprints(*MAIN)
+        seen.append(found[MAIN])
+
+    run = judge_run(history, 2, DAY)
+    look()
+    unfinished = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
+    judge_run(history, 2, DAY, branch="other")
+    assert history.fingerprints()[MAIN] == seen[0], "what changes nothing of the branch's finished runs"
+    history.finish_run(unfinished.id)
+    look()
+    circumstances = circumstances_on(history, run, DAY, require_sign_off=True)
+    report = decided(small_policy(), evidence_of(history, run, circumstances, STAGES), circumstances)
+    history.decide_again(run.id, report, circumstances)
+    look()
+    for reason in ("good", "still good"):
+        history.bless(run.id, "eva", reason)
+    look()
+    history.bless(judge_run(history, 2, DAY, branch="other").id, "eva", "another branch's")
+    assert history.fingerprints()[MAIN] == seen[-1]
+    history.delete_run(unfinished.id)
+    look()
+    assert len(set(seen)) == len(seen)
+
+
+def test_the_newest_finding_is_kept_until_a_run_is_deleted(history: History) -> None:
+    runs = {key: judge_run(history, 2, DAY, branch=key[1]) for key in (MAIN, OTHER)}
+    for stand in ("first", "second"):
+        for key in runs:
+            history.keep_drift(*key, KeptDrift(stand=stand, found='{"é": "\N{SNOWMAN}\\u0000"}'))
+    kept = KeptDrift(stand="second", found='{"é": "\N{SNOWMAN}\\u0000"}')
+    assert history.kept_drifts() == dict.fromkeys(runs, kept)
+    history.delete_run(runs[MAIN].id)
+    assert history.kept_drifts() == {OTHER: kept}
+    assert history.kept_drifts(*MAIN) == {}
