@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
-from app.dashboard.started import file_of, shown_source
+from app.dashboard.started import Started, file_of, shown_source
 from app.drifting import FollowedMetrics, followed, read_kept, standing_drift
 from app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
@@ -229,7 +229,7 @@ def forget() -> None:
 def _open(key: str | None, source: str) -> History:
     """One connection pool per database; `key` changes when a file is replaced."""
     del key
-    return History.open(source)
+    return History.open(source, upgrade=not Started.of().read_only)
 
 
 def _cached(function: Callable[..., Any], ttl: int | None, entries: int) -> Any:

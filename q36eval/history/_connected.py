@@ -22,15 +22,17 @@ class Connected:
         self._engine = engine
 
     @classmethod
-    def open(cls, path_or_url: Path | str) -> Self:
+    def open(cls, path_or_url: Path | str, *, upgrade: bool = True) -> Self:
         """Open (or make) an SQLite file, or a PostgreSQL database, and bring it to the newest schema.
 
-        `path_or_url` is a file, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
+        `path_or_url` is a file, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`. Without `upgrade` one of another
+        schema is refused, and left as it is.
 
         Raises:
-            UsageError: not a database of ours, one written by a newer version, or one that cannot be reached.
+            UsageError: not a database of ours, one written by a newer version, one that cannot be reached, or one that
+                would have to be changed first.
         """
-        return cls(open_engine(path_or_url))
+        return cls(open_engine(path_or_url, upgrade=upgrade))
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, InternalError, OperationalError
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.history._migrating import HEAD, migrate
+from q36eval.history._migrating import HEAD, migrate, refuse_other
 
 __all__ = ["HEAD", "WRITE", "open_engine", "shown", "used"]
 
@@ -91,16 +91,20 @@ def shown(url: URL) -> str:
     return url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
 
 
-def open_engine(path_or_url: Path | str) -> Engine:
-    """An engine on a database migrated to HEAD.
+def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
+    """An engine on a database of HEAD, to which it is migrated, or where that is not wanted must have been.
 
     Raises:
-        UsageError: it is no database of ours, cannot be opened or reached, or was written by a newer version.
+        UsageError: it is no database of ours, cannot be opened or reached, was written by a newer version, or would
+            have to be changed first.
     """
     url = _url(path_or_url)
     engine = _postgresql(url) if url.get_backend_name() == "postgresql" else _sqlite(url)
     try:
         # in this order: a file that is refused stays as it was
+        if not upgrade:
+            refuse_other(engine, shown(url))
+            return engine
         migrate(engine, shown(url), WRITE)
         if engine.dialect.name == "sqlite":
             _switch_to_wal(engine)

@@ -26,12 +26,33 @@ def migrate(engine: Engine, name: str, write: dict[str, Any]) -> None:
     Raises:
         UsageError: it is not ours, a newer version wrote it, or there is no room for its copy.
     """
-    with engine.connect() as connection:
-        if _version(connection) == HEAD:
-            return
+    if version_of(engine) == HEAD:
+        return
     before = _upgrade(engine, name, write)
     if before is not None and engine.dialect.name == "sqlite":
         _give_back_room(str(engine.url.database))
+
+
+def refuse_other(engine: Engine, name: str) -> None:
+    """Refuse a database that would first have to be changed.
+
+    Raises:
+        UsageError: it is not of HEAD.
+    """
+    version = version_of(engine)
+    if version is None:
+        raise UsageError(f"{name} holds no history, and none is made where nothing may be written.")
+    if version != HEAD:
+        raise UsageError(
+            f"History database {name} has schema {version}, this q36eval reads {HEAD}, and nothing may be written "
+            "here: open it once with a command that may, such as `q36eval history list`."
+        )
+
+
+def version_of(engine: Engine) -> str | None:
+    """The schema of a database; None of one that is not ours, or empty."""
+    with engine.connect() as connection:
+        return _version(connection)
 
 
 def _upgrade(engine: Engine, name: str, write: dict[str, Any]) -> str | None:

@@ -212,6 +212,19 @@ def test_a_history_of_before_drift_was_kept_loses_nothing(tmp_path: Path) -> Non
     assert (tmp_path / f"0005.sqlite.before-{migrating.HEAD}").exists()
 
 
+def test_what_may_only_be_read_is_refused_where_it_would_be_changed(old: Path, tmp_path: Path) -> None:
+    before = dump(old)
+    with pytest.raises(UsageError, match=r"has schema 000\d, this q36eval reads 0006, and nothing may be written here"):
+        History.open(old, upgrade=False)
+    assert (dump(old), list(old.parent.glob("*.before-*"))) == (before, [])
+    with pytest.raises(UsageError, match="holds no history, and none is made"):
+        History.open(tmp_path / "none.sqlite", upgrade=False)
+    History.open(old).close()
+    history = History.open(old, upgrade=False)
+    assert history.list_runs()
+    history.close()
+
+
 def dump(file: Path) -> list[str]:
     with closing(sqlite3.connect(file)) as raw:
         return list(raw.iterdump())

@@ -1,0 +1,48 @@
+"""The pages over a history in PostgreSQL: what a team shares."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from written_history import write_history
+
+from app.dashboard.reading import Reader, forget
+from app.drifting import keep_drifts, standing_drift
+from q36eval.history import History
+from tests.q36eval.history.conftest import fresh, postgresql
+
+__all__ = ["postgresql"]  # a fixture
+
+PAGES = ("overview", "review", "compare", "branch", "run", "kl", "evals", "canaries")
+
+
+@pytest.fixture(scope="module")
+def shared(postgresql: str) -> tuple[str, dict[str, Any]]:
+    """The URL of a history, and its runs by short name."""
+    url = fresh(postgresql, template="head")
+    return url, write_history(url)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_is_drawn(visit: Callable[..., Any], shared: tuple[str, dict[str, Any]], page: str) -> None:
+    url, runs = shared
+    app = visit(url, page, run=runs["ruined"].id, family="sandbox", branch="int2-experts")
+    assert not app.error
+    assert not app.info
+
+
+def test_drift_is_kept_there_and_a_reviewer_s_word_is_written(
+    visit: Callable[..., Any], shared: tuple[str, dict[str, Any]]
+) -> None:
+    url, runs = shared
+    history = History.open(url)
+    keep_drifts(history)
+    forget()
+    assert set(Reader(url).kept_drifts()) == set(history.fingerprints())
+    app = visit(url, "review", run=runs["pass"].id)
+    app.text_input(key="reviewer").set_value("Eva")
+    app.text_area(key="bless_reason").set_value("the level to hold")
+    next(one for one in app.button if one.label == "Bless this run").click().run()
+    assert history.blessings("fp8-head", "sandbox")[0].owner == "Eva"
+    assert standing_drift(history, "sandbox", "fp8-head").blessed_run_id == runs["pass"].id
+    history.close()
