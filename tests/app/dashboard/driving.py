@@ -28,15 +28,20 @@ _DRAWN = """() => {
 }"""
 
 
+def free_port() -> int:
+    """A port of loopback that nothing listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @contextmanager
-def serving(history: Path, *options: str) -> Iterator[str]:
+def serving(history: Path, *options: str, port: int | None = None) -> Iterator[str]:
     """The dashboard over a history, on a free port of loopback; its address.
 
     It is started beside the file, so that its pages name the file and not where on this machine it lies.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = port or free_port()
     code = "from app.cli import main; main()"
     command = [sys.executable, "-c", code, "ui", "--port", str(port), "--history", history.name, *options]
     quiet = {"stdout": subprocess.DEVNULL, "start_new_session": True}
