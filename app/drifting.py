@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy
+import scipy
 from pydantic import ValidationError
 
-import q36eval.drift
+import q36eval
 from q36eval.config import Paths
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift, branch_drift, drift, pair_with_blessed
 from q36eval.errors import StorageError, UsageError
-from q36eval.history import History, KeptDrift, RunFilter
+from q36eval.history import History, KeptDrift, RunFilter, RunState
 from q36eval.records import Measurement
 
 
@@ -46,9 +48,6 @@ def drift_of(
     if containing is not None:
         keys = [key for key in keys or history.metric_keys(branch, family) if containing in key]
     found = _found(history, family, branch, watched, keys)
-    if containing is not None:
-        never = tuple(key for key in found.never_measured if containing in key)
-        found = found.model_copy(update={"never_measured": never})
     return FoundDrift(found, _against(history, found.metrics, found.blessed_run_id))
 
 
@@ -72,16 +71,28 @@ def read_kept(fingerprint: str | None, kept: KeptDrift | None) -> BranchDrift | 
 def keep_drifts(history: History, family: str | None = None, branch: str | None = None) -> None:
     """Find where that branch stands, or every one, and keep it for whoever reads it next; what is kept so stays.
 
-    What hinders it is no trouble of what was written before: the pages find it by themselves then.
+    What hinders it, whatever that is, is no trouble of what was written before: a gate that ended gives its verdict.
+    Whoever reads finds it anew, and is told then what the trouble is.
     """
-    try:
+    with suppress(Exception):
         kept = history.kept_drifts(family, branch)
         for key, fingerprint in history.fingerprints(family, branch).items():
             if read_kept(fingerprint, kept.get(key)) is None:
-                found = _standing(history, *key).model_dump_json()
-                history.keep_drift(*key, KeptDrift(stand=_stand(fingerprint), found=found))
-    except (StorageError, UsageError):
-        return
+                try:
+                    _keep(history, *key)
+                except StorageError:  # held for long, or full: each of the others would wait as long in vain
+                    return
+                except Exception:  # one branch that cannot be read leaves the others theirs
+                    continue
+
+
+def _keep(history: History, family: str, branch: str) -> None:
+    key = (family, branch)
+    before = history.fingerprints(*key).get(key)
+    found = _standing(history, *key).model_dump_json()
+    # what another process wrote meanwhile may be in it, or not; that one keeps its own
+    if before is not None and history.fingerprints(*key).get(key) == before:
+        history.keep_drift(*key, KeptDrift(stand=_stand(before), found=found))
 
 
 def followed(history: History, standing: BranchDrift, keys: Sequence[str]) -> FollowedMetrics:
@@ -96,7 +107,8 @@ def followed(history: History, standing: BranchDrift, keys: Sequence[str]) -> Fo
 
 def judged_keys(history: History, family: str, branch: str) -> Collection[str] | None:
     """Keys of the measurements that the branch's newest verdict rests on; None where there is no verdict."""
-    for summary in history.summaries(RunFilter(family=family, branch=branch), limit=RECENT):
+    finished = RunFilter(family=family, branch=branch, state=RunState.FINISHED)
+    for summary in history.summaries(finished, limit=RECENT):
         if summary.verdict is not None:
             report = history.get_run(summary.id).report
             if report is not None:
@@ -105,7 +117,7 @@ def judged_keys(history: History, family: str, branch: str) -> Collection[str] |
 
 
 RECENT = 100
-"""Among how many of the newest runs a verdict is looked for."""
+"""Among how many of the newest finished runs a verdict is looked for."""
 
 
 def _standing(history: History, family: str, branch: str) -> BranchDrift:
@@ -120,7 +132,7 @@ def _found(
     blessing = next(iter(history.blessings(branch, family)), None)
     runs = history.series_runs(branch, family)  # before the figures: a run that ends meanwhile lacks none
     series = history.metric_series(branch, family, keys)
-    return branch_drift(family, branch, series, None if blessing is None else blessing.run_id, watched, runs)
+    return branch_drift(family, branch, series, None if blessing is None else blessing.run_id, watched, runs, keys)
 
 
 def _stand(fingerprint: str) -> str:
@@ -129,9 +141,15 @@ def _stand(fingerprint: str) -> str:
 
 @cache
 def _code_sha256() -> str:
-    """Hash of the code that finds drift: what another version of it kept is not its own."""
-    files = sorted(Path(q36eval.drift.__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in (*files, Path(__file__)))).hexdigest()
+    """Hash of the code that finds drift, and reads what it is found from: what another version kept is not its own."""
+    package = Path(q36eval.__file__).parent
+    hashed = hashlib.sha256(f"numpy {numpy.__version__} scipy {scipy.__version__}".encode())
+    for file in (*sorted(package.rglob("*.py")), Path(__file__)):
+        hashed.update(hashlib.sha256(file.read_bytes()).digest())
+    return hashed.hexdigest()
+
+
+_code_sha256()  # now, while the files are what was imported: a gate may end hours after they were changed
 
 
 def _against(history: History, metrics: Sequence[MetricDrift], blessed_run_id: str | None) -> dict[str, AgainstBlessed]:

@@ -132,7 +132,11 @@ def _measure_run(
         finished = history.finish_run(run.id, report)
         files.drop_working(history, run.id)  # not before: a run to resume goes on with them
     note(history, run.id, EventKind.FINISHED, "measured" if report is None else report.headline)
-    keep_drifts(history, run.family, run.branch)
+    try:
+        keep_drifts(history, run.family, run.branch)
+    except KeyboardInterrupt as error:
+        error.add_note(f"Run {run.id} had ended, and keeps its verdict: q36eval history show {run.id}.")
+        raise
     return finished
 
 

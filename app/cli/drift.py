@@ -71,7 +71,6 @@ def _of_one(
     found = drift_of(history, family.name, branch, containing=metric, everything=everything)
     if not found.drift.metrics:
         _check_known(history, family, branch, metric, everything)
-    keep_drifts(history, family.name, branch)
     code = _exit_code(found.drift)
     if as_json:
         body: dict[str, Any] = json.loads(found.drift.model_dump_json())
@@ -80,6 +79,7 @@ def _of_one(
         print_json(body)
     else:
         _print(found.drift, found.against)
+    keep_drifts(history, family.name, branch)  # last: whoever holds the database for long delays no answer
     return int(code)
 
 

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -181,18 +183,25 @@ class Reader:
 
     def kept_drifts(self) -> dict[BranchKey, BranchDrift]:
         """Where the branches stand, of those that history keeps it of as they are now; quick."""
-        return self._fresh(_read_kept_drifts, "kept drifts")
+        return {branch: of.kept for branch, of in self._standings().items() if of.kept is not None}
 
     def drift(self, family: str, branch: str) -> BranchDrift:
         """Where a branch stands, its metrics without points; a second, where many runs are not kept as they are now."""
-        kept = self.kept_drifts().get((family, branch))
-        found: BranchDrift = kept or _drift(self.key, self.source, family, branch, self._stand(family, branch))
-        return found
+        return _unmoved(lambda: self._drift(self._standing(family, branch), family, branch))
 
     def followed(self, family: str, branch: str, keys: Sequence[str]) -> FollowedMetrics:
         """Some metrics of a branch over its runs and beside the blessed one."""
-        stand = self._stand(family, branch)
-        found: FollowedMetrics = _followed(self.key, self.source, self.drift(family, branch), tuple(keys), stand)
+
+        def read() -> FollowedMetrics:
+            of = self._standing(family, branch)
+            standing = self._drift(of, family, branch)
+            found: FollowedMetrics = _followed(self.key, self.source, standing, tuple(keys), of.stand)
+            return found
+
+        return _unmoved(read)
+
+    def _drift(self, of: "_Standing", family: str, branch: str) -> BranchDrift:
+        found: BranchDrift = of.kept or _drift(self.key, self.source, family, branch, of.stand)
         return found
 
     def metric_keys(self, family: str, branch: str) -> list[str]:
@@ -201,13 +210,20 @@ class Reader:
 
     def figures(self, family: str, branch: str, key: str) -> dict[str, float]:
         """One metric's figure in every finished run of a branch, by the run's id; read anew when there is another."""
-        stand = self._stand(family, branch)
-        found: dict[str, float] = _figures(self.key, self.source, family, branch, key, stand)
-        return found
 
-    def _stand(self, family: str, branch: str) -> str:
-        """Another text when a branch has other finished runs, verdicts or blessings."""
-        return self._fresh(lambda h: h.fingerprints(), "fingerprints").get((family, branch), "no run")
+        def read() -> dict[str, float]:
+            stand = self._standing(family, branch).stand
+            found: dict[str, float] = _figures(self.key, self.source, family, branch, key, stand)
+            return found
+
+        return _unmoved(read)
+
+    def _standings(self) -> dict[BranchKey, "_Standing"]:
+        # read together, for what is cached by the one is found from the other
+        return self._fresh(_read_standings, "standings") if self.exists else {}
+
+    def _standing(self, family: str, branch: str) -> "_Standing":
+        return self._standings().get((family, branch), _Standing(NO_RUN))
 
     def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
         """Run `b` held against run `a`; seconds, for what asked many items."""
@@ -224,6 +240,48 @@ class Reader:
 def forget() -> None:
     """Read again what people write: somebody just did."""
     _recent.clear()
+
+
+NO_RUN = "no run"
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """A branch a few seconds ago: `stand` is another text when it has other finished runs, verdicts or blessings."""
+
+    stand: str
+    kept: BranchDrift | None = None
+
+
+class _MovedError(Exception):
+    """What was found is not of the state that it was to be of, and so may not be kept under that."""
+
+    def __init__(self, found: Any) -> None:
+        super().__init__()
+        self.found = found
+
+
+def _of_stand(history: History, family: str, branch: str, stand: str, found: T) -> T:
+    """What was just found, where the branch is still what it was found for.
+
+    Raises:
+        _MovedError: it is not, and what raises is not kept: the state may come back, as when a blessing is given again.
+    """
+    if history.fingerprints(family, branch).get((family, branch), NO_RUN) != stand:
+        raise _MovedError(found)
+    return found
+
+
+def _unmoved(read: Callable[[], T]) -> T:
+    """Read, and once more where somebody wrote meanwhile; of what is written all the time, what was found."""
+    with suppress(_MovedError):
+        return read()
+    forget()
+    try:
+        return read()
+    except _MovedError as moved:
+        found: T = moved.found
+        return found
 
 
 def _open(key: str | None, source: str) -> History:
@@ -254,24 +312,27 @@ def _read_canaries(key: str | None, source: str, run_id: str, moment: str) -> li
     return _history(key, source).items(run_id, ProbeName.CANARIES)
 
 
-def _read_kept_drifts(history: History) -> dict[BranchKey, BranchDrift]:
+def _read_standings(history: History) -> dict[BranchKey, _Standing]:
     kept = history.kept_drifts()
-    found = {branch: read_kept(now, kept.get(branch)) for branch, now in history.fingerprints().items()}
-    return {branch: drift for branch, drift in found.items() if drift is not None}
+    return {key: _Standing(now, read_kept(now, kept.get(key))) for key, now in history.fingerprints().items()}
 
 
 def _read_drift(key: str | None, source: str, family: str, branch: str, stand: str) -> BranchDrift:
-    return standing_drift(_history(key, source), family, branch)
+    history = _history(key, source)
+    return _of_stand(history, family, branch, stand, standing_drift(history, family, branch))
 
 
 def _read_followed(
     key: str | None, source: str, _standing: BranchDrift, keys: tuple[str, ...], stand: str
 ) -> FollowedMetrics:
-    return followed(_history(key, source), _standing, keys)
+    history, of = _history(key, source), _standing
+    return _of_stand(history, of.family, of.branch, stand, followed(history, of, keys))
 
 
 def _read_figures(key: str | None, source: str, family: str, branch: str, metric: str, stand: str) -> dict[str, float]:
-    return {point.run.id: point.value for point in _history(key, source).metric_series(branch, family, [metric])}
+    history = _history(key, source)
+    found = {point.run.id: point.value for point in history.metric_series(branch, family, [metric])}
+    return _of_stand(history, family, branch, stand, found)
 
 
 def _decided(run: RunRecord) -> str:

@@ -29,16 +29,19 @@ def branch_drift(
     blessed_run_id: str | None = None,
     watched: Collection[str] | None = None,
     runs: Sequence[SeriesRun] = (),
+    asked: Collection[str] | None = None,
 ) -> BranchDrift:
     """A branch's drift from `series`, as `History.metric_series` gives it; `watched` keys decide its state (None: all).
 
     `runs` are all finished runs of the branch: one without a point in `series` may have been to measure something.
+    `asked` are the keys that `series` was read for (None: all): of other watched ones it says nothing.
 
     The charts' limits are such that all watched metrics together raise one false alarm in `IN_CONTROL_RUN_LENGTH` runs.
     """
     metrics = drift(series, blessed_run_id, watched, runs)
     deciding = [metric for metric in metrics if metric.watched]
-    never = sorted(set(watched or ()) - {point.key for point in series})
+    looked_for = set(watched or ()) if asked is None else set(watched or ()) & set(asked)
+    never = sorted(looked_for - {point.key for point in series})
     state, statement = _of_branch(deciding)
     if never:
         statement += f" {len(never)} more that the policy judges {_was(never)} never measured."

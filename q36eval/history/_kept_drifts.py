@@ -37,9 +37,10 @@ class KeptDrifts(Connected):
         found = {(row.family, row.branch): hashlib.sha256() for row in rows}
         for row in sorted(rows, key=lambda row: row.id):
             report = b"" if row.sha256 is None else bytes(row.sha256)
-            found[row.family, row.branch].update(f"{row.id} {row.verdict} ".encode() + report)
+            # written so that no two states read alike, whatever an imported run is called
+            found[row.family, row.branch].update(f"{(row.id, row.verdict, report)!r}\n".encode())
         for key, hashed in found.items():
-            hashed.update(f"blessed {blessed.get(key)}".encode())
+            hashed.update(f"blessed {blessed.get(key)!r}".encode())
         return {key: hashed.hexdigest() for key, hashed in found.items()}
 
     def keep_drift(self, family: str, branch: str, kept: KeptDrift) -> None:

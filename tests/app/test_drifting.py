@@ -17,6 +17,7 @@ from tests.q36eval.gate.evidence import small_policy
 
 DAY = date(2026, 3, 1)
 MAIN = ("sandbox", "main")
+KNOWN_AT_IMPORT = drifting._code_sha256.cache_info().currsize
 
 
 @pytest.fixture
@@ -96,3 +97,69 @@ def test_the_server_s_helper_keeps_all_that_is_not_kept(history: History, monkey
     monkeypatch.setenv("Q36EVAL_HISTORY", f"{history.name}.missing")
     drifting.main()
     assert not Path(f"{history.name}.missing").exists()
+
+
+def test_what_was_found_while_somebody_wrote_is_not_kept_under_the_state_before(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That state may come back, and would then be told what is true of another."""
+    runs = [run.id for run in history.summaries()]
+    history.bless(runs[0], "eva", "good")
+    standing = drifting._standing
+
+    def slowly(*of: object) -> object:
+        history.bless(runs[-1], "eva", "by mistake")
+        return standing(*of)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(drifting, "_standing", slowly)
+    keep_drifts(history)
+    history.bless(runs[0], "eva", "good after all")
+    assert history.kept_drifts() == {}
+
+
+def test_runs_that_never_ended_do_not_hide_the_newest_verdict(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in no fingerprint: what is kept would be of another set of metrics than what is found."""
+    monkeypatch.setattr(drifting, "RECENT", 2)
+    before = drifting.judged_keys(history, *MAIN)
+    for _ in range(3):
+        history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
+    assert before
+    assert drifting.judged_keys(history, *MAIN) == before
+
+
+def test_whatever_breaks_while_it_is_kept_is_no_crash_and_leaves_other_branches_theirs(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_run(history, 2, DAY, branch="a")
+    standing = drifting._standing
+
+    def broken(history: History, family: str, branch: str) -> object:
+        return 1 / 0 if branch == "a" else standing(history, family, branch)
+
+    monkeypatch.setattr(drifting, "_standing", broken)
+    keep_drifts(history)
+    assert set(history.kept_drifts()) == {MAIN}
+    monkeypatch.setattr(History, "fingerprints", lambda *of: 1 / 0)
+    keep_drifts(history)
+
+
+def test_of_what_was_not_asked_nothing_is_said(history: History) -> None:
+    found = drift_of(history, *MAIN, containing="failure").drift
+    assert (found.watched, found.never_measured) == (1, ())
+    assert "never measured" not in found.statement
+
+
+def test_the_code_is_what_was_imported_and_all_that_drift_is_found_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate may end hours after its files were changed; what it keeps then is of the code that it runs."""
+    assert KNOWN_AT_IMPORT == 1
+    read, read_bytes = set(), Path.read_bytes
+
+    def noted(file: Path) -> bytes:
+        read.add(file.name)
+        return read_bytes(file)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    assert drifting._code_sha256.__wrapped__() == drifting._code_sha256()
+    assert {"drifting.py", "judging.py", "records.py", "noise.py", "_listing.py", "_rows.py"} <= read
