@@ -56,7 +56,8 @@ def ui(
     if reachable:
         say(_warning(", ".join(hosts) or f"{address} port {port}", read_only, trust_network))
     arguments = ["--read-only"] * read_only + ["--shared"] * (reachable and not trust_network)
-    command = [sys.executable, "-m", SERVER, str(SCRIPT), *_options(address, port, hosts), "--", *arguments]
+    command = [sys.executable, "-P", "-m", SERVER, str(SCRIPT), *_options(address, port, hosts), "--", *arguments]
+    # -P: a folder `app` where somebody starts it is not ours
     # whoever may list processes reads arguments; a database URL may hold a password
     environment = os.environ | ({} if history is None else {"Q36EVAL_HISTORY": history})
     try:

@@ -24,7 +24,7 @@ def main() -> None:
 
     if READ_ONLY not in sys.argv:
         quiet = subprocess.DEVNULL
-        subprocess.Popen([sys.executable, "-m", "app.drifting"], stdin=quiet, stdout=quiet, stderr=quiet)
+        subprocess.Popen([sys.executable, "-P", "-m", "app.drifting"], stdin=quiet, stdout=quiet, stderr=quiet)
     imported()
     sys.argv = ["streamlit", "run", *sys.argv[1:]]
     streamlit()

@@ -99,7 +99,10 @@ def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
             have to be changed first.
     """
     url = _url(path_or_url)
-    engine = _postgresql(url) if url.get_backend_name() == "postgresql" else _sqlite(url)
+    of_server = url.get_backend_name() == "postgresql"
+    if not upgrade and not of_server and not Path(str(url.database)).exists():
+        raise UsageError(f"There is no history {shown(url)}, and none is made where nothing may be written.")
+    engine = _postgresql(url, upgrade) if of_server else _sqlite(url, upgrade)
     try:
         # in this order: a file that is refused stays as it was
         if not upgrade:
@@ -139,16 +142,18 @@ def _url(path_or_url: Path | str) -> URL:
     return url
 
 
-def _postgresql(url: URL) -> Engine:
+def _postgresql(url: URL, writing: bool) -> Engine:
     from importlib.util import find_spec
 
     if find_spec("psycopg") is None:
         raise UsageError(INSTALL)
     # a connection that the server closed meanwhile is made anew before it is used
-    return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": BUSY_TIMEOUT_MS // 1000})
+    read_only = {} if writing else {"options": "-c default_transaction_read_only=on"}
+    arguments = {"connect_timeout": BUSY_TIMEOUT_MS // 1000, **read_only}
+    return create_engine(url, pool_pre_ping=True, connect_args=arguments)
 
 
-def _sqlite(url: URL) -> Engine:
+def _sqlite(url: URL, writing: bool) -> Engine:
     assert url.database is not None
     folder = Path(url.database).parent
     try:
@@ -157,6 +162,8 @@ def _sqlite(url: URL) -> Engine:
         raise UsageError(f"history folder {folder} cannot be made: {error.strerror}.") from error
     engine = create_engine(url)
     event.listen(engine, "connect", _configure_connection)
+    if not writing:
+        event.listen(engine, "connect", _refuse_writing)
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -169,6 +176,10 @@ def _configure_connection(dbapi_connection: Any, _record: Any) -> None:
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.close()
+
+
+def _refuse_writing(dbapi_connection: Any, _record: Any) -> None:
+    dbapi_connection.execute("PRAGMA query_only = ON")
 
 
 def _begin(connection: Connection) -> None:

@@ -42,6 +42,11 @@ def refuse_other(engine: Engine, name: str) -> None:
     version = version_of(engine)
     if version is None:
         raise UsageError(f"{name} holds no history, and none is made where nothing may be written.")
+    if version > HEAD:
+        raise UsageError(
+            f"history database {name} was written by a newer q36eval (schema {version}, this one knows up to {HEAD}): "
+            "upgrade q36eval or name another."
+        )
     if version != HEAD:
         raise UsageError(
             f"History database {name} has schema {version}, this q36eval reads {HEAD}, and nothing may be written "

@@ -217,12 +217,20 @@ def test_what_may_only_be_read_is_refused_where_it_would_be_changed(old: Path, t
     with pytest.raises(UsageError, match=r"has schema 000\d, this q36eval reads 0006, and nothing may be written here"):
         History.open(old, upgrade=False)
     assert (dump(old), list(old.parent.glob("*.before-*"))) == (before, [])
-    with pytest.raises(UsageError, match="holds no history, and none is made"):
-        History.open(tmp_path / "none.sqlite", upgrade=False)
+    missing = tmp_path / "folder" / "none.sqlite"
+    with pytest.raises(UsageError, match="There is no history"):
+        History.open(missing, upgrade=False)
+    assert not missing.parent.exists()
     History.open(old).close()
     history = History.open(old, upgrade=False)
-    assert history.list_runs()
+    run = history.list_runs()[0]
+    with pytest.raises(StorageError, match="readonly"):
+        history.delete_run(run.id)
     history.close()
+    with closing(sqlite3.connect(old)) as raw, raw:
+        raw.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(UsageError, match="written by a newer q36eval"):
+        History.open(old, upgrade=False)
 
 
 def dump(file: Path) -> list[str]:
