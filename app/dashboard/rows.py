@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from app.dashboard.overview_model import BranchRow, Review, branch_row, standing_waivers
+from app.dashboard.models.overview import BranchRow, Review, branch_row, standing_waivers
 from app.dashboard.reading import Reader
 from q36eval.history import BranchKey
 

@@ -2,8 +2,8 @@
 
 from datetime import UTC, date, datetime
 
+from app.dashboard.models.review import asks_for_signature
 from app.dashboard.reading import Reader, forget
-from app.dashboard.review_model import asks_for_signature
 from app.dashboard.reviewer import writer
 from app.drifting import keep_drifts
 from app.reviewing.effects import check_expiry

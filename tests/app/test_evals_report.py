@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.cli.evals_report import evals_body, print_summary
-from app.dashboard.charts import recovery_figure
-from app.dashboard.evals_model import length_points, select, task_points
+from app.dashboard.drawing.charts import recovery_figure
+from app.dashboard.models.evals import length_points, select, task_points
 from app.evals_model import MOST_PROMPT, Flip, flips_of, largest, shortened
 from evals.paired_clusters import PlannedItem
 from evals.suite import TaskGroup

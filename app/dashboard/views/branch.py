@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from app.dashboard.drift_charts import drift_figure
-from app.dashboard.drift_model import against_words, change_rows, drift_picture, in_order, state_label
-from app.dashboard.exporting import chart, choose_format, table
+from app.dashboard.drawing.drift_charts import drift_figure
+from app.dashboard.drawing.exporting import chart, choose_format, table
+from app.dashboard.drawing.parts import branch_label, page_of, page_offset, reader_or_stop
 from app.dashboard.inert import line
 from app.dashboard.look import look_of
-from app.dashboard.overview_model import BranchRow
-from app.dashboard.parts import branch_label, page_of, page_offset, reader_or_stop
+from app.dashboard.models.drift import against_words, change_rows, drift_picture, in_order, state_label
+from app.dashboard.models.overview import BranchRow
 from app.dashboard.reading import Reader
 from app.dashboard.rows import branch_rows, detailed
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift

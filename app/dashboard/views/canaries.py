@@ -16,9 +16,14 @@ from app.canary_figures import (
     rate_rows,
     table_rows,
 )
-from app.dashboard.addressed import follow_address, forget
-from app.dashboard.canary_charts import margin_scatter
-from app.dashboard.canary_model import (
+from app.dashboard.drawing.addressed import follow_address, forget
+from app.dashboard.drawing.canary_charts import margin_scatter
+from app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
+from app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
+from app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from app.dashboard.drawing.side_by_side import side_by_side
+from app.dashboard.inert import block, line
+from app.dashboard.models.canaries import (
     ALL,
     OUTCOMES,
     Filter,
@@ -36,12 +41,7 @@ from app.dashboard.canary_model import (
     risk_rows,
     select,
 )
-from app.dashboard.exporting import chart, choose_format, csv_button, table
-from app.dashboard.inert import block, line
-from app.dashboard.item_lines import ItemLines, read_lines, read_whole
-from app.dashboard.parts import choose_run, page_of, reader_or_stop, verdict_badge
 from app.dashboard.reading import Reader
-from app.dashboard.side_by_side import side_by_side
 from canaries.risk import AT_RISK_NATS
 from q36eval.history import RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName

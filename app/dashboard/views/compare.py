@@ -2,7 +2,11 @@
 
 import streamlit as st
 
-from app.dashboard.compare_model import (
+from app.dashboard.drawing.exporting import table
+from app.dashboard.drawing.parts import choose_run, newest_runs, page_of, reader_or_stop
+from app.dashboard.inert import block, line
+from app.dashboard.look import look_of
+from app.dashboard.models.compare import (
     CHOICES,
     criterion_rows,
     default_pair,
@@ -12,10 +16,6 @@ from app.dashboard.compare_model import (
     measurement_rows,
     select,
 )
-from app.dashboard.exporting import table
-from app.dashboard.inert import block, line
-from app.dashboard.look import look_of
-from app.dashboard.parts import choose_run, newest_runs, page_of, reader_or_stop
 from app.dashboard.reading import Reader
 from q36eval.history import RunRecord
 from q36eval.history.comparing import Comparison

@@ -4,10 +4,15 @@ import shlex
 
 import streamlit as st
 
-from app.dashboard.addressed import follow_address, forget
-from app.dashboard.canary_model import diff_pieces
-from app.dashboard.charts import recovery_figure, scores_figure
-from app.dashboard.evals_model import (
+from app.dashboard.drawing.addressed import follow_address, forget
+from app.dashboard.drawing.charts import recovery_figure, scores_figure
+from app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
+from app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
+from app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from app.dashboard.drawing.side_by_side import side_by_side
+from app.dashboard.inert import block, line
+from app.dashboard.models.canaries import diff_pieces
+from app.dashboard.models.evals import (
     ALL,
     DIRECTIONS,
     answer_choices,
@@ -19,12 +24,7 @@ from app.dashboard.evals_model import (
     select,
     task_points,
 )
-from app.dashboard.exporting import chart, choose_format, csv_button, table
-from app.dashboard.inert import block, line
-from app.dashboard.item_lines import ItemLines, read_lines, read_whole
-from app.dashboard.parts import choose_run, page_of, reader_or_stop, verdict_badge
 from app.dashboard.reading import Reader
-from app.dashboard.side_by_side import side_by_side
 from app.evals_model import (
     GROUP_COLUMNS,
     PART_COLUMNS,

@@ -4,10 +4,10 @@ import shlex
 
 import streamlit as st
 
-from app.dashboard.exporting import chart, choose_format, csv_button, table
+from app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
+from app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
 from app.dashboard.inert import block, line
-from app.dashboard.kl_page_model import ALL, margins_by_group, select_worst, worst_rows
-from app.dashboard.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from app.dashboard.models.kl import ALL, margins_by_group, select_worst, worst_rows
 from app.dashboard.reading import Reader
 from app.kl_figures import binned, histogram_figure, layers_figure, marks_of, points_figure
 from app.kl_model import GROUPINGS, KLFigures, attribution_of, point_rows

@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from app.dashboard.exporting import table
+from app.dashboard.drawing.exporting import table
+from app.dashboard.drawing.parts import page_of, reader_or_stop, verdict_badge, verdict_heading
+from app.dashboard.drawing.reviewing_forms import draw_forms, start_anew
 from app.dashboard.inert import line
 from app.dashboard.look import criterion_label, look_of
-from app.dashboard.overview_model import BranchRow
-from app.dashboard.parts import page_of, reader_or_stop, verdict_badge, verdict_heading
+from app.dashboard.models.overview import BranchRow
+from app.dashboard.models.review import queue
 from app.dashboard.reading import Reader
-from app.dashboard.review_model import queue
 from app.dashboard.reviewer import Permission, permission
-from app.dashboard.reviewing_forms import draw_forms, start_anew
 from app.dashboard.rows import branch_rows, detailed
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport

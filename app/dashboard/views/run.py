@@ -4,13 +4,12 @@ import shlex
 
 import streamlit as st
 
-from app.dashboard.charts import margin_figure
-from app.dashboard.exporting import chart, choose_format, table
+from app.dashboard.drawing.charts import margin_figure
+from app.dashboard.drawing.exporting import chart, choose_format, table
+from app.dashboard.drawing.parts import choose_run, reader_or_stop, verdict_badge, verdict_heading
 from app.dashboard.inert import line
 from app.dashboard.look import look_of
-from app.dashboard.parts import choose_run, reader_or_stop, verdict_badge, verdict_heading
-from app.dashboard.reading import Reader
-from app.dashboard.run_model import (
+from app.dashboard.models.run import (
     Deciding,
     criteria_rows,
     decided_by,
@@ -27,6 +26,7 @@ from app.dashboard.run_model import (
     summary,
     waiver_rows,
 )
+from app.dashboard.reading import Reader
 from app.reviewing.replaying import replay
 from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from written_history import POLICY, evidence, identity
 
-from app.dashboard.drift_charts import drift_figure
-from app.dashboard.drift_model import drift_picture
-from app.dashboard.live_model import live_runs
-from app.dashboard.overview_model import Review, Urgency, branch_row, by_need
+from app.dashboard.drawing.drift_charts import drift_figure
+from app.dashboard.drawing.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
+from app.dashboard.models.drift import drift_picture
+from app.dashboard.models.live import live_runs
+from app.dashboard.models.overview import Review, Urgency, branch_row, by_need
 from app.dashboard.reading import Reader, forget
-from app.dashboard.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
 from app.dashboard.views.overview import NEEDS
 from app.drifting import keep_drifts
 from q36eval.drift import branch_drift

@@ -13,8 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from canary_records import HOSTILE, answer, item, outcomes
 
 from app.canary_figures import CanaryRun
-from app.dashboard.canary_charts import margin_scatter
-from app.dashboard.canary_model import (
+from app.dashboard.drawing.canary_charts import margin_scatter
+from app.dashboard.drawing.item_lines import lines_of
+from app.dashboard.models.canaries import (
     Filter,
     Held,
     asked_for,
@@ -25,7 +26,6 @@ from app.dashboard.canary_model import (
     risk_rows,
     select,
 )
-from app.dashboard.item_lines import lines_of
 from q36eval.history import History
 
 

@@ -8,10 +8,10 @@ import pytest
 from written_history import identity, outcome
 
 from app.canary_details import reasons
-from app.dashboard.canary_model import Filter, outcome_label, select
-from app.dashboard.charts import margin_figure
+from app.dashboard.drawing.charts import margin_figure
 from app.dashboard.inert import block, figure_text, line
-from app.dashboard.run_model import identity_rows, margin_bars, not_drawn
+from app.dashboard.models.canaries import Filter, outcome_label, select
+from app.dashboard.models.run import identity_rows, margin_bars, not_drawn
 from q36eval.records import Answer, Interval
 
 Written = tuple[Path, dict[str, Any]]

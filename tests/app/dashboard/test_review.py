@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from written_history import write_run
 
+from app.dashboard.models.review import queue
 from app.dashboard.reading import Reader, forget
-from app.dashboard.review_model import queue
 from app.dashboard.reviewer import permission_of
 from app.dashboard.rows import branch_rows
 from app.dashboard.started import Started, shown_source

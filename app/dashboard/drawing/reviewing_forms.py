@@ -5,11 +5,10 @@ from datetime import timedelta
 
 import streamlit as st
 
-from app.dashboard.addressed import forget as forget_asked
+from app.dashboard.drawing.addressed import forget as forget_asked
 from app.dashboard.inert import line
 from app.dashboard.look import look_of
-from app.dashboard.reading import Reader
-from app.dashboard.review_model import (
+from app.dashboard.models.review import (
     CANARY,
     decided_today,
     effect_of,
@@ -19,6 +18,7 @@ from app.dashboard.review_model import (
     state_of,
     waiver_of,
 )
+from app.dashboard.reading import Reader
 from app.dashboard.reviewer import Permission
 from app.dashboard.writing import bless, decide_today, revoke, sign_off, today, waive
 from app.reviewing.waiver_files import LONGEST_DAYS

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from app.dashboard.canary_model import MarginPoint
-from app.dashboard.charts import GREY
+from app.dashboard.drawing.charts import GREY
 from app.dashboard.inert import figure_text
+from app.dashboard.models.canaries import MarginPoint
 from canaries.risk import AT_RISK_NATS
 
 AT_RISK = "rgba(201,133,0,0.12)"

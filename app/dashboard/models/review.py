@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from app.dashboard.look import look_of
-from app.dashboard.overview_model import BranchRow, Urgency
+from app.dashboard.models.overview import BranchRow, Urgency
 from app.reviewing.effects import Effect, effects
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.dashboard.canary_model import Choice, Held
+from app.dashboard.models.canaries import Choice, Held
 from app.evals_model import Flip, tasks_of
 from q36eval.records import Measurement
 from q36eval.reports._text import number

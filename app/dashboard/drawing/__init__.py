@@ -1,0 +1,1 @@
+"""What several pages draw alike: charts, tables, choices, forms."""
