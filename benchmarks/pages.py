@@ -1,12 +1,14 @@
-"""How long the dashboard's pages take on a big history, in Chromium: `python -m benchmarks.pages FILE`.
+"""How long the dashboard's pages take on a big history: `python -m benchmarks.pages FILE`.
 
-Each page is opened as the first one after the server has started, and once more. Beside it stands a page of the same
-server that reads nothing (of a history without a run): what Streamlit and the browser take by themselves. Milliseconds
-from the request of the address until all is drawn; the median of several servers.
+Each page is opened as the first one after the server has started, and once more: by Streamlit's `AppTest`, which is the
+server's share, and in Chromium, from the request of the address until all is drawn. Beside it stands a page that reads
+nothing (of a history without a run): what Streamlit and the browser take by themselves. Medians of several servers.
 """
 
 import argparse
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +19,34 @@ from tests.app.dashboard.driving import chromium, drawn, serving
 
 PAGES = ("", "branch", "run", "kl", "evals", "canaries", "compare", "review")
 """By their addresses; the first is the Overview."""
+
+
+MAIN = Path(__file__).parents[1] / "app" / "dashboard" / "main.py"
+
+SERVED = """
+import logging, sys, time
+from streamlit.testing.v1 import AppTest
+from app.dashboard.server import imported
+main, history, page = sys.argv[1:]
+logging.disable(logging.CRITICAL)
+sys.argv = [main, history]
+imported()
+for _ in range(2):
+    app = AppTest.from_file(main, default_timeout=300)
+    app.switch_page(f"views/{page}.py")
+    began = time.perf_counter()
+    app.run()
+    print((time.perf_counter() - began) * 1000)
+    assert not app.exception
+"""
+
+
+def served(history: Path, page: str) -> tuple[float, float]:
+    """Milliseconds of the server at the first visit and the second of a page, in a process of its own."""
+    command = [sys.executable, "-c", SERVED, str(MAIN), str(history), page]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=MAIN.parents[2])
+    first, again = map(float, done.stdout.split())
+    return first, again
 
 
 def opened(page: Any, address: str) -> float:
@@ -51,14 +81,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         empty = Path(folder) / "history.sqlite"
         History.open(empty).close()
-        print("| page | first visit after a start | again |\n|---|---|---|", flush=True)
+        print(
+            "| page | server, first visit | again | in Chromium, first visit | again |\n|---|---|---|---|---|",
+            flush=True,
+        )
         for name, history, path in (
             ("nothing to read", empty, ""),
             *((path or "overview", given.history.resolve(), path) for path in PAGES),
         ):
-            times = [visits(browser, history, path) for _ in range(given.servers)]
-            first, again = (statistics.median(column) for column in zip(*times, strict=True))
-            print(f"| {name} | {first:,.0f} ms | {again:,.0f} ms |", flush=True)
+            times = [served(history, path or "overview") + visits(browser, history, path) for _ in range(given.servers)]
+            medians = [statistics.median(column) for column in zip(*times, strict=True)]
+            print(f"| {name} | {' | '.join(f'{one:,.0f} ms' for one in medians)} |", flush=True)
 
 
 if __name__ == "__main__":

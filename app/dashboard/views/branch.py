@@ -17,7 +17,7 @@ from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
 from q36eval.history import BranchKey, RunFilter, RunState, RunSummary
 from q36eval.records import Verdict
 
-METRICS_PER_PAGE = 4
+METRICS_PER_PAGE = 3
 RUNS_PER_PAGE = 10
 RUNS_DRAWN = {"the newest 30": 30, "the newest 100": 100, "all": 1_000_000}
 WATCHED, EVERYTHING = "judged by the policy", "everything measured"
