@@ -280,6 +280,36 @@ def row(found: dict[str, Any]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
+GROUPED = "| computed by | answers in rows of | runs | flips | texts changed | KL, nats per token |"
+
+
+def grouped(results: Sequence[dict[str, Any]]) -> list[str]:
+    """The table of benchmarks/README.md: what moved, by scoring, kernels and device."""
+    groups: dict[tuple[str, bool, str], list[dict[str, Any]]] = {}
+    for found in results:
+        rerun = found["rerun"]
+        groups.setdefault((rerun["scoring"], rerun["plain"], rerun["device"]), []).append(found)
+    lines = [GROUPED, f"|{'---|' * 6}"]
+    for (scoring, plain, device), runs in sorted(groups.items()):
+        rows = {found["rerun"]["rows"] for found in runs}
+        numbers = [*map(str, sorted(rows - {None})), *(["the engine's"] if None in rows else [])]
+        cells = (
+            f"{scoring}, {'plain' if plain else 'fused'} kernels, {'GPU' if device == 'cuda' else 'CPU'}",
+            ", ".join(numbers),
+            len(runs),
+            _range([sum(found["flips"].values()) for found in runs], "{:d}"),
+            _range([sum(found["texts_changed"].values()) for found in runs], "{:d}"),
+            _range([found["effects"].get(FIGURES[0], float("nan")) for found in runs], "{:.1e}"),
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
+def _range(values: Sequence[float], shown: str) -> str:
+    least, most = (shown.format(value) if value else "0" for value in (min(values), max(values)))
+    return least if least == most else f"{least} to {most}"
+
+
 def summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What came of them all: verdicts, how many moved at all, and by how much at most."""
     from benchmarks.gate_errors import interval
@@ -334,6 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = summary(results)
     (given.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found, indent=1))
+    print("\n".join(grouped(results)))
 
 
 def _devices() -> list[str]:

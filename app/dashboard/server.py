@@ -8,7 +8,6 @@ does not keep it of: another version may have kept it, or none.
 import subprocess
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pkgutil import iter_modules
 
 import app.dashboard.views
@@ -31,12 +30,11 @@ def main() -> None:
 
 
 def imported() -> None:
-    """Import every page and what pages import late; what is not installed here is left to whoever needs it."""
+    """Import every page, and what pages import late."""
     for page in iter_modules(app.dashboard.views.__path__):
         import_module(f"app.dashboard.views.{page.name}")
     for name in LATE:
-        if find_spec(name.partition(".")[0]) is not None:
-            import_module(name)
+        import_module(name)
 
 
 if __name__ == "__main__":

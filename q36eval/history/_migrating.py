@@ -43,10 +43,7 @@ def refuse_other(engine: Engine, name: str) -> None:
     if version is None:
         raise UsageError(f"{name} holds no history, and none is made where nothing may be written.")
     if version > HEAD:
-        raise UsageError(
-            f"history database {name} was written by a newer q36eval (schema {version}, this one knows up to {HEAD}): "
-            "upgrade q36eval or name another."
-        )
+        raise _newer(name, version)
     if version != HEAD:
         raise UsageError(
             f"History database {name} has schema {version}, this q36eval reads {HEAD}, and nothing may be written "
@@ -95,12 +92,16 @@ def _version(connection: Connection) -> str | None:
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
+def _newer(name: str, version: str) -> UsageError:
+    return UsageError(
+        f"history database {name} was written by a newer q36eval (schema {version}, this one knows up to {HEAD}): "
+        "upgrade q36eval or name another."
+    )
+
+
 def _check(connection: Connection, name: str, version: str | None, known: set[str]) -> None:
     if version is not None and version not in known:
-        raise UsageError(
-            f"history database {name} was written by a newer q36eval (schema {version}, this one knows up to "
-            f"{HEAD}): upgrade q36eval or name another."
-        )
+        raise _newer(name, version)
     if version is None and inspect(connection).get_table_names():
         raise UsageError(f"{name} is a database of something else: name another for the history.")
 
