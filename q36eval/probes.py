@@ -96,6 +96,19 @@ class Probe(Protocol):
 
 
 @runtime_checkable
+class KnowsReference(Protocol):
+    """A probe that counts what can be learnt of a branch by what the reference answers to all that is planned."""
+
+    def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
+        """Hear the reference's digests by item key, once all are captured and before the branch is evaluated.
+
+        Returns the same items; their blocks may be laid out anew by what the reference answered, and by nothing else.
+        An item whose digest is missing or errored is one that the reference could not be measured on.
+        """
+        ...
+
+
+@runtime_checkable
 class InRounds(Protocol):
     """A probe whose tasks may be settled before every item was asked."""
 

@@ -114,7 +114,9 @@ class Clusters(Record):
     stratum where strata are weighted equally, and `tail` is there where a quantile is judged: then `branch` counts the
     units above its estimate. `names` are the clusters' own, alike in every run that asks the same: by them two runs
     pair, and a waiver finds the canary it excuses. `schedule` is there where asking may stop early: what decides must
-    then be known beforehand. Without it everything was asked, and one look is taken.
+    then be known beforehand. Without it everything was asked, and one look is taken. `families` name the family of
+    items that each cluster belongs to, as `FamilyCompetence.name` does: of a family that the reference cannot do, a
+    policy leaves all clusters out, never some of them.
     """
 
     units: tuple[int, ...]
@@ -126,6 +128,7 @@ class Clusters(Record):
     tail: Tail | None = None
     schedule: Schedule | None = None
     names: tuple[str, ...] | None = None
+    families: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
     def _same_length(self) -> "Clusters":
@@ -136,6 +139,8 @@ class Clusters(Record):
             lengths.add(len(self.strata))
         if self.names is not None:
             lengths.add(len(self.names))
+        if self.families is not None:
+            lengths.add(len(self.families))
         if self.tail is not None:
             lengths.update(map(len, self.tail.above))
         if self.schedule is not None:
@@ -143,6 +148,35 @@ class Clusters(Record):
         if len(lengths) != 1:
             raise ValueError("cluster columns differ in length")
         return self
+
+
+class FamilyCompetence(Record):
+    """What the reference can do of one family of items: a canary, a task, a task at a length.
+
+    Counted over all `items` planned, before the branch is evaluated. An item is `informative` where the reference
+    answers it right within its budget, so that a worse branch could lose it. `causes` says of the others why they are
+    not, by cause ("cut_off", "errored", "wrong"); they add up to `items - informative`. `chance` is the share of items
+    that guessing gets right, 0 where answers are free.
+    """
+
+    name: str
+    items: int = Field(ge=0)
+    informative: int = Field(ge=0)
+    chance: float = Field(default=0.0, ge=0, lt=1)
+    causes: dict[str, int] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> "FamilyCompetence":
+        if self.informative + sum(self.causes.values()) != self.items:
+            raise ValueError(f"the causes of {self.name} do not account for every item that is not informative")
+        return self
+
+
+class FailureCauses(Record):
+    """Why answers are not right, by cause and side: how many of the items that a figure rests on."""
+
+    branch: dict[str, int] = Field(default_factory=dict)
+    reference: dict[str, int] = Field(default_factory=dict)
 
 
 Estimator = Literal[
@@ -182,6 +216,8 @@ class Measurement(Record):
     - `derived`: computed from another measurement of the run, which is the one to judge; no clusters, `effect = value`.
 
     `value_interval` is that of the branch's own `value`, where it was asked for: "0 of 200" is no proof of 0.
+    `competence` says of every family of items behind a paired figure what the reference can do of it, and `causes` why
+    answers of either side are not right; None where the figure has no right and wrong answers.
     """
 
     probe: ProbeName
@@ -197,6 +233,8 @@ class Measurement(Record):
     effect_interval: Interval
     counts: Counts
     clusters: Clusters | None = None
+    competence: tuple[FamilyCompetence, ...] | None = None
+    causes: FailureCauses | None = None
     note: str = ""
 
     @property

@@ -10,7 +10,8 @@ from typing import Any
 from q36eval.asking import Work, in_group
 from q36eval.engines.base import Engine
 from q36eval.errors import ExitCode, Q36Error
-from q36eval.probes import Probe
+from q36eval.following import known_of
+from q36eval.probes import KnowsReference, Probe
 from q36eval.records import Measurement
 from q36eval.rounds import Asked, StoppingRule, fail_probe, measure_branch
 from q36eval.sinks import Captures, MutedSink, Progress, Sink
@@ -52,6 +53,25 @@ def same_tokenizer(one: Any, other: Any) -> bool:
         for tokenizer in (one, other)
     ]
     return bool(rules[0] == rules[1])
+
+
+def _lay_out_by_reference(work: Work, captures: Captures, sink: Sink) -> None:
+    """Tell a probe what the reference answered to all that is planned, and take over the blocks it makes of that."""
+    probe = work.probe
+    if work.failed is not None or not isinstance(probe, KnowsReference):
+        return
+    known = captures[probe.name]
+    digests = {item.key: digest for item in work.items if (digest := known_of(known, item.key)) is not None}
+    try:
+        items = list(probe.know_reference(work.items, digests))
+        if {item.key for item in items} != {item.key for item in work.items} or len(items) != len(work.items):
+            raise ValueError("what the reference answered may change the order of the items, never which there are")
+    except Q36Error:
+        raise
+    except Exception as error:
+        fail_probe(work, sink, error)
+    else:
+        work.items = items
 
 
 class AskedDifferentlyError(Q36Error):
@@ -100,6 +120,7 @@ def run_probes(
         if outcome.branch.error is None and outcome.reference.error is None
     }
     for work in works:
+        _lay_out_by_reference(work, captures, sink)
         work.done = frozenset(key for probe, key in done if probe == work.probe.name)
     found = measure_branch(branch, works, captures, sink, progress, rule, known)
     found.seconds["reference"] = seconds

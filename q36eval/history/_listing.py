@@ -142,7 +142,8 @@ def _wanted(metric: Any, keys: Sequence[str] | None) -> bool:
 
 def _figures_of(branch: str, family: str | None, metrics: list[int] | None) -> Select[Any]:
     measured = tables.measurements.c
-    columns = [column for column in measured if column.name not in ("note", "clusters", "value_interval")]
+    evidence = ("note", "clusters", "value_interval", "competence", "causes")
+    columns = [column for column in measured if column.name not in evidence]
     query = select(*columns).join(tables.runs, tables.runs.c.number == measured.run).where(_finished(branch, family))
     return query if metrics is None else query.where(measured.metric.in_(metrics))
 

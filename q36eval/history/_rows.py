@@ -213,6 +213,7 @@ def measurement_rows(connection: Connection, run: int, measurements: Sequence[Me
     """Measurements as rows, without their position; their clusters are kept as texts."""
     clusters = {m.key: None if m.clusters is None else m.clusters.model_dump_json() for m in measurements}
     numbers = kept(connection, clusters)
+    competences = kept(connection, {m.key: _competence_text(m) for m in measurements})
     named = numbered(connection, tables.metrics, [(m.probe.value, m.metric, m.slice) for m in measurements])
     readings = numbered(connection, tables.readings, [_reading(m) for m in measurements])
     return [
@@ -226,9 +227,17 @@ def measurement_rows(connection: Connection, run: int, measurements: Sequence[Me
             "note": m.note,
             "value_interval": None if m.value_interval is None else json_values(m.value_interval),
             "clusters": numbers[m.key],
+            "competence": competences[m.key],
+            "causes": None if m.causes is None else json_values(m.causes),
         }
         for m in measurements
     ]
+
+
+def _competence_text(measurement: Measurement) -> str | None:
+    """Kept as a text, since it is the same in every run against one reference."""
+    found = measurement.competence
+    return None if found is None else json_text([json_values(family) for family in found])
 
 
 def _reading(measurement: Measurement) -> Key:
@@ -288,8 +297,11 @@ def measurement_of(row: AnyRow, texts: Mapping[int, str]) -> Measurement:
         },
         "value_interval": row.value_interval,
         "counts": {"total": total, "scored": row.scored, "errored": row.errored},
+        "causes": row.causes,
         "note": row.note,
     }
+    if row.competence is not None:
+        values["competence"] = text_value(texts, row.competence, what)
     try:
         found = Measurement.model_validate(values)
         if row.clusters is None:

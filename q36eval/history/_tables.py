@@ -143,6 +143,8 @@ measurements = Table(
     Column("not_finite", JSON(none_as_null=True)),
     Column("value_interval", JSON(none_as_null=True)),
     Column("clusters", BigNumber),
+    Column("competence", BigNumber),
+    Column("causes", JSON(none_as_null=True)),
     sqlite_with_rowid=False,
 )
 

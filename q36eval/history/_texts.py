@@ -153,7 +153,8 @@ class Texts(Connected):
 def _used(among: Any = None) -> Any:
     """Numbers of the texts that something refers to, of all or of those `among`."""
     columns = [tables.runs.c[name] for name in tables.RUN_TEXTS]
-    columns += [tables.items.c.question, tables.items.c.answer, tables.measurements.c.clusters]
+    columns += [tables.items.c.question, tables.items.c.answer]
+    columns += [tables.measurements.c.clusters, tables.measurements.c.competence]
     columns += [tables.earlier_decisions.c.report, tables.earlier_decisions.c.circumstances]
     wanted = [column.is_not(None) if among is None else column.in_(among) for column in columns]
     first, *rest = [select(column).where(which) for column, which in zip(columns, wanted, strict=True)]

@@ -114,7 +114,7 @@ class History(Review, Listing, KeptDrifts, Traces, Restoring, Texts):
         )
         with self._reading() as connection, self._whole():
             rows = connection.execute(query).all()
-            texts = texts_of(connection, (row.clusters for row in rows))
+            texts = texts_of(connection, (number for row in rows for number in (row.clusters, row.competence)))
             return [measurement_of(row, texts) for row in rows]
 
     def failures(self, run_id: str) -> list[ProbeFailure]:
