@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from q36eval.checkpoints.inspection import Inspection, Section
-from q36eval.records import Counts, Direction, Interval, Measurement, ProbeName
+from q36eval.declared import DeclaredFigure
+from q36eval.records import Counts, Direction, Estimator, Interval, Measurement, ProbeName
 
 METRICS = {
     Section.INTEGRITY: ("integrity_faults", "every stored tensor was used once, every parameter filled once"),
@@ -16,6 +17,10 @@ METRICS = {
         "configuration, tokenizer, chat template and generation config are as the reference's",
     ),
 }
+UNIT, DIRECTION = "faults", Direction.LOWER_IS_BETTER
+ESTIMATOR: Estimator = "census"
+OF_ITSELF = (Section.INTEGRITY, Section.COVERAGE)
+"""What is judged without a reference's weights."""
 NOTED = 20
 """Findings named in one note."""
 
@@ -42,6 +47,15 @@ def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> lis
     return found
 
 
+def declared_figures(*, against_reference: bool = True) -> list[DeclaredFigure]:
+    """What `measurements` gives of a whole checkpoint, with the reference's weights beside it or without them."""
+    return [
+        DeclaredFigure(ProbeName.WEIGHTS, metric, "all", ESTIMATOR, DIRECTION, UNIT)
+        for section, (metric, _) in METRICS.items()
+        if against_reference or section in OF_ITSELF
+    ]
+
+
 def _census(section: Section, messages: Sequence[str], scored: int, errored: int) -> Measurement:
     metric, clean = METRICS[section]
     count = float(len(messages))
@@ -50,9 +64,9 @@ def _census(section: Section, messages: Sequence[str], scored: int, errored: int
     return Measurement(
         probe=ProbeName.WEIGHTS,
         metric=metric,
-        unit="faults",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
+        unit=UNIT,
+        direction=DIRECTION,
+        estimator=ESTIMATOR,
         value=count,
         effect=count,
         effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
