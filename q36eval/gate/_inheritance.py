@@ -48,9 +48,9 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
     lanes = given.get("lanes")
     narrowed = merged if lanes is None else _narrowed(merged, lanes)
     problems += [] if lanes is None else _unjudged(merged, narrowed, lanes)
-    document = {key: value for key, value in given.items() if key in ("name", "description", "alpha")}
+    document = {key: value for key, value in given.items() if key in ("name", "description", "purpose", "alpha")}
     if base is not None:
-        document = {"alpha": base.alpha, "lineage": (*base.lineage, base.name), **document}
+        document = {"alpha": base.alpha, "purpose": base.purpose, "lineage": (*base.lineage, base.name), **document}
     document["criteria"] = [fields for _, fields in narrowed]
     return Inherited(document, tuple(place for place, _ in narrowed), tuple(problems))
 

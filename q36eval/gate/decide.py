@@ -8,10 +8,21 @@ from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import with_integrity
 from q36eval.gate.policy import Criterion, Policy
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Stage, Waiver
+from q36eval.gate.report import (
+    NOTHING_FOUND,
+    CriterionResult,
+    CriterionVerdict,
+    GateReport,
+    LaneResult,
+    SignOff,
+    Stage,
+    Waiver,
+)
 from q36eval.gate.waivers import apply_waivers
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats import holm
+
+NOTHING_FOUND_NO_RELEASE = f"{NOTHING_FOUND} (pre-check, not a release)"
 
 
 def decide(
@@ -49,6 +60,9 @@ def decide(
     the whole. Without `on` no waiver is in force.
 
     Where a sign-off is required and missing, what would pass is INCONCLUSIVE; a signature turns nothing but that.
+
+    Of a policy whose purpose is a pre-check nothing passes: it finds damage (FAIL) or NOTHING FOUND, which is
+    INCONCLUSIVE, exit code 3, so that no pipeline releases by it.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
     policy = _in_order(with_integrity(policy, measurements))
@@ -62,14 +76,20 @@ def decide(
     if unguarded:
         verdict = Verdict.INCONCLUSIVE
         notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
+    headline = _headline(verdict, waived)
+    if policy.purpose == "pre-check":
+        headline = _not_a_release(headline, verdict, NOTHING_FOUND_NO_RELEASE)
+        verdict = Verdict.INCONCLUSIVE if verdict is Verdict.PASS else verdict
+        lanes = tuple(_of_pre_check(lane) for lane in lanes)
     signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
     awaiting = require_sign_off and not signed_by and verdict is Verdict.PASS
     if awaiting:
         verdict = Verdict.INCONCLUSIVE
     return GateReport(
         policy=policy.name,
+        purpose=policy.purpose,
         verdict=verdict,
-        headline=_headline(verdict, waived) + (", awaiting sign-off" if awaiting else ""),
+        headline=headline + (", awaiting sign-off" if awaiting else ""),
         exit_code=int(_exit_code(verdict, blocking)),
         decisive=decisive,
         waived=waived,
@@ -159,6 +179,18 @@ def _combine(
 
 def _headline(verdict: Verdict, waived: tuple[str, ...]) -> str:
     return f"{verdict} with waivers" if waived else str(verdict)
+
+
+def _not_a_release(headline: str, verdict: Verdict, instead: str) -> str:
+    """What stands in the place of PASS in a pre-check."""
+    return headline.replace(Verdict.PASS, instead, 1) if verdict is Verdict.PASS else headline
+
+
+def _of_pre_check(lane: LaneResult) -> LaneResult:
+    if lane.verdict is not Verdict.PASS:
+        return lane
+    headline = _not_a_release(lane.headline, lane.verdict, NOTHING_FOUND)
+    return lane.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "headline": headline})
 
 
 def _exit_code(verdict: Verdict, blocking: list[CriterionResult]) -> ExitCode:

@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import MarginKind
 
+Purpose = Literal["release", "pre-check"]
+
 CriterionId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
 
 
@@ -84,11 +86,13 @@ class Criterion(PolicyModel):
 class Policy(PolicyModel):
     """All criteria, and `alpha`, the chance that Holm's correction leaves of any false FAIL.
 
-    It is whole: what it inherited is in it. `lineage` names the policies that it was made of, the oldest first.
+    The `purpose` of a pre-check is to find damage soon: where it finds nothing, that is its best answer and never a
+    release. It is whole: what it inherited is in it. `lineage` names the policies it was made of, the oldest first.
     """
 
     name: str = Field(min_length=1)
     description: str = ""
+    purpose: Purpose = "release"
     lineage: tuple[str, ...] = ()
     alpha: float = Field(default=0.025, gt=0, lt=0.5)
     criteria: tuple[Criterion, ...] = Field(min_length=1)

@@ -7,8 +7,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from q36eval.gate.noise import NoiseFloor
-from q36eval.gate.policy import Margin
+from q36eval.gate.policy import Margin, Purpose
 from q36eval.records import Counts, Direction, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
+
+NOTHING_FOUND = "NOTHING FOUND"
+"""The best answer of a pre-check."""
 
 
 class CriterionVerdict(StrEnum):
@@ -168,11 +171,13 @@ class GateReport(Record):
 
     `criteria` come by tier (blocking first), probe and id, whatever order the policy wrote them in. `stages` is the
     order of asking, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks it
-    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found.
+    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found. Of a pre-check nothing passes:
+    what would have is INCONCLUSIVE with the headline that nothing was found.
     """
 
     schema_version: Literal[1, 2] = 2
     policy: str
+    purpose: Purpose = "release"
     verdict: Verdict
     headline: str
     exit_code: int
@@ -185,3 +190,8 @@ class GateReport(Record):
     awaiting_sign_off: bool = False
     signed_by: tuple[SignOff, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def nothing_found(self) -> bool:
+        """Whether this is a pre-check that found no damage: its best answer, and no release."""
+        return self.headline.startswith(NOTHING_FOUND)
