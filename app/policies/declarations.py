@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from app.policies._interim import of_texts
 from app.suites import shipped_suites, suite_place
 from app.weights import declared_figures as of_weights
 from canaries.specification import load_specs
 from canaries.suites import draws_per_family
-from app.policies._interim import of_canaries, of_texts
+from canaries.summary import declared_figures as of_canaries
 from evals.suite import TaskGroup, read_suite
 from evals.summaries import declared_figures as of_evals
 from evals.summaries import only_data_tell
