@@ -4,7 +4,7 @@ Every figure compares branch and reference on the same questions.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from canaries.answers import TOOL_CHECKS
@@ -22,6 +22,9 @@ Measure = Callable[[DeclaredFigure, Sequence[ItemOutcome]], Measurement | None]
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 ALL = "all"
+FIXED = "fixed prompts"
+"""The family of all prompts that are judged as a rate: a canary has too few of them to be one."""
+
 CALLS = {tool_call.name, tool_calls.name}
 """Checks of answers that must hold a call."""
 
@@ -30,8 +33,8 @@ CALLS = {tool_call.name, tool_calls.name}
 class PlannedFigure:
     """One figure: what it is, the canaries it is taken over, and how it is measured.
 
-    `off_list`: of prompts that are counted for the absolute list it knows nothing. `of_answers`: it rests on answers
-    that the reference must be able to give, and so says what it can.
+    `off_list`: it is taken over fixed prompts, without those that are counted for the absolute list. `of_answers`: it
+    rests on answers that the reference must be able to give, and so says what it can.
     """
 
     declared: DeclaredFigure
@@ -47,10 +50,20 @@ class PlannedFigure:
         if self.off_list:
             own = [o for o in own if not specs[o.group].absolute or why_not_absolute(o.reference) is not None]
         found = self.measure(self.declared, own)
-        if found is None or planned is None or not self.of_answers:
+        if found is None or not self.of_answers:
             return found
-        items = [item for item in planned if item.canary in specs and not (self.off_list and item.absolute)]
-        return found.model_copy(update={"competence": competence_of(items)})
+        items = [item for item in planned or () if item.canary in specs]
+        if self.off_list:
+            items = [replace(item, canary=FIXED) for item in items if not item.absolute]
+            found = _of_family(found, FIXED)
+        return found.model_copy(update={"competence": None if planned is None else competence_of(items)})
+
+
+def _of_family(found: Measurement, family: str) -> Measurement:
+    clusters = found.clusters
+    assert clusters is not None, "a rate has its clusters"
+    one = clusters.model_copy(update={"families": (family,) * len(clusters.units)})
+    return found.model_copy(update={"clusters": one})
 
 
 def declared_figures(specs: Sequence[CanarySpec]) -> tuple[DeclaredFigure, ...]:

@@ -59,7 +59,7 @@ class Asked:
         return right_answers([self.probe])
 
     def with_fault(self, fault: Fault) -> tuple[Measurement, ...]:
-        """What is measured of a deployment with that fault: the items it concerns are asked anew, as of a resumed run."""
+        """What is measured of a deployment with that fault: the items it concerns are asked anew."""
         kept = [outcome for outcome in self.outcomes if outcome.item_key not in fault.items]
         sink = MemorySink(kept)
         done = frozenset(outcome.item_key for outcome in kept)
@@ -93,4 +93,3 @@ def ask(probe: Probe, tokenizer: Any, folder: Path) -> Asked:
 def some(items: Sequence[str], share: float) -> list[str]:
     """A seeded part of them, spread over all."""
     return random.Random(7).sample(sorted(items), round(share * len(items)))
-

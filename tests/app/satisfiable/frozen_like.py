@@ -11,13 +11,12 @@ from evals.frozen import write_frozen
 
 ROOT = Path(__file__).parents[3]
 TASKS = ROOT / "evals" / "tasks"
-SUBJECTS, KINDS = 57, 13
-"""Of MMLU and of RULER."""
-LETTERS = "ABCD"
+KINDS = 13
+"""Of RULER's tasks."""
 
 
-def write_suite_like(shipped: str, folder: Path, items: Mapping[str, int]) -> Path:
-    """A suite file in `folder` with frozen data beside it; `items` of each group, of RULER in all."""
+def write_suite_like(shipped: str, folder: Path, items: Mapping[str, int], subjects: int) -> Path:
+    """A suite file in `folder` with frozen data beside it: so many `items` of each group, choices in `subjects`."""
     suite = yaml.safe_load((ROOT / "evals" / "suites" / f"{shipped}.yaml").read_text(encoding="utf-8"))
     shutil.copytree(TASKS, folder / "tasks")
     files: dict[str, list[dict[str, Any]]] = {}
@@ -36,7 +35,7 @@ def write_suite_like(shipped: str, folder: Path, items: Mapping[str, int]) -> Pa
             files[f"{name}/all.jsonl"] = list(_ruler(items[name], group["ruler"]["lengths"]))
         elif group["metric"] == "acc":
             form, metric = "mmlu", "acc"
-            files[f"{name}/all.jsonl"] = list(_choices(name, items[name]))
+            files[f"{name}/all.jsonl"] = list(_choices(name, items[name], subjects))
         else:
             form, metric = "short_answers", "exact_match"
             files[f"{name}/all.jsonl"] = list(_questions(name, items[name], group.get("slice_fields", [])))
@@ -55,11 +54,11 @@ def write_suite_like(shipped: str, folder: Path, items: Mapping[str, int]) -> Pa
     return path
 
 
-def _choices(name: str, count: int) -> Iterator[dict[str, Any]]:
+def _choices(name: str, count: int, subjects: int) -> Iterator[dict[str, Any]]:
     for number in range(count):
         words = [f"{letter}{number}" for letter in "wxyz"]
         question = f"Which is number {number} of {name}?"
-        yield {"question": question, "choices": words, "answer": number % 4, "subject": f"subject {number % SUBJECTS}"}
+        yield {"question": question, "choices": words, "answer": number % 4, "subject": f"subject {number % subjects}"}
 
 
 def _questions(name: str, count: int, fields: list[str]) -> Iterator[dict[str, Any]]:
