@@ -54,11 +54,14 @@ class OnPolicyPrompt:
     tools: tuple[dict[str, Any], ...] = ()
     enable_thinking: bool = False
     max_new_tokens: int = 128
+    cluster: str | None = None
+    """What it shares with other prompts (a template); None where it is independent of all others."""
 
     @property
     def content(self) -> str:
-        """Canonical JSON of all that is asked."""
-        return json.dumps(vars(self), sort_keys=True, ensure_ascii=False)
+        """Canonical JSON of all that is asked; a prompt without a cluster reads as before there were any."""
+        asked = {name: value for name, value in vars(self).items() if name != "cluster" or value is not None}
+        return json.dumps(asked, sort_keys=True, ensure_ascii=False)
 
 
 class OnPolicyAnswer(Record):
@@ -70,6 +73,7 @@ class OnPolicyAnswer(Record):
     token_ids: Annotated[tuple[int, ...], Field(min_length=1)]
     text: str
     finish_reason: str
+    cluster: str | None = None
 
     @property
     def key(self) -> str:
@@ -102,7 +106,7 @@ class OnPolicyAnswers:
     @cached_property
     def lines(self) -> bytes:
         """The answers as they are written, one JSON document per line."""
-        return b"".join(f"{answer.model_dump_json()}\n".encode() for answer in self.answers)
+        return b"".join(f"{answer.model_dump_json(exclude_none=True)}\n".encode() for answer in self.answers)
 
     @property
     def sha256(self) -> str:
@@ -198,6 +202,7 @@ def _answer(prompt: OnPolicyPrompt, generated: Generated) -> OnPolicyAnswer | No
         token_ids=token_ids,
         text=generated.text,
         finish_reason=generated.finish_reason,
+        cluster=prompt.cluster,
     )
 
 

@@ -18,6 +18,7 @@ from q36eval.stats._power import GREATEST_LIMIT, Power, as_expected, can_show, p
 from q36eval.stats._proportion import proportion_interval
 from q36eval.stats._quantile import QuantileInference, quantile_clusters
 from q36eval.stats._sequential import Settled, mcnemar, settled
+from q36eval.stats._share import ShareBeyond, least_clusters, most_beyond, unseen_share
 from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
@@ -34,15 +35,18 @@ __all__ = [
     "MeanInference",
     "Power",
     "QuantileInference",
+    "ShareBeyond",
     "Settled",
     "StratifiedMean",
     "as_expected",
     "can_show",
     "holm",
+    "least_clusters",
     "loss_limit",
     "margin_looks",
     "margin_test",
     "mcnemar",
+    "most_beyond",
     "planned_largest",
     "power",
     "proportion_interval",
@@ -50,5 +54,6 @@ __all__ = [
     "settled",
     "summarize",
     "tightest_limit",
+    "unseen_share",
     "why_not_measured",
 ]
