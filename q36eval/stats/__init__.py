@@ -2,6 +2,7 @@
 
 from q36eval.stats._contrast import planned_largest
 from q36eval.stats._gates import Kinds, Looker, margin_looks
+from q36eval.stats._heavy_tail import why_untrusted
 from q36eval.stats._holm import holm
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._margin import (
@@ -35,8 +36,8 @@ __all__ = [
     "MeanInference",
     "Power",
     "QuantileInference",
-    "ShareBeyond",
     "Settled",
+    "ShareBeyond",
     "StratifiedMean",
     "as_expected",
     "can_show",
@@ -56,4 +57,5 @@ __all__ = [
     "tightest_limit",
     "unseen_share",
     "why_not_measured",
+    "why_untrusted",
 ]
