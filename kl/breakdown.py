@@ -44,9 +44,9 @@ predictable the corpus is and not how sure the reference was.
 class Tokens:
     """A run's tokens as NumPy columns [T], and the documents they belong to.
 
-    `document` numbers each token's document in the order of `outcomes`, `grouping` those documents' clusters, `kind` its
-    kind among `kinds`; figures are those of the tokens file, float32 widened to float64, so that anyone can make the
-    same sums from it.
+    `document` numbers each token's document in the order of `outcomes`, `grouping` those documents' clusters, `kind`
+    its kind among `kinds`; figures are those of the tokens file, float32 widened to float64, so that anyone can make
+    the same sums from it.
     """
 
     outcomes: Sequence[ItemOutcome]
