@@ -42,6 +42,8 @@ class OnPolicySettings(Record):
     """Questions of every canary; 0 leaves the canaries out."""
     chat: bool = True
     """Whether the chat prompts are answered too."""
+    prompts: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
+    """Which list of `data/prompts` those are: the short `chat` by default, `release` for the real family."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ class Sampled(Record):
     @property
     def key(self) -> str:
         """Content hash that names the file."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(self.model_dump(mode="json", exclude_none=True), sort_keys=True).encode()
+        ).hexdigest()
 
 
 @dataclass(frozen=True)
