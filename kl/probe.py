@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from kl.corpus import CorpusDocument, corpus_sha256
+from kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
 from kl.on_policy import OnPolicyAnswer
 from kl.packs import asked_tensors, scored_states, scored_tokens, suite_fields
 from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class KLProbe:
-    """Implements `q36eval.probes.Probe`; one work item per document or sampled answer, one cluster each.
+    """Implements `q36eval.probes.Probe`; one work item per document or sampled answer, in clusters by their source.
 
     The reference's digest keeps final hidden states and not logits: 2 H bytes per token. Both deployments are judged
     through their own heads; the reference's head is kept once per capture.
@@ -60,13 +60,16 @@ class KLProbe:
         self.planned: dict[str, PlannedDocument] = {}
         """What `plan` made of every document, by the key of its work item."""
         self._told: set[str] = set()
-        settings = {
+        settings: dict[str, Any] = {
             "corpus": corpus_sha256(documents),
             "answers": sorted(answer.key for answer in answers),
             "context": context,
             "overlap": overlap,
             "version": 2,
         }
+        # only where there are some, so that what was captured of a corpus without clusters stays what it is
+        if clusters := clusters_sha256({key: source.cluster for key, source in self._documents.items()}):
+            settings["clusters"] = clusters
         self.suite_fields = suite_fields(settings)
         self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
@@ -87,6 +90,14 @@ class KLProbe:
     def slice_of(self, item_key: str) -> str:
         """The slice of the corpus that an item belongs to."""
         return self._documents[item_key].slice
+
+    def cluster_of(self, item_key: str) -> str:
+        """What an item is independent of others by: the cluster that its document names, or the document itself.
+
+        An item of another probe's is its own.
+        """
+        document = self._documents.get(item_key)
+        return item_key if document is None else document.cluster or document.id
 
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
         """The reference's head [V, H], from which its logits are rebuilt."""
@@ -117,7 +128,7 @@ class KLProbe:
                 probe=self.name,
                 group="corpus",
                 item_key=item.key,
-                cluster=document.id,
+                cluster=self.cluster_of(item.key),
                 stratum=document.slice,
                 prompt=document.text,
                 branch=branch,

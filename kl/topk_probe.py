@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kl.measurements import document_names, joined, left_out, non_finite_tokens
+from kl.measurements import Grouping, joined, left_out, non_finite_tokens
 from kl.packs import asked_tensors, scored_states, scored_tokens
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
@@ -80,11 +80,16 @@ class TopKProbe:
                 probe=self.name,
                 group="corpus, top-k",
                 item_key=item.key,
-                cluster=item.key,
+                cluster=self._cluster_of(item.key),
                 branch=Answer(score=score, error=error, detail=detail),
                 reference=Answer(score=None, detail={"tokens": tokens}),
             )
         ]
+
+    def _cluster_of(self, item_key: str) -> str:
+        """As the other probe has it; the item itself where it has none."""
+        known = getattr(self.base, "cluster_of", None)
+        return item_key if known is None else str(known(item_key))
 
     def _sums(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
         bound = self._bounds(engine, item, results, reference)
@@ -170,11 +175,12 @@ def _measurement(outcomes: Sequence[ItemOutcome], metric: str, column: str, unit
     errored = [int(o.branch.detail["tokens"]) if o.branch.error is not None else 0 for o in outcomes]
     if not sum(scored):
         return None
+    grouping = Grouping.of(outcomes)
     clusters = Clusters(
-        units=tuple(scored),
-        branch=tuple(float(detail.get(column, 0.0)) for detail in details),
-        errored=tuple(errored),
-        names=document_names(outcomes),
+        units=grouping.counts(scored),
+        branch=grouping.sums(float(detail.get(column, 0.0)) for detail in details),
+        errored=grouping.counts(errored),
+        names=grouping.names,
     )
     value, _, effect, interval = summarize(clusters, "mean")
     return Measurement(

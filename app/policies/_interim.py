@@ -1,29 +1,18 @@
-"""Interim declarations of probes that do not declare yet."""
+"""Interim declarations of the KL probe."""
 
 from collections.abc import Sequence
 
-from kl.breakdown import MAXIMUM, QUANTILES, SLICE_QUANTILES
-from kl.measurements import GROUP_METRICS, METRICS
+from kl.breakdown import token_figures
+from kl.measurements import document_figures
 from kl.spans import KINDS
 from q36eval.declared import DeclaredFigure
 from q36eval.gate import NON_FINITE
 from q36eval.records import Direction, ProbeName
 
-LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
-
 
 def of_texts(slices: Sequence[str]) -> list[DeclaredFigure]:
-    def one(metric, name, estimator, direction=LOWER, unit="nats/token", bounded=False):
-        return DeclaredFigure(ProbeName.KL, metric, name, estimator, direction, unit, bounded)
-
-    found = [one(NON_FINITE, "all", "census", unit="tokens"), one("kl_macro_average", "all", "stratified_mean")]
-    for name in ("all", *slices):
-        found += [one(m.name, name, m.estimator, m.direction, m.unit, m.bounds is not None) for m in METRICS]
-        found += [one(q, name, "quantile") for q in (QUANTILES if name == "all" else SLICE_QUANTILES)]
-        found.append(one(MAXIMUM, name, "maximum"))
-    for kind in KINDS:
-        found += [
-            one(m.name, f"kind={kind}", m.estimator, m.direction, m.unit, m.bounds is not None) for m in GROUP_METRICS
-        ]
-        found.append(one("kl_p99", f"kind={kind}", "quantile"))
+    groups = [f"kind={kind}" for kind in KINDS]
+    found = [DeclaredFigure(ProbeName.KL, NON_FINITE, "all", "census", Direction.LOWER_IS_BETTER, "tokens")]
+    for m, name in (*document_figures(slices), *token_figures(slices, groups)):
+        found.append(DeclaredFigure(ProbeName.KL, m.name, name, m.estimator, m.direction, m.unit, m.bounds is not None))
     return found

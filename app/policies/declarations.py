@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from app.policies._interim import of_texts
-from app.suites import shipped_suites, suite_place
+from app.suites import SuitePlace, shipped_suites, suite_place
 from app.weights import declared_figures as of_weights
 from canaries.specification import load_specs
 from canaries.suites import draws_per_family
@@ -14,6 +14,7 @@ from canaries.summary import declared_figures as of_canaries
 from evals.suite import TaskGroup, read_suite
 from evals.summaries import declared_figures as of_evals
 from evals.summaries import only_data_tell
+from kl.corpus_plan import plan_of
 from q36eval.asking import Work
 from q36eval.config import Family, Paths
 from q36eval.declared import DeclaredFigure
@@ -76,9 +77,7 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
         UsageError: there is no such suite, or its file is malformed.
     """
     place = suite_place(subject.suite, paths)
-    texts = None
-    if not subject.corpus and place.corpus is not None and place.corpus.is_dir():
-        texts = sorted(file.stem for file in place.corpus.glob("*.jsonl"))
+    texts = None if subject.corpus else _slices_of_texts(subject.suite, place)
     draws = subject.draws or draws_per_family(subject.suite)
     specs = load_specs(own=subject.own, n=draws, skills=subject.family.skills)
     groups = tuple(group for group in read_suite(place.file).groups if subject.code or not group.executes_code)
@@ -89,6 +88,16 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
         *of_evals(groups),
     )
     return Declared(subject.family.name, subject.suite, figures, groups, texts is None)
+
+
+def _slices_of_texts(suite: str, place: SuitePlace) -> tuple[str, ...] | None:
+    """The slices of the texts that a suite brings, frozen yet or not; None where it brings none."""
+    plan = plan_of(suite.partition("=")[0])
+    if plan is not None:
+        return plan.slices
+    if place.corpus is None or not place.corpus.is_dir():
+        return None
+    return tuple(sorted(file.stem for file in place.corpus.glob("*.jsonl")))
 
 
 def declared_by(works: Iterable[Work], family: str, suite: str) -> Declared:

@@ -10,7 +10,7 @@ from q36eval.declared import DeclaredFigure
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
 from q36eval.records import Direction, ProbeName
-from q36eval.stats import ESTIMATORS_OF_KIND, GREATEST_LIMIT, as_expected, can_show, tightest_limit
+from q36eval.stats import ESTIMATORS_OF_KIND, GREATEST_LIMIT, as_expected, can_show, least_clusters, tightest_limit
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 NAMED = 12
@@ -68,7 +68,7 @@ def unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
         return f"of {metric} lower is better, so nothing is recovered"
     if margin.kind == "min_recovery" and figure.estimator == "paired_mean" and not figure.bounded:
         return f"{metric} has no bounds, so its recovery has no test; use max_increase"
-    if figure.estimator == "maximum":
+    if figure.estimator == "maximum" and margin.kind != "max_share":
         return f"the greatest of what was seen bounds nothing from above: {metric} can FAIL and never PASS"
     return None
 
@@ -80,6 +80,10 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
         return f"it asks for {criterion.min_scored} scored, and {suite} has {figure.items} of {criterion.slice}"
     if asks is not None and figure.clusters is not None and figure.clusters < asks:
         return f"it asks for {asks} clusters, and {suite} has {figure.clusters} of {criterion.slice}"
+    if criterion.margin.kind == "max_share" and figure.clusters is not None:
+        least = least_clusters(criterion.margin.value, criterion.confidence)
+        if figure.clusters < least:
+            return f"it takes {least} clusters, none of them beyond, and {suite} has {figure.clusters}"
     shown = figure.estimator in ("paired_proportions", "paired_mean") and figure.bounded
     if figure.items is None or not shown or criterion.margin.against == "blessed":
         return None

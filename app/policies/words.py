@@ -7,6 +7,7 @@ from app.policies.declarations import Declared
 from app.policies.shown import power_of
 from q36eval.gate import Criterion, Policy
 from q36eval.records import Lane, ProbeName
+from q36eval.stats import least_clusters
 
 WORDS = {
     "accuracy": "accuracy, the mean over items",
@@ -22,12 +23,14 @@ WORDS = {
     "kl_macro_average": "divergence, its slices equally weighted",
     "kl_median": "divergence that half of all tokens do not exceed",
     "kl_max": "greatest divergence of a token",
+    "kl_document_max": "mean divergence of each source's worst document",
     "top1_agreement": "share of tokens with the reference's likeliest token",
     "delta_p_rms": "root mean square change of the label's probability",
     "label_probability": "mean probability of the label",
     "non_finite_tokens": "tokens without finite figures",
     "must_pass_flips": "must-pass prompts flipped in every batch",
     "must_pass_unstable": "must-pass prompts flipped in some batches only",
+    "fixed_prompt_failure_rate": "share of the other fixed prompts answered wrong",
     "failure_rate": "share of draws answered wrong",
     "at_risk": "share of answers with a margin below 0.5 nats",
     "right_numbers_wrong_conclusion": "share of draws with right amounts and a wrong comparison",
@@ -137,6 +140,8 @@ def allowed(criterion: Criterion, unit: str = "") -> str:
     spaced = f" {unit}" if unit else ""
     if kind == "max_count":
         return "none" if value == 0 else f"at most {value:g}"
+    if kind == "max_share":
+        return f"at most {value:.2%} of clusters beyond {_threshold(criterion)}"
     if kind == "max_value":
         return f"at most {value:g}{spaced}"
     if kind == "min_recovery":
@@ -147,14 +152,24 @@ def allowed(criterion: Criterion, unit: str = "") -> str:
     return f"worse than {whose} by at most {value:g}{points}"
 
 
+def _threshold(criterion: Criterion) -> str:
+    margin = criterion.margin
+    if margin.of is not None:
+        return f"{margin.beyond_margins:g} times the margin of {margin.of}"
+    return f"{margin.beyond:g} nats per token or unit"
+
+
 def _evidence(criterion: Criterion) -> str:
     parts = []
     if criterion.margin.kind != "max_count":
         parts.append(f"shown with {criterion.confidence:.4g} confidence")
+    if criterion.margin.kind == "max_share":
+        least = least_clusters(criterion.margin.value, criterion.confidence)
+        parts.append(f"by at least {least:,} independent clusters, and by so many only if not one lies beyond")
     if criterion.min_scored > 1:
         parts.append(f"on at least {criterion.min_scored:,} scored items")
     if criterion.min_clusters is not None:
-        of = "documents" if criterion.probe is ProbeName.KL else "independent clusters"
+        of = "documents or sources of them" if criterion.probe is ProbeName.KL else "independent clusters"
         parts.append(f"from at least {criterion.min_clusters:,} {of}, counted by weight")
     return ", ".join(parts) or "everything is counted"
 

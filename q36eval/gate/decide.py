@@ -18,6 +18,7 @@ from q36eval.gate.report import (
     Stage,
     Waiver,
 )
+from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import apply_waivers
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats import holm
@@ -65,7 +66,7 @@ def decide(
     INCONCLUSIVE, exit code 3, so that no pipeline releases by it.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
-    policy = _in_order(with_integrity(policy, measurements))
+    policy = _in_order(with_thresholds(with_integrity(policy, measurements)))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
     decided = _verdicts(policy, [evidence.judged(criterion) for criterion in policy.criteria])
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
