@@ -1,7 +1,7 @@
 """The evidence of every shipped suite, asked once, and of every fault in it."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from kl.probe import KLProbe
 from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.config import Family, Paths
 from q36eval.gate import Criterion, Policy
-from q36eval.probes import Declares, Probe
+from q36eval.probes import Probe
 from q36eval.records import Measurement, ProbeName
 from tests.app.satisfiable import faults
 from tests.app.satisfiable.asked import Asked, ask
@@ -35,6 +35,8 @@ class Sizes:
     items: dict[str, dict[str, int]]
     documents: int
     subjects: int
+    margins: float
+    """So many margins a fault loses; few items show no smaller loss for certain."""
 
 
 def of_sandbox(subjects: int, ruler: int, texts: int) -> dict[str, int]:
@@ -52,13 +54,14 @@ def of_sandbox(subjects: int, ruler: int, texts: int) -> dict[str, int]:
 FEW = Sizes(
     draws={"extended": 30, "quick": 30, "sandbox": 30},
     items={
-        "extended": {"mmlu": 800, "wikitext": 62, "ruler": 1560, "mmlu_pro": 600, "gpqa_diamond": 60, "math_500": 300}
-        | {"gsm8k": 400, "ifeval": 300, "mmlu_czech": 800},
+        "extended": {"mmlu": 600, "wikitext": 62, "ruler": 1092, "mmlu_pro": 400, "gpqa_diamond": 20, "math_500": 200}
+        | {"gsm8k": 250, "ifeval": 200, "mmlu_czech": 600},
         "quick": {"mmlu": 600, "wikitext": 30, "ruler": 260},
         "sandbox": of_sandbox(subjects=12, ruler=20, texts=20),
     },
     documents=120,
     subjects=5,
+    margins=5.0,
 )
 
 SUITES = {"sandbox": "sandbox", "strict": "extended", "pre-check": "quick"}
@@ -77,30 +80,27 @@ class Evidence:
         self._asked: dict[tuple[str, ProbeName], Asked] = {}
         self._weights: dict[str, tuple[Measurement, ...]] = {}
         self._faulty: dict[tuple[str, str], tuple[Measurement, ...]] = {}
-        self.policies = {name: Policy.load(file) for name, file in shipped_policies(paths).items()}
+        self._policies: dict[str, Policy] = {}
+        self.shipped = {name: Policy.load(file) for name, file in shipped_policies(paths).items()}
 
     def policy(self, name: str) -> Policy:
         """A shipped policy, which asks for no more than its share of the fewer items that are asked here."""
+        if name not in self._policies:
+            path = self._folder / f"{name}-here.yaml"
+            changes = list(self._fewer(name))
+            path.write_text(yaml.safe_dump({"name": path.stem, "extends": name, "criteria": changes}), encoding="utf-8")
+            self._policies[name] = Policy.load(path)
+        return self._policies[name]
+
+    def _fewer(self, name: str) -> Iterator[dict[str, object]]:
         suite = self.suite(name)
         whole = declared_for(Subject(self.family(suite), suite, code=False), self._paths).by_key
-        here = {
-            figure.key: figure
-            for asked in self.asked(suite)
-            if isinstance(asked.probe, Declares)
-            for figure in asked.probe.declared()
-        }
-        changes = []
-        for criterion in self.policies[name].criteria:
+        probes = [asked.probe for asked in self.asked(suite)]
+        here = {figure.key: figure for probe in probes for figure in probe.declared()}
+        for criterion in self.shipped[name].criteria:
             full, few = whole.get(criterion.key), here.get(criterion.key)
-            if full and few and full.items and few.items and few.items < full.items:
-                changes.append(
-                    {"id": criterion.id, "min_scored": max(1, criterion.min_scored * few.items // full.items)}
-                )
-        path = self._folder / f"{name}-here.yaml"
-        path.write_text(
-            yaml.safe_dump({"name": f"{name}-here", "extends": name, "criteria": changes}), encoding="utf-8"
-        )
-        return Policy.load(path)
+            if full is not None and few is not None and full.items and few.items and few.items < full.items:
+                yield {"id": criterion.id, "min_scored": max(1, criterion.min_scored * few.items // full.items)}
 
     def clean(self, name: str) -> list[Measurement]:
         """What is measured of a checkpoint without a fault that answers as the reference does."""
@@ -108,17 +108,20 @@ class Evidence:
         return [*self._inspected(""), *answered]
 
     def faulty(self, name: str, criterion_id: str) -> list[Measurement]:
-        """The same with the fault that this criterion is for, which the margins that ship measure."""
+        """The same with the fault that this criterion is for; strict is shown the fault that release fails."""
         suite = self.suite(name)
-        criterion = next(each for each in self.policies[name].criteria if each.id == criterion_id)
+        judged = {criterion.id: criterion for criterion in self.shipped[name].criteria}
+        if suite == self.suite("release"):
+            judged |= {criterion.id: criterion for criterion in self.shipped["release"].criteria}
+        criterion = judged[criterion_id]
         if criterion.probe is ProbeName.WEIGHTS:
             wrong: tuple[Measurement, ...] = self._inspected(criterion.metric)
         else:
-            key = (suite, criterion.model_copy(update={"lanes": ()}).model_dump_json())
-            if key not in self._faulty:
+            if (suite, criterion_id) not in self._faulty:
                 asked = self._of(suite, criterion.probe)
-                self._faulty[key] = asked.with_fault(FAULTS[criterion.probe](asked, criterion))
-            wrong = self._faulty[key]
+                made = FAULTS[criterion.probe](asked, criterion, self._sizes.margins)
+                self._faulty[suite, criterion_id] = asked.with_fault(made)
+            wrong = self._faulty[suite, criterion_id]
         return [*(each for each in self.clean(name) if each.probe is not criterion.probe), *wrong]
 
     def suite(self, policy: str) -> str:
@@ -178,7 +181,7 @@ class Evidence:
         return self._weights[metric]
 
 
-FAULTS: dict[ProbeName, Callable[[Asked, Criterion], Fault]] = {
+FAULTS: dict[ProbeName, Callable[[Asked, Criterion, float], Fault]] = {
     ProbeName.CANARIES: faults.of_canaries,
     ProbeName.KL: faults.of_texts,
     ProbeName.EVALS: faults.of_evals,

@@ -16,9 +16,6 @@ from tests.app.satisfiable.asked import Asked
 from tests.app.satisfiable.stub_deployment import Fault
 from tests.q36eval.checkpoints.inspection import damage, damaged_scales, damaged_tensors
 
-MARGINS = 3.0
-"""So many margins are lost."""
-
 SHOPS = ("obchod A", "obchod B", "obchod C")
 
 
@@ -31,7 +28,7 @@ def part(keys: Collection[str], share: float) -> frozenset[str]:
 # ---- canaries
 
 
-def of_canaries(asked: Asked, criterion: Criterion) -> Fault:
+def of_canaries(asked: Asked, criterion: Criterion, margins: float) -> Fault:
     """The fault that a criterion over canaries is for."""
     specs = {spec.id: spec for spec in asked.probe.specs}
     fixed = [o for o in asked.outcomes if o.must_pass]
@@ -44,16 +41,16 @@ def of_canaries(asked: Asked, criterion: Criterion) -> Fault:
     if criterion.metric == "fixed_prompt_failure_rate":
         judged = [o for o in fixed if not specs[o.group].absolute and _inside(specs[o.group], criterion)]
         alone = {o.item_key for o in judged if _alone(specs[o.group], criterion)}
-        return _answered(part(alone, MARGINS * criterion.margin.value * len(judged) / len(alone)), "?")
+        return _answered(part(alone, margins * criterion.margin.value * len(judged) / len(alone)), "?")
     if criterion.metric == "right_numbers_wrong_conclusion":
         concluding = {o.item_key: o for o in drawn if "discount" in specs[o.group].checks}
-        wrong = part(concluding, MARGINS * criterion.margin.value)
+        wrong = part(concluding, margins * criterion.margin.value)
         texts = {key: _other_conclusion(asked.right.texts[key]) for key in wrong}
         return Fault(frozenset(wrong), texts=texts)
     assert criterion.metric == "failure_rate", criterion.id
     inside = {o.item_key for o in drawn if _inside(specs[o.group], criterion)}
     alone = {o.item_key for o in drawn if _alone(specs[o.group], criterion)}
-    return _answered(part(alone, MARGINS * criterion.margin.value * len(inside) / len(alone)), "?")
+    return _answered(part(alone, margins * criterion.margin.value * len(inside) / len(alone)), "?")
 
 
 def _inside(spec: Any, criterion: Criterion) -> bool:
@@ -80,7 +77,7 @@ def _other_conclusion(answer: str) -> str:
 # ---- evals
 
 
-def of_evals(asked: Asked, criterion: Criterion) -> Fault:
+def of_evals(asked: Asked, criterion: Criterion, margins: float) -> Fault:
     """Wrong answers, or unlikely texts, in that slice."""
     group = next(g for g in asked.probe._loaded.groups if criterion.slice.split("/")[0] == g.slice or g.slice == "all")
     own = [o for o in asked.outcomes if o.group == group.name]
@@ -89,11 +86,11 @@ def of_evals(asked: Asked, criterion: Criterion) -> Fault:
     value = criterion.slice.removeprefix(f"{group.slice}/")
     if value != criterion.slice:
         own = [o for o in own if value in o.stratum.split("/")]
-        wrong = part({o.item_key for o in own}, MARGINS * (1.0 - criterion.margin.value))
+        wrong = part({o.item_key for o in own}, margins * (1.0 - criterion.margin.value))
     else:
         # spread over what no criterion judges apart: a length of its own keeps its answers
         rest = {o.item_key for o in own if "131072" not in o.stratum.split("/")}
-        wrong = part(rest, MARGINS * (1.0 - criterion.margin.value) * len(own) / len(rest))
+        wrong = part(rest, margins * (1.0 - criterion.margin.value) * len(own) / len(rest))
     texts, choices = {}, {}
     for key in wrong:
         document, encoded = asked.probe._asked[key]
@@ -121,7 +118,7 @@ LESS_SURE = 0.9
 # ---- divergence
 
 
-def of_texts(asked: Asked, criterion: Criterion) -> Fault:
+def of_texts(asked: Asked, criterion: Criterion, margins: float) -> Fault:
     """Another distribution throughout, or at one token none at all."""
     keys = sorted(item.key for item in asked.work.items)
     if criterion.metric == "non_finite_tokens":

@@ -19,10 +19,12 @@ PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
 SHIPPED = shipped_policies(PATHS)
 
 TOGETHER = {
-    "czech-discount": {"must-pass-freeform", "must-pass-structured"},
-    "ruler-128k": {"ruler"},
+    "czech-discount": {"must-pass-freeform", "must-pass-structured"},  # it is on the absolute list of both lanes
+    "must-pass-freeform": {"must-pass-structured"},  # the absolute prompts of free text are asked of both lanes
+    "ruler-128k": {"ruler"},  # one of its lengths
+    "wrong-conclusions": {"failures-freeform"},  # a wrong conclusion is a wrong answer
 }
-"""Faults that concern more by necessity: the Czech discount is a must-pass prompt, 128k one of RULER's lengths."""
+"""Faults that concern more by necessity."""
 
 
 @pytest.fixture(scope="module")
