@@ -135,16 +135,26 @@ def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Slice names (`kind=json`, `position=64-127`, `entropy=0.1-0.5`) with the tokens [T] in each that holds any."""
     for kind, number in sorted((kind, number) for number, kind in enumerate(tokens.kinds)):
         yield f"kind={kind}", tokens.kind == number
-    first = 0
-    while first <= tokens.position.max():
-        last = FIRST_POSITIONS - 1 if first == 0 else 2 * first - 1
-        yield f"position={first}-{last}", (tokens.position >= first) & (tokens.position <= last)
-        first = last + 1
+    for name, first, last in position_ranges(int(tokens.position.max())):
+        yield name, (tokens.position >= first) & (tokens.position <= last)
     entropy = tokens.figures["reference_entropy"]
-    edges = (0.0, *ENTROPY_EDGES, math.inf)
-    for low, high in itertools.pairwise(edges):
-        label = f"entropy={low:g}-{high:g}" if math.isfinite(high) else f"entropy={low:g}+"
-        yield label, (entropy >= low) & (entropy < high)
+    for name, low, high in entropy_ranges():
+        yield name, (entropy >= low) & (entropy < high)
+
+
+def position_ranges(greatest: int) -> Iterator[tuple[str, int, int]]:
+    """The name of each group of positions up to the greatest one, with its first and last."""
+    first = 0
+    while first <= greatest:
+        last = FIRST_POSITIONS - 1 if first == 0 else 2 * first - 1
+        yield f"position={first}-{last}", first, last
+        first = last + 1
+
+
+def entropy_ranges() -> Iterator[tuple[str, float, float]]:
+    """The name of each group by the reference's entropy, with its bounds in nats: from the lower to below the upper."""
+    for low, high in itertools.pairwise((0.0, *ENTROPY_EDGES, math.inf)):
+        yield (f"entropy={low:g}-{high:g}" if math.isfinite(high) else f"entropy={low:g}+"), low, high
 
 
 def _mean_of_group(tokens: Tokens, metric: Metric, name: str, members: NDArray[np.bool_]) -> Measurement | None:

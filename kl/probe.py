@@ -8,11 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
 from kl.on_policy import OnPolicyAnswer
 from kl.packs import asked_tensors, scored_states, scored_tokens, suite_fields
 from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
-from kl.spans import KINDS
+from kl.spans import KINDS, character_kinds
+from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
@@ -20,6 +23,7 @@ from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 if TYPE_CHECKING:
     import torch
 
+    from kl.declared import Held
     from kl.divergence import TokenFigures
     from kl.scoring import Scorer
     from kl.tokens import TokenStore
@@ -98,6 +102,40 @@ class KLProbe:
         """
         document = self._documents.get(item_key)
         return item_key if document is None else document.cluster or document.id
+
+    def declared(self) -> tuple[DeclaredFigure, ...]:
+        """What will be measured, slice by slice and group by group, with the tokens and clusters of each.
+
+        Of a group by the reference's entropy only its answers tell, and before `plan` of those by position; the kinds
+        are then those of the texts.
+        """
+        from kl.declared import declared_figures
+
+        slices = {source.slice: self._held(source.slice) for source in self._documents.values()}
+        return tuple(declared_figures(slices, self._groups(), self._held(None)))
+
+    def _held(self, slice_name: str | None) -> "Held":
+        """Of everything without a name; what is too short to be scored is left out once that is known."""
+        from kl.declared import Held
+
+        chosen = [key for key, source in self._documents.items() if slice_name in (None, source.slice)]
+        scored = [key for key in chosen if key in self.planned] if self.planned else chosen
+        tokens = sum(len(self.planned[key].labels) for key in scored) if self.planned else None
+        return Held(tokens, len(scored), len({self.cluster_of(key) for key in scored}))
+
+    def _groups(self) -> "dict[str, Held]":
+        from kl.breakdown import entropy_ranges, position_ranges
+        from kl.declared import Held
+
+        if self.planned:
+            kinds = {int(kind) for document in self.planned.values() for kind in np.unique(document.kinds)}
+            greatest = max(int(document.positions.max()) for document in self.planned.values())
+        else:
+            texts = [source.text for source in self._documents.values()]
+            kinds, greatest = {int(kind) for text in texts for kind in np.unique(character_kinds(text))}, 0
+        names = [f"kind={name}" for name in sorted(KINDS[kind] for kind in kinds)]
+        names += [name for name, *_ in (*position_ranges(greatest), *entropy_ranges())]
+        return dict.fromkeys(names, Held())
 
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
         """The reference's head [V, H], from which its logits are rebuilt."""

@@ -5,9 +5,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kl.measurements import Grouping, joined, left_out, non_finite_tokens
+from kl.measurements import ALL, Grouping, joined, left_out, non_finite_tokens
 from kl.packs import asked_tensors, scored_states, scored_tokens
+from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
+from q36eval.gate import NON_FINITE
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, Clusters, Counts, Direction, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import summarize
@@ -43,6 +45,14 @@ class TopKProbe:
     def suite_fields(self) -> dict[str, str]:
         """The other probe's, and the number of log-probabilities a position."""
         return {**getattr(self.base, "suite_fields", {}), "top_k": str(self.top_k)}
+
+    def declared(self) -> tuple[DeclaredFigure, ...]:
+        """The bound over all tokens, its gap where the exact divergence is known too, and what was not finite."""
+        lower = Direction.LOWER_IS_BETTER
+        found = [DeclaredFigure(self.name, NON_FINITE, ALL, "census", lower, "tokens")]
+        names = [BOUND] if self._full is None else [BOUND, GAP]
+        found += [DeclaredFigure(self.name, name, ALL, "mean", lower, "nats/token", bounded=False) for name in names]
+        return tuple(found)
 
     def plan(self, tokenizer: Any) -> Sequence[WorkItem]:
         """The other probe's items."""
