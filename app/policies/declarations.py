@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from app.policies._interim import of_texts
 from app.suites import SuitePlace, shipped_suites, suite_place
 from app.weights import declared_figures as of_weights
 from canaries.specification import load_specs
@@ -15,11 +14,18 @@ from evals.suite import TaskGroup, read_suite
 from evals.summaries import declared_figures as of_evals
 from evals.summaries import only_data_tell
 from kl.corpus_plan import plan_of
+from kl.declared import Held
+from kl.declared import declared_figures as of_texts
+from kl.spans import KINDS
 from q36eval.asking import Work
 from q36eval.config import Family, Paths
 from q36eval.declared import DeclaredFigure
 from q36eval.probes import Declares
 from q36eval.records import ProbeName
+
+
+GROUPED_BY_TEXTS = ("position=", "entropy=")
+"""Beginnings of the names of groups of tokens of which only the texts, and the reference, tell which there are."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,9 @@ class Declared:
         """Why only what is not here yet can tell whether that figure is yielded; None where what is here tells."""
         if probe is ProbeName.EVALS and only_data_tell(self.groups, metric, name):
             return f"only the data of the suite {self.suite} tell whether it has {metric} of {name!r}"
+        grouped = name.startswith(GROUPED_BY_TEXTS) and f"{probe}.{metric}[kind={KINDS[0]}]" in self.by_key
+        if probe is ProbeName.KL and grouped:
+            return f"only the texts tell whether they have {metric} of {name!r}"
         texts = name != "all" and "=" not in name
         if probe is ProbeName.KL and self.texts_open and texts and self.of(probe, metric):
             return f"{self.suite} brings no texts: the corpus that --corpus names must have a slice {name}"
@@ -84,7 +93,7 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
     figures = (
         *of_weights(against_reference=subject.against_reference),
         *of_canaries(specs),
-        *of_texts(texts or ()),
+        *of_texts({name: Held() for name in texts or ()}, {f"kind={kind}": Held() for kind in KINDS}, Held()),
         *of_evals(groups),
     )
     return Declared(subject.family.name, subject.suite, figures, groups, texts is None)
