@@ -23,7 +23,6 @@ from q36eval.declared import DeclaredFigure
 from q36eval.probes import Declares
 from q36eval.records import ProbeName
 
-
 GROUPED_BY_TEXTS = ("position=", "entropy=")
 """Beginnings of the names of groups of tokens of which only the texts, and the reference, tell which there are."""
 

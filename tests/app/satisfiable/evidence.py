@@ -54,8 +54,8 @@ def of_sandbox(subjects: int, ruler: int, texts: int) -> dict[str, int]:
 FEW = Sizes(
     draws={"extended": 30, "quick": 30, "sandbox": 30},
     items={
-        "extended": {"mmlu": 600, "wikitext": 62, "ruler": 1092, "mmlu_pro": 400, "gpqa_diamond": 20, "math_500": 200}
-        | {"gsm8k": 250, "ifeval": 200, "mmlu_czech": 600},
+        "extended": {"mmlu": 1200, "wikitext": 62, "ruler": 1560, "mmlu_pro": 400, "gpqa_diamond": 20, "math_500": 200}
+        | {"gsm8k": 250, "ifeval": 200, "mmlu_czech": 1200},
         "quick": {"mmlu": 600, "wikitext": 30, "ruler": 260},
         "sandbox": of_sandbox(subjects=12, ruler=20, texts=20),
     },

@@ -20,8 +20,8 @@ SHOPS = ("obchod A", "obchod B", "obchod C")
 
 
 def part(keys: Collection[str], share: float) -> frozenset[str]:
-    """A seeded part of them."""
-    wanted = math.ceil(share * len(keys) - 1e-9)
+    """A seeded part of them, at most all."""
+    wanted = min(len(keys), math.ceil(share * len(keys) - 1e-9))
     return frozenset(random.Random(7).sample(sorted(keys), wanted))
 
 
@@ -68,9 +68,11 @@ def _answered(keys: Collection[str], text: str) -> Fault:
 
 
 def _other_conclusion(answer: str) -> str:
-    """The same amounts, and another shop named."""
+    """The same amounts, and another shop named; of a tie one of them."""
     body, _, said = answer.rpartition("\n")
-    shop = next(shop for shop in SHOPS if shop in said)
+    shop = next((shop for shop in SHOPS if shop in said), None)
+    if shop is None:
+        return f"{body}\nLevnější je {SHOPS[0]}."
     return f"{body}\n{said.replace(shop, next(other for other in SHOPS if other != shop))}"
 
 

@@ -66,8 +66,10 @@ def test_what_is_declared_is_what_is_yielded(suite: str, evidence: Evidence) -> 
     for asked in evidence.asked(suite):
         declared = {figure.key: figure for figure in asked.probe.declared()}
         yielded = {measurement.key: measurement for measurement in asked.measurements}
-        assert set(declared) == set(yielded)
-        for key, figure in declared.items():
-            found = yielded[key]
+        assert set(yielded) <= set(declared)
+        # how sure the reference is of a token is not known before it has answered
+        assert not [key for key in set(declared) - set(yielded) if "entropy=" not in key]
+        for key, found in yielded.items():
+            figure = declared[key]
             assert (figure.estimator, figure.direction, figure.unit) == (found.estimator, found.direction, found.unit)
             assert figure.items in (None, found.counts.total), key
