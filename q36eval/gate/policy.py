@@ -10,6 +10,12 @@ from q36eval.stats import MarginKind
 
 Purpose = Literal["release", "pre-check"]
 
+
+def is_release(purpose: object) -> bool:
+    """What every policy was for is not written: signatures and runs to resume are of what was written."""
+    return purpose == "release"
+
+
 THRESHOLD_KINDS = ("max_value", "min_retention")
 """Margins that limit a loss in nats per token, of which a threshold may be a multiple."""
 
@@ -120,7 +126,7 @@ class Policy(PolicyModel):
 
     name: str = Field(min_length=1)
     description: str = ""
-    purpose: Purpose = "release"
+    purpose: Purpose = Field(default="release", exclude_if=is_release)
     lineage: tuple[str, ...] = ()
     alpha: float = Field(default=0.025, gt=0, lt=0.5)
     criteria: tuple[Criterion, ...] = Field(min_length=1)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from q36eval.gate.noise import NoiseFloor
-from q36eval.gate.policy import Margin, Purpose
+from q36eval.gate.policy import Margin, Purpose, is_release
 from q36eval.records import Counts, Direction, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
 NOTHING_FOUND = "NOTHING FOUND"
@@ -177,7 +177,7 @@ class GateReport(Record):
 
     schema_version: Literal[1, 2] = 2
     policy: str
-    purpose: Purpose = "release"
+    purpose: Purpose = Field(default="release", exclude_if=is_release)
     verdict: Verdict
     headline: str
     exit_code: int
