@@ -39,7 +39,8 @@ def unmeasured(criterion: Criterion, declared: Declared) -> str | None:
         judged = dict.fromkeys(f.metric for f in declared.of(probe) if f.estimator != "derived")
         return f"the {probe} probe gives no metric {metric!r}; it gives {', '.join(judged) or 'nothing here'}"
     slices = [figure.slice for figure in declared.of(probe, metric)]
-    near = list(dict.fromkeys([*difflib.get_close_matches(name, slices, NAMED), *slices]))
+    alike = [part for part in slices if "=" in name and part.startswith(name.partition("=")[0])]
+    near = list(dict.fromkeys([*alike, *difflib.get_close_matches(name, slices, NAMED), *slices]))
     more = f" and {len(near) - NAMED} more" if len(near) > NAMED else ""
     subject = {
         ProbeName.WEIGHTS: "the weights probe gives",

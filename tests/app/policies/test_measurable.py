@@ -41,7 +41,7 @@ def criterion(probe: str, metric: str, slice: str = "all", kind: str = "max_incr
             criterion("weights", "integrity_faults", "layer0", "max_count"),
             "no integrity_faults of 'layer0', but of all",
         ),
-        (criterion("kl", "kl_divergence", "kind=xml", "max_value"), "kind=json, kind=t"),
+        (criterion("kl", "kl_divergence", "kind=xml", "max_value"), "but of kind=text, kind=json, kind=tool_call, "),
         (criterion("kl", "kl_p99", "kind=json", "max_value"), None),
         (criterion("kl", "kl_p95", "kind=json", "max_value"), "no kl_p95 of 'kind=json', but of all"),
         (criterion("kl", "kl_divergence", "entropy=0-0.01", "max_value"), None),  # only the texts tell
