@@ -23,8 +23,6 @@ from q36eval.gate.waivers import apply_waivers
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats import holm
 
-NOTHING_FOUND_NO_RELEASE = f"{NOTHING_FOUND} (pre-check, not a release)"
-
 
 def decide(
     policy: Policy,
@@ -77,15 +75,15 @@ def decide(
     if unguarded:
         verdict = Verdict.INCONCLUSIVE
         notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
-    headline = _headline(verdict, waived)
-    if policy.purpose == "pre-check":
-        headline = _not_a_release(headline, verdict, NOTHING_FOUND_NO_RELEASE)
-        verdict = Verdict.INCONCLUSIVE if verdict is Verdict.PASS else verdict
-        lanes = tuple(_of_pre_check(lane) for lane in lanes)
     signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
-    awaiting = require_sign_off and not signed_by and verdict is Verdict.PASS
-    if awaiting:
+    pre_check = policy.purpose == "pre-check"
+    nothing_found = pre_check and verdict is Verdict.PASS
+    awaiting = require_sign_off and not signed_by and verdict is Verdict.PASS and not pre_check
+    if awaiting or nothing_found:
         verdict = Verdict.INCONCLUSIVE
+    if pre_check:
+        lanes = tuple(_of_pre_check(lane) for lane in lanes)
+    headline = _headline(f"{NOTHING_FOUND} (pre-check, not a release)" if nothing_found else verdict, waived)
     return GateReport(
         policy=policy.name,
         purpose=policy.purpose,
@@ -178,19 +176,15 @@ def _combine(
     return Verdict.PASS, (), waived
 
 
-def _headline(verdict: Verdict, waived: tuple[str, ...]) -> str:
+def _headline(verdict: str, waived: tuple[str, ...]) -> str:
     return f"{verdict} with waivers" if waived else str(verdict)
 
 
-def _not_a_release(headline: str, verdict: Verdict, instead: str) -> str:
-    """What stands in the place of PASS in a pre-check."""
-    return headline.replace(Verdict.PASS, instead, 1) if verdict is Verdict.PASS else headline
-
-
 def _of_pre_check(lane: LaneResult) -> LaneResult:
+    """What would pass is that nothing was found."""
     if lane.verdict is not Verdict.PASS:
         return lane
-    headline = _not_a_release(lane.headline, lane.verdict, NOTHING_FOUND)
+    headline = _headline(NOTHING_FOUND, lane.waived)
     return lane.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "headline": headline})
 
 
