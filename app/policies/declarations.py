@@ -111,7 +111,7 @@ def _slices_of_texts(suite: str, place: SuitePlace) -> tuple[str, ...] | None:
 def declared_by(works: Iterable[Work], family: str, suite: str) -> Declared:
     """What the probes of planned work will yield; of one that crashed or declares nothing, nothing is known."""
     declaring = [work.probe for work in works if isinstance(work.probe, Declares) and work.failed is None]
-    figures = tuple(figure for probe in declaring for figure in probe.declared())  # type: ignore[attr-defined]
+    figures = tuple(figure for probe in declaring for figure in probe.declared())
     return Declared(family, suite, figures, probes=frozenset(probe.name for probe in declaring))
 
 

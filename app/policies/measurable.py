@@ -82,9 +82,9 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
     if asks is not None and figure.clusters is not None and figure.clusters < asks:
         return f"it asks for {asks} clusters, and {suite} has {figure.clusters} of {criterion.slice}"
     if criterion.margin.kind == "max_share" and figure.clusters is not None:
-        least = least_clusters(criterion.margin.value, criterion.confidence)
-        if figure.clusters < least:
-            return f"it takes {least} clusters, none of them beyond, and {suite} has {figure.clusters}"
+        needed = least_clusters(criterion.margin.value, criterion.confidence)
+        if figure.clusters < needed:
+            return f"it takes {needed} clusters, none of them beyond, and {suite} has {figure.clusters}"
     shown = figure.estimator in ("paired_proportions", "paired_mean") and figure.bounded
     if figure.items is None or not shown or criterion.margin.against == "blessed":
         return None
