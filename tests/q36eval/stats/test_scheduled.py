@@ -114,8 +114,13 @@ def test_every_block_holds_each_stratum_in_its_number_and_weighs_it_back() -> No
     assert len(layouts) == 1
     near = [key for key in keys if found.weights[key] == min(found.weights.values())]
     assert max(abs(margins[key]) for key in near if passages[key] == key) < 0.4, "the most uncertain"
-    drawn_first = sum(block_of[key] <= found.last_bet for key in near) / len(near)
-    assert drawn_first > 0.9, "what may flip is evaluated first"
+    drawn_first = {
+        weight: np.mean([block_of[key] <= found.last_bet for key in keys if found.weights[key] == weight])
+        for weight in sorted(set(found.weights.values()))
+    }
+    shares = list(drawn_first.values())
+    assert shares == sorted(shares, reverse=True), "what may flip is evaluated first"
+    assert shares[0] > 0.8 > 0.3 > shares[-1]
     assert draws_by_margin(dict.fromkeys(keys, None), subjects, passages, 200, "seed") is None
     assert draws_by_margin(margins, dict(list(subjects.items())[:800]), passages, 200, "seed") is None
 
