@@ -110,14 +110,19 @@ class Allocation:
     def of(cls, margins: Array, block_clusters: float) -> "Allocation | None":
         """From each cluster's least margin [C] in nats, at least 0; None where one stratum is all there is."""
         rates = expected_rates(margins)
+        if not np.ptp(rates):
+            return None
         stratum = margin_strata(rates)
         counts = np.bincount(stratum)
         roots = np.sqrt(rates)
         share = np.bincount(stratum, weights=np.maximum(roots, _floor(roots)))
-        drawn = np.maximum(1, np.round(block_clusters * share / share.sum())).astype(np.int64)
-        blocks = int((counts // drawn).min())
-        if blocks < 1 or len(counts) < 2:
+        if len(counts) < 2:
             return None
+        share /= share.sum()
+        whole = float((counts / share).min())  # clusters in these shares until the first stratum has no more
+        blocks = max(1, round(whole / block_clusters))
+        drawn = np.maximum(1, np.floor(share * whole / blocks + 1e-9)).astype(np.int64)
+        blocks = min(blocks, int((counts // drawn).min()))
         weights = (counts / counts.sum()) / (drawn / drawn.sum())
         return cls(stratum, drawn, blocks, weights, np.bincount(stratum, weights=rates) / counts)
 
