@@ -24,6 +24,9 @@ TASK_FIELD = "$task"
 """Among `slice_fields`: the name of the lm-eval task, for tasks whose documents do not say where they are from."""
 
 
+RULER_DRAWS = 2
+"""Raised whenever RULER's samples are drawn in another way, so that older frozen data is not taken for it."""
+
 TELLING: Any = {"data": True, "sources": True, "groups": {"__all__": {"title", "dataset"}}}
 """What of a suite tells where its items lie and what they are called, and so is no part of what is asked."""
 
@@ -149,6 +152,8 @@ class EvalSuite(BaseModel):
             "sources": {name: source.revision for name, source in self.sources.items()},
             "groups": [group.model_dump(mode="json", include=parts) for group in self.frozen_by_name],
         }
+        if any(group.ruler is not None for group in self.frozen_by_name):
+            content["ruler_draws"] = RULER_DRAWS
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
