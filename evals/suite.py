@@ -27,7 +27,7 @@ TASK_FIELD = "$task"
 RULER_DRAWS = 2
 """Raised whenever RULER's samples are drawn in another way, so that older frozen data is not taken for it."""
 
-TELLING: Any = {"data": True, "sources": True, "groups": {"__all__": {"title", "dataset"}}}
+TELLING: Any = {"data": True, "sources": True, "groups": {"__all__": {"title", "dataset", "options_field"}}}
 """What of a suite tells where its items lie and what they are called, and so is no part of what is asked."""
 
 
@@ -80,6 +80,8 @@ class TaskGroup(BaseModel):
     """The fields whose text a document shares with others of its cluster; by default its own `cluster`, if any."""
     cluster_pattern: str | None = None
     """What of those fields is shared, as a regular expression; a document it does not match stands alone."""
+    options_field: str | None = None
+    """The field with the options of a multiple-choice question that is answered in free text: guessing gets one."""
     num_fewshot: int | None = Field(default=None, ge=0)
     chat_template: bool = False
     thinking: bool = False
