@@ -206,6 +206,15 @@ def test_an_engine_that_tires_is_not_measured_whatever_its_branch_then_looks_lik
     assert decide(POLICY, found.measurements).exit_code == 4, "the measurement alone says so, whatever the policy asks"
 
 
+def test_what_the_weights_show_fails_a_branch_all_the_same() -> None:
+    found = run(WearyEngine(100))
+    damage = found.drift.model_copy(
+        update={"probe": ProbeName.WEIGHTS, "metric": "integrity_faults", "value": 1.0, "reference_value": None}
+    )
+    report = decide(POLICY, [*found.measurements, damage], failures=found.failures)
+    assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("integrity.damaged-checkpoint",))
+
+
 def test_other_words_count_where_the_engine_is_deterministic_and_only_there() -> None:
     assert run(WearyEngine(100, wrong="right, in other words")).failures
     assert not run(WearyEngine(100, wrong="right, in other words", deterministic=False)).failures
