@@ -59,9 +59,9 @@ class Shape:
     """How much the sandbox asks, and what its reference answers.
 
     `accuracy`: of each group, the reference's scores as (score, items). `failure_rate`: of each lane, questions and how
-    many of them the reference fails. `must_pass`: prompts that are counted for the absolute list; `fixed_prompts`: those
-    judged as a rate, as `failure_rate` is. `perplexity_tokens` of every text, and of every text that the divergence is
-    taken on (tokens, nats per token of `fp8-head`).
+    many of them the reference fails; `fixed_prompts`: the same of the fixed prompts that are judged as a rate.
+    `must_pass`: prompts that are counted for the absolute list. `perplexity_tokens` of every text, and of every text
+    that the divergence is taken on (tokens, nats per token of `fp8-head`).
     """
 
     accuracy: Mapping[str, Sequence[tuple[float, int]]]
@@ -84,7 +84,8 @@ class Scenario:
     It changes a share `flips` of its answers, half of them each way, and loses `losses` beyond that: criterion id ->
     how many of its margins. `flipped` prompts of each must-pass set come out wrong in every batch. `shift` is how much
     the criteria's samples err together (the correlation of the normals whose ranks they take), from 0 to 1. A prompt
-    that flips in one batch does so in another with probability `persistence`. Divergences of documents are lognormal of `kl_sigma`, or (None) distributed as those that were measured.
+    that flips in one batch does so in another with probability `persistence`. Divergences of documents are lognormal
+    of `kl_sigma`, or (None) distributed as those that were measured.
     """
 
     name: str
