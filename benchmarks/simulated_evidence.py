@@ -44,11 +44,11 @@ KL_SIGMA = 0.9
 NLL_NOISE = 0.0225
 """Standard deviation of a document's change in nats per token where nothing is lost: fp8-head's on the sandbox."""
 
-PERSISTENCE = 0.95
+PERSISTENCE = 0.92
 """A wrong answer to a fixed prompt is wrong in another batch too so often; see benchmarks/flip_persistence.py."""
 
 FIXED_FLIPS = 0.1
-"""A fixed prompt flips so much more rarely than a draw; see "How long flips persist"."""
+"""A fixed prompt flips so much more rarely than a draw: 1 in 570 over ten branches of the sandbox, draws of `main` 1 in 43."""
 
 NLL_SPREAD = 0.5
 """What a document loses differs from the mean by so much of it."""
