@@ -48,7 +48,7 @@ PERSISTENCE = 0.92
 """A wrong answer to a fixed prompt is wrong in another batch too so often; see benchmarks/flip_persistence.py."""
 
 FIXED_FLIPS = 0.1
-"""A fixed prompt flips so much more rarely than a draw: 1 in 570 over ten branches of the sandbox, draws of `main` 1 in 43."""
+"""A fixed prompt flips so much more rarely than a draw: 1 in 570 over ten branches, 1 in 43 of main."""
 
 NLL_SPREAD = 0.5
 """What a document loses differs from the mean by so much of it."""
