@@ -31,9 +31,18 @@ from benchmarks.gate_errors import environment, interval
 from evals.margin_draws import Allocation
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.thresholds import with_thresholds
-from q36eval.records import Clusters, Direction
-from q36eval.stats import Kinds, Looker, LookShares, holm, loss_limit, margin_looks, margin_test, planned_largest
-from q36eval.stats import why_untrusted
+from q36eval.records import Clusters
+from q36eval.stats import (
+    Kinds,
+    Looker,
+    LookShares,
+    holm,
+    loss_limit,
+    margin_looks,
+    margin_test,
+    planned_largest,
+    why_untrusted,
+)
 from q36eval.stats._pairs import PairedProportions
 
 Array = NDArray[np.float64]
@@ -143,9 +152,7 @@ class Gates:
 
     def _mmlu(self) -> dict[str, Found]:
         criterion, score = self.criteria["mmlu"], ACCURACY["mmlu"]
-        margins = np.concatenate(
-            [self._margins(MMLU_SINGLE, score), self._margins(MMLU_PASSAGES, score)]
-        )
+        margins = np.concatenate([self._margins(MMLU_SINGLE, score), self._margins(MMLU_PASSAGES, score)])
         sizes = np.repeat([1.0, float(PASSAGE_ITEMS)], [MMLU_SINGLE, MMLU_PASSAGES])
         rates = self._rates(margins, sizes, self.branch.loss(criterion, score))
         blocks = BLOCK_ITEMS * len(sizes) / sizes.sum()
@@ -196,7 +203,9 @@ class Gates:
         gained = min(half, 1 - score)
         drawn = {
             part: self.rng.multinomial(
-                n, [gained + losses[part], gained, score - gained - losses[part], 1 - score - gained], (self.count, blocks)
+                n,
+                [gained + losses[part], gained, score - gained - losses[part], 1 - score - gained],
+                (self.count, blocks),
             ).astype(np.float64)
             for part, n in per_block.items()
         }
@@ -363,13 +372,23 @@ def _laid_out(
         cut = float(np.maximum(sizes - largest, 0).sum() / sizes.sum())
         return counts, Kinds(branch, reference, size, largest, cut_share=cut)
     weights = np.repeat([plan.weights[h] for h, _ in cells], 4)
-    weighted = np.concatenate([np.full(counts[0, :-1, 4 * n : 4 * n + 4].sum().astype(int), weights[4 * n] * s)
-                               for n, (_, s) in enumerate(cells)])
+    weighted = np.concatenate(
+        [
+            np.full(counts[0, :-1, 4 * n : 4 * n + 4].sum().astype(int), weights[4 * n] * s)
+            for n, (_, s) in enumerate(cells)
+        ]
+    )
     largest = planned_largest(weighted.tolist())
     cut = float(np.maximum(weighted - largest, 0).sum() / weighted.sum())
     expected = np.repeat([plan.rates[h] for h, _ in cells], 4)
     return counts, Kinds(
-        branch, reference, size, largest, cut_share=cut, weights=weights, expected_changes=expected,
+        branch,
+        reference,
+        size,
+        largest,
+        cut_share=cut,
+        weights=weights,
+        expected_changes=expected,
         last_bet=plan.blocks - 1,
     )
 
@@ -397,7 +416,9 @@ def branches(policy: Policy, measured: float) -> Iterator[Branch]:
         log_perplexity=0.025,
         persistent=measured,
     )
-    sampled = [c.id for c in policy.criteria if c.tier == "blocking" and c.margin.kind not in ("max_count", "max_share")]
+    sampled = [
+        c.id for c in policy.criteria if c.tier == "blocking" and c.margin.kind not in ("max_count", "max_share")
+    ]
     for flips in (0.01, 0.04):
         for name in sampled:
             yield Branch(f"{name} at its margin, {flips:.0%} flips", "at the margin", flips, {name: 1.0})
@@ -447,7 +468,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     policy = Policy.load(asked.policy)
     rows: list[dict[str, Any]] = []
     began = time.monotonic()
-    print("| branch | PASS, % | FAIL, % | INCONCLUSIVE, % | criteria that kept it from PASS, % | holds | before: PASS, FAIL |")
+    print(
+        "| branch | PASS, % | FAIL, % | INCONCLUSIVE, % | criteria that kept it from PASS, % | holds | before: PASS, FAIL |"
+    )
     print("|---|---|---|---|---|---|---|")
     with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
         for number, branch in enumerate(branches(policy, asked.persistence)):
