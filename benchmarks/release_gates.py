@@ -1,8 +1,10 @@
 """How often whole gates err at the sizes of the suite `release`, by simulation: with the statistics of before, and now.
 
-`python -m benchmarks.release_gates --gates 5000 --processes 32 --json FILE` prints a Markdown table. Every criterion of the policy over sampled items or documents is drawn at its true size and tested by the shipped functions, look by look; the criteria's p-values are put together as `decide` does (every one passes; Holm over what
-fails; one confirmed flip of the absolute list fails). Criteria err together: each one's gates are matched by rank with
-a latent shift that correlates .5 between any two (Iman & Conover, Commun. Statist. B 11 (1982), 311-334).
+`python -m benchmarks.release_gates --gates 5000 --processes 32 --json FILE` prints a Markdown table. Every blocking
+criterion of the policy over sampled items or documents is drawn at its true size and tested by the shipped functions,
+look by look; the criteria's p-values are put together as `decide` does (every one passes; Holm over what fails; one
+confirmed flip of the absolute list fails). Criteria err together: each one's gates are matched by rank with a latent
+shift that correlates .5 between any two (Iman & Conover, Commun. Statist. B 11 (1982), 311-334).
 
 *Before* are bets alone over blocks in proportion, an exact test of up to 2,000 pairs with bets above, and zero
 tolerance over all 125 fixed prompts, on like branches and against the same margins. That flatters what was shipped: the

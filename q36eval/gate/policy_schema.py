@@ -93,6 +93,13 @@ class CriterionPart(TypedDict, total=False):
     min_clusters: Annotated[
         int | None, Field(ge=1, description="The least independent clusters (documents, draws), counted by weight.")
     ]
+    estimand: Annotated[
+        Literal["population", "these_items"],
+        Field(
+            description="What a paired figure is of: the population that the items stand for (default), or these items "
+            "alone, without replacement."
+        ),
+    ]
     looks_share: Annotated[
         float, Field(gt=0, le=1, description="Share of the error rate that pays for stopping at any look; 0.2.")
     ]
