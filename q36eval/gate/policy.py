@@ -82,9 +82,8 @@ class Criterion(PolicyModel):
     `estimand: these_items` asks of the benchmark's own items alone, not of the population that they stand for. Of the
     error rate of evidence that was laid out in blocks, `looks_share` pays for stopping at any look, `midway_share` for
     one look where draws by the reference's margin end, and the rest for the planned end (`stats.LookShares`).
-    `on_inconclusive: fail`
-    refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a corrupt checkpoint,
-    non-finite outputs).
+    `on_inconclusive: fail` refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a
+    corrupt checkpoint, non-finite outputs).
     """
 
     id: CriterionId
