@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from q36eval.gate.policy import Policy
+from q36eval.gate.policy import Policy, stricter
 from q36eval.schemes import mixture_name, parts_of
 
 DECIDES = ("kind", "value", "against")
@@ -59,9 +59,15 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
 def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     changed = change.get("margin", {})
     margin = {**inherited["margin"], **changed}
-    if "schemes" in changed:
-        margin["schemes"] = _merged_schemes(inherited["margin"].get("schemes", ()), changed["schemes"])
+    if inherited["margin"].get("schemes") or "schemes" in changed:
+        inside = [figure for figure in inherited["margin"].get("schemes", ()) if _still_inside(figure, margin, changed)]
+        margin["schemes"] = _merged_schemes(inside, changed.get("schemes", ()))
     return {**inherited, **change, "margin": margin}
+
+
+def _still_inside(figure: Mapping[str, Any], margin: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
+    """A lower ceiling takes the place of inherited figures that allow more; another kind of margin that of them all."""
+    return "kind" not in changed and not stricter(margin["kind"], margin["value"], figure["value"])
 
 
 def _merged_schemes(
