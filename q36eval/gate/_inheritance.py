@@ -60,14 +60,17 @@ def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
     changed = change.get("margin", {})
     margin = {**inherited["margin"], **changed}
     if inherited["margin"].get("schemes") or "schemes" in changed:
-        inside = [figure for figure in inherited["margin"].get("schemes", ()) if _still_inside(figure, margin, changed)]
+        inside = [
+            figure for figure in inherited["margin"].get("schemes", ()) if _still_inside(figure, margin, inherited)
+        ]
         margin["schemes"] = _merged_schemes(inside, changed.get("schemes", ()))
     return {**inherited, **change, "margin": margin}
 
 
-def _still_inside(figure: Mapping[str, Any], margin: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
+def _still_inside(figure: Mapping[str, Any], margin: Mapping[str, Any], inherited: Mapping[str, Any]) -> bool:
     """A lower ceiling takes the place of inherited figures that allow more; another kind of margin that of them all."""
-    return "kind" not in changed and not stricter(margin["kind"], margin["value"], figure["value"])
+    same_kind = margin["kind"] == inherited["margin"]["kind"]
+    return same_kind and not stricter(margin["kind"], margin["value"], figure["value"])
 
 
 def _merged_schemes(
