@@ -1,6 +1,6 @@
 """How often the gate calls a gain anomalous: of branches without loss, at the boundary, and of ones that gain more.
 
-`python -m benchmarks.anomalous_gains [--branches N]`: a table of shares, at the sizes and margins of the release policy.
+`python -m benchmarks.anomalous_gains [--branches N]`: a table of shares, at the release policy's sizes and margins.
 Every row draws branches of which the true gain is known, and judges them as `decide` does after all items were asked.
 """
 

@@ -89,8 +89,8 @@ def test_what_gains_too_much_is_asked_on_until_that_is_known() -> None:
 
 @pytest.mark.parametrize("flips", [0.0, 0.06])
 def test_a_branch_without_loss_is_not_called_anomalous_and_one_that_gains_three_margins_is(flips: float) -> None:
-    """RULER at 128k as release asks it; benchmarks/anomalous_gains.py does every criterion, with more branches."""
-    rng, margin, items, branches = np.random.default_rng(7), 0.03, 1_300, 15
+    """A few branches; benchmarks/anomalous_gains.py draws more of them at the sizes of the release policy."""
+    rng, margin, items, branches = np.random.default_rng(7), 0.03, 2_500, 12
     policy = one("min_recovery", 1 - margin, probe="evals", metric="accuracy", slice="mmlu")
     called = {0.0: 0, 3.0: 0}
     for gain in called:
@@ -100,5 +100,4 @@ def test_a_branch_without_loss_is_not_called_anomalous_and_one_that_gains_three_
             gained = ~right & (rng.random(items) < (flips / 2 + gain * margin * 0.8) / 0.2)
             found = accuracy(((right & ~lost) | gained).astype(int).tolist(), right.astype(int).tolist())
             called[gain] += decide(policy, [found]).criteria[0].anomalous
-    assert called[0.0] == 0  # true rates of 2.5 % and 95 % would give as much in 68 and 46 of 100 such tests
-    assert called[3.0] == branches
+    assert called == {0.0: 0, 3.0: branches}

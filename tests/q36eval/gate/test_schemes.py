@@ -1,6 +1,7 @@
 """Margins by scheme: which holds for what the weights probe found, under one ceiling, and never by a declared name."""
 
 import json
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -172,9 +173,8 @@ def test_consequences_have_one_margin_for_all(probe: str, metric: str) -> None:
     ],
 )
 def test_a_figure_that_could_never_hold_is_refused(figures: dict[str, float], words: str) -> None:
-    with pytest.raises(ValidationError, match="schem|ceiling|figure|negative|mixture") as refused:
+    with pytest.raises(ValidationError, match=re.escape(words)):
         policy(figures)
-    assert words in str(refused.value)
 
 
 def test_a_retention_is_stricter_the_higher_it_is() -> None:
