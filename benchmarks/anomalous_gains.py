@@ -1,7 +1,8 @@
 """How often the gate calls a gain anomalous: of branches without loss, at the boundary, and of ones that gain more.
 
 `python -m benchmarks.anomalous_gains [--branches N]`: a table of shares, at the release policy's sizes and margins.
-Every row draws branches of which the true gain is known, and judges them as `decide` does after all items were asked.
+Every row draws branches of which the true gain is known, and judges them as `decide` does after all items were asked;
+with `--looks` they are asked block by block and stopped as the gate stops.
 """
 
 import argparse
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from q36eval.gate import Criterion, CriterionVerdict, Margin, Policy, decide
-from q36eval.records import Clusters, Counts, Direction, Estimator, Lane, Measurement, ProbeName
+from q36eval.gate import Criterion, CriterionVerdict, Margin, Policy, PolicyRule, decide
+from q36eval.records import Clusters, Counts, Direction, Estimator, Lane, Measurement, ProbeName, Schedule
 from q36eval.stats import loss_limit, summarize
 
 FLIPS = (0.0, 0.01, 0.02, 0.04, 0.06)
@@ -96,12 +97,50 @@ def shares(case: Case, flips: float, gain: float, branches: int, rng: np.random.
     return anomalous / branches, passed / branches
 
 
+def looked_at(found: Measurement, size: int) -> list[Measurement]:
+    """The evidence after every block of so many items, the last one whole."""
+    clusters = found.clusters
+    assert clusters is not None
+    n = len(clusters.units)
+    ends = [*range(size, n, size), n]
+    looks = []
+    for end in ends:
+        schedule = Schedule(largest=1, blocks=tuple(i // size for i in range(end)))
+        columns = {name: getattr(clusters, name)[:end] for name in ("units", "branch", "reference", "errored")}
+        seen = clusters.model_copy(update={**columns, "schedule": schedule})
+        counts = Counts(total=end, scored=end, errored=0)
+        looks.append(found.model_copy(update={"clusters": seen, "counts": counts}))
+    return looks
+
+
+def stopped(case: Case, flips: float, gain: float, branches: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Asked block by block until the gate's rule is content: the share called anomalous, and of the items asked."""
+    policy = Policy(name="simulated", criteria=(case.criterion(),))
+    rule, anomalous, asked = PolicyRule(policy), 0, 0
+    for _ in range(branches):
+        looks = looked_at(drawn(case, flips, gain, rng), max(1, case.items // 14))
+        seen = next((look for look in looks if rule.settled([look])), looks[-1])
+        anomalous += decide(policy, [seen]).criteria[0].anomalous
+        asked += seen.counts.scored
+    return anomalous / branches, asked / branches / case.items
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--branches", type=int, default=200)
-    branches = parser.parse_args().branches
+    parser.add_argument("--looks", action="store_true", help="ask block by block, and stop as the gate does")
+    arguments = parser.parse_args()
+    branches, looks = arguments.branches, arguments.looks
     rng = np.random.default_rng(16)
+    if looks:
+        print(f"anomalous / items asked, % of {branches} branches each, 14 blocks; gain in margins")
+        for case in (case for case in CASES if case.kind == "min_recovery"):
+            for flips in FLIPS[::2]:
+                pairs = (stopped(case, flips, gain, branches, rng) for gain in GAINS)
+                told = " ".join(f"{f'{100 * anomalous:.1f} / {100 * asked:.0f}':>14}" for anomalous, asked in pairs)
+                print(f"{case.name:<22} {flips:>6.0%} {told}", flush=True)
+        return
     print(f"anomalous / PASS, % of {branches} branches each; gain in margins")
     print(f"{'criterion':<22} {'flips':>6} " + " ".join(f"{f'gain {gain:g}':>14}" for gain in GAINS))
     for case in CASES:

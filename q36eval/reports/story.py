@@ -80,6 +80,12 @@ def decided_title(report: GateReport) -> str:
     return "Decided by" if report.decisive else "Nearest to turning"
 
 
+def waits_for_signature(report: GateReport) -> bool:
+    """Whether a reviewer's signature is what is missing: of the report, or under a gain that is too good."""
+    anomalous = any(r.anomalous and r.verdict is CriterionVerdict.INCONCLUSIVE for r in report.criteria)
+    return report.awaiting_sign_off or anomalous
+
+
 def reasons(report: GateReport) -> tuple[CriterionResult, ...]:
     """What was measured and is not PASS, or only because somebody signed: the reader wants to know why."""
     silent = (CriterionVerdict.PASS, CriterionVerdict.NOT_MEASURED)
