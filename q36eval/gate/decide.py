@@ -7,7 +7,7 @@ from q36eval.errors import ExitCode
 from q36eval.gate.anomalous import accepted, held_back
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
-from q36eval.gate.integrity import with_integrity
+from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Stage, Waiver
 from q36eval.gate.schemes import held_words, margins_held
@@ -41,7 +41,8 @@ def decide(
     enough. What was not measured never passes. Exit code: a proven FAIL 1, then 4 where the engine or a crashed probe
     kept a blocking criterion from being measured, else 3. A margin below the noise floor proves nothing: the gate
     refuses it before the branch is measured, and should history hold one, its criterion is INCONCLUSIVE. Tokens whose
-    figures are not finite, and a damaged checkpoint, fail every lane, whether the policy asks for them or not.
+    figures are not finite, and a damaged checkpoint, fail every lane, whether the policy asks for them or not. Where an
+    engine does not repeat itself, nothing that needs its answers is measured: that is its trouble, not the branch's.
 
     A waiver in force on the day `on` sets aside a FAIL or INCONCLUSIVE criterion: a release manager wants to see what
     was found, who excused it and until when, and wants the pipeline to go on. So the criterion keeps its verdict and
@@ -59,7 +60,8 @@ def decide(
     policy = _in_order(with_integrity(held.policy, measurements))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
     signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
-    judged = [held.judged(criterion, evidence.judged) for criterion in policy.criteria]
+    drifted = drifts(measurements)
+    judged = [held.judged(c, lambda held_to: believed(evidence.judged(held_to), drifted)) for c in policy.criteria]
     decided = [accepted(held_back(result), signed_by) for result in _verdicts(policy, judged)]
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
     blocking = [result for result in results if result.tier == "blocking"]
