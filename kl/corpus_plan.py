@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kl.generators.conversations import templates as conversation_templates
 from kl.hub_datasets import HubDataset
 from kl.on_policy import OnPolicySettings
 from q36eval.config import load_yaml
@@ -22,6 +23,8 @@ class PlannedDataset(HubDataset):
 
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     licence: Annotated[str, Field(min_length=1)]
+    max_documents: Annotated[int, Field(ge=1)]
+    """Before they are cut into pieces; said of every split, so that a corpus' size is known before it is there."""
 
 
 class Generated(BaseModel):
@@ -52,6 +55,13 @@ class CorpusPlan(BaseModel):
         """Content hash of what the frozen texts depend on."""
         content = self.model_dump(mode="json", exclude={"on_policy"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def most_clusters(self) -> int:
+        """How many independent clusters it has at most: rows that share a page are fewer, which only the data tell."""
+        templates = sum(len(tool["ask"]) for tool in conversation_templates()["tools"].values())
+        of_datasets = sum(dataset.max_documents for dataset in self.datasets)
+        return of_datasets + self.generated.json_documents + min(templates, self.generated.tool_dialogue)
 
     @property
     def slices(self) -> tuple[str, ...]:

@@ -13,7 +13,9 @@ from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.noise import below_floor, floor_of, has_floor
 from q36eval.gate.policy_file import policy_problems
+from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
+from q36eval.stats import unseen_share
 
 HARMLESS_CONFIDENCE = 0.9
 """One-sided: a PASS at less is wrong more than once in ten."""
@@ -24,13 +26,14 @@ class PolicyCheck:
     """What was found. `problems` keep the policy from being judged as it says, `remarks` a reader should know.
 
     `checked_for` says against which family's suite, `floor` where the noise floor is from; both are empty where the
-    file itself is no policy.
+    file itself is no policy. `unseen` says which losses the texts may not hold at all.
     """
 
     file: str
     problems: tuple[str, ...]
     remarks: tuple[str, ...] = field(default=())
     checked_for: str = ""
+    unseen: tuple[str, ...] = ()
     floor: str = ""
 
     @property
@@ -60,9 +63,26 @@ def check_policy(
         str(file),
         tuple(_problems(policy, declared, known)),
         tuple(_remarks(policy, declared)),
-        f"family {declared.family}, suite {declared.suite}",
-        known.source,
+        checked_for=f"family {declared.family}, suite {declared.suite}",
+        floor=known.source,
+        unseen=tuple(_unseen(policy, declared)),
     )
+
+
+def _unseen(policy: Policy, declared: Declared) -> Iterator[str]:
+    """Of criteria over texts, alike for all that rest on the same ones."""
+    rows: dict[tuple[int, float], list[str]] = {}
+    for criterion in policy.criteria:
+        figure = declared.by_key.get(criterion.key)
+        clusters = None if figure is None or (figure.bounded and figure.estimator != "maximum") else figure.clusters
+        if clusters and criterion.margin.kind in ("max_share", "max_value", "min_retention"):
+            rows.setdefault((clusters, criterion.confidence), []).append(criterion.id)
+    for (clusters, confidence), names in rows.items():
+        yield (
+            f"{', '.join(names)}: of {clusters:,} independent texts at most, a catastrophe in fewer than "
+            f"{unseen_share(clusters, confidence):.2%} of all is missed more often than {1.0 - confidence:.1%} of the "
+            f"time."
+        )
 
 
 def _floor(family: Family, paths: Paths) -> KnownFloor:
@@ -75,11 +95,19 @@ def _floor(family: Family, paths: Paths) -> KnownFloor:
 def _problems(policy: Policy, declared: Declared, known: KnownFloor) -> Iterator[str]:
     for criterion in policy.criteria:
         found = never_passes(criterion, declared)
-        below = below_floor(criterion, floor_of(criterion, known.measurements))
+        below = _below_floor(criterion, known)
         if found:
             yield f"{criterion.id}: {found}."
         elif below:
             yield f"{criterion.id}: {below}; widen the margin."
+
+
+def _below_floor(criterion: Criterion, known: KnownFloor) -> str | None:
+    """Why its ceiling, or the figure of a scheme, cannot be judged."""
+    floor = floor_of(criterion, known.measurements)
+    ceiling = below_floor(held_to(criterion, None), floor)
+    figures = ((figure.scheme, below_floor(held_to(criterion, figure), floor)) for figure in criterion.margin.schemes)
+    return ceiling or next((f"for {scheme}, {why}" for scheme, why in figures if why is not None), None)
 
 
 def _remarks(policy: Policy, declared: Declared) -> Iterator[str]:

@@ -86,13 +86,15 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
     """
     place = suite_place(subject.suite, paths)
     texts = None if subject.corpus else _slices_of_texts(subject.suite, place)
+    plan = None if subject.corpus else plan_of(subject.suite.partition("=")[0])
+    whole = Held(clusters=None if plan is None else plan.most_clusters)
     draws = subject.draws or draws_per_family(subject.suite)
     specs = load_specs(own=subject.own, n=draws, skills=subject.family.skills)
     groups = tuple(group for group in read_suite(place.file).groups if subject.code or not group.executes_code)
     figures = (
         *of_weights(against_reference=subject.against_reference),
         *of_canaries(specs),
-        *of_texts({name: Held() for name in texts or ()}, {f"kind={kind}": Held() for kind in KINDS}, Held()),
+        *of_texts({name: Held() for name in texts or ()}, {f"kind={kind}": Held() for kind in KINDS}, whole),
         *of_evals(groups),
     )
     return Declared(subject.family.name, subject.suite, figures, groups, texts is None)

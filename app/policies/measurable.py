@@ -10,7 +10,15 @@ from q36eval.declared import DeclaredFigure
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
 from q36eval.records import Direction, ProbeName
-from q36eval.stats import ESTIMATORS_OF_KIND, GREATEST_LIMIT, as_expected, can_show, least_clusters, tightest_limit
+from q36eval.stats import (
+    ESTIMATORS_OF_KIND,
+    GREATEST_LIMIT,
+    as_expected,
+    can_show,
+    least_clusters,
+    tightest_limit,
+    unseen_share,
+)
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 NAMED = 12
@@ -84,7 +92,11 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
     if criterion.margin.kind == "max_share" and figure.clusters is not None:
         needed = least_clusters(criterion.margin.value, criterion.confidence)
         if figure.clusters < needed:
-            return f"it takes {needed} clusters, none of them beyond, and {suite} has {figure.clusters}"
+            unseen = unseen_share(figure.clusters, criterion.confidence)
+            return (
+                f"its share of {criterion.margin.value:.2%} takes {needed:,} independent clusters, not one of them beyond; "
+                f"{suite} has at most {figure.clusters:,} of {criterion.slice}, which show no share below {unseen:.2%}"
+            )
     shown = figure.estimator in ("paired_proportions", "paired_mean") and figure.bounded
     if figure.items is None or not shown or criterion.margin.against == "blessed":
         return None

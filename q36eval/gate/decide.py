@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from q36eval.errors import ExitCode
+from q36eval.gate.anomalous import accepted, held_back
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
-from q36eval.gate.integrity import with_integrity
+from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import (
     NOTHING_FOUND,
@@ -18,6 +19,7 @@ from q36eval.gate.report import (
     Stage,
     Waiver,
 )
+from q36eval.gate.schemes import held_words, margins_held
 from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import apply_waivers
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
@@ -49,7 +51,8 @@ def decide(
     enough. What was not measured never passes. Exit code: a proven FAIL 1, then 4 where the engine or a crashed probe
     kept a blocking criterion from being measured, else 3. A margin below the noise floor proves nothing: the gate
     refuses it before the branch is measured, and should history hold one, its criterion is INCONCLUSIVE. Tokens whose
-    figures are not finite, and a damaged checkpoint, fail every lane, whether the policy asks for them or not.
+    figures are not finite, and a damaged checkpoint, fail every lane, whether the policy asks for them or not. Where an
+    engine does not repeat itself, nothing that needs its answers is measured: that is its trouble, not the branch's.
 
     A waiver in force on the day `on` sets aside a FAIL or INCONCLUSIVE criterion: a release manager wants to see what
     was found, who excused it and until when, and wants the pipeline to go on. So the criterion keeps its verdict and
@@ -58,15 +61,21 @@ def decide(
     nor can a criterion marked `waivable: false`; and a lane of which nothing is left is INCONCLUSIVE, and so is then
     the whole. Without `on` no waiver is in force.
 
-    Where a sign-off is required and missing, what would pass is INCONCLUSIVE; a signature turns nothing but that.
+    A margin that depends on the scheme is the one of the schemes that the weights probe found (`gate.schemes`). Where a
+    sign-off is required and missing, what would pass is INCONCLUSIVE, and so is a criterion that passes by an
+    implausible gain (`gate.anomalous`); a signature turns nothing but these.
 
     Of a policy whose purpose is a pre-check nothing passes: it finds damage (FAIL) or NOTHING FOUND, which is
     INCONCLUSIVE, exit code 3, so that no pipeline releases by it.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
-    policy = _in_order(with_thresholds(with_integrity(policy, measurements)))
+    held = margins_held(policy, measurements)
+    policy = _in_order(with_thresholds(with_integrity(held.policy, measurements)))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
-    decided = _verdicts(policy, [evidence.judged(criterion) for criterion in policy.criteria])
+    signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
+    drifted = drifts(measurements)
+    judged = [held.judged(c, lambda held_to: believed(evidence.judged(held_to), drifted)) for c in policy.criteria]
+    decided = [accepted(held_back(result), signed_by) for result in _verdicts(policy, judged)]
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
     blocking = [result for result in results if result.tier == "blocking"]
     lanes = tuple(_lane_result(lane, blocking, asked_for) for lane in policy.lanes)
@@ -75,7 +84,6 @@ def decide(
     if unguarded:
         verdict = Verdict.INCONCLUSIVE
         notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
-    signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
     pre_check = policy.purpose == "pre-check"
     nothing_found = pre_check and verdict is Verdict.PASS
     awaiting = require_sign_off and not signed_by and verdict is Verdict.PASS and not pre_check
@@ -141,6 +149,8 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     distance = to_turn(result, verdict) if bound_decides else None
     if verdict is CriterionVerdict.INCONCLUSIVE and criterion.on_inconclusive == "fail":
         verdict, reason = CriterionVerdict.FAIL, f"{reason}, and the policy refuses what is not proven"
+    words = None if result.held is None else held_words(result.held)
+    reason = reason if words is None else f"{reason}; {words}"
     update = {"verdict": verdict, "reason": reason, "p_fail_adjusted": p_fail_adjusted, "to_turn": distance}
     return result.model_copy(update=update)
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import evals
+from evals.accuracy import Plan
 from evals.paired_clusters import PlannedItem, macro_clusters
 from evals.suite import TaskGroup, read_suite
 from evals.summaries import measurements, suite_measurements
 from q36eval.gate import Criterion, Margin, Policy, decide
-from q36eval.records import Answer, Clusters, ItemOutcome, Lane, Measurement, ProbeName, Verdict
+from q36eval.records import Answer, Clusters, ItemOutcome, Lane, Measurement, PlannedClusters, ProbeName, Verdict
 from q36eval.stats import summarize
 
 MMLU = TaskGroup(
@@ -284,16 +285,17 @@ def test_blocks_and_planned_sizes_are_laid_out_beside_the_clusters_in_their_orde
     outcomes = [outcome(i, 1.0, 1.0, cluster=f"c{i}", stratum=("law", "music")[i % 2]) for i in (4, 0, 3, 1)]
     plan = [PlannedItem(str(i), "mmlu", f"c{i}", ("law", "music")[i % 2], i // 2) for i in range(20)]
     plan.append(PlannedItem("20", "mmlu", "c19", "music", 9))
-    found = by_key(measurements(MMLU, outcomes, plan))
+    found = by_key(measurements(MMLU, outcomes, Plan(plan)))
     schedule = clusters_of(found["accuracy[mmlu]"]).schedule
     assert schedule is not None
     assert schedule.blocks == (2, 0, 1, 0)
-    assert schedule.largest == 2, "of all planned clusters, asked or not, the largest has two items"
+    assert schedule.largest == 1, "a bet that allows for the one cluster of two would cost more than it is worth"
+    assert schedule.planned == {"": PlannedClusters(clusters=20, units=21, squares=23, cut=1)}, "asked or not"
     law = clusters_of(found["accuracy[mmlu/law]"]).schedule
     assert law is not None
     assert law.blocks == (2, 0)
     astray = [*plan, PlannedItem("x", "mmlu", "c4", "law", 7)]
-    assert clusters_of(by_key(measurements(MMLU, outcomes, astray))["accuracy[mmlu]"]).schedule is None
+    assert clusters_of(by_key(measurements(MMLU, outcomes, Plan(astray)))["accuracy[mmlu]"]).schedule is None
 
 
 def clusters_of(measured: Measurement) -> Clusters:

@@ -47,7 +47,10 @@ def verdict(asked: Policy, found: Measurement) -> CriterionVerdict:
 def test_a_share_is_judged_exactly_at_the_threshold_that_another_margin_gives() -> None:
     assert verdict(policy(), worst_documents(368, 0)) is PASS
     assert verdict(policy(), worst_documents(367, 0)) is INCONCLUSIVE  # 0.99 ** 367 > 0.025
+    few = decide(policy(), [worst_documents(367, 0)]).criteria[1]
+    assert few.reason == "367 clusters show no share below 1.00%, not one of them beyond; the policy's 1.00% takes 368"
     assert verdict(policy(), worst_documents(367, 1)) is INCONCLUSIVE
+    assert verdict(policy(), worst_documents(90, 10)) is FAIL
     assert verdict(policy(), worst_documents(367, 0, errored=1)) is INCONCLUSIVE  # it may be the one
     assert verdict(policy(), worst_documents(360, 20)) is FAIL
     assert verdict(policy(beyond_margins=10.1), worst_documents(360, 20)) is PASS
