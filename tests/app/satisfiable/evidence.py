@@ -59,7 +59,7 @@ FEW = Sizes(
         "quick": {"mmlu": 600, "wikitext": 30, "ruler": 260},
         "sandbox": of_sandbox(subjects=12, ruler=20, texts=20),
     },
-    documents=120,
+    documents=400,
     subjects=5,
     margins=5.0,
 )
@@ -155,7 +155,7 @@ class Evidence:
                 return asked
         slices = ("czech", "code", "json")
         texts = [
-            f'{{"document": {n}}} ' + " ".join(f"word {n + m}" for m in range(20)) for n in range(self._sizes.documents)
+            f'{{"document": {n}}} ' + " ".join(f"word {n + m}" for m in range(60)) for n in range(self._sizes.documents)
         ]
         return self._ask(KLProbe([CorpusDocument(f"d{n}", slices[n % 3], text) for n, text in enumerate(texts)]))
 

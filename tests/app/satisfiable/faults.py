@@ -39,9 +39,8 @@ def of_canaries(asked: Asked, criterion: Criterion, margins: float) -> Fault:
         chosen = min(in_slice, key=lambda o: (len(specs[o.group].lanes), o.cluster))
         return _answered({chosen.item_key}, "?")
     if criterion.metric == "fixed_prompt_failure_rate":
-        judged = [o for o in fixed if not specs[o.group].absolute and _inside(specs[o.group], criterion)]
-        alone = {o.item_key for o in judged if _alone(specs[o.group], criterion)}
-        return _answered(part(alone, margins * criterion.margin.value * len(judged) / len(alone)), "?")
+        judged = {o.item_key for o in fixed if not specs[o.group].absolute and _inside(specs[o.group], criterion)}
+        return _answered(part(judged, margins * criterion.margin.value), "?")
     if criterion.metric == "right_numbers_wrong_conclusion":
         concluding = {o.item_key: o for o in drawn if "discount" in specs[o.group].checks}
         wrong = part(concluding, margins * criterion.margin.value)
@@ -84,7 +83,11 @@ def of_evals(asked: Asked, criterion: Criterion, margins: float) -> Fault:
     group = next(g for g in asked.probe._loaded.groups if criterion.slice.split("/")[0] == g.slice or g.slice == "all")
     own = [o for o in asked.outcomes if o.group == group.name]
     if criterion.metric.endswith("perplexity"):
-        return _unlikely({o.item_key for o in own}, asked)
+        keys = {o.item_key for o in own}
+        some = criterion.margin.kind == "max_share"
+        return _unlikely(
+            part(keys, margins * criterion.margin.value) if some else keys, asked, 0.6 if some else LESS_SURE
+        )
     value = criterion.slice.removeprefix(f"{group.slice}/")
     if value != criterion.slice:
         own = [o for o in own if value in o.stratum.split("/")]
@@ -104,11 +107,11 @@ def of_evals(asked: Asked, criterion: Criterion, margins: float) -> Fault:
     return Fault(wrong, texts=texts, choices=choices)
 
 
-def _unlikely(keys: Collection[str], asked: Asked) -> Fault:
+def _unlikely(keys: Collection[str], asked: Asked, sure: float) -> Fault:
     requests = {request.key for item in asked.work.items if item.key in keys for request in item.scores}
 
     def less_sure(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
-        return states * LESS_SURE if request.key in requests else states
+        return states * sure if request.key in requests else states
 
     return Fault(frozenset(keys), states=less_sure)
 
@@ -133,7 +136,32 @@ def of_texts(asked: Asked, criterion: Criterion, margins: float) -> Fault:
             return states
 
         return Fault(frozenset([first.key]), states=no_number)
+    if criterion.margin.kind == "max_share":
+        return _in_some_documents(asked, criterion)
     return Fault(frozenset(keys), states=lambda request, states: states * LESS_SURE)
+
+
+BLANK_OF_DOCUMENT = {"kl_document_max": 0.22, "perplexity": 0.06}
+"""Share of a document's tokens that are told nothing: beyond ten margins of its divergence, or of its perplexity."""
+
+
+def _in_some_documents(asked: Asked, criterion: Criterion) -> Fault:
+    """A catastrophe in so few documents that the mean stays inside its margin."""
+    share = {"kl_max": 0.12}.get(criterion.metric, 0.05)
+    wrong = part([item.key for item in asked.work.items], share)
+    requests = {request.key for item in asked.work.items if item.key in wrong for request in item.scores}
+
+    def change(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
+        if request.key not in requests:
+            return states
+        states = states.clone()
+        if criterion.metric == "kl_max":
+            states[0] *= -4.0
+        else:
+            states[: math.ceil(BLANK_OF_DOCUMENT[criterion.metric] * len(states))] = 0.0
+        return states
+
+    return Fault(wrong, states=change)
 
 
 # ---- weights

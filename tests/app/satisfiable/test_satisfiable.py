@@ -21,6 +21,11 @@ SHIPPED = shipped_policies(PATHS)
 TOGETHER = {
     "czech-discount": {"must-pass-freeform", "must-pass-structured"},  # it is on the absolute list of both lanes
     "must-pass-freeform": {"must-pass-structured"},  # the absolute prompts of free text are asked of both lanes
+    "fixed-prompts-structured": {"fixed-prompts-freeform"},  # some prompts are asked of both lanes
+    "fixed-prompts-freeform": {"fixed-prompts-structured"},
+    "kl-worst-documents": {"perplexity-worst-texts"},  # what diverges so far is as far from its perplexity
+    "kl-worst-tokens": {"perplexity-worst-texts"},
+    "perplexity-worst-articles": {"perplexity"},  # articles are too few for a catastrophe that no mean shows
     "ruler-128k": {"ruler"},  # one of its lengths
     "wrong-conclusions": {"failures-freeform"},  # a wrong conclusion is a wrong answer
 }
