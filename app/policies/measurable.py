@@ -95,7 +95,8 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
             unseen = unseen_share(figure.clusters, criterion.confidence)
             return (
                 f"its share of {criterion.margin.value:.2%} takes {needed:,} independent clusters, not one of them "
-                f"beyond; {suite} has at most {figure.clusters:,} of {criterion.slice}, which show no share below {unseen:.2%}"
+                f"beyond; {suite} has at most {figure.clusters:,} of {criterion.slice}, which show no share below "
+                f"{unseen:.2%}"
             )
     shown = figure.estimator in ("paired_proportions", "paired_mean") and figure.bounded
     if figure.items is None or not shown or criterion.margin.against == "blessed":
