@@ -102,7 +102,7 @@ def measurements(
         elif place.length is not None:
             # the mean over tasks is RULER's own figure; with one task there is none beside the plain mean
             recovery = [measurement for measurement in found if measurement.estimator == "derived"][-1]
-            lengths[part.place.length] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
+            lengths[place.length] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
     if lengths:
         yield _effective_length(group.slice, lengths, effective_recovery, outcomes)
 

@@ -138,11 +138,20 @@ def of_texts(asked: Asked, criterion: Criterion, margins: float) -> Fault:
         return Fault(frozenset([first.key]), states=no_number)
     if criterion.margin.kind == "max_share":
         return _in_some_documents(asked, criterion)
-    return Fault(frozenset(keys), states=lambda request, states: states * LESS_SURE)
+    return Fault(frozenset(keys), states=lambda request, states: _blank(states, BLANK_THROUGHOUT))
 
 
-BLANK_OF_DOCUMENT = {"kl_document_max": 0.22, "perplexity": 0.06}
-"""Share of a document's tokens that are told nothing: beyond ten margins of its divergence, or of its perplexity."""
+BLANK_THROUGHOUT = 0.022
+"""Of every document such a share of tokens is told nothing: beyond the margin of the mean, far from ten of them."""
+BLANK_OF_DOCUMENT = {"kl_document_max": 0.22, "perplexity": 0.09}
+"""Of some documents: beyond ten margins of their divergence, or of their perplexity alone."""
+
+
+def _blank(states: torch.Tensor, share: float) -> torch.Tensor:
+    """The first of them say nothing of what comes next."""
+    states = states.clone()
+    states[: math.ceil(share * len(states))] = 0.0
+    return states
 
 
 def _in_some_documents(asked: Asked, criterion: Criterion) -> Fault:
@@ -154,11 +163,10 @@ def _in_some_documents(asked: Asked, criterion: Criterion) -> Fault:
     def change(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
         if request.key not in requests:
             return states
+        if criterion.metric != "kl_max":
+            return _blank(states, BLANK_OF_DOCUMENT[criterion.metric])
         states = states.clone()
-        if criterion.metric == "kl_max":
-            states[0] *= -4.0
-        else:
-            states[: math.ceil(BLANK_OF_DOCUMENT[criterion.metric] * len(states))] = 0.0
+        states[0] *= -4.0
         return states
 
     return Fault(wrong, states=change)
