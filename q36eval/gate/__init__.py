@@ -1,13 +1,13 @@
 """The gate: policy, decision and report. `decide` is pure: no I/O, no clock, no random state."""
 
 from q36eval.gate.decide import decide
-from q36eval.gate.integrity import NON_FINITE
-from q36eval.gate.policy import Criterion, Margin, Policy
+from q36eval.gate.policy import NON_FINITE, Criterion, Margin, Policy, SchemeFigure
 from q36eval.gate.report import (
     Circumstances,
     CriterionResult,
     CriterionVerdict,
     GateReport,
+    HeldMargin,
     LaneResult,
     SignOff,
     Stage,
@@ -23,10 +23,12 @@ __all__ = [
     "CriterionResult",
     "CriterionVerdict",
     "GateReport",
+    "HeldMargin",
     "LaneResult",
     "Margin",
     "Policy",
     "PolicyRule",
+    "SchemeFigure",
     "SignOff",
     "Stage",
     "StageState",
