@@ -64,7 +64,7 @@ DRAWS = {"failures-structured": 3_800, "failures-freeform": 2_200, "wrong-conclu
 FIXED = {"fixed-prompts-structured": 60, "fixed-prompts-freeform": 30}
 FAILING = {"failures-structured": 0.05, "failures-freeform": 0.05, "wrong-conclusions": 0.02}
 FAILING |= dict.fromkeys(FIXED, 0.02)
-ABSOLUTE, ALL_FIXED = 35, 125
+ABSOLUTE, ALL_FIXED = 25, 125
 ARTICLES = 62
 
 KL_SIGMA = 0.9
