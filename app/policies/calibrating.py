@@ -152,7 +152,7 @@ def _result(
 
 
 def _noise(criterion: Criterion, run: NoiseRun, measurement: Measurement) -> Noise | None:
-    result = judge(criterion, [measurement], [])
+    result = judge(criterion.model_copy(update={"informative": None}), [measurement], [])
     if result.loss is None or result.loss_interval is None or not math.isfinite(result.loss_interval.upper):
         return None
     needed = _needed(result.loss, result.loss_interval.upper, criterion.confidence)

@@ -2,8 +2,9 @@
 
 from q36eval.gate.decide import decide
 from q36eval.gate.integrity import NON_FINITE
-from q36eval.gate.policy import Criterion, Margin, Policy
+from q36eval.gate.policy import Criterion, Informative, Margin, Policy
 from q36eval.gate.report import (
+    RULES,
     Circumstances,
     CriterionResult,
     CriterionVerdict,
@@ -18,11 +19,13 @@ from q36eval.gate.sequential import PolicyRule, failed_lanes
 
 __all__ = [
     "NON_FINITE",
+    "RULES",
     "Circumstances",
     "Criterion",
     "CriterionResult",
     "CriterionVerdict",
     "GateReport",
+    "Informative",
     "LaneResult",
     "Margin",
     "Policy",

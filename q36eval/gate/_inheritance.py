@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from q36eval.gate.policy import Policy
+from q36eval.gate.policy import PAIRED_KINDS, Policy
 
 DECIDES = ("kind", "value", "against")
 """What of a margin its source speaks of."""
@@ -57,7 +57,10 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
 
 def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     margin = {**inherited["margin"], **change.get("margin", {})}
-    return {**inherited, **change, "margin": margin}
+    informative = change.get("informative")
+    if margin["kind"] in PAIRED_KINDS:
+        informative = {**(inherited["informative"] or {}), **(informative or {})}
+    return {**inherited, **change, "margin": margin, "informative": informative}
 
 
 def _unsourced(place: str, inherited: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[str]:

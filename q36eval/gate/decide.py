@@ -4,11 +4,21 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from q36eval.errors import ExitCode
+from q36eval.gate.competence import without_competence
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import with_integrity
 from q36eval.gate.policy import Criterion, Policy
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Stage, Waiver
+from q36eval.gate.report import (
+    RULES,
+    CriterionResult,
+    CriterionVerdict,
+    GateReport,
+    LaneResult,
+    SignOff,
+    Stage,
+    Waiver,
+)
 from q36eval.gate.waivers import apply_waivers
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats import holm
@@ -26,12 +36,13 @@ def decide(
     stages: Sequence[Stage] = (),
     require_sign_off: bool = False,
     sign_offs: Sequence[SignOff] = (),
+    rules: int = RULES,
 ) -> GateReport:
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
 
     `blessed` are the measurements of the run that the branch was last accepted with, `blessed_refused` says of a probe
     why its figures there are of something else, `stages` what was asked in which order (passed on into the report),
-    `sign_offs` the signatures under this very report, as it is found without any.
+    `sign_offs` the signatures under this very report, as it is found without any, `rules` the version of judging.
     Their order is of no matter, nor is that of criteria, measurements, failures or waivers.
 
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
@@ -51,7 +62,7 @@ def decide(
     Where a sign-off is required and missing, what would pass is INCONCLUSIVE; a signature turns nothing but that.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
-    policy = _in_order(with_integrity(policy, measurements))
+    policy = _in_order(with_integrity(policy if rules >= 2 else without_competence(policy), measurements))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
     decided = _verdicts(policy, [evidence.judged(criterion) for criterion in policy.criteria])
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
