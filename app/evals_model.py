@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports._text import number
+from q36eval.reports.answers import NOT_RIGHT, not_right_cell
 from q36eval.reports.evals_figures import (
     SUITE,
     EvalsFigures,
@@ -31,9 +32,10 @@ GROUP_COLUMNS = (
     "margin change, nats",
     "items",
     "errored",
+    NOT_RIGHT,
     "seconds",
 )
-PART_COLUMNS = ("score", "reference", "recovery [95 %]", "items", "errored")
+PART_COLUMNS = ("score", "reference", "recovery [95 %]", "items", "errored", NOT_RIGHT)
 PERPLEXITY_COLUMNS = ("perplexity of", "per token", "per word", "per byte", "tokens", "errored")
 
 MOST_PROMPT = 4_000
@@ -59,6 +61,7 @@ def _group_row(group: GroupFigures, seconds: float | None) -> tuple[str, ...]:
         change_words(group.choice_margin),
         used_words(group),
         str(group.accuracy.counts.errored),
+        not_right_cell(group.accuracy.causes),
         "–" if seconds is None else f"{seconds:.1f}",
     )
 
@@ -73,6 +76,7 @@ def length_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
             recovery_words(found.recovery),
             str(found.accuracy.counts.scored),
             str(found.accuracy.counts.errored),
+            not_right_cell(found.accuracy.causes),
         )
         for found in figures.lengths(group)
     ]
@@ -95,6 +99,7 @@ def task_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
             recovery_words(part.recovery),
             str(part.accuracy.counts.scored),
             str(part.accuracy.counts.errored),
+            not_right_cell(part.accuracy.causes),
         )
         for part in tasks_of(figures, group)
     ]

@@ -16,14 +16,15 @@ PAIRED: tuple[Estimator, ...] = ("paired_mean", "paired_proportions")
 
 CAUSES = {
     "cut_off": "cut off at their budget",
-    "no_end": "never ended",
+    "no_end": "never ended their reasoning",
+    "loop": "went in circles",
     "unreadable": "unreadable",
     "errored": "errored",
     "wrong": "wrong",
 }
 """Why an answer is not right, in words; other causes go by their own names."""
 
-NAMED = 6
+NAMED = 3
 """So many families are named in one sentence; the report lists them all."""
 
 

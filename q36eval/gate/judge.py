@@ -38,9 +38,9 @@ def judge(
     if able is not None:
         described = described.model_copy(update={"competence": able.competence, "causes": found[0].causes})
         errored = _why_errored(found[0])
-        if errored is not None or able.refusal is not None:
-            reason = errored or able.refusal
-            return described.model_copy(update={"reason": reason, "infrastructure": errored is not None})
+        refusal = able.refusal if errored is None else errored
+        if refusal is not None:
+            return described.model_copy(update={"reason": refusal, "infrastructure": errored is not None})
     if criterion.margin.against == "reference":
         return _compared(criterion, found[0], described, floor, able)
     paired = blessed if isinstance(blessed, str) else against_blessed(found[0], blessed)

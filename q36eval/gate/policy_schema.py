@@ -102,7 +102,7 @@ class CriterionPart(TypedDict, total=False):
         int | None, Field(ge=1, description="The least independent clusters (documents, draws), counted by weight.")
     ]
     informative: Annotated[
-        InformativePart,
+        InformativePart | None,
         Field(description="What the reference must be able to do; for margins max_increase and min_recovery alone."),
     ]
     on_inconclusive: Annotated[

@@ -12,6 +12,7 @@ from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.records import Measurement, Verdict
 from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, plain, why_text
+from q36eval.reports.answers import answers_text
 from q36eval.reports.story import distance_text, notes, stage_text
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def _criterion_case(suite: ET.Element, classname: str, result: CriterionResult) 
     case = ET.SubElement(suite, "testcase", classname=plain(classname), name=plain(result.id))
     figures = plain(_figures(result))
     _add_result(case, result, figures)
-    ET.SubElement(case, "system-out").text = figures
+    answers = plain(answers_text(result), LIMIT)
+    ET.SubElement(case, "system-out").text = f"{figures}\n{answers}" if answers else figures
 
 
 def _figures(result: CriterionResult) -> str:
