@@ -9,6 +9,9 @@ from q36eval.records import FailureCauses, FamilyCompetence, Measurement
 
 TITLE = "What the reference can do, and why answers are not right"
 
+NOT_RIGHT = "not right"
+"""The column that `not_right_cell` stands in."""
+
 LEFT_OUT = "left out, since the reference cannot do enough of it"
 
 DEFAULTS = Informative()
@@ -54,23 +57,16 @@ def left_out_text(result: CriterionResult) -> str:
 
 
 def not_right_text(causes: FailureCauses | None) -> str:
-    """`not right: branch 20 wrong, 5 cut off at their budget, reference none`; empty where that is not known."""
+    """`not right: branch 20 wrong, 5 cut off at their budget; reference none`; empty where that is not known."""
     if causes is None:
         return ""
     branch, reference = causes_words(causes.branch), causes_words(causes.reference)
-    return f"not right: branch {branch or 'none'}, reference {reference or 'none'}"
+    return f"{NOT_RIGHT}: branch {branch or 'none'}; reference {reference or 'none'}"
 
 
 def not_right_cell(causes: FailureCauses | None) -> str:
-    """The same for a column: `20 wrong, 5 cut off at their budget | 22 wrong`, the branch's before the reference's."""
-    if causes is None:
-        return "–"
-    branch, reference = causes_words(causes.branch), causes_words(causes.reference)
-    return f"{branch or 'none'} | {reference or 'none'}"
-
-
-NOT_RIGHT = "not right, branch | reference"
-"""The column that `not_right_cell` stands in."""
+    """The same for a column: `branch 20 wrong, 5 cut off at their budget; reference 22 wrong`."""
+    return not_right_text(causes).removeprefix(f"{NOT_RIGHT}: ") or "–"
 
 
 def unable_words(measurements: Iterable[Measurement]) -> list[str]:
