@@ -9,6 +9,7 @@ from app.weights import METRICS as WEIGHTS_METRICS
 from canaries.answers import TOOL_CHECKS
 from canaries.specification import CanarySpec, load_specs
 from canaries.suites import draws_per_family
+from canaries.summary import declared_figures
 from evals.suite import TaskGroup, read_suite
 from evals.summaries import SUITE
 from kl.breakdown import MAXIMUM, QUANTILES, SLICE_QUANTILES
@@ -81,7 +82,10 @@ FIGURES: Mapping[ProbeName, Mapping[str, Figure]] = {
     },
     ProbeName.CANARIES: {
         "must_pass_flips": Figure("must-pass prompts flipped in every batch", "census", LOWER, "prompts"),
-        "must_pass_unstable": Figure("must-pass prompts flipped in some batches only", "census", LOWER, "prompts"),
+        "must_pass_unstable": Figure("fixed prompts flipped in some batches only", "census", LOWER, "prompts"),
+        "fixed_prompt_failure_rate": Figure(
+            "share of other fixed prompts answered wrong", "paired_proportions", LOWER, "fraction"
+        ),
         "failure_rate": Figure("share of draws answered wrong", "paired_proportions", LOWER, "fraction"),
         "at_risk": Figure("share of answers with a margin below 0.5 nats", "paired_proportions", LOWER, "fraction"),
         "right_numbers_wrong_conclusion": Figure(
@@ -101,7 +105,7 @@ FIGURES: Mapping[ProbeName, Mapping[str, Figure]] = {
 }
 """Every metric of every probe, but those of the noise floor, which say nothing of a branch."""
 
-MUST_PASS = ("must_pass_flips", "must_pass_unstable")
+FIXED_PROMPTS = ("must_pass_flips", "must_pass_unstable", "fixed_prompt_failure_rate")
 TOOLS = ("schema_accuracy", "call_trigger_agreement")
 PERPLEXITIES = ("perplexity", "word_perplexity", "byte_perplexity")
 
@@ -150,8 +154,9 @@ class Asked:
         if criterion.probe is not ProbeName.CANARIES:
             return None
         chosen = [spec for spec in self.canaries if _in_slice(spec, criterion.slice)]
-        if criterion.metric in MUST_PASS:
-            return sum(len(spec.must_pass) for spec in chosen if spec.must_pass is not None)
+        declared = {figure.key: figure.items for figure in declared_figures(self.canaries)}
+        if criterion.metric in FIXED_PROMPTS:
+            return declared.get(criterion.key)
         return sum(spec.family.n for spec in chosen if spec.family is not None)
 
 
@@ -246,9 +251,9 @@ def _no_canaries(criterion: Criterion, asked: Asked) -> str | None:
     if not chosen:
         ids = ", ".join(spec.id for spec in asked.canaries)
         return f"{asked.family} is asked no canary {name!r}; slices are {ALL}, {', '.join(Lane)}, {ids}"
-    fixed = [spec for spec in chosen if spec.must_pass is not None]
-    if metric in MUST_PASS:
-        return None if fixed else f"{name!r} has no must-pass prompts, of which {metric} counts"
+    if metric in FIXED_PROMPTS:
+        slices = [figure.slice for figure in declared_figures(asked.canaries) if figure.metric == metric]
+        return None if name in slices else f"{name!r} has no must-pass prompts of which {metric} is taken"
     drawn = [spec for spec in chosen if spec.family is not None]
     if metric in TOOLS:
         drawn = [spec for spec in drawn if TOOL_CHECKS & set(spec.checks) and name not in set(Lane)]

@@ -25,6 +25,7 @@ METRICS = {
     "byte_perplexity": "perplexity per byte",
     "failure_rate": "share of wrong answers",
     "must_pass_flips": "must-pass prompts that flipped",
+    "fixed_prompt_failure_rate": "share of wrong answers to other fixed prompts",
     "must_pass_unstable": "prompts that flipped in some batches only",
     "non_finite_tokens": "tokens without finite figures",
     "integrity_faults": "stored tensors that are damaged, missing or surplus",
