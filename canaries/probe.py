@@ -28,7 +28,7 @@ from canaries.answers import (
 from canaries.cases import Case, cases_of
 from canaries.competence import PlannedItem, cause_of
 from canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
-from canaries.must_pass import MARGIN_FLOOR_NATS, why_not_absolute
+from canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not_absolute
 from canaries.specification import CanarySpec
 from canaries.summary import declared_figures, summarize_outcomes
 from q36eval.chat import rendered_chat
@@ -304,6 +304,12 @@ class CanaryProbe:
     def _is_counted(self, outcome: ItemOutcome) -> bool:
         """Whether a prompt is counted for the absolute list."""
         return outcome.group in self._absolute and why_not_absolute(outcome.reference) is None
+
+    def reference_repeats(self, outcomes: Sequence[ItemOutcome]) -> tuple[int, int]:
+        """Of the must-pass prompts, which the reference is asked in other batches too."""
+        first = [(o.reference.score, score) for o in outcomes for score in repeat_scores(o.reference)]
+        known = [(one, other) for one, other in first if one is not None and other is not None]
+        return sum(one != other for one, other in known), len(known)
 
     def _again(self, key: str) -> tuple[GenerationRequest, ...]:
         """The same question in a batch of `SMALL_BATCH`, among other must-pass prompts, and in one of its own."""

@@ -6,8 +6,10 @@ they are one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from evals.competence import Known, competence, failure_causes, with_families
 from evals.paired_clusters import (
     PlannedItem,
     counts_of,
@@ -35,17 +37,42 @@ from q36eval.stats import mcnemar, summarize
 Stratum = Callable[[ItemOutcome], str]
 
 
-def accuracy(name: str, outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem] = ()) -> Iterator[Measurement]:
-    """Mean score over items, branch minus reference, and its recovery; `planned` are all items that it is to be of."""
-    clusters = scheduled(paired_clusters(outcomes, scores, bounds=(0.0, 1.0)), outcomes, planned)
+@dataclass(frozen=True)
+class Plan:
+    """All items that a figure is to be of, and what is known of the reference's answers to them."""
+
+    items: Sequence[PlannedItem] = ()
+    known: Known | None = None
+
+    def told(self, outcomes: Sequence[ItemOutcome]) -> dict[str, Any]:
+        """The fields of a measurement that say what the reference can do, and why answers are not right."""
+        can = None if self.known is None or not self.items else competence(self.items, self.known)
+        return {"competence": can, "causes": failure_causes(outcomes)}
+
+
+NO_PLAN = Plan()
+"""Where nothing is known but the outcomes."""
+
+
+def accuracy(
+    name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN, *, in_blocks: bool = True
+) -> Iterator[Measurement]:
+    """Mean score over items, branch minus reference, and its recovery.
+
+    Items of one group were laid out `in_blocks`, so that the figure may be looked at after each; those of several not.
+    """
+    clusters = paired_clusters(outcomes, scores, bounds=(0.0, 1.0))
+    clusters = with_families(scheduled(clusters, outcomes, plan.items if in_blocks else ()), outcomes, plan.known)
     lost, gained = flip_counts(outcomes)
     note = (
         f"{lost} items lost and {gained} gained (full marks under one of the two only), {_mcnemar_words(lost, gained)}"
     )
-    yield from _with_recovery("accuracy", name, clusters, note)
+    yield from _with_recovery("accuracy", name, clusters, note, plan.told(outcomes))
 
 
-def macro_accuracy(name: str, outcomes: Sequence[ItemOutcome], stratum: Stratum, strata: str) -> Iterator[Measurement]:
+def macro_accuracy(
+    name: str, outcomes: Sequence[ItemOutcome], stratum: Stratum, strata: str, plan: Plan = NO_PLAN
+) -> Iterator[Measurement]:
     """Mean of the strata's mean scores, branch minus reference, and its recovery; nothing where there is one stratum.
 
     `strata` says in words what they are.
@@ -57,12 +84,15 @@ def macro_accuracy(name: str, outcomes: Sequence[ItemOutcome], stratum: Stratum,
     note = f"mean over {scored} {strata}" + (
         f" of {len(names)}, the others were not scored" if scored < len(names) else ""
     )
-    yield from _with_recovery("macro_accuracy", name, macro_clusters(outcomes, stratum), note)
+    clusters = with_families(macro_clusters(outcomes, stratum), outcomes, plan.known)
+    yield from _with_recovery("macro_accuracy", name, clusters, note, plan.told(outcomes))
 
 
-def _with_recovery(metric: str, name: str, clusters: Clusters, note: str) -> Iterator[Measurement]:
+def _with_recovery(
+    metric: str, name: str, clusters: Clusters, note: str, told: dict[str, Any]
+) -> Iterator[Measurement]:
     share, share_interval = recovery(clusters)
-    yield _paired(metric, name, "fraction", clusters, f"recovery {share:.2%}; {note}")
+    yield _paired(metric, name, "fraction", clusters, f"recovery {share:.2%}; {note}", **told)
     yield _measurement(
         metric.replace("accuracy", "recovery"),
         name,
@@ -134,7 +164,7 @@ def choice_margin(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measur
     yield _paired("choice_margin", name, "nats", clusters, note)
 
 
-def _paired(metric: str, name: str, unit: str, clusters: Clusters, note: str) -> Measurement:
+def _paired(metric: str, name: str, unit: str, clusters: Clusters, note: str, **told: Any) -> Measurement:
     """The mean under branch and reference, and their difference."""
     value, reference_value, effect, interval = summarize(clusters, "paired_mean")
     return _measurement(
@@ -149,6 +179,7 @@ def _paired(metric: str, name: str, unit: str, clusters: Clusters, note: str) ->
         counts=counts_of(clusters),
         clusters=clusters,
         note=note,
+        **told,
     )
 
 

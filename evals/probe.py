@@ -3,13 +3,15 @@
 import hashlib
 import math
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals.accuracy import Plan
 from evals.blocks import in_blocks
-from evals.encoding import Encoded, Encoder, responses, with_shared_prefixes
+from evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
+from evals.encoding import Encoded, Encoder, is_cut_off, responses, with_shared_prefixes
 from evals.lm_names import one_line
 from evals.paired_clusters import PlannedItem
 from evals.suite import LoadedSuite, TaskGroup
@@ -53,6 +55,7 @@ class EvalsProbe:
         self._cache_dir, self._max_items = cache_dir, max_items
         self._asked: dict[str, tuple[Document, Encoded]] = {}
         self._planned: list[PlannedItem] = []
+        self._known: dict[str, KnownAnswer] | None = None
         self.suite_sha256 = self._loaded.sha256
         self.skipped = self._loaded.skipped
         self.measured_on = self._loaded.measured_on
@@ -78,7 +81,7 @@ class EvalsProbe:
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         with tempfile.TemporaryDirectory() as temporary:
             documents = load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer)
-        self._asked = {}
+        self._asked, self._known = {}, None
         for _, of_task in groupby(documents, key=lambda document: id(document.task)):
             asked = list(of_task)
             encoded = [encoder.encode(f"evals/{document.key}", document.instances) for document in asked]
@@ -90,6 +93,21 @@ class EvalsProbe:
             for key in block
         ]
         return [self._work(item) for item in self._planned]
+
+    def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
+        """Count what the reference gets right of all that is planned; see `evals.competence`."""
+        missing = Digest(error="the reference could not be measured on this item")
+        self._known = {}
+        for group in self._loaded.groups:
+            if group.measure == "accuracy":
+                planned = [item for item in self._planned if item.group == group.name]
+                known = {}
+                for item in planned:
+                    document, encoded = self._asked[item.key]
+                    answer = _answer(document, encoded, digests.get(item.key, missing))
+                    known[item.key] = KnownAnswer(family_of(group, item.stratum), cause_of(answer), document.chance)
+                self._known |= merged(planned, known)
+        return items
 
     def _work(self, item: PlannedItem) -> WorkItem:
         encoded = self._asked[item.key][1]
@@ -123,7 +141,10 @@ class EvalsProbe:
             metrics = document.metrics(found)
         except Exception as error:  # a task's scoring is code of its own, and meets what no one wrote it for
             return Digest(error=f"lm-eval's scoring of the answer failed: {one_line(error)}")
-        return Digest(values={"responses": found, "metrics": _plain(metrics)})
+        values = {"responses": found, "metrics": _plain(metrics)}
+        if encoded.generations:
+            values |= {CUT_OFF: is_cut_off(encoded, results), UNREADABLE: document.is_unreadable(found)}
+        return Digest(values=values)
 
     def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
         """The outcome of an item to which the branch answers just what the reference answered."""
@@ -157,8 +178,8 @@ class EvalsProbe:
         for group in self._loaded.groups:
             if group.measure == "accuracy":
                 own = [outcome for outcome in outcomes if outcome.group == group.name]
-                planned = [item for item in self._planned if item.group == group.name]
-                found += [each for each in accuracies(group, own, planned, slices) if each.key in keys]
+                plan = Plan([item for item in self._planned if item.group == group.name], self._known)
+                found += [each for each in accuracies(group, own, plan, slices) if each.key in keys]
         return found
 
     def tasks_of(self, key: str) -> frozenset[str]:
@@ -171,7 +192,7 @@ class EvalsProbe:
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """What `evals.summaries` makes of each group, its slices, and the suite as a whole."""
-        yield from suite_measurements(self._loaded.groups, outcomes, self._planned)
+        yield from suite_measurements(self._loaded.groups, outcomes, self._planned, known=self._known)
 
 
 PROMPT_CHARACTERS = 8_000
@@ -200,7 +221,8 @@ def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:
     if not math.isfinite(score):
         return Answer(score=None, error=f"{document.group.metric} is not a number", detail={"tokens": tokens})
     if not document.choices:
-        return Answer(score=score, text=str(found[0]))
+        ended = {cause: True for cause in (CUT_OFF, UNREADABLE) if digest.values.get(cause)}
+        return Answer(score=score, text=str(found[0]), detail=ended)
     return _choice_answer(document, score, [float(log_likelihood) for log_likelihood, _ in found])
 
 

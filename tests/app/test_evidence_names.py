@@ -25,7 +25,9 @@ def spec(name: str, **asked: object) -> CanarySpec:
 
 SURE = {"margin": {"nats": 9.0}}
 FAMILIES = [spec(name, family=SimpleNamespace(n=30), must_pass=None) for name in ("invoice", "discount")]
-FIXED = [spec(f"{name}-must-pass", family=None, must_pass=[object()], absolute=True) for name in ("invoice", "discount")]
+FIXED = [
+    spec(f"{name}-must-pass", family=None, must_pass=[object()], absolute=True) for name in ("invoice", "discount")
+]
 
 
 def canary_outcomes(broken: Sequence[str] = ()) -> list[ItemOutcome]:

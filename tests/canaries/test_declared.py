@@ -125,9 +125,7 @@ def test_exactly_what_is_declared_is_measured(family: str, tokenizer: Any, tmp_p
         assert (measured.competence is None) == (measured.estimator in ("census", "mean")), key
 
 
-def test_each_rate_says_what_the_reference_solves_and_why_answers_are_not_right(
-    tokenizer: Any, tmp_path: Path
-) -> None:
+def test_each_rate_says_what_the_reference_solves_and_why_answers_are_not_right(tokenizer: Any, tmp_path: Path) -> None:
     specs = load_specs(only=["json-flat", "tool-call", "enum-select-must-pass", "stability"], n=6, skills=None)
     faults = {
         "json-flat/1": ("{", "length"),
