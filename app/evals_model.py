@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports._text import number
-from q36eval.reports.answers import NOT_RIGHT, not_right_cell
+from q36eval.reports.answers import NOT_RIGHT, not_right_cell, not_right_text, unable_words
 from q36eval.reports.evals_figures import (
     SUITE,
     EvalsFigures,
@@ -32,7 +32,6 @@ GROUP_COLUMNS = (
     "margin change, nats",
     "items",
     "errored",
-    NOT_RIGHT,
     "seconds",
 )
 PART_COLUMNS = ("score", "reference", "recovery [95 %]", "items", "errored", NOT_RIGHT)
@@ -61,9 +60,15 @@ def _group_row(group: GroupFigures, seconds: float | None) -> tuple[str, ...]:
         change_words(group.choice_margin),
         used_words(group),
         str(group.accuracy.counts.errored),
-        not_right_cell(group.accuracy.causes),
         "–" if seconds is None else f"{seconds:.1f}",
     )
+
+
+def answer_words(figures: EvalsFigures) -> list[str]:
+    """Of each group why answers of either side are not right, then the families that the reference cannot do."""
+    groups = [group.accuracy for group in figures.groups()]
+    told = [f"{found.slice}: {not_right_text(found.causes)}" for found in groups if found.causes is not None]
+    return [*told, *unable_words(groups)]
 
 
 def length_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:

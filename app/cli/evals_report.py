@@ -9,6 +9,7 @@ from app.evals_model import (
     PART_COLUMNS,
     PERPLEXITY_COLUMNS,
     Flip,
+    answer_words,
     flip_json,
     flip_words,
     flips_of,
@@ -23,7 +24,6 @@ from app.evals_model import (
 )
 from q36eval.records import ProbeName
 from q36eval.reports._text import plain
-from q36eval.reports.answers import unable_words
 from q36eval.reports.evals_figures import EvalsFigures, effective_words, figures_json
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _parts(
 
     groups = group_rows(figures, seconds)
     if groups:
-        yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 9, 10, 12))
-    for line in unable_words(group.accuracy for group in figures.groups()):
+        yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 9, 10, 11))
+    for line in answer_words(figures):
         yield Text(plain(line))
     for line in macro_words(figures):
         yield Text(plain(line))
