@@ -119,7 +119,7 @@ def _refusal(asked: Informative, measurement: Measurement, competence: Competenc
         return "its probe does not say of all items what the reference can do of them"
     if not kept or competence.remaining < asked.min_weight * competence.items - 1e-9:
         share = f"{competence.remaining:,} of {competence.items:,} items lie in families that it can do"
-        return f"{families_words(competence.left_out)}; {share}, and the policy asks for {asked.min_weight:.4g} of them"
+        return f"{families_words(competence.left_out)}; {share}, and the policy asks for {100 * asked.min_weight:.4g} %"
     return None
 
 
