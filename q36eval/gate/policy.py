@@ -57,11 +57,11 @@ class Informative(PolicyModel):
     in the families that remain. All of it is counted over what is planned, before the branch is evaluated.
 
     The defaults: a reference that solves less than half of a task is mostly compared where both sides fail. Of a
-    family with 12 informative items a branch that lost a fifth of what the reference solves shows none of it 7 times
-    in 100 (0.8^12). A fifth of the items is what a criterion may lose and still be called by its name.
+    family with 5 informative items a branch that lost half of what the reference solves shows none of it 3 times in 100
+    (0.5^5). A fifth of the items is what a criterion may lose and still be called by its name.
     """
 
-    min_items: int = Field(default=12, ge=1)
+    min_items: int = Field(default=5, ge=1)
     min_share: float = Field(default=0.5, gt=0, le=1)
     min_weight: float = Field(default=0.8, gt=0, le=1)
 

@@ -69,7 +69,7 @@ class InformativePart(TypedDict, total=False):
     """What the reference must be able to do, for a comparison of answers that are right or wrong to be evidence."""
 
     min_items: Annotated[
-        int, Field(ge=1, description="The least items of a family that the reference answers right; 12.")
+        int, Field(ge=1, description="The least items of a family that the reference answers right; 5.")
     ]
     min_share: Annotated[
         float,
