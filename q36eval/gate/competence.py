@@ -67,7 +67,7 @@ class Remaining:
             raise ValueError("the evidence does not say which items belong to the families that dropped out")
         if clusters.strata is not None or clusters.bounds is None or clusters.bounds[1] > 1.0:
             raise ValueError("its items do not weigh alike, so that no family can be left out of it")
-        return rows_of(clusters, [row for row, name in enumerate(clusters.families) if name in self.kept])
+        return clusters.of_families(self.kept)
 
 
 def compares_answers(criterion: Criterion, measurement: Measurement) -> bool:
@@ -146,16 +146,3 @@ def causes_words(causes: "dict[str, int]") -> str:
     """`190 cut off at their budget, 7 wrong`: the most frequent first; empty where there are none."""
     ordered = sorted(causes.items(), key=lambda entry: (-entry[1], entry[0]))
     return ", ".join(f"{count:,} {CAUSES.get(cause, cause.replace('_', ' '))}" for cause, count in ordered if count)
-
-
-def rows_of(clusters: Clusters, kept: Sequence[int]) -> Clusters:
-    """Some of the clusters, in every column."""
-    columns = {
-        name: None if column is None else tuple(column[row] for row in kept)
-        for name in ("units", "branch", "reference", "errored", "strata", "names", "families")
-        for column in (getattr(clusters, name),)
-    }
-    schedule = clusters.schedule
-    if schedule is not None:
-        schedule = schedule.model_copy(update={"blocks": tuple(schedule.blocks[row] for row in kept)})
-    return clusters.model_copy(update=columns | {"schedule": schedule})
