@@ -37,6 +37,9 @@ RUNGS = (3, 4)
 LISTED = ("discount-compare", "copy-exact", "json-flat", "tool-call", "enum-select")
 """Canaries of whose fixed twins the absolute list is made: all of their draws are asked."""
 
+SAME_WEIGHTS_BELOW = 1.5
+"""Nats: of the reference computed otherwise, which moves margins by hundredths, only what is nearer to a turn."""
+
 FOUR = 4
 MARGIN_BINS = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
 """Lower ends, in nats, of the bins of the reference's least decisive margin; the first takes all below the next."""
@@ -67,7 +70,7 @@ def deployments() -> list[Deployment]:
     again = [rerun(None, True), rerun(8, False), rerun(8, True)]
     rungs = [Deployment(f"int{bits}-rung", lambda bits=bits: _rung(bits), same_weights=False) for bits in RUNGS]
     branches = [Deployment(name, lambda name=name: _loaded(name), same_weights=False) for name in BRANCHES]
-    return [branches[0], again[0], *branches[1:], rungs[0], *again[1:], rungs[1]]
+    return [*branches, *again, *rungs]
 
 
 def _loaded(name: str) -> "InProcessEngine":
@@ -175,12 +178,11 @@ def asked_of(deployment: Deployment, out: Path, draws: int, below: float) -> dic
     engine = deployment.load()
     questions = Questions.of(engine.tokenizer, draws)
     right = {key: nats for key, nats in base["margins"].items() if base["first"].get(key) == 1.0}
-    listed = {f"{canary}{ending}" for canary in LISTED for ending in ("", "-must-pass")}
-    asked = [
-        request
-        for key, request in questions.requests.items()
-        if key in right and (right[key] < below or questions.names[key].partition("/")[0] in listed)
-    ]
+    if deployment.same_weights:
+        chosen = {key for key, nats in right.items() if nats < SAME_WEIGHTS_BELOW}
+    else:
+        chosen = {key for key, nats in right.items() if nats < below or _listed(questions.names[key])}
+    asked = [request for key, request in questions.requests.items() if key in chosen]
     first = questions.scores(engine, asked)
     wrong = [key for key, score in first.items() if score == 0.0 and base["first"].get(key) == 1.0]
     further = questions.scores(engine, questions.again(wrong))

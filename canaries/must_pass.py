@@ -15,8 +15,12 @@ from q36eval.declared import DeclaredFigure
 from q36eval.records import Answer, Clusters, Counts, Interval, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
 
-MARGIN_FLOOR_NATS = 2.0
-"""Least decisive margin of the reference, in nats, of a prompt that is counted for the absolute list."""
+MARGIN_FLOOR_NATS = 3.0
+"""Least decisive margin of the reference, in nats (odds of 20 to 1), of a prompt that is counted for the absolute list.
+
+Measured on the sandbox: of the draws that the listed canaries' prompts are like, branches flip those below it, and none
+that lies above (benchmarks/README.md, "How long flips persist").
+"""
 
 
 class Standing(StrEnum):

@@ -1,4 +1,4 @@
-"""What the probe says it will yield is what it yields, and what it says of the reference. Whole runs, scripted engines."""
+"""What the probe says it will yield is what it yields, and what it says of the reference: whole runs, scripted."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When a fixed prompt blocks by itself: where the reference is surely right every time and the branch wrong every time."""
+"""When a fixed prompt blocks by itself: the reference is surely right every time, and the branch wrong every time."""
 
 from typing import Any
 

@@ -77,7 +77,7 @@ def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
     problems = "\n".join(found["problems"])
     assert "kl-slovak: the texts of the suite sandbox have no slice 'slovak'" in problems
     assert "too-tight: its margin of 0.001 cannot be shown by the 780 draws of all" in problems
-    assert "must-pass-freeform: it asks for 30 scored, and sandbox asks 28 of freeform" in problems
+    assert "must-pass-freeform: it asks for 30 scored, and sandbox asks 10 of freeform" in problems
     assert len(found["problems"]) == 3
 
 
