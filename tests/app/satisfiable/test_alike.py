@@ -23,7 +23,7 @@ from tests.evals.small_suite import FROZEN, write_small_suite
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 SHIPPED = {path.stem: Policy.load(path) for path in sorted(POLICIES.glob("*.yaml"))}
-DRAWS = 40
+DRAWS = 25
 NOTHING = "???"
 
 
@@ -99,7 +99,7 @@ def tokenizer() -> Any:
 
 @pytest.mark.parametrize("share", [0.0, 0.015, 0.2])
 def test_what_neither_can_do_passes_no_shipped_policy(tokenizer: Any, tmp_path: Path, share: float) -> None:
-    counts = {f"ruler/{file.name}": 20 for file in (FROZEN / "ruler").glob("*.jsonl")}
+    counts = {f"ruler/{file.name}": 6 for file in (FROZEN / "ruler").glob("*.jsonl")}
     counts |= {
         "mmlu/law.jsonl": 15,
         "mmlu_dev/law.jsonl": 5,
@@ -113,9 +113,8 @@ def test_what_neither_can_do_passes_no_shipped_policy(tokenizer: Any, tmp_path: 
         report = decide(policy, found)
         assert report.verdict is not Verdict.PASS, name
         compared = {c.id for c in policy.criteria if c.informative is not None and c.key in keys}
-        compared -= {
-            c.id for c in policy.criteria if c.metric == "decisive_margin_ratio" or c.margin.against == "blessed"
-        }
+        others = ("decisive_margin_ratio",)  # has no right and wrong; and there is no blessed run to compare with
+        compared -= {c.id for c in policy.criteria if c.metric in others or c.margin.against == "blessed"}
         assert compared >= {"failures-structured", "failures-freeform"} & {c.id for c in policy.criteria}
         for result in report.criteria:
             if result.id in compared:
