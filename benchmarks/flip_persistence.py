@@ -415,7 +415,7 @@ def rates(cases: Sequence[tuple[str, int, int, float]]) -> list[str]:
 RATES = (
     ("release, structured", 60, 0, 0.15),
     ("release, freeform", 30, 0, 0.25),
-    ("sandbox, structured", 33, 1, 0.25),
+    ("sandbox, structured", 34, 1, 0.25),
     ("sandbox, freeform", 18, 0, 0.3),
 )
 """As in data/policies, with the prompts that a reference of the list's every prompt leaves to the rate."""

@@ -27,8 +27,9 @@ from q36eval.records import Measurement, ProbeFailure, ProbeName
 from q36eval.stats._margin import _Shortfall
 from q36eval.stats._pairs import PairedProportions
 
-LISTED_FLIPS = 0.03
-"""A prompt of the absolute list flips so much more rarely than a draw, by the reference's margin floor."""
+LISTED_FLIPS = 0.04
+"""A prompt above the reference's margin floor flips so much more rarely than a draw: half a flip in 528, where none was
+seen, against 1 in 43; see "How long flips persist"."""
 
 ASKINGS = 3
 """A must-pass flip counts when the prompt is wrong in its first batch and in both of those it is asked again in."""

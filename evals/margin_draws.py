@@ -115,10 +115,10 @@ class Allocation:
         stratum = margin_strata(rates)
         counts = np.bincount(stratum)
         roots = np.sqrt(rates)
-        share = np.bincount(stratum, weights=np.maximum(roots, _floor(roots)))
+        wanted = np.bincount(stratum, weights=np.maximum(roots, _floor(roots)))
         if len(counts) < 2:
             return None
-        share /= share.sum()
+        share = wanted / wanted.sum()
         whole = float((counts / share).min())  # clusters in these shares until the first stratum has no more
         blocks = max(1, round(whole / block_clusters))
         drawn = np.maximum(1, np.floor(share * whole / blocks + 1e-9)).astype(np.int64)

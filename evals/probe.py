@@ -4,6 +4,7 @@ import hashlib
 import math
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,11 @@ from evals.blocks import in_blocks
 from evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
 from evals.encoding import Encoded, Encoder, is_cut_off, responses, with_shared_prefixes
 from evals.lm_names import one_line
-from evals.paired_clusters import PlannedItem
+from evals.margin_draws import draws_by_margin
+from evals.paired_clusters import DrawnItem, PlannedItem
 from evals.suite import LoadedSuite, TaskGroup
 from evals.summaries import accuracies, suite_measurements
+from q36eval.asking import in_block
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.probes import Digest, ItemResults, WorkItem
@@ -107,7 +110,51 @@ class EvalsProbe:
                     answer = _answer(document, encoded, digests.get(item.key, missing))
                     known[item.key] = KnownAnswer(family_of(group, item.stratum), cause_of(answer), document.chance)
                 self._known |= merged(planned, known)
-        return items
+        self._draw_by_margin(digests)
+        block_of = {item.key: item.block for item in self._planned}
+        order = {item.key: place for place, item in enumerate(self._planned)}
+        laid_out = [in_block(item, block_of[item.key], self.name) for item in items]
+        return sorted(laid_out, key=lambda item: order[item.key])
+
+    def _draw_by_margin(self, digests: Mapping[str, Digest]) -> None:
+        """Lay out anew the groups that are drawn by the reference's margin.
+
+        A part of a group is asked as it was planned: so few items are for a look at the suite, not for a verdict.
+        """
+        for group in self._loaded.groups:
+            own = [item for item in self._planned if item.group == group.name]
+            if group.blocks != "by_reference_margin" or self._max_items is not None:
+                continue
+            draws = draws_by_margin(
+                {item.key: self._reference_margin(item.key, digests.get(item.key)) for item in own},
+                {item.key: item.stratum for item in own},
+                {item.key: item.cluster for item in own},
+                self._loaded.suite.block_items,
+                f"{self._loaded.suite.name}/{group.name}",
+            )
+            if draws is None:
+                continue
+            by_key = {item.key: item for item in own}
+            laid_out = [
+                replace(
+                    by_key[key],
+                    block=number,
+                    drawn=DrawnItem(draws.weights[key], draws.expected_changes[key], draws.last_bet),
+                )
+                for number, block in enumerate(draws.blocks)
+                for key in block
+            ]
+            place = next(n for n, item in enumerate(self._planned) if item.group == group.name)
+            others = [item for item in self._planned if item.group != group.name]
+            self._planned = [*others[:place], *laid_out, *others[place:]]
+
+    def _reference_margin(self, key: str, digest: Digest | None) -> float | None:
+        """By how many nats the reference prefers the right choice to the best wrong one, or less; None if unknown."""
+        document, encoded = self._asked[key]
+        if digest is None or digest.error is not None or not document.choices:
+            return None
+        margin: float | None = _answer(document, encoded, digest).detail.get("margin_nats")
+        return margin
 
     def _work(self, item: PlannedItem) -> WorkItem:
         encoded = self._asked[item.key][1]

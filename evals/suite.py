@@ -89,6 +89,9 @@ class TaskGroup(BaseModel):
     sample: int | None = Field(default=None, ge=1)
     """At most so many rows of every split that is asked, drawn with the suite's seed when it is frozen."""
     ruler: RulerSettings | None = None
+    blocks: Literal["in_proportion", "by_reference_margin"] = "in_proportion"
+    """How its items are drawn: every stratum at its own share, or first those whose answers the reference is not sure
+    of (`evals.margin_draws`), which takes multiple choice and at least a thousand of them."""
     executes_code: bool = False
     title: str | None = None
     """What its items are, in words that may stand on a model card: a benchmark's name only for that benchmark."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from evals.accuracy import NO_PLAN, Plan, accuracy, choice_margin, hidden_changes, items_planned, macro_accuracy
 from evals.competence import LENGTH_FIELDS, Known, merged
-from evals.paired_clusters import PlannedItem, is_scored
+from evals.paired_clusters import PlannedItem, estimate_weights, is_scored
 from evals.perplexity import perplexities
 from evals.suite import TaskGroup
 from q36eval.paired import RecoveryAt, effective_length
@@ -38,17 +38,20 @@ def suite_measurements(
     for group in groups:
         found = by_group[group.name]
         own = [item for item in planned if item.group == group.name]
-        yield from measurements(group, found, Plan(own, known), effective_recovery)
+        yield from measurements(group, found, Plan(own, known, estimate_weights(found, own)), effective_recovery)
         if found and group.measure == "accuracy" and own:
             yield items_planned(group.slice, len(own), found)
     judged = [group.name for group in groups if group.measure == "accuracy" and by_group[group.name]]
     if len(judged) > 1:
         together = [outcome for name in judged for outcome in by_group[name]]
         every = [item for item in planned if item.group in judged]
-        plan = Plan(every, None if known is None else merged(every, known))
+        weights: dict[str, float] = {}
+        for name in judged:
+            weights |= estimate_weights(by_group[name], [item for item in every if item.group == name]) or {}
+        plan = Plan(every, None if known is None else merged(every, known), weights or None)
         yield from accuracy(SUITE, together, plan, in_blocks=False)
         yield from macro_accuracy(SUITE, together, lambda outcome: outcome.group, "groups", plan)
-        yield from hidden_changes(SUITE, together)
+        yield from hidden_changes(SUITE, together, plan)
 
 
 def measurements(
@@ -63,13 +66,13 @@ def measurements(
         if group.measure == "perplexity":
             yield from perplexities(part.name, part.outcomes)
             continue
-        found = list(accuracy(part.name, part.outcomes, part.of(plan)))
+        found = list(accuracy(part.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan)))
         if group.slice_fields:
             found += macro_accuracy(part.name, part.outcomes, _task, "tasks", part.of(plan))
         yield from found
         if part.field is None:
-            yield from hidden_changes(part.name, part.outcomes)
-            yield from choice_margin(part.name, part.outcomes)
+            yield from hidden_changes(part.name, part.outcomes, plan)
+            yield from choice_margin(part.name, part.outcomes, plan)
         elif part.field in LENGTH_FIELDS and part.value.isdigit():
             # the mean over tasks is RULER's own figure; with one task there is none beside the plain mean
             recovery = [measurement for measurement in found if measurement.estimator == "derived"][-1]
@@ -84,7 +87,8 @@ def accuracies(
     """Of those slices of a group what may be looked at early: its accuracies."""
     for part in _slices(group, outcomes):
         if part.name in slices:
-            yield from accuracy(part.name, part.outcomes, part.of(plan))
+            weighed = replace(plan, weights=estimate_weights(outcomes, plan.items))
+            yield from accuracy(part.name, part.outcomes, part.of(weighed), in_blocks=part.in_blocks(plan))
 
 
 def _task(outcome: ItemOutcome) -> str:
@@ -101,6 +105,10 @@ class _Slice:
     value: str
     outcomes: Sequence[ItemOutcome]
     position: int = 0
+
+    def in_blocks(self, plan: Plan) -> bool:
+        """Whether it may be looked at after each block: draws by margin give a slice no fixed number in every one."""
+        return self.field is None or all(item.drawn is None for item in plan.items)
 
     def of(self, plan: Plan) -> Plan:
         """The plan of those of the group's items that are in this slice."""

@@ -19,6 +19,7 @@ from q36eval.gate.report import (
     Stage,
     Waiver,
 )
+from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import apply_waivers
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats import holm
@@ -63,7 +64,8 @@ def decide(
     Where a sign-off is required and missing, what would pass is INCONCLUSIVE; a signature turns nothing but that.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
-    policy = _in_order(with_integrity(policy if rules >= 2 else without_competence(policy), measurements))
+    asked = with_thresholds(with_integrity(policy, measurements))
+    policy = _in_order(asked if rules >= 2 else without_competence(asked))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
     drifted = drifts(measurements)
     decided = _verdicts(policy, [believed(evidence.judged(criterion), drifted) for criterion in policy.criteria])

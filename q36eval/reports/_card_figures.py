@@ -164,6 +164,7 @@ def _judged(result: CriterionResult, run: "RunRecord", planned: Mapping[str, int
     assert result.counts is not None, "told criteria have counts"
     on, where, part = _place(run, result.probe, result.slice)
     comparison = {"min_recovery": "recovery", "min_retention": "retention", "max_increase": "change for the worse"}
+    comparison |= {"max_share": "share of clusters beyond the threshold"}
     return CardFigure(
         key=_key(result),
         metric=result.metric,

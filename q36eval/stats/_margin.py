@@ -20,10 +20,11 @@ from q36eval.stats._scheduled import (
     ScheduledMean,
     planned_evidence,
 )
+from q36eval.stats._share import ShareBeyond
 from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
-MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count"]
+MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count", "max_share"]
 
 MAX_ERRORED_SHARE = 0.01
 """Above this share of errored units nothing is judged: what is missing could hide any answer."""
@@ -34,6 +35,7 @@ ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
     "min_recovery": ("paired_mean", "ratio"),
     "min_retention": ("perplexity",),
     "max_count": ("census",),
+    "max_share": ("maximum", "perplexity"),
 }
 
 LARGEST_RECOVERY = 16.0
@@ -82,7 +84,8 @@ class MarginTest:
 def loss_limit(margin: MarginLike) -> float:
     """The margin as a limit on the loss.
 
-    `max_value`, `max_increase`, `max_count`: as given. `min_recovery` rho: 1 - rho, for the loss 1 - branch/reference.
+    `max_value`, `max_increase`, `max_count`, `max_share`: as given. `min_recovery` rho: 1 - rho, for the loss
+    1 - branch/reference.
     `min_retention` r: log(1/r), for the loss log(ppl_branch/ppl_reference) in nats/token.
     """
     if margin.kind == "min_recovery":
@@ -120,6 +123,8 @@ def margin_test(
         return MarginTest(1.0, 1.0, math.nan, nothing, loss_limit(margin), reason)
     if margin.kind == "max_count":
         return _census_test(clusters, margin, level)
+    if margin.kind == "max_share":
+        return _share_test(clusters, estimator, margin, level)
     if estimator == "ratio":
         return _ratio_test(clusters, margin, level)
     if margin.kind == "min_recovery":
@@ -177,6 +182,16 @@ def _census_test(clusters: Clusters, margin: MarginLike, level: float) -> Margin
     return MarginTest(
         0.0 if worst <= margin.value else 1.0, 0.0 if count > margin.value else 1.0, count, interval, margin.value
     )
+
+
+def _share_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, level: float) -> MarginTest:
+    """Exact: how many clusters lie beyond the threshold that the margin names."""
+    beyond = getattr(margin, "beyond", None)
+    if beyond is None:
+        raise ValueError("a max_share margin names no threshold that a cluster may lie beyond")
+    found = ShareBeyond(clusters, estimator, beyond)
+    p_pass, p_fail = found.p_at_least(margin.value), found.p_at_most(margin.value)
+    return MarginTest(p_pass, p_fail, found.share, found.interval(level), margin.value)
 
 
 def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, level: float) -> MarginTest:

@@ -15,6 +15,7 @@ from q36eval.reports.answers import unable_words
 from q36eval.reports.card_report import to_card
 from q36eval.reports.console_report import to_console
 from q36eval.reports.html_report import to_html
+from q36eval.reports.next_step import next_steps
 from tests.q36eval.reports.report_samples import accuracy, run_of
 
 HARD = FamilyCompetence(name="json-nested", items=100, informative=3, causes={"cut_off": 90, "wrong": 7})
@@ -66,6 +67,8 @@ def test_what_cannot_be_judged_says_so_in_one_sentence() -> None:
         "the reference solves 3 of 500 in json-nested (497 cut off at their budget); 0 of 500 items lie in families "
         "that it can do, and the policy asks for 80 %"
     )
+    (step,) = next_steps(report, run_of("main"))
+    assert (step.command, "what it asks" in step.why) == ("q36eval ui", True)
     told = unable_words([found])
     assert told == ["No evidence: the reference solves 3 of 500 in json-nested (497 cut off at their budget)."]
 
