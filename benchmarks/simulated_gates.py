@@ -27,8 +27,8 @@ from q36eval.records import Measurement, ProbeFailure, ProbeName
 from q36eval.stats._margin import _Shortfall
 from q36eval.stats._pairs import PairedProportions
 
-LISTED_FLIPS = 0.04
-"""A prompt above the reference's margin floor flips so much more rarely than a draw: half a flip in 528, where none was
+LISTED_FLIPS = 0.03
+"""A prompt above the reference's margin floor flips so much more rarely than a draw: half a flip in 858, where none was
 seen, against 1 in 43; see "How long flips persist"."""
 
 ASKINGS = 3

@@ -78,6 +78,9 @@ DOCUMENT_TAIL = Metric("kl_document_max", KL.unit, KL.column, estimator="maximum
 
 MACRO_AVERAGE = Metric("kl_macro_average", KL.unit, KL.column, estimator="stratified_mean")
 
+SHORTEST = 32
+"""Tokens: a shorter document counts as one of so many, since the mean over an answer of two words is one token's."""
+
 SLICE_METRICS = (*METRICS, DOCUMENT_TAIL)
 """What documents' sums give, of everything and of each slice."""
 
@@ -221,7 +224,7 @@ def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurem
     finite = [int(outcome.branch.detail.get("finite_tokens", 0)) for outcome in outcomes]
     sums = _column([outcome.branch.detail for outcome in outcomes], KL.column)
     # below 0 is only the rounding of a divergence
-    means = [max(0.0, total / tokens) if tokens else 0.0 for total, tokens in zip(sums, finite, strict=True)]
+    means = [max(0.0, total / max(tokens, SHORTEST)) for total, tokens in zip(sums, finite, strict=True)]
     grouping = Grouping.of(outcomes)
     clusters = Clusters(
         units=grouping.counts(int(tokens > 0) for tokens in finite),

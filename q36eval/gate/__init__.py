@@ -1,14 +1,14 @@
 """The gate: policy, decision and report. `decide` is pure: no I/O, no clock, no random state."""
 
 from q36eval.gate.decide import decide
-from q36eval.gate.integrity import NON_FINITE
-from q36eval.gate.policy import Criterion, Informative, Margin, Policy
+from q36eval.gate.policy import NON_FINITE, Criterion, Informative, Margin, Policy, SchemeFigure
 from q36eval.gate.report import (
     RULES,
     Circumstances,
     CriterionResult,
     CriterionVerdict,
     GateReport,
+    HeldMargin,
     LaneResult,
     SignOff,
     Stage,
@@ -25,11 +25,13 @@ __all__ = [
     "CriterionResult",
     "CriterionVerdict",
     "GateReport",
+    "HeldMargin",
     "Informative",
     "LaneResult",
     "Margin",
     "Policy",
     "PolicyRule",
+    "SchemeFigure",
     "SignOff",
     "Stage",
     "StageState",

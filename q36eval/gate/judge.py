@@ -98,6 +98,7 @@ def _tested(
             direction=measurement.direction,
             level=2 * criterion.confidence - 1,
             shares=criterion.look_shares,
+            these_items=criterion.estimand == "these_items",
         )
     except ValueError as error:
         return described.model_copy(update={"reason": str(error)})
@@ -105,6 +106,9 @@ def _tested(
         errored = _evidence(measurement).errored
         return described.model_copy(update={"reason": test.not_measured, "infrastructure": sum(errored) > 0})
     judged = _with_test(described, test)
+    if criterion.estimand == "these_items":
+        items = measurement.counts.total
+        judged = judged.model_copy(update={"reason": f"of these items alone, {items:,} so far; says nothing of others"})
     doubt = _why_untrusted(criterion, measurement, test)
     if doubt is not None:
         judged = judged.model_copy(update={"p_pass": 1.0, "reason": doubt})

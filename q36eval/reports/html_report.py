@@ -11,9 +11,11 @@ from q36eval.reports._text import (
     ADVISORY_NOTE,
     COLUMNS,
     NUMERIC,
+    SENTENCE,
     counts_text,
     figure_text,
     floor_text,
+    held_lines,
     html,
     interval_text,
     margin_text,
@@ -78,6 +80,7 @@ def _sections(report: GateReport, run: "RunRecord | None", measurements: Sequenc
     yield section("All criteria", table(COLUMNS, map(_cells, report.criteria), NUMERIC), _advisory(report))
     answers = [f"<b>{html(name)}</b>: {html(told)}" for name, told in answer_lines(report)]
     yield section(TITLE, bullets(answers))
+    yield section("Margins that depend on the scheme", bullets(html(line, SENTENCE) for line in held_lines(report)))
     why = [f"<b>{html(r.id)}</b> {_says(r.verdict, verdict_text(r))}: {html(why_text(r))}" for r in reasons(report)]
     yield section("Why", bullets(why))
     yield section("Not measured", bullets(_gap(reason, names) for reason, names in not_measured(report)))

@@ -68,8 +68,16 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
 def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     if report.awaiting_sign_off and not report.decisive:
         return
-    unable = [result for result in decided_by(report) if _beyond_the_reference(result)]
-    open_ = tuple(result for result in decided_by(report) if result not in unable)
+    open_ = decided_by(report)
+    if any(result.anomalous for result in open_):
+        signs = "a reviewer accepts the gain, having looked at why the branch beats its reference"
+        yield NextStep(f"q36eval sign-off {run.id} --owner NAME --reason WHY", signs)
+        yield NextStep(f"q36eval gate {branch_option(run)} --resume {run.id} --require-sign-off", "decides it again")
+        open_ = tuple(result for result in open_ if not result.anomalous)
+        if not open_:
+            return
+    unable = [result for result in open_ if _beyond_the_reference(result)]
+    open_ = tuple(result for result in open_ if result not in unable)
     if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not (open_ or unable):
         yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {_missing(open_)}")
     if unable:
