@@ -173,8 +173,8 @@ class CriterionResult(Record):
     noise_floor: NoiseFloor | None = None
     counts: Counts | None = None
     infrastructure: bool = False
-    competence: Competence | None = None
-    causes: FailureCauses | None = None
+    competence: Competence | None = Field(default=None, exclude_if=_is_absent)
+    causes: FailureCauses | None = Field(default=None, exclude_if=_is_absent)
     waived_by: tuple[Waiver, ...] = ()
     held: HeldMargin | None = Field(default=None, exclude_if=_is_absent)
     anomalous: bool = Field(default=False, exclude_if=_is_absent)

@@ -168,18 +168,9 @@ def _decided(
     )
 
 
-LATER_FIELDS = ("competence", "causes")
-"""What a criterion's result says since reports were first signed; where it is not there, no hash knows of it."""
-
-
 def report_sha256(report: GateReport) -> str:
     """SHA-256 of a report's JSON with sorted keys and nothing between them."""
-    body = json.loads(report.model_dump_json())
-    for criterion in body["criteria"]:
-        for name in LATER_FIELDS:
-            if criterion[name] is None:
-                del criterion[name]
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(json.loads(report.model_dump_json()), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
