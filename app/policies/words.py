@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.policies.measurable import figure_of
-from q36eval.gate import Criterion, Policy
+from q36eval.gate import Criterion, Informative, Policy
 from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import least_clusters
@@ -147,7 +147,17 @@ def _evidence(criterion: Criterion) -> str:
     if criterion.min_clusters is not None:
         of = "documents or sources of them" if criterion.probe is ProbeName.KL else "independent clusters"
         parts.append(f"from at least {criterion.min_clusters:,} {of}, counted by weight")
+    if criterion.informative is not None and criterion.probe is not ProbeName.KL:
+        parts.append(_able(criterion.informative))
     return ", ".join(parts) or "everything is counted"
+
+
+def _able(asked: Informative) -> str:
+    """What the reference must be able to do."""
+    return (
+        f"where answers are right or wrong of families alone of which the reference solves {asked.min_items} items and "
+        f"{asked.min_share:.4g} of what guessing leaves, holding {asked.min_weight:.4g} of all items"
+    )
 
 
 def _undecided(criterion: Criterion) -> str:

@@ -1,8 +1,9 @@
 """The gate: policy, decision and report. `decide` is pure: no I/O, no clock, no random state."""
 
 from q36eval.gate.decide import decide
-from q36eval.gate.policy import NON_FINITE, Criterion, Margin, Policy, SchemeFigure
+from q36eval.gate.policy import NON_FINITE, Criterion, Informative, Margin, Policy, SchemeFigure
 from q36eval.gate.report import (
+    RULES,
     Circumstances,
     CriterionResult,
     CriterionVerdict,
@@ -18,12 +19,14 @@ from q36eval.gate.sequential import PolicyRule, failed_lanes
 
 __all__ = [
     "NON_FINITE",
+    "RULES",
     "Circumstances",
     "Criterion",
     "CriterionResult",
     "CriterionVerdict",
     "GateReport",
     "HeldMargin",
+    "Informative",
     "LaneResult",
     "Margin",
     "Policy",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from q36eval.gate.policy import Policy, stricter
+from q36eval.gate.policy import PAIRED_KINDS, Policy, stricter
 from q36eval.schemes import mixture_name, parts_of
 
 DECIDES = ("kind", "value", "against", "beyond", "beyond_margins", "of")
@@ -64,7 +64,10 @@ def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
             figure for figure in inherited["margin"].get("schemes", ()) if _still_inside(figure, margin, inherited)
         ]
         margin["schemes"] = _merged_schemes(inside, changed.get("schemes", ()))
-    return {**inherited, **change, "margin": margin}
+    informative = change.get("informative")
+    if margin["kind"] in PAIRED_KINDS:
+        informative = {**(inherited["informative"] or {}), **(informative or {})}
+    return {**inherited, **change, "margin": margin, "informative": informative}
 
 
 def _still_inside(figure: Mapping[str, Any], margin: Mapping[str, Any], inherited: Mapping[str, Any]) -> bool:

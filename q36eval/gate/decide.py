@@ -5,11 +5,21 @@ from datetime import date
 
 from q36eval.errors import ExitCode
 from q36eval.gate.anomalous import accepted, held_back
+from q36eval.gate.competence import without_competence
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.policy import Criterion, Policy
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Stage, Waiver
+from q36eval.gate.report import (
+    RULES,
+    CriterionResult,
+    CriterionVerdict,
+    GateReport,
+    LaneResult,
+    SignOff,
+    Stage,
+    Waiver,
+)
 from q36eval.gate.schemes import held_words, margins_held
 from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import apply_waivers
@@ -29,12 +39,13 @@ def decide(
     stages: Sequence[Stage] = (),
     require_sign_off: bool = False,
     sign_offs: Sequence[SignOff] = (),
+    rules: int = RULES,
 ) -> GateReport:
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
 
     `blessed` are the measurements of the run that the branch was last accepted with, `blessed_refused` says of a probe
     why its figures there are of something else, `stages` what was asked in which order (passed on into the report),
-    `sign_offs` the signatures under this very report, as it is found without any.
+    `sign_offs` the signatures under this very report, as it is found without any, `rules` the version of judging.
     Their order is of no matter, nor is that of criteria, measurements, failures or waivers.
 
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
@@ -58,7 +69,8 @@ def decide(
     """
     asked_for = {criterion.id for criterion in policy.criteria}
     held = margins_held(policy, measurements)
-    policy = _in_order(with_thresholds(with_integrity(held.policy, measurements)))
+    asked = with_thresholds(with_integrity(held.policy, measurements))
+    policy = _in_order(asked if rules >= 2 else without_competence(asked))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
     signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
     drifted = drifts(measurements)

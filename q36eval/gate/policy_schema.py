@@ -101,6 +101,23 @@ class MarginPart(TypedDict, total=False):
 
 
 @with_config(_STRICT)
+class InformativePart(TypedDict, total=False):
+    """What the reference must be able to do, for a comparison of answers that are right or wrong to be evidence."""
+
+    min_items: Annotated[
+        int, Field(ge=1, description="The least items of a family that the reference answers right; 5.")
+    ]
+    min_share: Annotated[
+        float,
+        Field(gt=0, le=1, description="The least share of a family's items that it answers right, above chance; 0.5."),
+    ]
+    min_weight: Annotated[
+        float,
+        Field(gt=0, le=1, description="The least share of all items that lie in the families that remain; 0.8."),
+    ]
+
+
+@with_config(_STRICT)
 class CriterionPart(TypedDict, total=False):
     """One rule over one measurement; of an inherited criterion only what changes."""
 
@@ -119,6 +136,10 @@ class CriterionPart(TypedDict, total=False):
     min_scored: Annotated[int, Field(ge=1, description="The least items to judge on.")]
     min_clusters: Annotated[
         int | None, Field(ge=1, description="The least independent clusters (documents, draws), counted by weight.")
+    ]
+    informative: Annotated[
+        InformativePart | None,
+        Field(description="What the reference must be able to do; for margins max_increase and min_recovery alone."),
     ]
     estimand: Annotated[
         Literal["population", "these_items"],
@@ -177,6 +198,7 @@ class PolicyFile(PolicyModel):
 KEYS: dict[type[Any], tuple[str, ...]] = {
     SchemePart: tuple(SchemePart.__annotations__),
     MarginPart: tuple(MarginPart.__annotations__),
+    InformativePart: tuple(InformativePart.__annotations__),
     CriterionPart: tuple(CriterionPart.__annotations__),
     PolicyFile: tuple(PolicyFile.model_fields),
 }

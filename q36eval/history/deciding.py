@@ -53,14 +53,15 @@ def circumstances_on(
 def circumstances_then(history: History, run: RunRecord) -> Circumstances:
     """What was kept with the run's decision; of one from before they were kept, what its dates still tell.
 
-    That is the day it finished, and the run that was blessed by then; of waivers none, which never eases a verdict.
+    That is the day it finished, and the run that was blessed by then; of waivers none, which never eases a verdict. It
+    was judged by the first rules, as all were then.
     """
     if run.circumstances is not None:
         return run.circumstances
     ended = run.finished or run.started
     earlier = (b for b in history.blessings(run.branch, run.family) if b.at <= ended and b.run_id != run.id)
     blessing = next(earlier, None)
-    return Circumstances(on=ended.date(), blessed_run=None if blessing is None else blessing.run_id)
+    return Circumstances(on=ended.date(), blessed_run=None if blessing is None else blessing.run_id, rules=1)
 
 
 def _newest_blessed(history: History, run: RunRecord) -> str | None:
@@ -163,6 +164,7 @@ def _decided(
         stages=evidence.stages,
         require_sign_off=require_sign_off,
         sign_offs=sign_offs,
+        rules=circumstances.rules,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
+from q36eval.gate.report import GateReport, KeptCircumstances, SignOff, Waiver
 from q36eval.records import (
     DeploymentIdentity,
     Direction,
@@ -57,7 +57,7 @@ class RunRecord(Record):
     finished: datetime | None = None
     verdict: Verdict | None = None
     report: GateReport | None = None
-    circumstances: Circumstances | None = None
+    circumstances: KeptCircumstances | None = None
     timings: dict[str, float] = Field(default_factory=dict)
 
 
@@ -89,7 +89,7 @@ class Decision(Record):
 
     replaced: datetime
     report: GateReport
-    circumstances: Circumstances | None = None
+    circumstances: KeptCircumstances | None = None
 
 
 class RunProgress(Record):

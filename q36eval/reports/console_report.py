@@ -24,6 +24,7 @@ from q36eval.reports._text import (
     verdict_text,
     why_text,
 )
+from q36eval.reports.answers import TITLE, answer_lines
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import (
     decided_by,
@@ -68,6 +69,7 @@ class _ConsoleReport:
         yield _criteria_table(self.report, wide=options.max_width >= WIDE)
         yield from (_text(line, limit=SENTENCE) for line in held_lines(self.report))
         yield from (_text(line) for line in floor_lines(self.report))
+        yield from _listed(TITLE, [_answers(name, told) for name, told in answer_lines(self.report)])
         yield from _listed("Why", [_reason(result) for result in reasons(self.report)])
         yield from _listed("Not measured", [_gap(why, names) for why, names in not_measured(self.report)])
         yield from _listed("Asked, in this order", _stage_lines(self.report))
@@ -152,6 +154,10 @@ def _decided_lines(report: GateReport) -> list["Text"]:
 
 def _reason(result: CriterionResult) -> "Text":
     return _text(result.id, "bold").append(": ").append_text(_text(why_text(result)))
+
+
+def _answers(name: str, told: str) -> "Text":
+    return _text(name, "bold").append(": ").append_text(_text(told))
 
 
 def _gap(why: str, names: tuple[str, ...]) -> "Text":

@@ -76,14 +76,27 @@ def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextSt
         open_ = tuple(result for result in open_ if not result.anomalous)
         if not open_:
             return
-    if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not open_:
+    unable = [result for result in open_ if _beyond_the_reference(result)]
+    open_ = tuple(result for result in open_ if result not in unable)
+    if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not (open_ or unable):
         yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {_missing(open_)}")
+    if unable:
+        named = ", ".join(result.id for result in unable)
+        yield NextStep(
+            "q36eval ui", f"shows why the reference fails what {named} asks: a larger budget, or other items"
+        )
     if any(result.verdict is CriterionVerdict.INCONCLUSIVE for result in open_):
         if run.provenance.get("exhaustive") is not True:
             yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "asks every item of the suite")
         yield NextStep(
             f"q36eval gate {branch_option(run)} --suite NAME", "a larger suite: more items narrow the interval"
         )
+
+
+def _beyond_the_reference(result: CriterionResult) -> bool:
+    """Whether it was not measured since the reference cannot do it: measured again, it would be as it is."""
+    found = result.competence
+    return result.verdict is CriterionVerdict.NOT_MEASURED and found is not None and bool(found.left_out)
 
 
 def _missing(open_: tuple[CriterionResult, ...]) -> str:
