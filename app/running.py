@@ -14,14 +14,17 @@ from app.showable import refuse_unshowable
 from q36eval.asking import Work
 from q36eval.checkpoints.inspection import Section
 from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.following import SECOND
 from q36eval.gate import PolicyRule, Stage, StageState
 from q36eval.history import EventKind, History, RunRecord
+from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.runner import AskedDifferentlyError, run_probes
 from q36eval.sinks import Captures, Progress
 
 if TYPE_CHECKING:
+    from q36eval.capturing import OpenCaptures
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
 
@@ -183,6 +186,7 @@ class Running:
 
         def captures_of(works: Sequence[Work]) -> Captures:
             captures = reference.captures(works, self.progress)
+            self._keep_reference_answers(works, captures)
             floors.settle(works, captures)
             if reference.load is not None:
                 reference.load.forget()  # its memory is the branch's from here on
@@ -200,6 +204,16 @@ class Running:
         self.stages += asked.stages
         self.timings[SET_UP] += asked.seconds.pop("reference")
         self.timings |= asked.seconds
+
+    def _keep_reference_answers(self, works: Sequence[Work], captures: "OpenCaptures") -> None:
+        """Which answers of the reference the branch is held against: captured anew they may be others."""
+        known = {}
+        for work in (work for work in works if work.failed is None):
+            capture = captures[work.probe.name]
+            keys = [key for item in work.items for key in (item.key, item.key + SECOND) if key in capture]
+            known[work.probe.name.value] = f"{len(work.items)}:{capture.content_sha256(keys)}"
+        run = self.history.get_run(self.run.id)
+        self.history.update_run(self.run.id, provenance=run.provenance | {REFERENCE_ANSWERS: known})
 
     def _write(self, measurements: Sequence[Measurement]) -> None:
         for measurement in measurements:

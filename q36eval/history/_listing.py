@@ -12,7 +12,15 @@ from q36eval.history import _tables as tables
 from q36eval.history._connected import Connected
 from q36eval.history._rows import figure, text_value, timestamp, unreadable
 from q36eval.history._texts import texts_of
-from q36eval.history.records import BranchSummary, RunFilter, RunState, RunSummary, SeriesPoint, SeriesRun
+from q36eval.history.records import (
+    REFERENCE_ANSWERS,
+    BranchSummary,
+    RunFilter,
+    RunState,
+    RunSummary,
+    SeriesPoint,
+    SeriesRun,
+)
 from q36eval.records import DeploymentIdentity, Direction, Interval, ProbeName, Verdict
 
 LINE = [tables.runs.c[name] for name in RunSummary.model_fields if name != "policy"]
@@ -151,16 +159,22 @@ def _figures_of(branch: str, family: str | None, metrics: list[int] | None) -> S
 def _known_runs(connection: Connection, branch: str, family: str | None) -> dict[int, SeriesRun]:
     """Finished runs of a branch by their numbers, oldest first."""
     runs = tables.runs.c
-    texts = (runs.suites, runs.identity, runs.reference_identity)
+    texts = (runs.suites, runs.identity, runs.reference_identity, runs.provenance)
     query = select(runs.number, runs.id, runs.started, runs.verdict, runs.policy_name, *texts)
     rows = connection.execute(query.where(_finished(branch, family)).order_by(runs.started, runs.id)).all()
-    numbers = {number for row in rows for number in (row.suites, row.identity, row.reference_identity)}
+    numbers = {number for row in rows for number in (row.suites, row.identity, row.reference_identity, row.provenance)}
     return _series_runs(rows, texts_of(connection, numbers))
 
 
 def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, SeriesRun]:
     """By their numbers. A text that many runs share is read once."""
     identities: dict[int, DeploymentIdentity] = {}
+    answers: dict[int, dict[str, str]] = {}
+
+    def reference_answers(number: int | None, run_id: str) -> dict[str, str]:
+        if number is not None and number not in answers:
+            answers[number] = (text_value(texts, number, f"run {run_id}") or {}).get(REFERENCE_ANSWERS) or {}
+        return {} if number is None else answers[number]
 
     def identity(number: int | None, run_id: str) -> DeploymentIdentity | None:
         if number is not None and number not in identities:
@@ -180,6 +194,7 @@ def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, Ser
             suites=text_value(texts, row.suites, f"run {row.id}"),
             identity=identity(row.identity, row.id),
             reference_identity=identity(row.reference_identity, row.id),
+            reference_answers=reference_answers(row.provenance, row.id),
         )
         for row in rows
     }
