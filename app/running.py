@@ -10,6 +10,7 @@ from app.kept_progress import note
 from app.readable import check_readable
 from app.referencing import Reference
 from app.request import Request
+from app.reusing import reuse_answers
 from app.showable import refuse_unshowable
 from q36eval.asking import Work
 from q36eval.checkpoints.inspection import Section
@@ -17,7 +18,9 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.following import SECOND
 from q36eval.gate import PolicyRule, Stage, StageState
 from q36eval.history import EventKind, History, RunRecord
+from q36eval.history.attempts import REUSED
 from q36eval.history.records import REFERENCE_ANSWERS
+from q36eval.history.run_files import RunFiles
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.runner import AskedDifferentlyError, run_probes
@@ -66,6 +69,8 @@ class Running:
     progress: Progress
     rule: PolicyRule | None
     """When the verdict stands, so that nothing more is asked; None asks everything."""
+    files: RunFiles
+    """Where the files of runs are kept."""
     stages: list[Stage] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -187,6 +192,7 @@ class Running:
         def captures_of(works: Sequence[Work]) -> Captures:
             captures = reference.captures(works, self.progress)
             self._keep_reference_answers(works, captures)
+            self._reuse(works)
             floors.settle(works, captures)
             if reference.load is not None:
                 reference.load.forget()  # its memory is the branch's from here on
@@ -214,6 +220,16 @@ class Running:
             known[work.probe.name.value] = f"{len(work.items)}:{capture.content_sha256(keys)}"
         run = self.history.get_run(self.run.id)
         self.history.update_run(self.run.id, provenance=run.provenance | {REFERENCE_ANSWERS: known})
+
+    def _reuse(self, works: Sequence[Work]) -> None:
+        """Take over what an earlier run was answered, unless told not to; a resumed run goes on as it began."""
+        run = self.history.get_run(self.run.id)
+        if self.request.fresh or (self.request.resume is not None and REUSED not in run.provenance):
+            return
+        found = reuse_answers(self.history, run, works, self.files)
+        if found is not None:
+            self.progress.stage(f"taking over the answers of run {found.run_id}", found.items)
+            self.progress.advance(found.items)
 
     def _write(self, measurements: Sequence[Measurement]) -> None:
         for measurement in measurements:

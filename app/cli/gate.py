@@ -58,6 +58,9 @@ def gate(
     allow_code_execution: AllowCodeExecution = False,
     canaries: OwnCanaries = None,
     exhaustive: Annotated[bool, typer.Option(help="Ask everything, also once the verdict stands.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ask again what an engine that repeats itself has answered before.")
+    ] = False,
     max_items: MaxItems = None,
     waivers_from: Annotated[
         Path | None,
@@ -111,6 +114,7 @@ def gate(
             allow_code_execution=allow_code_execution,
             reference_pack=reference_pack,
             exhaustive=exhaustive,
+            fresh=fresh,
             max_items=max_items,
             canaries=CanaryChoice(own=canaries),
             require_sign_off=require_sign_off,

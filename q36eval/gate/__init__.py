@@ -1,5 +1,6 @@
 """The gate: policy, decision and report. `decide` is pure: no I/O, no clock, no random state."""
 
+from q36eval.gate.attempts import Attempts, EarlierGate, ReusedAnswers, Tried, attempts_of
 from q36eval.gate.decide import decide
 from q36eval.gate.integrity import NON_FINITE
 from q36eval.gate.policy import Criterion, Margin, Policy
@@ -18,19 +19,24 @@ from q36eval.gate.sequential import PolicyRule, failed_lanes
 
 __all__ = [
     "NON_FINITE",
+    "Attempts",
     "Circumstances",
     "Criterion",
     "CriterionResult",
     "CriterionVerdict",
+    "EarlierGate",
     "GateReport",
     "LaneResult",
     "Margin",
     "Policy",
     "PolicyRule",
+    "ReusedAnswers",
     "SignOff",
     "Stage",
     "StageState",
+    "Tried",
     "Waiver",
+    "attempts_of",
     "decide",
     "failed_lanes",
 ]

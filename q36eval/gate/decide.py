@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from q36eval.errors import ExitCode
+from q36eval.gate.attempts import Tried, attempts_of
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import with_integrity
@@ -26,12 +27,14 @@ def decide(
     stages: Sequence[Stage] = (),
     require_sign_off: bool = False,
     sign_offs: Sequence[SignOff] = (),
+    tried: Tried | None = None,
 ) -> GateReport:
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
 
     `blessed` are the measurements of the run that the branch was last accepted with, `blessed_refused` says of a probe
     why its figures there are of something else, `stages` what was asked in which order (passed on into the report),
-    `sign_offs` the signatures under this very report, as it is found without any.
+    `sign_offs` the signatures under this very report, as it is found without any, `tried` the earlier gates of the same
+    deployment by the same criteria.
     Their order is of no matter, nor is that of criteria, measurements, failures or waivers.
 
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
@@ -48,7 +51,8 @@ def decide(
     nor can a criterion marked `waivable: false`; and a lane of which nothing is left is INCONCLUSIVE, and so is then
     the whole. Without `on` no waiver is in force.
 
-    Where a sign-off is required and missing, what would pass is INCONCLUSIVE; a signature turns nothing but that.
+    Where a sign-off is required and missing, what would pass is INCONCLUSIVE; a signature turns nothing but that. It is
+    required too where the policy allows fewer attempts than were made.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
     policy = _in_order(with_integrity(policy, measurements))
@@ -63,7 +67,9 @@ def decide(
         verdict = Verdict.INCONCLUSIVE
         notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
     signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
-    awaiting = require_sign_off and not signed_by and verdict is Verdict.PASS
+    attempts = attempts_of(policy, tried)
+    too_many = attempts is not None and attempts.too_many
+    awaiting = (require_sign_off or too_many) and not signed_by and verdict is Verdict.PASS
     if awaiting:
         verdict = Verdict.INCONCLUSIVE
     return GateReport(
@@ -79,6 +85,7 @@ def decide(
         stages=tuple(stages),
         awaiting_sign_off=awaiting,
         signed_by=signed_by,
+        attempts=attempts,
         notes=tuple(notes),
     )
 

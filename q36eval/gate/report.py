@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from q36eval.gate.attempts import Attempts, Tried
 from q36eval.gate.noise import NoiseFloor
 from q36eval.gate.policy import Margin
 from q36eval.records import Counts, Direction, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
@@ -60,7 +61,8 @@ class Circumstances(Record):
     """What a decision hangs on besides the policy and the evidence; kept with the run, so that a replay is exact.
 
     `on` is the day of the decision, `waivers` those that were known then, `waivers_from` the file they came from where
-    history's own did not count, `blessed_run` the run that margins `against: blessed` were held against.
+    history's own did not count, `blessed_run` the run that margins `against: blessed` were held against. `tried` are
+    the earlier gates of the same deployment by the same criteria; None where they were not looked for.
     """
 
     on: date
@@ -68,6 +70,7 @@ class Circumstances(Record):
     waivers_from: str | None = None
     blessed_run: str | None = None
     require_sign_off: bool = False
+    tried: Tried | None = None
 
 
 class StageState(StrEnum):
@@ -168,7 +171,8 @@ class GateReport(Record):
 
     `criteria` come by tier (blocking first), probe and id, whatever order the policy wrote them in. `stages` is the
     order of asking, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks it
-    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found.
+    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found. `attempts` is there where the
+    same deployment was gated by the same criteria before.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -184,4 +188,5 @@ class GateReport(Record):
     stages: tuple[Stage, ...] = ()
     awaiting_sign_off: bool = False
     signed_by: tuple[SignOff, ...] = ()
+    attempts: Attempts | None = None
     notes: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from q36eval.history._texts import texts_of
 from q36eval.history.records import (
     REFERENCE_ANSWERS,
     BranchSummary,
+    JudgedRun,
     RunFilter,
     RunState,
     RunSummary,
@@ -81,6 +82,21 @@ class Listing(Connected):
         """Every finished run of a branch, oldest first, whether or not it measured anything."""
         with self._reading() as connection, self._whole():
             return list(_known_runs(connection, branch, family).values())
+
+    def judged_runs(self, checkpoint_sha256: str) -> list[JudgedRun]:
+        """Every finished gate of that checkpoint, whatever it was called, in the order in which they ended."""
+        runs = tables.runs.c
+        parts = ("identity", "reference_identity", "policy", "suites", "provenance")
+        query = select(runs.id, runs.finished, runs.verdict, *(runs[name] for name in parts)).where(
+            runs.checkpoint_sha256 == checkpoint_sha256,
+            runs.state == RunState.FINISHED.value,
+            runs.verdict.is_not(None),
+            runs.policy.is_not(None),
+        )
+        with self._reading() as connection, self._whole():
+            rows = connection.execute(query.order_by(runs.finished, runs.id)).all()
+            texts = texts_of(connection, (getattr(row, name) for row in rows for name in parts))
+        return [_judged_run(row, parts, texts) for row in rows]
 
     def metric_series(
         self, branch: str, family: str | None = None, keys: Sequence[str] | None = None
@@ -198,6 +214,23 @@ def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, Ser
         )
         for row in rows
     }
+
+
+def _judged_run(row: Any, parts: Sequence[str], texts: Mapping[int, str]) -> JudgedRun:
+    found = {name: text_value(texts, getattr(row, name), f"run {row.id}") for name in parts}
+    try:
+        identities = {
+            name: None if found[name] is None else DeploymentIdentity.model_validate(found[name])
+            for name in ("identity", "reference_identity")
+        }
+    except ValidationError as error:
+        raise unreadable(f"run {row.id}", error) from error
+    return JudgedRun(
+        id=row.id,
+        finished=datetime.fromisoformat(row.finished),
+        verdict=Verdict(row.verdict),
+        **{**found, **identities},
+    )
 
 
 def _point(row: Any, run: SeriesRun, metric: Any, reading: Any) -> SeriesPoint:
