@@ -16,6 +16,7 @@ from app.referencing import Reference, local_reference, packed_reference
 from app.request import ALL_PROBES, Request
 from app.reusing import MEASURED_BY, measuring_sha256
 from app.running import Running
+from app.supplying import supplies_of
 from q36eval.config import Paths
 from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
@@ -129,7 +130,11 @@ def _measure_run(
             for name in request.probes:
                 history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="crashed"))
         # which deployment it was, and whose answers it took over, is known only since
-        now = now.model_copy(update={"tried": tried_before(history, history.get_run(run.id))})
+        known = {
+            "tried": tried_before(history, history.get_run(run.id)),
+            "supplies": supplies_of(request, probes, paths),
+        }
+        now = now.model_copy(update=known)
         history.update_run(run.id, circumstances=now, timings=running.timings)
         report = None
         if request.policy is not None:

@@ -10,13 +10,14 @@ from pydantic import ValidationError
 
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
+from q36eval.gate.remedies import remedies
 from q36eval.history.attempts import tried_before
 from q36eval.history.cut_short import WHY, stopped_at_will, tasks_cut_short
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 
-CAME_LATER = ("attempts",)
+CAME_LATER = ("attempts", "remedies")
 """Fields of a report that reports of before them lack."""
 
 
@@ -44,14 +45,16 @@ def circumstances_on(
     """
     waivers = history.waivers(run.family, run.branch).values() if source is None else source.waivers
     decided = run.circumstances is not None or run.report is not None
-    blessed_run = circumstances_then(history, run).blessed_run if decided else _newest_blessed(history, run)
+    then = circumstances_then(history, run) if decided else None
+    blessed_run = _newest_blessed(history, run) if then is None else then.blessed_run
     return Circumstances(
         on=on,
         waivers=tuple(waivers),
         waivers_from=None if source is None else source.file,
         blessed_run=blessed_run,
         require_sign_off=require_sign_off,
-        tried=circumstances_then(history, run).tried if decided else tried_before(history, run),
+        tried=tried_before(history, run) if then is None else then.tried,
+        supplies=None if then is None else then.supplies,
     )
 
 
@@ -157,7 +160,7 @@ def _decided(
     require_sign_off: bool,
     sign_offs: tuple[SignOff, ...],
 ) -> GateReport:
-    return decide(
+    report = decide(
         policy,
         evidence.measurements,
         circumstances.waivers,
@@ -170,6 +173,8 @@ def _decided(
         sign_offs=sign_offs,
         tried=circumstances.tried,
     )
+    helping = remedies(report, policy, evidence.measurements, circumstances.supplies)
+    return report.model_copy(update={"remedies": helping})
 
 
 def report_sha256(report: GateReport) -> str:

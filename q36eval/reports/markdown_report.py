@@ -39,6 +39,7 @@ from q36eval.reports.story import (
     not_measured,
     notes,
     reasons,
+    remedy_text,
     stage_text,
 )
 from q36eval.reports.ui_address import links
@@ -131,6 +132,8 @@ def _gaps(report: GateReport) -> Iterator[str]:
     why = [f"**{md(result.id)}** {md(verdict_text(result))}: {md(why_text(result))}" for result in reasons(report)]
     yield from _list("Why", why)
     yield from _list("Not measured", [_gap(reason, names) for reason, names in not_measured(report)])
+    helping = [f"**{md(remedy.criterion)}**: {md(remedy_text(remedy))}" for remedy in report.remedies]
+    yield from _list("What would help", helping)
     yield from _list("Asked, in this order", [f"{md(s.name)}: {md(stage_text(s))}" for s in report.stages])
     yield from _list("Notes", [md(note) for note in notes(report)])
 

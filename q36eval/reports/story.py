@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
+from q36eval.gate.supplies import MoreItems, Remedy
 from q36eval.records import ProbeFailure
 from q36eval.reports._text import figure_text, margin_text, number, why_text
 
@@ -119,6 +120,35 @@ def stage_text(stage: Stage) -> str:
 def stopped_early(report: GateReport) -> bool:
     """Whether the verdict stood before everything was asked."""
     return any(stage.state is StageState.NOT_ASKED for stage in report.stages)
+
+
+def remedy_text(remedy: Remedy) -> str:
+    """What would help one criterion, with the chance of PASS then."""
+    if remedy.note:
+        return remedy.note
+    told = [f"{remedy.items or 0:,} {remedy.kind} were evaluated"]
+    if remedy.needed is not None:
+        told.append(f"at the loss observed {remedy.needed:,} pass 4 times in 5")
+    elif remedy.hopeless:
+        told.append("at the loss observed no number of them passes")
+    if remedy.needed_lossless is not None:
+        told.append(f"were nothing lost, {remedy.needed_lossless:,} would")
+    told += [_option_text(option, remedy.kind) for option in remedy.options]
+    if not remedy.options and remedy.kind == "items":
+        told.append("no suite here asks more of them")
+    elif not remedy.options:
+        told.append("more of them come with a larger corpus (--corpus FILE)")
+    return "; ".join(told)
+
+
+def _option_text(option: MoreItems, kind: str) -> str:
+    lossless = "" if option.chance_lossless is None else f", {chance_text(option.chance_lossless)} were nothing lost"
+    return f"{option.option} evaluates {option.items:,} {kind}: chance of PASS {chance_text(option.chance)}{lossless}"
+
+
+def chance_text(chance: float) -> str:
+    """A chance to whole per cents, which is as much as it is known."""
+    return "under 1 %" if chance < 0.01 else "over 99 %" if chance > 0.99 else f"{100 * chance:.0f} %"
 
 
 def notes(report: GateReport) -> tuple[str, ...]:
