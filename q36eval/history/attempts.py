@@ -41,11 +41,13 @@ def tried_before(history: History, run: RunRecord) -> Tried | None:
 
 def _earlier(gate: JudgedRun, run: RunRecord) -> EarlierGate:
     others = {probe for probe in {*gate.suites, *run.suites} if gate.suites.get(probe) != run.suites.get(probe)}
+    could_pass = set(gate.suites) >= set(run.suites)  # one that left a probe out tried for no PASS
+    whose = gate if could_pass else run
     return EarlierGate(
         run_id=gate.id,
         finished=gate.finished,
         verdict=gate.verdict,
-        answers=_answers(gate.id, gate.identity, gate.suites, gate.provenance),
+        answers=_answers(whose.id, whose.identity or gate.identity, whose.suites, whose.provenance),
         other_suites=tuple(sorted(others)),
     )
 

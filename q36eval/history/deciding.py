@@ -173,6 +173,8 @@ def _decided(
         sign_offs=sign_offs,
         tried=circumstances.tried,
     )
+    if circumstances.supplies is None:  # of before remedies were told: a replay gives the report that was kept
+        return report
     helping = remedies(report, policy, evidence.measurements, circumstances.supplies)
     return report.model_copy(update={"remedies": helping})
 

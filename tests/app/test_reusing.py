@@ -185,6 +185,13 @@ def test_gates_of_the_same_deployment_are_counted_whatever_the_branch_and_versio
     assert [gate.answers == found.answers for gate in found.earlier] == [True, True, False, False]
 
 
+def test_a_gate_that_left_a_probe_out_tried_for_no_pass(history: History) -> None:
+    gated(history, ASKED, suites={})
+    found = tried_before(history, started(history))
+    assert found is not None
+    assert [(gate.answers == found.answers, gate.other_suites) for gate in found.earlier] == [(True, ("canaries",))]
+
+
 def test_answers_of_a_gpu_are_its_run_s_own(history: History) -> None:
     gpu = CPU.model_copy(update={"settings": {"device": "NVIDIA H200", "code": "c1"}})
     runs = [gated(history, ASKED, identity=gpu) for _ in range(2)]
