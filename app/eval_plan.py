@@ -15,8 +15,9 @@ from q36eval.config import Paths
 from q36eval.engines.base import Engine
 from q36eval.errors import EngineError
 from q36eval.gate import Criterion, Policy
-from q36eval.probes import Digest, InRounds, WorkItem
-from q36eval.records import Clusters, Direction, Measurement
+from q36eval.gate.judge import effective_clusters
+from q36eval.probes import Digest, InRounds, KnowsReference, WorkItem
+from q36eval.records import Direction, Measurement
 from q36eval.references import Capture
 from q36eval.runner import plan_probes
 from q36eval.sinks import MutedSink
@@ -36,8 +37,11 @@ FLIPS = (0.02, 0.04, 0.06)
 class CriterionPlan:
     """What one criterion can show.
 
-    `reference_score` is the reference's mean score over the items, `assumed` where it is not known yet. `tightest` is
-    the least loss that these items can show at all, in the unit of the margin's loss; `powers` by share of flips.
+    `items` lie in `clusters` of items that are right or wrong together, of which the largest has `largest_cluster`;
+    they weigh as `effective_clusters` of equal size. `informative` are those that the reference gets right, None where
+    that is not known yet. `reference_score` is the reference's mean score over the items, `assumed` where it is not
+    known yet. `tightest` is the least loss that these items can show at all, in the unit of the margin's loss;
+    `powers` by share of flips.
     """
 
     id: str
@@ -46,6 +50,9 @@ class CriterionPlan:
     limit: float
     items: int
     clusters: int
+    effective_clusters: int
+    largest_cluster: int
+    informative: int | None
     reference_score: float
     assumed: bool
     tightest: float | None
@@ -112,6 +119,8 @@ def plan_evals(policy: Policy, work: Work, capture: Capture, engine: Engine) -> 
     """The plan of one eval probe's `work` under a policy; a few items are timed on that engine."""
     digests = {item.key: capture[item.key] for item in work.items if item.key in capture}
     captured = len(digests) == len(work.items)
+    if captured and isinstance(work.probe, KnowsReference):
+        work.items = list(work.probe.know_reference(work.items, digests))
     measured = {each.key: each for each in _identical(work, digests, policy)}
     sharing = Counter(each.tier for each in policy.criteria if each.margin.kind != "max_count")
     criteria, notes = [], []
@@ -124,7 +133,7 @@ def plan_evals(policy: Policy, work: Work, capture: Capture, engine: Engine) -> 
             notes.append(f"{criterion.id}: {criterion.key} is {why}, so its power is not computed")
             continue
         try:
-            criteria.append(_planned(criterion, policy, found.clusters, captured, sharing[criterion.tier]))
+            criteria.append(_planned(criterion, policy, found, captured, sharing[criterion.tier]))
         except ValueError as error:
             asks = f"{criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
             notes.append(f"{criterion.id}: the power of {asks} is not computed: {error}")
@@ -141,7 +150,12 @@ def _identical(work: Work, digests: Mapping[str, Digest], policy: Policy) -> Seq
     return probe.look([probe.lossless(item, digests.get(item.key, Digest(error="-"))) for item in work.items], keys)
 
 
-def _planned(criterion: Criterion, policy: Policy, clusters: Clusters, captured: bool, sharing: int) -> CriterionPlan:
+def _planned(
+    criterion: Criterion, policy: Policy, measured: Measurement, captured: bool, sharing: int
+) -> CriterionPlan:
+    clusters, competence = measured.clusters, measured.competence
+    if clusters is None:
+        raise ValueError("it came without its clusters")
     sizes = [units + errored for units, errored in zip(clusters.units, clusters.errored, strict=True)]
     known = captured and not sum(clusters.errored)
     identical = clusters if known else as_expected(sizes, ASSUMED_SCORE, clusters.schedule)
@@ -155,6 +169,9 @@ def _planned(criterion: Criterion, policy: Policy, clusters: Clusters, captured:
         limit=1.0 - criterion.margin.value if criterion.margin.kind == "min_recovery" else criterion.margin.value,
         items=sum(sizes),
         clusters=len(sizes),
+        effective_clusters=effective_clusters(sizes),
+        largest_cluster=max(sizes, default=0),
+        informative=None if competence is None else sum(family.informative for family in competence),
         reference_score=sum(identical.reference or ()) / sum(identical.units),
         assumed=not known,
         tightest=tightest_limit(identical, criterion.margin.kind, confidence=confidence, direction=direction),

@@ -105,13 +105,14 @@ WITH_PASSAGES = Suite(
 )
 
 
-def kinds(suite: Suite, *, by_block: bool = True) -> Kinds:
+def kinds(suite: Suite, *, by_block: bool = True, last_look: bool = True) -> Kinds:
     """Per cluster size: lost, gained, right on both, wrong on both."""
     sizes = np.unique(suite.items).astype(np.float64)
     branch, reference = np.array([0.0, 1.0, 1.0, 0.0]), np.array([1.0, 0.0, 1.0, 0.0])
     largest = float(planned_largest(np.repeat(suite.items, suite.clusters).tolist()))
     columns = (np.outer(sizes, column).ravel() for column in (branch, reference, np.ones(4)))
-    return Kinds(*columns, largest, by_block)
+    cut = (suite.clusters * np.maximum(suite.items - largest, 0)).sum() / (suite.clusters @ suite.items)
+    return Kinds(*columns, largest, by_block, cut_share=float(cut), last_look=last_look)
 
 
 def draw(suite: Suite, scenario: Scenario, gates: int, rng: np.random.Generator) -> Array:
@@ -193,8 +194,10 @@ Rules = dict[str, Callable[[Suite, Margin], Looker]]
 
 RULES: Rules = {
     "q36eval": lambda suite, margin: margin_looks(kinds(suite), margin),
-    "constant bets alone": lambda suite, margin: margin_looks(kinds(suite, by_block=False), margin),
-    "one look at everything": lambda suite, margin: once(margin_looks(kinds(suite, by_block=False), margin)),
+    "bets alone": lambda suite, margin: margin_looks(kinds(suite, last_look=False), margin),
+    "one look at everything": lambda suite, margin: once(
+        margin_looks(kinds(suite, by_block=False, last_look=False), margin)
+    ),
     "repeated z-test": lambda suite, _: z_test(suite),
 }
 
@@ -210,10 +213,10 @@ def simulate(
         counts = draw(suite, scenario, min(CHUNK, gates - start), rng)
         for name, looker in lookers.items():
             found[name].append(judged(looker, suite, counts, criteria))
-    return {name: _outcome(parts) for name, parts in found.items()}
+    return {name: outcome(parts) for name, parts in found.items()}
 
 
-def _outcome(parts: list[tuple[NDArray[np.int64], Array]]) -> Outcome:
+def outcome(parts: list[tuple[NDArray[np.int64], Array]]) -> Outcome:
     verdicts, asked = (np.concatenate(column) for column in zip(*parts, strict=True))
     error = float(asked.std() / np.sqrt(len(asked)))
     return Outcome(

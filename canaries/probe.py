@@ -27,6 +27,7 @@ from canaries.answers import (
 )
 from canaries.cases import Case, cases_of
 from canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
+from canaries.must_pass import repeat_scores
 from canaries.specification import CanarySpec
 from canaries.summary import summarize_outcomes
 from q36eval.chat import rendered_chat
@@ -258,6 +259,12 @@ class CanaryProbe:
             repeats = repeats_of(case, [repeat_of(generated) for generated in again])
             branch = with_detail(outcome.branch, {"repeats": repeats})
         return outcome.model_copy(update={"branch": branch})
+
+    def reference_repeats(self, outcomes: Sequence[ItemOutcome]) -> tuple[int, int]:
+        """Of the must-pass prompts, which the reference is asked in other batches too."""
+        first = [(o.reference.score, score) for o in outcomes for score in repeat_scores(o.reference)]
+        known = [(one, other) for one, other in first if one is not None and other is not None]
+        return sum(one != other for one, other in known), len(known)
 
     def _again(self, key: str) -> tuple[GenerationRequest, ...]:
         """The same question in a batch of `SMALL_BATCH`, among other must-pass prompts, and in one of its own."""

@@ -5,9 +5,11 @@ MMLU. `macro_accuracy` is the mean of the tasks' means, as lm-eval aggregates RU
 they are one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from evals.competence import Known, competence, failure_causes, with_families
 from evals.paired_clusters import (
     PlannedItem,
     counts_of,
@@ -35,17 +37,49 @@ from q36eval.stats import mcnemar, summarize
 Stratum = Callable[[ItemOutcome], str]
 
 
-def accuracy(name: str, outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem] = ()) -> Iterator[Measurement]:
-    """Mean score over items, branch minus reference, and its recovery; `planned` are all items that it is to be of."""
-    clusters = scheduled(paired_clusters(outcomes, scores, bounds=(0.0, 1.0)), outcomes, planned)
+@dataclass(frozen=True)
+class Plan:
+    """All items that a figure is to be of, and what is known of the reference's answers to them."""
+
+    items: Sequence[PlannedItem] = ()
+    known: Known | None = None
+    weights: Mapping[str, float] | None = None
+    """What a unit of each cluster counts, where items were drawn by margin and not all are evaluated."""
+
+    def family_of(self, item: PlannedItem) -> str:
+        """The family of items that a planned one belongs to; "" where none is known."""
+        return "" if self.known is None else self.known[item.key].family
+
+    def told(self, outcomes: Sequence[ItemOutcome]) -> dict[str, Any]:
+        """The fields of a measurement that say what the reference can do, and why answers are not right."""
+        can = None if self.known is None or not self.items else competence(self.items, self.known)
+        return {"competence": can, "causes": failure_causes(outcomes)}
+
+
+NO_PLAN = Plan()
+"""Where nothing is known but the outcomes."""
+
+
+def accuracy(
+    name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN, *, in_blocks: bool = True
+) -> Iterator[Measurement]:
+    """Mean score over items, branch minus reference, and its recovery.
+
+    Items of one group were laid out `in_blocks`, so that the figure may be looked at after each; those of several not.
+    """
+    clusters = paired_clusters(outcomes, scores, bounds=(0.0, 1.0), weights=plan.weights)
+    laid_out = scheduled(clusters, outcomes, plan.items if in_blocks else (), plan.family_of)
+    clusters = with_families(laid_out, outcomes, plan.known)
     lost, gained = flip_counts(outcomes)
     note = (
         f"{lost} items lost and {gained} gained (full marks under one of the two only), {_mcnemar_words(lost, gained)}"
     )
-    yield from _with_recovery("accuracy", name, clusters, note)
+    yield from _with_recovery("accuracy", name, clusters, note, plan.told(outcomes))
 
 
-def macro_accuracy(name: str, outcomes: Sequence[ItemOutcome], stratum: Stratum, strata: str) -> Iterator[Measurement]:
+def macro_accuracy(
+    name: str, outcomes: Sequence[ItemOutcome], stratum: Stratum, strata: str, plan: Plan = NO_PLAN
+) -> Iterator[Measurement]:
     """Mean of the strata's mean scores, branch minus reference, and its recovery; nothing where there is one stratum.
 
     `strata` says in words what they are.
@@ -57,12 +91,15 @@ def macro_accuracy(name: str, outcomes: Sequence[ItemOutcome], stratum: Stratum,
     note = f"mean over {scored} {strata}" + (
         f" of {len(names)}, the others were not scored" if scored < len(names) else ""
     )
-    yield from _with_recovery("macro_accuracy", name, macro_clusters(outcomes, stratum), note)
+    clusters = with_families(macro_clusters(outcomes, stratum, plan.weights), outcomes, plan.known)
+    yield from _with_recovery("macro_accuracy", name, clusters, note, plan.told(outcomes))
 
 
-def _with_recovery(metric: str, name: str, clusters: Clusters, note: str) -> Iterator[Measurement]:
+def _with_recovery(
+    metric: str, name: str, clusters: Clusters, note: str, told: dict[str, Any]
+) -> Iterator[Measurement]:
     share, share_interval = recovery(clusters)
-    yield _paired(metric, name, "fraction", clusters, f"recovery {share:.2%}; {note}")
+    yield _paired(metric, name, "fraction", clusters, f"recovery {share:.2%}; {note}", **told)
     yield _measurement(
         metric.replace("accuracy", "recovery"),
         name,
@@ -76,7 +113,7 @@ def _with_recovery(metric: str, name: str, clusters: Clusters, note: str) -> Ite
     )
 
 
-def hidden_changes(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+def hidden_changes(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
     """Items lost and gained, and the answers that changed, whether right or wrong."""
     lost, gained = flip_counts(outcomes)
     for metric, count, direction in (
@@ -85,7 +122,7 @@ def hidden_changes(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measu
     ):
         yield _count(metric, name, count, counts_of(paired_clusters(outcomes, scores)), direction)
     if any(outcome.branch.text is not None for outcome in outcomes):
-        yield _answers_changed(name, outcomes)
+        yield _answers_changed(name, outcomes, plan)
 
 
 def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> Measurement:
@@ -94,14 +131,15 @@ def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> M
     return _count("items_planned", name, planned, counts, Direction.HIGHER_IS_BETTER)
 
 
-def _answers_changed(name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
+def _answers_changed(name: str, outcomes: Sequence[ItemOutcome], plan: Plan) -> Measurement:
     """Share of items with another choice or another text (blanks around it aside) than the reference's."""
 
     def changed(outcome: ItemOutcome) -> tuple[float, float] | None:
         share = float(_text(outcome.branch) != _text(outcome.reference))
         return (share, 0.0) if is_scored(outcome) else None
 
-    clusters = paired_clusters(outcomes, changed, bounds=(0.0, 1.0)).model_copy(update={"reference": None})
+    clusters = paired_clusters(outcomes, changed, bounds=(0.0, 1.0), weights=plan.weights)
+    clusters = clusters.model_copy(update={"reference": None})
     value, _, effect, interval = summarize(clusters, "mean")
     return _measurement(
         "answers_changed",
@@ -122,19 +160,19 @@ def _text(answer: Answer) -> str:
     return (answer.text or "").strip()
 
 
-def choice_margin(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+def choice_margin(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
     """Mean log-likelihood of the right choice less that of the best wrong one, in nats; nothing without choices.
 
     It is unbounded, and items without a margin count as errored: both choices may be held impossible.
     """
     if not any("margin_nats" in side.detail for outcome in outcomes for side in (outcome.branch, outcome.reference)):
         return
-    clusters = paired_clusters(outcomes, details("margin_nats"))
+    clusters = paired_clusters(outcomes, details("margin_nats"), weights=plan.weights)
     note = "log-likelihood of the right choice less that of the best wrong one"
     yield _paired("choice_margin", name, "nats", clusters, note)
 
 
-def _paired(metric: str, name: str, unit: str, clusters: Clusters, note: str) -> Measurement:
+def _paired(metric: str, name: str, unit: str, clusters: Clusters, note: str, **told: Any) -> Measurement:
     """The mean under branch and reference, and their difference."""
     value, reference_value, effect, interval = summarize(clusters, "paired_mean")
     return _measurement(
@@ -149,6 +187,7 @@ def _paired(metric: str, name: str, unit: str, clusters: Clusters, note: str) ->
         counts=counts_of(clusters),
         clusters=clusters,
         note=note,
+        **told,
     )
 
 

@@ -19,9 +19,7 @@ def in_blocks(strata: Mapping[K, str], clusters: Mapping[K, str], block_items: i
     """
     if block_items < 1:
         raise ValueError(f"a block holds at least one item, not {block_items}")
-    members: dict[str, list[K]] = {}
-    for key in sorted(strata, key=str):
-        members.setdefault(clusters[key], []).append(key)
+    members = _members(strata, clusters)
     order = _interleaved(_by_stratum(members, strata), seed)
     blocks: list[list[K]] = [[]]
     for cluster in order:
@@ -32,6 +30,18 @@ def in_blocks(strata: Mapping[K, str], clusters: Mapping[K, str], block_items: i
         last = blocks.pop()
         blocks[-1] += last
     return blocks if blocks[0] else []
+
+
+def interleaved(strata: Mapping[K, str], clusters: Mapping[K, str], seed: str) -> list[str]:
+    """The clusters of the keys in such an order, without blocks."""
+    return _interleaved(_by_stratum(_members(strata, clusters), strata), seed)
+
+
+def _members(strata: Mapping[K, str], clusters: Mapping[K, str]) -> dict[str, list[K]]:
+    members: dict[str, list[K]] = {}
+    for key in sorted(strata, key=str):
+        members.setdefault(clusters[key], []).append(key)
+    return members
 
 
 def _by_stratum(members: Mapping[str, Sequence[K]], strata: Mapping[K, str]) -> dict[str, list[str]]:

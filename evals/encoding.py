@@ -189,6 +189,16 @@ def responses(encoded: Encoded, engine: Engine, results: ItemResults) -> list[Re
     return answers
 
 
+def is_cut_off(encoded: Encoded, results: ItemResults) -> bool:
+    """Whether an answer ended at its budget of tokens, with neither an end of turn nor a stop string in it."""
+    read = [reading for reading in encoded.readings if reading.generation_key is not None]
+    answers = [(results.generated[reading.generation_key or ""], reading.until) for reading in read]
+    return any(
+        answer.finish_reason == "length" and not any(stop and stop in answer.text for stop in until)
+        for answer, until in answers
+    )
+
+
 ROWS_AT_A_TIME = 512
 """Rows of logits made at once: half a gigabyte at a vocabulary of 248,320."""
 

@@ -25,6 +25,8 @@ from evals.suite import TASK_FIELD, LoadedSuite, TaskGroup
 from q36eval.errors import Q36Error, UsageError
 
 THINK_END = "</think>"
+NOTHING_FOUND = "[invalid]"
+"""What lm-eval's filters say of a text in which they find no answer."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,30 @@ class Document:
         """The choices of a multiple-choice document, else nothing."""
         return list(self.task.doc_to_choice(self.doc)) if self.task.config.doc_to_choice is not None else []
 
+    @property
+    def chance(self) -> float:
+        """What guessing gets right: one of the choices, or of the options that the question lists; else nothing."""
+        field = self.group.options_field
+        options = self.choices if field is None else self.doc[field]
+        return 1.0 / len(options) if len(options) > 1 else 0.0
+
     def metrics(self, responses: Sequence[Any]) -> dict[str, Any]:
         """The metrics of this document by lm-eval's own filters and `process_results`.
 
         The group's metric is there under the name the group has for it.
         """
+        found = dict(self.task.process_results(self.doc, self._filtered(responses)))
+        if "{" in self.group.metric:
+            # RULER names its metric after the length, and states -1 for another one
+            return {self.group.metric: found[self.group.metric.format(**self.doc)]}
+        return found
+
+    def is_unreadable(self, responses: Sequence[Any]) -> bool:
+        """Whether the task's filter found no answer in any of these."""
+        return all(isinstance(found, str) and found == NOTHING_FOUND for found in self._filtered(responses))
+
+    def _filtered(self, responses: Sequence[Any]) -> list[Any]:
+        """What the task's filters make of each response."""
         answered = [
             dataclasses.replace(instance, resps=[self._without_thinking(response)], filtered_resps={})
             for instance, response in zip(self.instances, responses, strict=True)
@@ -104,11 +125,7 @@ class Document:
         for ensemble in filters:
             ensemble.apply(answered)
         name = self.group.filter or filters[0].name
-        found = dict(self.task.process_results(self.doc, [instance.filtered_resps[name] for instance in answered]))
-        if "{" in self.group.metric:
-            # RULER names its metric after the length, and states -1 for another one
-            return {self.group.metric: found[self.group.metric.format(**self.doc)]}
-        return found
+        return [instance.filtered_resps[name] for instance in answered]
 
     def _without_thinking(self, response: Any) -> Any:
         """As lm-eval cuts a generated text: what follows the thinking, up to the first stop."""
@@ -225,7 +242,8 @@ def _built(loaded: LoadedSuite, group: TaskGroup, task: Any, tokenizer: Any) -> 
     try:
         with quiet(), seeded(loaded.suite.seed, task.config.task), _templates_compiled_once():
             task.build_all_requests(rank=0, world_size=1, **template)
-        for field in (*group.slice_fields, *group.cluster_fields):
+        options = () if group.options_field is None else (group.options_field,)
+        for field in (*group.slice_fields, *group.cluster_fields, *options):
             if field != TASK_FIELD and field not in task.instances[0].doc:
                 raise UsageError(f"The documents of {task.config.task} have no field {field!r}; correct {group.name}.")
     except Q36Error:

@@ -2,11 +2,11 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from q36eval.records import Clusters, Counts, ItemOutcome, Schedule
-from q36eval.stats import planned_largest
+from q36eval.records import Clusters, Counts, ItemOutcome, PlannedClusters, Schedule
+from q36eval.stats import planned_clusters, planned_largest
 
 Pair = tuple[float, float]
 NAME_CHARACTERS = 12
@@ -18,20 +18,40 @@ Values = Callable[[ItemOutcome], Pair | None]
 
 @dataclass(frozen=True)
 class PlannedItem:
-    """An item of the plan, asked or not: `block` is the one of its group that it belongs to."""
+    """An item of the plan, asked or not: `block` is the one of its group that it belongs to.
+
+    `drawn` is there where its group's items are drawn by the reference's margin (`evals.margin_draws`).
+    """
 
     key: str
     group: str
     cluster: str
     stratum: str
     block: int
+    drawn: "DrawnItem | None" = None
 
 
-def scheduled(clusters: Clusters, outcomes: Iterable[ItemOutcome], planned: Sequence[PlannedItem]) -> Clusters:
-    """The same clusters with the block each was asked in and the sizes that were planned, known before any answer.
+@dataclass(frozen=True)
+class DrawnItem:
+    """How an item is drawn: what a unit of its cluster counts in the blocks up to `last_bet`, and how many of its
+    answers were taken to change."""
 
-    `clusters` are those of `outcomes`, in the order of their first ones. As they are where the plan is not known, or a
-    cluster lies in several blocks: then only one look may be taken.
+    weight: float
+    expected_change: float
+    last_bet: int
+
+
+def scheduled(
+    clusters: Clusters,
+    outcomes: Iterable[ItemOutcome],
+    planned: Sequence[PlannedItem],
+    family_of: Callable[[PlannedItem], str] = lambda item: "",
+) -> Clusters:
+    """The same clusters with the block each was asked in and what was planned, known before any answer of the branch.
+
+    `clusters` are those of `outcomes`, in the order of their first ones; `family_of` a planned item is the family of
+    its cluster. As they are where the plan is not known, or a cluster lies in several blocks: then only one look may be
+    taken.
     """
     blocks: dict[str, set[int]] = {}
     for item in planned:
@@ -40,10 +60,55 @@ def scheduled(clusters: Clusters, outcomes: Iterable[ItemOutcome], planned: Sequ
     if not names or any(len(blocks.get(name, ())) != 1 for name in names):
         return clusters
     sizes = Counter(item.cluster for item in planned)
+    one_of = {item.cluster: item for item in planned}
+    drawn = {name: item.drawn for name, item in one_of.items() if item.drawn is not None}
+    if drawn and len(drawn) < len(one_of):
+        return clusters
+    # bets are placed on the draws alone, whose units count by their stratum's weight
+    weighted = {
+        name: size * (drawn[name].weight if drawn else 1.0)
+        for name, size in sizes.items()
+        if not drawn or one_of[name].block <= drawn[name].last_bet
+    }
+    largest = planned_largest(list(weighted.values()))
     schedule = Schedule(
-        largest=planned_largest(list(sizes.values())), blocks=tuple(min(blocks[name]) for name in names)
+        largest=largest,
+        blocks=tuple(one_of[name].block for name in names),
+        planned=_by_family(dict(sizes), one_of, family_of, largest),
+        last_bet=next(iter(drawn.values())).last_bet if drawn else None,
+        weights=tuple(drawn[name].weight for name in names) if drawn else None,
+        first=_by_family(weighted, one_of, family_of, largest) if drawn else None,
+        expected_changes=tuple(drawn[name].expected_change for name in names) if drawn else None,
     )
     return clusters.model_copy(update={"schedule": schedule})
+
+
+def _by_family(
+    sizes: Mapping[str, float],
+    one_of: Mapping[str, PlannedItem],
+    family_of: Callable[[PlannedItem], str],
+    largest: float,
+) -> dict[str, PlannedClusters]:
+    """What was planned of each family's clusters; `one_of` has an item of every cluster."""
+    by_family: dict[str, list[float]] = {}
+    for name, size in sizes.items():
+        by_family.setdefault(family_of(one_of[name]), []).append(size)
+    return {family: planned_clusters(found, largest) for family, found in sorted(by_family.items())}
+
+
+def estimate_weights(outcomes: Iterable[ItemOutcome], planned: Sequence[PlannedItem]) -> dict[str, float] | None:
+    """What a unit of each cluster counts in a mean over those evaluated so far; None where all count alike.
+
+    Strata that were drawn at unequal shares are weighed back: each counts its share of all clusters planned over that
+    of those evaluated. Once all are evaluated, every unit counts as much as any other.
+    """
+    weight_of = {item.cluster: item.drawn.weight for item in planned if item.drawn is not None}
+    evaluated = {outcome.cluster for outcome in outcomes} & set(weight_of)
+    if not evaluated or len(evaluated) == len(weight_of):
+        return None
+    of_all, of_evaluated = Counter(weight_of.values()), Counter(weight_of[name] for name in evaluated)
+    scale = len(evaluated) / len(weight_of)
+    return {name: scale * of_all[weight_of[name]] / of_evaluated[weight_of[name]] for name in evaluated}
 
 
 def is_scored(outcome: ItemOutcome) -> bool:
@@ -75,11 +140,12 @@ def paired_clusters(
     *,
     units: Callable[[ItemOutcome], int] = lambda outcome: 1,
     bounds: tuple[float, float] | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> Clusters:
     """Sums of `units` and `values` per cluster, the units of items without a value apart.
 
     A value is the item's sum over its units; `bounds` are those of a unit's value. Clusters come in the order of their
-    first outcome, each named by what was asked in it.
+    first outcome, each named by what was asked in it; `weights` say by cluster what a unit counts (`estimate_weights`).
     """
     outcomes = list(outcomes)
     sums: dict[str, tuple[int, float, float, int]] = {}
@@ -98,6 +164,7 @@ def paired_clusters(
         errored=tuple(row[3] for row in columns),
         bounds=bounds,
         names=_names(outcomes),
+        weights=None if weights is None else tuple(weights.get(name, 1.0) for name in sums),
     )
 
 
@@ -112,25 +179,36 @@ def _names(outcomes: Sequence[ItemOutcome]) -> tuple[str, ...]:
     )
 
 
-def macro_clusters(outcomes: Sequence[ItemOutcome], stratum: Callable[[ItemOutcome], str]) -> Clusters:
+def macro_clusters(
+    outcomes: Sequence[ItemOutcome],
+    stratum: Callable[[ItemOutcome], str],
+    weights_of: Mapping[str, float] | None = None,
+) -> Clusters:
     """Clusters of the score whose mean is the mean of the strata's means, whatever each one's number of items.
 
-    Every item weighs N / (S * n_s): N items are scored, in S strata, n_s of them in its own. The values stay bounded,
+    Every item weighs N / (S * n_s): N items are scored, in S strata, n_s of them in its own, each counted by its
+    cluster's weight in `weights_of`, which then are in the values. The values stay bounded,
     so that the mean is judged as any other: a bootstrap would call a sample without flips certain. Strata without a
     scored item are left out of the mean, and the bounds hold what all their items could weigh: few errored items may be
     a whole stratum, and at their worst they are to cost what a stratum counts.
     """
-    scored = Counter(stratum(outcome) for outcome in outcomes if is_scored(outcome))
-    weights = {name: scored.total() / (len(scored) * count) for name, count in scored.items()}
+    counted = weights_of or {}
+    scored: dict[str, float] = {}
+    for outcome in outcomes:
+        if is_scored(outcome):
+            scored[stratum(outcome)] = scored.get(stratum(outcome), 0.0) + counted.get(outcome.cluster, 1.0)
+    total = sum(map(is_scored, outcomes))
+    weights = {name: total / (len(scored) * count) for name, count in scored.items()}
     lost = Counter(stratum(outcome) for outcome in outcomes if stratum(outcome) not in scored)
     weightiest = [len(outcomes) / (max(1, len(scored)) * count) for count in lost.values()]
 
     def weighted(outcome: ItemOutcome) -> Pair | None:
         pair = scores(outcome)
-        weight = weights.get(stratum(outcome), 0.0)
+        weight = weights.get(stratum(outcome), 0.0) * counted.get(outcome.cluster, 1.0)
         return None if pair is None else (weight * pair[0], weight * pair[1])
 
-    return paired_clusters(outcomes, weighted, bounds=(0.0, max([*weights.values(), *weightiest], default=1.0)))
+    most = max(counted.values(), default=1.0)
+    return paired_clusters(outcomes, weighted, bounds=(0.0, most * max([*weights.values(), *weightiest], default=1.0)))
 
 
 def counts_of(clusters: Clusters) -> Counts:

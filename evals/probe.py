@@ -4,17 +4,22 @@ import hashlib
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals.accuracy import Plan
 from evals.blocks import in_blocks
-from evals.encoding import Encoded, Encoder, responses, with_shared_prefixes
+from evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
+from evals.encoding import Encoded, Encoder, is_cut_off, responses, with_shared_prefixes
 from evals.lm_names import one_line
-from evals.paired_clusters import PlannedItem
+from evals.margin_draws import draws_by_margin
+from evals.paired_clusters import DrawnItem, PlannedItem
 from evals.suite import LoadedSuite, TaskGroup
 from evals.summaries import accuracies, suite_measurements
+from q36eval.asking import in_block
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.probes import Digest, ItemResults, WorkItem
@@ -54,6 +59,7 @@ class EvalsProbe:
         self._cache_dir, self._max_items = cache_dir, max_items
         self._asked: dict[str, tuple[Document, Encoded]] = {}
         self._planned: list[PlannedItem] = []
+        self._known: dict[str, KnownAnswer] | None = None
         self.suite_sha256 = self._loaded.sha256
         self.skipped = self._loaded.skipped
         self.measured_on = self._loaded.measured_on
@@ -79,7 +85,7 @@ class EvalsProbe:
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         with tempfile.TemporaryDirectory() as temporary:
             documents = load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer)
-        self._asked = {}
+        self._asked, self._known = {}, None
         for _, of_task in groupby(documents, key=lambda document: id(document.task)):
             asked = list(of_task)
             encoded = [encoder.encode(f"evals/{document.key}", document.instances) for document in asked]
@@ -91,6 +97,65 @@ class EvalsProbe:
             for key in block
         ]
         return [self._work(item) for item in self._planned]
+
+    def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
+        """Count what the reference gets right of all that is planned; see `evals.competence`."""
+        missing = Digest(error="the reference could not be measured on this item")
+        self._known = {}
+        for group in self._loaded.groups:
+            if group.measure == "accuracy":
+                planned = [item for item in self._planned if item.group == group.name]
+                known = {}
+                for item in planned:
+                    document, encoded = self._asked[item.key]
+                    answer = _answer(document, encoded, digests.get(item.key, missing))
+                    known[item.key] = KnownAnswer(family_of(group, item.stratum), cause_of(answer), document.chance)
+                self._known |= merged(planned, known)
+        self._draw_by_margin(digests)
+        block_of = {item.key: item.block for item in self._planned}
+        order = {item.key: place for place, item in enumerate(self._planned)}
+        laid_out = [in_block(item, block_of[item.key], self.name) for item in items]
+        return sorted(laid_out, key=lambda item: order[item.key])
+
+    def _draw_by_margin(self, digests: Mapping[str, Digest]) -> None:
+        """Lay out anew the groups that are drawn by the reference's margin.
+
+        A part of a group is asked as it was planned: so few items are for a look at the suite, not for a verdict.
+        """
+        for group in self._loaded.groups:
+            own = [item for item in self._planned if item.group == group.name]
+            if group.blocks != "by_reference_margin" or self._max_items is not None:
+                continue
+            draws = draws_by_margin(
+                {item.key: self._reference_margin(item.key, digests.get(item.key)) for item in own},
+                {item.key: item.stratum for item in own},
+                {item.key: item.cluster for item in own},
+                self._loaded.suite.block_items,
+                f"{self._loaded.suite.name}/{group.name}",
+            )
+            if draws is None:
+                continue
+            by_key = {item.key: item for item in own}
+            laid_out = [
+                replace(
+                    by_key[key],
+                    block=number,
+                    drawn=DrawnItem(draws.weights[key], draws.expected_changes[key], draws.last_bet),
+                )
+                for number, block in enumerate(draws.blocks)
+                for key in block
+            ]
+            place = next(n for n, item in enumerate(self._planned) if item.group == group.name)
+            others = [item for item in self._planned if item.group != group.name]
+            self._planned = [*others[:place], *laid_out, *others[place:]]
+
+    def _reference_margin(self, key: str, digest: Digest | None) -> float | None:
+        """By how many nats the reference prefers the right choice to the best wrong one, or less; None if unknown."""
+        document, encoded = self._asked[key]
+        if digest is None or digest.error is not None or not document.choices:
+            return None
+        margin: float | None = _answer(document, encoded, digest).detail.get("margin_nats")
+        return margin
 
     def _work(self, item: PlannedItem) -> WorkItem:
         encoded = self._asked[item.key][1]
@@ -130,7 +195,10 @@ class EvalsProbe:
             metrics = document.metrics(found)
         except Exception as error:  # a task's scoring is code of its own, and meets what no one wrote it for
             return Digest(error=f"lm-eval's scoring of the answer failed: {one_line(error)}")
-        return Digest(values={"responses": found, "metrics": _plain(metrics)})
+        values = {"responses": found, "metrics": _plain(metrics)}
+        if encoded.generations:
+            values |= {CUT_OFF: is_cut_off(encoded, results), UNREADABLE: document.is_unreadable(found)}
+        return Digest(values=values)
 
     def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
         """The outcome of an item to which the branch answers just what the reference answered."""
@@ -164,8 +232,8 @@ class EvalsProbe:
         for group in self._loaded.groups:
             if group.measure == "accuracy":
                 own = [outcome for outcome in outcomes if outcome.group == group.name]
-                planned = [item for item in self._planned if item.group == group.name]
-                found += [each for each in accuracies(group, own, planned, slices) if each.key in keys]
+                plan = Plan([item for item in self._planned if item.group == group.name], self._known)
+                found += [each for each in accuracies(group, own, plan, slices) if each.key in keys]
         return found
 
     def tasks_of(self, key: str) -> frozenset[str]:
@@ -178,7 +246,7 @@ class EvalsProbe:
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """What `evals.summaries` makes of each group, its slices, and the suite as a whole."""
-        yield from suite_measurements(self._loaded.groups, outcomes, self._planned)
+        yield from suite_measurements(self._loaded.groups, outcomes, self._planned, known=self._known)
 
 
 PROMPT_CHARACTERS = 8_000
@@ -207,7 +275,8 @@ def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:
     if not math.isfinite(score):
         return Answer(score=None, error=f"{document.group.metric} is not a number", detail={"tokens": tokens})
     if not document.choices:
-        return Answer(score=score, text=str(found[0]))
+        ended = {cause: True for cause in (CUT_OFF, UNREADABLE) if digest.values.get(cause)}
+        return Answer(score=score, text=str(found[0]), detail=ended)
     return _choice_answer(document, score, [float(log_likelihood) for log_likelihood, _ in found])
 
 

@@ -24,7 +24,10 @@ TASK_FIELD = "$task"
 """Among `slice_fields`: the name of the lm-eval task, for tasks whose documents do not say where they are from."""
 
 
-TELLING: Any = {"data": True, "sources": True, "groups": {"__all__": {"title", "dataset"}}}
+RULER_DRAWS = 2
+"""Raised whenever RULER's samples are drawn in another way, so that older frozen data is not taken for it."""
+
+TELLING: Any = {"data": True, "sources": True, "groups": {"__all__": {"title", "dataset", "options_field"}}}
 """What of a suite tells where its items lie and what they are called, and so is no part of what is asked."""
 
 
@@ -77,6 +80,8 @@ class TaskGroup(BaseModel):
     """The fields whose text a document shares with others of its cluster; by default its own `cluster`, if any."""
     cluster_pattern: str | None = None
     """What of those fields is shared, as a regular expression; a document it does not match stands alone."""
+    options_field: str | None = None
+    """The field with the options of a multiple-choice question that is answered in free text: guessing gets one."""
     num_fewshot: int | None = Field(default=None, ge=0)
     chat_template: bool = False
     thinking: bool = False
@@ -84,6 +89,9 @@ class TaskGroup(BaseModel):
     sample: int | None = Field(default=None, ge=1)
     """At most so many rows of every split that is asked, drawn with the suite's seed when it is frozen."""
     ruler: RulerSettings | None = None
+    blocks: Literal["in_proportion", "by_reference_margin"] = "in_proportion"
+    """How its items are drawn: every stratum at its own share, or first those whose answers the reference is not sure
+    of (`evals.margin_draws`), which takes multiple choice and at least a thousand of them."""
     executes_code: bool = False
     title: str | None = None
     """What its items are, in words that may stand on a model card: a benchmark's name only for that benchmark."""
@@ -149,6 +157,8 @@ class EvalSuite(BaseModel):
             "sources": {name: source.revision for name, source in self.sources.items()},
             "groups": [group.model_dump(mode="json", include=parts) for group in self.frozen_by_name],
         }
+        if any(group.ruler is not None for group in self.frozen_by_name):
+            content["ruler_draws"] = RULER_DRAWS
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from evals.accuracy import accuracy, choice_margin, hidden_changes, items_planned, macro_accuracy
-from evals.paired_clusters import PlannedItem, is_scored
+from evals.accuracy import NO_PLAN, Plan, accuracy, choice_margin, hidden_changes, items_planned, macro_accuracy
+from evals.competence import LENGTH_FIELDS, Known, merged
+from evals.paired_clusters import PlannedItem, estimate_weights, is_scored
 from evals.perplexity import perplexities
 from evals.suite import TaskGroup
 from q36eval.paired import RecoveryAt, effective_length
@@ -14,9 +15,6 @@ from q36eval.stats import DEFAULT_LEVEL
 
 SUITE = "suite"
 """The slice that holds every item of the suite that is scored right or wrong."""
-
-LENGTH_FIELDS = ("length", "max_length")
-"""Slice fields that hold a number of tokens: of the sandbox's RULER documents, and of those that lm-eval makes."""
 
 EFFECTIVE_RECOVERY = 0.97
 """What must be kept at a length for it to be effective: the cards' RULER recovery."""
@@ -27,10 +25,12 @@ def suite_measurements(
     outcomes: Sequence[ItemOutcome],
     planned: Sequence[PlannedItem] = (),
     effective_recovery: float = EFFECTIVE_RECOVERY,
+    known: Known | None = None,
 ) -> Iterator[Measurement]:
     """Every group, then all right-or-wrong items together where several groups have some.
 
-    `planned` are all items that the outcomes are some of, where that is known.
+    `planned` are all items that the outcomes are some of, and `known` the reference's answers to them, each where that
+    is known.
     """
     by_group: dict[str, list[ItemOutcome]] = {group.name: [] for group in groups}
     for outcome in outcomes:
@@ -38,21 +38,26 @@ def suite_measurements(
     for group in groups:
         found = by_group[group.name]
         own = [item for item in planned if item.group == group.name]
-        yield from measurements(group, found, own, effective_recovery)
+        yield from measurements(group, found, Plan(own, known, estimate_weights(found, own)), effective_recovery)
         if found and group.measure == "accuracy" and own:
             yield items_planned(group.slice, len(own), found)
     judged = [group.name for group in groups if group.measure == "accuracy" and by_group[group.name]]
     if len(judged) > 1:
         together = [outcome for name in judged for outcome in by_group[name]]
-        yield from accuracy(SUITE, together)
-        yield from macro_accuracy(SUITE, together, lambda outcome: outcome.group, "groups")
-        yield from hidden_changes(SUITE, together)
+        every = [item for item in planned if item.group in judged]
+        weights: dict[str, float] = {}
+        for name in judged:
+            weights |= estimate_weights(by_group[name], [item for item in every if item.group == name]) or {}
+        plan = Plan(every, None if known is None else merged(every, known), weights or None)
+        yield from accuracy(SUITE, together, plan, in_blocks=False)
+        yield from macro_accuracy(SUITE, together, lambda outcome: outcome.group, "groups", plan)
+        yield from hidden_changes(SUITE, together, plan)
 
 
 def measurements(
     group: TaskGroup,
     outcomes: Sequence[ItemOutcome],
-    planned: Sequence[PlannedItem] = (),
+    plan: Plan = NO_PLAN,
     effective_recovery: float = EFFECTIVE_RECOVERY,
 ) -> Iterator[Measurement]:
     """The group as a whole, then each value of each of its slice fields; slices without an item give nothing."""
@@ -61,13 +66,13 @@ def measurements(
         if group.measure == "perplexity":
             yield from perplexities(part.name, part.outcomes)
             continue
-        found = list(accuracy(part.name, part.outcomes, part.of(planned)))
+        found = list(accuracy(part.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan)))
         if group.slice_fields:
-            found += macro_accuracy(part.name, part.outcomes, _task, "tasks")
+            found += macro_accuracy(part.name, part.outcomes, _task, "tasks", part.of(plan))
         yield from found
         if part.field is None:
-            yield from hidden_changes(part.name, part.outcomes)
-            yield from choice_margin(part.name, part.outcomes)
+            yield from hidden_changes(part.name, part.outcomes, plan)
+            yield from choice_margin(part.name, part.outcomes, plan)
         elif part.field in LENGTH_FIELDS and part.value.isdigit():
             # the mean over tasks is RULER's own figure; with one task there is none beside the plain mean
             recovery = [measurement for measurement in found if measurement.estimator == "derived"][-1]
@@ -77,12 +82,13 @@ def measurements(
 
 
 def accuracies(
-    group: TaskGroup, outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem], slices: Collection[str]
+    group: TaskGroup, outcomes: Sequence[ItemOutcome], plan: Plan, slices: Collection[str]
 ) -> Iterator[Measurement]:
     """Of those slices of a group what may be looked at early: its accuracies."""
     for part in _slices(group, outcomes):
         if part.name in slices:
-            yield from accuracy(part.name, part.outcomes, part.of(planned))
+            weighed = replace(plan, weights=estimate_weights(outcomes, plan.items))
+            yield from accuracy(part.name, part.outcomes, part.of(weighed), in_blocks=part.in_blocks(plan))
 
 
 def _task(outcome: ItemOutcome) -> str:
@@ -100,11 +106,16 @@ class _Slice:
     outcomes: Sequence[ItemOutcome]
     position: int = 0
 
-    def of(self, planned: Sequence[PlannedItem]) -> Sequence[PlannedItem]:
-        """Those of the group's planned items that are in this slice."""
+    def in_blocks(self, plan: Plan) -> bool:
+        """Whether it may be looked at after each block: draws by margin give a slice no fixed number in every one."""
+        return self.field is None or all(item.drawn is None for item in plan.items)
+
+    def of(self, plan: Plan) -> Plan:
+        """The plan of those of the group's items that are in this slice."""
         if self.field is None:
-            return planned
-        return [item for item in planned if item.stratum.split("/")[self.position] == self.value]
+            return plan
+        own = [item for item in plan.items if item.stratum.split("/")[self.position] == self.value]
+        return replace(plan, items=own)
 
 
 def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[_Slice]:

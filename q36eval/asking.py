@@ -152,5 +152,21 @@ def in_group(item: WorkItem, probe: str) -> WorkItem:
     )
 
 
+def in_block(item: WorkItem, block: int, probe: str) -> WorkItem:
+    """An item that `in_group` kept apart, laid into another block: its requests go with the others of that block."""
+    if item.block == block:
+        return item
+    stem = f"{_below(probe, item.stage)}/{item.task}"
+    old, new = f"{stem}/{item.block}", f"{stem}/{block}"
+    return replace(
+        item,
+        block=block,
+        scores=tuple(replace(request, group=new + request.group.removeprefix(old)) for request in item.scores),
+        generations=tuple(
+            replace(request, group=new + request.group.removeprefix(old)) for request in item.generations
+        ),
+    )
+
+
 def _below(group: str, own: str) -> str:
     return f"{group}/{own}" if own else group

@@ -166,6 +166,15 @@ class Confirms(Protocol):
 
 
 @runtime_checkable
+class RepeatsReference(Protocol):
+    """A probe that asks the reference some things more than once, and so knows how often an engine changes a score."""
+
+    def reference_repeats(self, outcomes: Sequence[ItemOutcome]) -> tuple[int, int]:
+        """How many of the reference's repeated answers have another score than the first, and how many there are."""
+        ...
+
+
+@runtime_checkable
 class SharesTensors(Protocol):
     """A probe whose reference digests share tensors (a head, say): kept once, and present in every digest."""
 

@@ -5,6 +5,7 @@ Everything here is immutable, typed, free of I/O and of torch, and survives a ro
 """
 
 import re
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -92,16 +93,44 @@ class Tail(Record):
         return self
 
 
+class PlannedClusters(Record):
+    """Clusters as they were planned, known before any answer: how many, their `units`, the sum of the `squares` of
+    their sizes, and the units beyond `Schedule.largest`, which bets leave out (`cut`)."""
+
+    clusters: int = Field(ge=1)
+    units: float = Field(gt=0)
+    squares: float = Field(gt=0)
+    cut: float = Field(default=0.0, ge=0)
+
+
 class Schedule(Record):
-    """How evidence was laid out before any answer was seen, where a test may stop after every block.
+    """How evidence was laid out before any answer of the branch was seen, where a test may stop after every block.
 
     `blocks` numbers the block that each cluster was asked in, ascending in the order of asking; a cluster lies within
-    one block. `largest` are the units of the largest cluster that bets allow for (`stats.planned_largest` of the sizes
-    of all clusters planned, asked or not): larger ones weigh as much as it.
+    one block. `largest` is the size of the largest cluster that bets allow for (`stats.planned_largest` of the sizes of
+    all clusters planned, asked or not): larger ones weigh as much as it. `planned` is the planned end, by family of
+    items ("" without families); evidence of before it was recorded has None, and bets alone decide.
+
+    Where items are drawn by what the reference's margin says of them, `last_bet` is the last block that is bet on: in
+    every block up to it each stratum has the same number of clusters, `weights` say what a unit of each cluster counts
+    there (its stratum's share of the population over that of the draws), `first` is what was planned up to that block,
+    with sizes weighted, and `expected_changes` are the changed answers per unit that were assumed of each cluster.
     """
 
-    largest: int = Field(ge=1)
+    largest: int | float = Field(gt=0)
     blocks: tuple[int, ...]
+    planned: dict[str, PlannedClusters] | None = None
+    last_bet: int | None = None
+    weights: tuple[float, ...] | None = None
+    first: dict[str, PlannedClusters] | None = None
+    expected_changes: tuple[float, ...] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Schedule":
+        given = {self.last_bet is None, self.weights is None, self.first is None, self.expected_changes is None}
+        if len(given) != 1:
+            raise ValueError("a schedule with draws by margin says its last bet, weights, plan and expected changes")
+        return self
 
 
 class Clusters(Record):
@@ -116,7 +145,8 @@ class Clusters(Record):
     pair, and a waiver finds the canary it excuses. `schedule` is there where asking may stop early: what decides must
     then be known beforehand. Without it everything was asked, and one look is taken. `families` name the family of
     items that each cluster belongs to, as `FamilyCompetence.name` does: of a family that the reference cannot do, a
-    policy leaves all clusters out, never some of them.
+    policy leaves all clusters out, never some of them (`of_families`). `weights` say what a unit of each cluster
+    counts, where strata were drawn at unequal shares and not all that was planned was asked; None counts all alike.
     """
 
     units: tuple[int, ...]
@@ -129,6 +159,7 @@ class Clusters(Record):
     schedule: Schedule | None = None
     names: tuple[str, ...] | None = None
     families: tuple[str, ...] | None = None
+    weights: tuple[float, ...] | None = None
 
     @model_validator(mode="after")
     def _same_length(self) -> "Clusters":
@@ -143,11 +174,48 @@ class Clusters(Record):
             lengths.add(len(self.families))
         if self.tail is not None:
             lengths.update(map(len, self.tail.above))
+        if self.weights is not None:
+            lengths.add(len(self.weights))
         if self.schedule is not None:
-            lengths.add(len(self.schedule.blocks))
+            columns = (self.schedule.blocks, self.schedule.weights, self.schedule.expected_changes)
+            lengths.update(len(column) for column in columns if column is not None)
         if len(lengths) != 1:
             raise ValueError("cluster columns differ in length")
         return self
+
+    def of_families(self, kept: Collection[str]) -> "Clusters":
+        """The clusters of those families alone, and the plan of them alone.
+
+        Raises:
+            ValueError: the clusters do not say which family they belong to.
+        """
+        if self.families is None:
+            raise ValueError("these clusters do not say which family of items they belong to")
+        rows = [row for row, family in enumerate(self.families) if family in kept]
+        update: dict[str, Any] = {
+            name: tuple(column[row] for row in rows)
+            for name in ("units", "branch", "reference", "errored", "strata", "names", "families", "weights")
+            if (column := getattr(self, name)) is not None
+        }
+        if self.tail is not None:
+            above = tuple(tuple(counts[row] for row in rows) for counts in self.tail.above)
+            update["tail"] = self.tail.model_copy(update={"above": above})
+        if self.schedule is not None:
+            update["schedule"] = _schedule_of(self.schedule, rows, kept)
+        return self.model_copy(update=update)
+
+
+def _schedule_of(schedule: Schedule, rows: Sequence[int], kept: Collection[str]) -> Schedule:
+    update: dict[str, Any] = {
+        name: tuple(column[row] for row in rows)
+        for name in ("blocks", "weights", "expected_changes")
+        if (column := getattr(schedule, name)) is not None
+    }
+    for name in ("planned", "first"):
+        plan = getattr(schedule, name)
+        if plan is not None:
+            update[name] = {family: clusters for family, clusters in plan.items() if family in kept}
+    return schedule.model_copy(update=update)
 
 
 class FamilyCompetence(Record):

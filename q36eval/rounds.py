@@ -14,7 +14,9 @@ from q36eval.asking import Work, finished_items, in_group
 from q36eval.engines.base import Engine
 from q36eval.errors import Q36Error
 from q36eval.following import known_of
+from q36eval.gate.integrity import drifts
 from q36eval.gate.report import Stage, StageState
+from q36eval.order_check import check_order
 from q36eval.probes import Confirms, Digest, InRounds, ItemResults, Probe, WorkItem
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.sinks import Captures, Progress, Sink, TimesTasks, told_of_retries
@@ -77,6 +79,8 @@ def measure_branch(
             record = asking.stage(work, stage)
             asking.asked.stages.append(record)
             asking.asked.seconds[record.name] = time.monotonic() - started
+    for work in works:
+        asking.check_order(work)
     return asking.asked
 
 
@@ -121,6 +125,20 @@ class _Asking:
         if settled:
             self.stands = f"it was not asked: the verdict stood after {name}, by {', '.join(settled)}"
         return self._record(work, name, items, settled)
+
+    def check_order(self, work: Work) -> None:
+        """Evaluate a probe's first items again; an engine that is not what it was ends the probe as a crash does."""
+        try:
+            found = check_order(self.engine, work, own_outcomes(work, self.outcomes), self.captures, self.progress)
+        except Q36Error:
+            raise
+        except Exception as error:
+            fail_probe(work, self.sink, error)
+            return
+        self._write([] if found is None else [found])
+        for drift in drifts([] if found is None else [found]):
+            reason = f"the engine does not repeat itself: {drift.note}"
+            self.sink.add_failure(ProbeFailure(probe=work.probe.name, reason=reason, kind="crashed"))
 
     def _rounds(self, work: Work, stage: str) -> tuple[str, ...]:
         """Ask all blocks of a stage, or until the verdict stands; returns what it stands by."""

@@ -7,6 +7,8 @@ from q36eval.stats import GREATEST_LIMIT
 
 COLUMNS = ("criterion", "asks", "items", "excludes", "flips", "passes", "finds, 80 %", "finds, 95 %")
 
+WEIGHTS = ("criterion", "items", "clusters", "weigh as", "largest", "solved")
+
 
 def print_plan(plan: EvalPlan) -> None:
     """What each criterion can show, and how long the tasks take."""
@@ -18,6 +20,8 @@ def print_plan(plan: EvalPlan) -> None:
     if rows:
         console.print(plain_table(COLUMNS, rows, right=range(2, len(COLUMNS)), whole=(0, 1)))
         console.print(Text(_legend(plan)))
+        console.print(plain_table(WEIGHTS, [_weight(criterion) for criterion in plan.criteria], right=range(1, 6)))
+        console.print(Text(WEIGHTS_LEGEND))
     else:
         console.print(Text("Of no criterion of the policy the power is known here."))
     tasks = [(task, str(items), _time(plan.seconds.get(task))) for task, items in plan.items.items()]
@@ -47,6 +51,19 @@ def _rows(criterion: CriterionPlan) -> list[tuple[str, ...]]:
         drops = tuple("never" if loss is None else f"{loss:.1%}" for loss in found.detected.values())
         rows.append((*named, f"{flips:.0%}", f"{found.passes:.0%}", *drops))
     return rows
+
+
+WEIGHTS_LEGEND = (
+    "clusters: items that share a text are right or wrong together, and count as one; weigh as: so many clusters of "
+    "equal size (Kish); largest: items of the largest one; solved: items that the reference gets right, of which alone "
+    "a branch can lose any."
+)
+
+
+def _weight(criterion: CriterionPlan) -> tuple[str, ...]:
+    counts = (criterion.items, criterion.clusters, criterion.effective_clusters, criterion.largest_cluster)
+    solved = "not known" if criterion.informative is None else f"{criterion.informative / max(1, criterion.items):.0%}"
+    return (criterion.id, *(f"{count:,}" for count in counts), solved)
 
 
 def _asked(criterion: CriterionPlan) -> str:

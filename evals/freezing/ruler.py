@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from evals.freezing.draws import cluster_counts
 from evals.freezing.hub import Hub
+from evals.frozen import ClusterCounts
 from evals.lm_names import NamedTask
 from evals.suite import RulerSettings, TaskGroup
 from q36eval.errors import UsageError
@@ -52,13 +54,15 @@ def generate(
     *,
     notify: Callable[[str], None],
     patience_s: float = STARTING_S,
-) -> dict[str, tuple[str, ...]]:
-    """Generate the documents of RULER tasks below `folder`; returns every task's files, one per length.
+) -> tuple[dict[str, tuple[str, ...]], dict[str, ClusterCounts]]:
+    """Generate the documents of RULER tasks below `folder`.
+
+    Returns every task's files, one per length, and the clusters of every task at every length and of "all".
 
     `patience_s`: seconds each task and length may take besides what its tokens take.
 
     Raises:
-        UsageError: a source is missing, a length holds no sample, or a generator does not end.
+        UsageError: a source is missing or too small, a length holds no sample, or a generator does not end.
     """
     settings = group.ruler
     if settings is None:
@@ -68,19 +72,23 @@ def generate(
         "folder": str(folder / group.name),
         "seed": seed,
         "samples": settings.samples,
+        "lengths": settings.lengths,
         "sources": {name: str(path) for name, path in _sources(tasks, hub, folder).items()},
         "nltk_data": str(folder / "nltk_data"),
         "work": [[task.name, task.config, length] for length in settings.lengths for task in tasks],
     }
     (folder / group.name).mkdir(parents=True, exist_ok=True)
     try:
-        _run(job, settings, notify, patience_s)
+        clusters = _run(job, settings, notify, patience_s)
     finally:
         for path in (folder / ".sources").glob("*.json"):
             path.unlink()
-    return {
+    files = {
         task.name: tuple(f"{group.name}/{task.name}-{length}.jsonl" for length in settings.lengths) for task in tasks
     }
+    everything = [cluster for found in clusters.values() for cluster in found]
+    counts = {part: cluster_counts(found) for part, found in clusters.items()}
+    return files, counts | {"all": cluster_counts(everything)}
 
 
 def _sources(tasks: Sequence[NamedTask], hub: Hub, folder: Path) -> dict[str, Path]:
@@ -131,8 +139,14 @@ def hotpot_json(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _run(job: dict[str, Any], settings: RulerSettings, notify: Callable[[str], None], patience_s: float) -> None:
-    """One process generates everything and says a line after each task and length; it is killed past a deadline."""
+def _run(
+    job: dict[str, Any], settings: RulerSettings, notify: Callable[[str], None], patience_s: float
+) -> dict[str, list[str]]:
+    """One process generates everything and says a line after each task and length; it is killed past a deadline.
+
+    Returns the cluster of every sample, by task and length.
+    """
+    clusters: dict[str, list[str]] = {}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"}
     environment |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
     process = subprocess.Popen(
@@ -152,9 +166,22 @@ def _run(job: dict[str, Any], settings: RulerSettings, notify: Callable[[str], N
             for name, _, length in job["work"]:
                 limit = patience_s + settings.samples * length / TOKENS_PER_S
                 answer = _expect(process.stdout, limit, f"The generator of {name} at {length:,} tokens does not end")
-                notify(f"{name} at {length:,} tokens: {answer} samples")
+                clusters[f"{name}/{length}"] = json.loads(answer)
+                notify(f"{name} at {length:,} tokens: {_in_words(clusters[f'{name}/{length}'])}")
         finally:
             process.kill()
+    return clusters
+
+
+def _in_words(clusters: Sequence[str]) -> str:
+    """How many samples, and what they weigh where several share a text."""
+    counts = cluster_counts(clusters)
+    if counts.clusters == counts.items:
+        return f"{counts.items} samples"
+    return (
+        f"{counts.items} samples about {counts.clusters} texts, which weigh as {counts.effective_clusters:.0f} "
+        f"independent ones"
+    )
 
 
 def _expect(stdout: IO[str], limit_s: float, trouble: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from evals.freezing.draws import QA_TASKS, questions_at
 from evals.lm_names import task_root
 from evals.lm_tasks import seeded
 
@@ -30,7 +31,7 @@ def main() -> None:
                 rows = document_rows(job, tokenizer, name, config, length)
                 path = Path(job["folder"]) / f"{name}-{length}.jsonl"
                 path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-                say(f"done {len(rows)}")
+                say(f"done {json.dumps([row['cluster'] for row in rows])}")
         except ImportError as error:
             say(f"error RULER needs {error.name}, which is not installed; run: pip install 'q36eval[suites]'.")
         except Exception as error:  # lm-eval raises ValueError for a length that holds nothing
@@ -58,6 +59,7 @@ def document_rows(job: dict[str, Any], tokenizer: Any, name: str, config: str, l
         ValueError: the length does not hold a sample with an answer.
     """
     names = _prepared(job, tokenizer, config)
+    sources = _dealt(job, names, name, length)
     # what is imported on the way is not to draw from these generators, so they are seeded after it
     with seeded(job["seed"], f"{name}/{length}"):
         if "RNG" in names:  # of common words, drawn from by every sample before
@@ -69,14 +71,31 @@ def document_rows(job: dict[str, Any], tokenizer: Any, name: str, config: str, l
     too_long = [row["length"] for row in rows if row["length"] > length]
     if name != "ruler_fwe" and too_long:  # lm-eval lets frequent words fill the length and generates beyond it
         raise ValueError(f"a sample of {too_long[0]} tokens was made")
-    return [row | {"cluster": _cluster(names, name, length, row["index"])} for row in rows]
+    # lm-eval leaves out a sample that does not fit, and keeps the others' numbers
+    own = {row["index"]: sources[row["index"]] if sources else f"{length}/{row['index']}" for row in rows}
+    return [row | {"cluster": f"{name}/{own[row['index']]}"} for row in rows]
 
 
-def _cluster(names: dict[str, Any], name: str, length: int, index: int) -> str:
-    """A question asked at several lengths is one draw, as are all questions about one paragraph of SQuAD."""
-    if name == "ruler_qa_squad":
-        return f"{name}/{names['read_squad']()[0][index]['context'][0]}"
-    return f"{name}/{index}" if name == "ruler_qa_hotpot" else f"{name}/{length}/{index}"
+def _dealt(job: dict[str, Any], names: dict[str, Any], name: str, length: int) -> list[str]:
+    """Let a task with questions ask those of this length alone; their sources in order, nothing for another task.
+
+    Everything else is drawn for every sample: its keys, values, words and places. Essays around needles are those of
+    all samples, as RULER has them: part of the task, and no draw.
+    """
+    if name not in QA_TASKS:
+        return []
+    reader, called = QA_TASKS[name]
+    # what lm-eval read once stays what it read: a second length must not deal out what the first was dealt
+    read = getattr(names[reader], "read", names[reader])
+    questions, documents = read()
+    dealt = questions_at(questions, job["lengths"], job["samples"], f"{job['seed']}/{name}", called)[length]
+
+    def asked() -> tuple[list[Any], list[str]]:
+        return [question for _, question in dealt], documents
+
+    setattr(asked, "read", read)  # noqa: B010 - a function has no such attribute for a type checker
+    names["custom_dataset"].__globals__[reader] = asked
+    return [source for source, _ in dealt]
 
 
 def _prepared(job: dict[str, Any], tokenizer: Any, config: str) -> dict[str, Any]:

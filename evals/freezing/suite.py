@@ -12,7 +12,7 @@ from evals.freezing.hub import Hub, Row, Split, json_lines
 from evals.freezing.resources import freeze_punkt, needs_punkt
 from evals.freezing.ruler import STARTING_S, features, generate
 from evals.freezing.staging import check_replaceable, staging
-from evals.frozen import FrozenTask, Manifest, frozen_files, verify, write_manifest
+from evals.frozen import ClusterCounts, FrozenTask, Manifest, frozen_files, verify, write_manifest
 from evals.lm_configs import configured, use_frozen_nltk, with_settings
 from evals.lm_names import NamedTask, expand, generates_data, one_line, runs_programs
 from evals.quiet import quiet
@@ -31,6 +31,7 @@ class _Freezing:
     notify: Callable[[str], None]
     patience_s: float
     hub: Hub = field(init=False)
+    clusters: dict[str, dict[str, ClusterCounts]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.hub = Hub(self.suite.sources)
@@ -46,7 +47,9 @@ class _Freezing:
         files: Mapping[str, tuple[str, ...]] = {}
         if generated:
             options: dict[str, Any] = {"notify": self.notify, "patience_s": self.patience_s}
-            files = generate(generated, group, self.hub, self.tokenizer, self.folder, self.suite.seed, **options)
+            files, self.clusters[group.name] = generate(
+                generated, group, self.hub, self.tokenizer, self.folder, self.suite.seed, **options
+            )
         return tuple(
             FrozenTask(
                 name=task.name, config=task.config, data={"test": files[task.name]}, features=features(task.name)
@@ -127,6 +130,7 @@ def freeze_suite(
             made_from=made_from,
             sources=freezing.hub.sources,
             tasks=tasks,
+            clusters=freezing.clusters,
             files=frozen_files(folder),
         )
         write_manifest(folder, manifest)

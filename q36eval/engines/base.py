@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from q36eval.records import DeploymentIdentity
 
@@ -115,6 +115,14 @@ class Engine(Protocol):
             EngineError: the head quantizes its inputs, so that its weight alone does not give its logits.
         """
         ...
+
+
+@runtime_checkable
+class Deterministic(Protocol):
+    """An engine that can say whether the same batches give the same numbers bit for bit, whenever they are asked."""
+
+    @property
+    def deterministic(self) -> bool: ...
 
 
 Results = Iterable[Scored | Generated]

@@ -148,6 +148,11 @@ class InProcessEngine:
         return self._device
 
     @property
+    def deterministic(self) -> bool:
+        """On a CPU; sums on a GPU may be taken in another order every time."""
+        return self._device.type == "cpu"
+
+    @property
     def weight_bytes(self) -> int:
         """Of all parameters, as they are resident."""
         return self._weight_bytes

@@ -7,7 +7,7 @@ from q36eval.errors import ExitCode
 from q36eval.gate.attempts import Tried, attempts_of
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
-from q36eval.gate.integrity import with_integrity
+from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Stage, Waiver
 from q36eval.gate.waivers import apply_waivers
@@ -42,7 +42,8 @@ def decide(
     enough. What was not measured never passes. Exit code: a proven FAIL 1, then 4 where the engine or a crashed probe
     kept a blocking criterion from being measured, else 3. A margin below the noise floor proves nothing: the gate
     refuses it before the branch is measured, and should history hold one, its criterion is INCONCLUSIVE. Tokens whose
-    figures are not finite, and a damaged checkpoint, fail every lane, whether the policy asks for them or not.
+    figures are not finite, and a damaged checkpoint, fail every lane, whether the policy asks for them or not. Where an
+    engine does not repeat itself, nothing that needs its answers is measured: that is its trouble, not the branch's.
 
     A waiver in force on the day `on` sets aside a FAIL or INCONCLUSIVE criterion: a release manager wants to see what
     was found, who excused it and until when, and wants the pipeline to go on. So the criterion keeps its verdict and
@@ -57,7 +58,8 @@ def decide(
     asked_for = {criterion.id for criterion in policy.criteria}
     policy = _in_order(with_integrity(policy, measurements))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
-    decided = _verdicts(policy, [evidence.judged(criterion) for criterion in policy.criteria])
+    drifted = drifts(measurements)
+    decided = _verdicts(policy, [believed(evidence.judged(criterion), drifted) for criterion in policy.criteria])
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
     blocking = [result for result in results if result.tier == "blocking"]
     lanes = tuple(_lane_result(lane, blocking, asked_for) for lane in policy.lanes)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from q36eval.gate.policy import Criterion, Margin, Policy
+from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Measurement, ProbeName
 
 NON_FINITE = "non_finite_tokens"
@@ -14,6 +15,13 @@ They enter no mean, so every mean is better than the branch: a policy that judge
 
 DAMAGE = "integrity_faults"
 """The weights probe's census of what keeps a checkpoint from being read as what it says it is."""
+
+ENGINE_DRIFT = "engine_drift"
+"""A probe's census of first items that came out otherwise when they were evaluated again at the end of the run.
+
+Its `reference_value` is how many the engine's own scatter explains. Beyond that the engine is not what it was: nothing
+that it answered is evidence on the branch, for it or against it.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,25 @@ RULES = (
 )
 
 
-def with_integrity(policy: Policy, measurements: Iterable[Measurement]) -> Policy:
+def drifts(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """The censuses that show an engine which does not repeat itself, or does not answer any more."""
+    censuses = {m.key: m for m in measurements if m.metric == ENGINE_DRIFT}
+    return tuple(m for _, m in sorted(censuses.items()) if not m.value + m.counts.errored <= (m.reference_value or 0.0))
+
+
+def believed(result: CriterionResult, drifted: Sequence[Measurement]) -> CriterionResult:
+    """The result; not measured where it rests on what an engine that does not repeat itself answered."""
+    if not drifted or result.probe is ProbeName.WEIGHTS:
+        return result
+    update = {
+        "verdict": CriterionVerdict.NOT_MEASURED,
+        "reason": f"the engine does not repeat itself: {'; '.join(m.note for m in drifted)}",
+        "infrastructure": True,
+    }
+    return result.model_copy(update=update | dict.fromkeys(("p_pass", "p_fail", "p_fail_adjusted"), 1.0))
+
+
+def with_integrity(policy: Policy, measurements: Sequence[Measurement]) -> Policy:
     """The policy, and where one of these faults was counted, the rule that refuses it in all its lanes.
 
     A policy that has this rule itself, for all of its lanes and for nobody to waive, stays as it is. One that asks for
@@ -54,12 +80,25 @@ def with_integrity(policy: Policy, measurements: Iterable[Measurement]) -> Polic
     """
     counted = {(m.probe, m.metric) for m in measurements if not m.value <= 0}
     asked_for = {(c.probe, c.metric) for c in policy.criteria}
-    added: list[Criterion] = []
+    added = [_repeats_itself(drift, policy) for drift in drifts(measurements)]
     for rule in RULES:
         lacking = not any(_is_the_rule(rule, criterion, policy) for criterion in policy.criteria)
         if rule.judges in counted | asked_for and lacking:
             added.append(_criterion(rule, policy))
     return policy.model_copy(update={"criteria": (*policy.criteria, *added)}) if added else policy
+
+
+def _repeats_itself(drift: Measurement, policy: Policy) -> Criterion:
+    """The rule that such a run is not measured, in all lanes."""
+    source = "answers of an engine that is not what it was say nothing of the branch; every policy holds this rule"
+    return Criterion(
+        id=_free_id(f"integrity.{drift.probe}-engine-drift", policy.criteria),
+        probe=drift.probe,
+        metric=ENGINE_DRIFT,
+        margin=Margin(kind="max_count", value=drift.reference_value or 0.0, source=source),
+        lanes=policy.lanes,
+        waivable=False,
+    )
 
 
 def _criterion(rule: _Rule, policy: Policy) -> Criterion:

@@ -58,6 +58,7 @@ def _tested(
             criterion.margin,
             direction=measurement.direction,
             level=2 * criterion.confidence - 1,
+            shares=criterion.look_shares,
         )
     except ValueError as error:
         return described.model_copy(update={"reason": str(error)})

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from q36eval.records import Lane, ProbeName
-from q36eval.stats import MarginKind
+from q36eval.stats import LookShares, MarginKind
 
 CriterionId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
 
@@ -49,7 +49,9 @@ class Criterion(PolicyModel):
 
     `confidence` is the one-sided confidence of the bound that must lie inside the margin for PASS. `min_scored` and
     `min_clusters` are the least items and independent clusters to judge on, clusters counted by weight (as many as
-    would weigh as much were they of equal size); without it unbounded figures ask for 30. `on_inconclusive: fail`
+    would weigh as much were they of equal size); without it unbounded figures ask for 30. Of the error rate of evidence
+    that was laid out in blocks, `looks_share` pays for stopping at any look, `midway_share` for one look where draws by
+    the reference's margin end, and the rest for the planned end (`stats.LookShares`). `on_inconclusive: fail`
     refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a corrupt checkpoint,
     non-finite outputs).
     """
@@ -64,9 +66,22 @@ class Criterion(PolicyModel):
     confidence: float = Field(default=0.975, gt=0.5, lt=1)
     min_scored: int = Field(default=1, ge=1)
     min_clusters: int | None = Field(default=None, ge=1)
+    looks_share: float = Field(default=0.2, gt=0, le=1)
+    midway_share: float = Field(default=0.4, ge=0, lt=1)
     on_inconclusive: Literal["inconclusive", "fail"] = "inconclusive"
     waivable: bool = True
     note: str = ""
+
+    @property
+    def look_shares(self) -> LookShares:
+        """How its error rate is shared among the looks."""
+        return LookShares(self.looks_share, self.midway_share)
+
+    @model_validator(mode="after")
+    def _shares_add_up(self) -> "Criterion":
+        if self.looks_share + self.midway_share > 1:
+            raise ValueError("looks_share and midway_share add up to at most 1; the rest is for the planned end")
+        return self
 
     @property
     def key(self) -> str:

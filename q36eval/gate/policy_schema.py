@@ -84,6 +84,18 @@ class CriterionPart(TypedDict, total=False):
     min_clusters: Annotated[
         int | None, Field(ge=1, description="The least independent clusters (documents, draws), counted by weight.")
     ]
+    looks_share: Annotated[
+        float, Field(gt=0, le=1, description="Share of the error rate that pays for stopping at any look; 0.2.")
+    ]
+    midway_share: Annotated[
+        float,
+        Field(
+            ge=0,
+            lt=1,
+            description="Share of the error rate for one look where draws by the reference's margin end; 0.4. The rest "
+            "is for the planned end.",
+        ),
+    ]
     on_inconclusive: Annotated[
         Literal["inconclusive", "fail"], Field(description="What it is where the evidence does not decide.")
     ]

@@ -2,7 +2,7 @@
 
 Normal approximation throughout: with N items a criterion passes when loss + z(confidence) * sigma / sqrt(N) lies below
 its limit. `sigma` comes from the sums per cluster that the criterion was judged on, so it holds the flips that were
-seen and how they cluster. Tests that may stop early pay for their looks and pass a little less often.
+seen and how they cluster.
 """
 
 import math
@@ -106,7 +106,7 @@ class _Spread:
 
 
 def _spread(criterion: Criterion, result: CriterionResult, measurement: Measurement) -> _Spread | None:
-    z = NORMAL.inv_cdf(criterion.confidence)
+    z = _bound(criterion, measurement)
     limit = loss_limit(criterion.margin)
     clusters, kind = measurement.clusters, criterion.margin.kind
     if clusters is None or sum(clusters.units) == 0:
@@ -118,7 +118,8 @@ def _spread(criterion: Criterion, result: CriterionResult, measurement: Measurem
         return None
     reference = None if clusters.reference is None else np.array(clusters.reference)
     simple = measurement.estimator in ("mean", "paired_mean", "paired_proportions", "perplexity")
-    if not simple or (reference is None and kind != "max_value"):
+    drawn = clusters.schedule is not None and clusters.schedule.weights is not None  # unequally, so no plain mean
+    if not simple or drawn or (reference is None and kind != "max_value"):
         return _from_interval(result, items, limit, z, kind == "max_value")
     lossless: float | None = 0.0
     if kind == "max_value":
@@ -138,6 +139,18 @@ def _spread(criterion: Criterion, result: CriterionResult, measurement: Measurem
         # that no item flipped shows a rate of about one in as many, not of none
         sigma = max(sigma, (clusters.bounds[1] - clusters.bounds[0]) / math.sqrt(items + 1))
     return _Spread(items, mean, sigma, limit, lossless, z) if sigma > 0 and math.isfinite(sigma) else None
+
+
+def _bound(criterion: Criterion, measurement: Measurement) -> float:
+    """Standard errors between a loss and the bound that must lie inside the margin, at the planned end.
+
+    Of evidence that may be looked at early a part of the error rate has paid for the looks.
+    """
+    spent, schedule = 0.0, None if measurement.clusters is None else measurement.clusters.schedule
+    if schedule is not None:
+        shares = criterion.look_shares
+        spent = shares.bets if schedule.weights is None else shares.bets + shares.midway
+    return NORMAL.inv_cdf(1.0 - (1.0 - criterion.confidence) * max(1.0 - spent, 0.1))
 
 
 def _from_interval(result: CriterionResult, items: int, limit: float, z: float, absolute: bool) -> _Spread | None:

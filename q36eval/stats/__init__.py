@@ -1,9 +1,10 @@
 """Intervals and margin tests on clustered, paired evidence. Pure; numpy only."""
 
-from q36eval.stats._contrast import planned_largest
+from q36eval.stats._contrast import planned_clusters, planned_largest
 from q36eval.stats._gates import Kinds, Looker, margin_looks
 from q36eval.stats._holm import holm
 from q36eval.stats._inference import MeanInference
+from q36eval.stats._likelihood import LEAST_EXPECTED, effective_clusters
 from q36eval.stats._margin import (
     ESTIMATORS_OF_KIND,
     MAX_ERRORED_SHARE,
@@ -17,16 +18,20 @@ from q36eval.stats._margin import (
 from q36eval.stats._power import GREATEST_LIMIT, Power, as_expected, can_show, power, tightest_limit
 from q36eval.stats._proportion import proportion_interval
 from q36eval.stats._quantile import QuantileInference, quantile_clusters
+from q36eval.stats._scheduled import DEFAULT_SHARES, LookShares
 from q36eval.stats._sequential import Settled, mcnemar, settled
 from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
 __all__ = [
     "DEFAULT_LEVEL",
+    "DEFAULT_SHARES",
     "ESTIMATORS_OF_KIND",
     "GREATEST_LIMIT",
+    "LEAST_EXPECTED",
     "MAX_ERRORED_SHARE",
     "Kinds",
+    "LookShares",
     "Looker",
     "MarginKind",
     "MarginLike",
@@ -38,11 +43,13 @@ __all__ = [
     "StratifiedMean",
     "as_expected",
     "can_show",
+    "effective_clusters",
     "holm",
     "loss_limit",
     "margin_looks",
     "margin_test",
     "mcnemar",
+    "planned_clusters",
     "planned_largest",
     "power",
     "proportion_interval",

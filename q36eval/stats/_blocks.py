@@ -44,23 +44,23 @@ class Edge:
 class BlockTotals:
     """Sums over the clusters of each block, [..., B] in the order of asking, each cluster's columns weighted by size.
 
-    `clusters` counts them, `sizes` and `squared_sizes` are of their units, `squared_changes` of branch - reference, and
-    `edges` of what a branch without loss gains.
+    `clusters` counts them, `sizes` are their units, `squared_changes` of branch - reference, `expected_changes` what
+    was assumed of those before any answer, and `edges` what a branch without loss gains.
     """
 
     clusters: Array
     sizes: Array
-    squared_sizes: Array
+    expected_changes: Array
     squared_changes: Array
     edges: Array
 
     def best_bets(self, edge_per_unit: float, value_range: float) -> Array:
         """E[gain] / E[gain^2] [..., B] as known before each block: sizes with its own, answers without."""
-        clusters, sizes, squares = (np.cumsum(c, axis=-1) for c in (self.clusters, self.sizes, self.squared_sizes))
+        clusters, sizes, expected = (np.cumsum(c, axis=-1) for c in (self.clusters, self.sizes, self.expected_changes))
         asked = clusters - self.clusters
         changes = np.cumsum(self.squared_changes, axis=-1) - self.squared_changes
         edges = np.cumsum(self.edges, axis=-1) - self.edges
-        prior_change = PRIOR_CLUSTERS * PRIOR_CHANGE * value_range**2 * squares / clusters
+        prior_change = PRIOR_CLUSTERS * value_range**2 * expected / clusters
         prior_edge = PRIOR_EDGE_CLUSTERS * edge_per_unit * sizes / clusters
         change = (prior_change + changes) / (PRIOR_CLUSTERS + asked)
         return np.maximum((prior_edge + edges) / (PRIOR_EDGE_CLUSTERS + asked) / change, 0.0)
@@ -78,7 +78,8 @@ def block_bets(columns: Columns, edge: Edge, multiples: Array) -> Array | None:
     block = np.unique(columns.blocks, return_inverse=True)[1]
     sizes = columns.weights * (columns.units + columns.errored)
     changes = columns.weights * (columns.branch - columns.reference)
-    rows = (np.ones_like(sizes), sizes, sizes**2, changes**2, columns.weights * edge.rows)
+    expected = PRIOR_CHANGE if columns.expected_changes is None else columns.expected_changes
+    rows = (np.ones_like(sizes), sizes, expected * sizes**2, changes**2, columns.weights * edge.rows)
     totals = BlockTotals(*(np.bincount(block, weights=columns.counts * row).astype(np.float64) for row in rows))
     best = totals.best_bets(edge.per_unit, columns.bounds[1] - columns.bounds[0])
     return np.outer(multiples, best[block])

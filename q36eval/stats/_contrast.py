@@ -1,34 +1,37 @@
 """A contrast: what a criterion is tested on, one sum of per-unit values per independent cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from q36eval.records import Clusters
+from q36eval.records import Clusters, PlannedClusters
 
 Array = NDArray[np.float64]
 
-CUT_SHARE = 0.005
-"""Of all units planned at most so many lose their weight.
 
-What is cut off may be just what a branch loses. Cut at the size of nine in ten, RULER's questions that are asked at
-every length lose a tenth of all weight and MMLU's passages 3 %: of branches at the margin that had lost only there,
-nine in ten passed under continuous looking.
-"""
-
-
-def planned_largest(sizes: Sequence[int]) -> int:
-    """The least size to which larger clusters can be cut without `CUT_SHARE` of all units, of every cluster planned.
+def planned_largest(sizes: Sequence[float]) -> float:
+    """The size that bets allow a cluster, chosen from the sizes of every cluster planned, before any answer.
 
     A bet is limited by the largest loss that one cluster could bring, so a single oversized cluster (one fact asked
-    nine times among facts asked once) would leave no test any power: clusters larger than this weigh as much as this.
+    nine times among facts asked once) would leave no test any power: clusters larger than this weigh as much as this,
+    and what is cut off counts at its worst (`Contrast.with_cut_off_at`). So it is the size where both cost least.
     """
-    distinct, clusters = np.unique(np.asarray(sizes), return_counts=True)
-    cut = [int((clusters * np.maximum(distinct - size, 0)).sum()) for size in distinct]
-    return next(int(size) for size, lost in zip(distinct, cut, strict=True) if lost <= CUT_SHARE * sum(sizes))
+    distinct, clusters = np.unique(np.asarray(sizes, dtype=np.float64), return_counts=True)
+    return size_cap(distinct, clusters.astype(np.float64))
+
+
+def planned_clusters(sizes: Sequence[float], largest: float) -> PlannedClusters:
+    """What a schedule records of clusters of these sizes."""
+    column = np.asarray(sizes, dtype=np.float64)
+    return PlannedClusters(
+        clusters=len(column),
+        units=float(column.sum()),
+        squares=float((column**2).sum()),
+        cut=float(np.maximum(column - largest, 0.0).sum()),
+    )
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Contrast:
     One row per cluster, or per kind of cluster: `sums` [R] over scored units, `units` [R] scored units, `errored` [R]
     units that gave no value, `counts` [R] how many clusters the row stands for; `low` and `high` may be infinite. Rows
     are in canonical order, so nothing computed from a contrast depends on the order of the items. `largest` is the size
-    of the largest cluster where that was fixed beforehand, else None: the largest seen.
+    of the largest cluster where that was fixed beforehand, else None: the largest seen. `cut_share` is the share of all
+    units planned that lies beyond a size fixed beforehand.
     """
 
     sums: Array
@@ -48,6 +52,7 @@ class Contrast:
     low: float
     high: float
     largest: float | None = None
+    cut_share: float = 0.0
 
     @property
     def finite(self) -> bool:
@@ -71,18 +76,18 @@ class Contrast:
 
     def negated(self) -> "Contrast":
         """The contrast of -z, its rows where they were."""
-        return Contrast(-self.sums, self.units, self.errored, self.counts, -self.high, -self.low, self.largest)
+        columns = (-self.sums, self.units, self.errored, self.counts)
+        return Contrast(*columns, -self.high, -self.low, self.largest, self.cut_share)
 
     def with_capped_sizes(self) -> "Contrast":
         """Clusters larger than the cap weigh as much as it, no more: `planned_largest`, or `size_cap` of a single look.
 
         Sizes are known before any answer is, so weights made from sizes alone are fair; what is then tested is the mean
-        under these weights. Where asking may stop early the limit was fixed before it began; in a single look what was
-        cut off is imputed (`with_cut_off_at`).
+        under these weights, and what was cut off is imputed (`with_cut_off_at`).
         """
         weights = self._size_weights
         columns = (self.sums * weights, self.units * weights, self.errored * weights)
-        return Contrast(*columns, self.counts, self.low, self.high, self.largest)
+        return Contrast(*columns, self.counts, self.low, self.high, self.largest, self.cut_share)
 
     @property
     def _size_weights(self) -> Array:
@@ -95,7 +100,7 @@ class Contrast:
         """What the mean under capped sizes must be for the plain mean to be `mean`, were all that is cut off `value`.
 
         With `value` the greatest possible one, a plain mean of at least `mean` means a capped one of at least this,
-        wherever the loss lies. In a single look alone: early looks have their cap, which cuts off next to nothing.
+        wherever the loss lies. Of early looks it is the population's mean, so that the share cut off is the plan's.
         """
         whole, kept = self._whole_and_kept()
         return mean if kept == whole else (mean * whole - value * (whole - kept)) / kept
@@ -107,9 +112,10 @@ class Contrast:
 
     def _whole_and_kept(self) -> tuple[float, float]:
         """All units, and what they weigh under the cap of a single look; alike where nothing is cut off."""
+        if self.largest is not None:
+            return 1.0, 1.0 - self.cut_share
         totals = self.units + self.errored
-        whole = self.total(totals)
-        return whole, whole if self.largest is not None else self.total(totals * self._size_weights)
+        return self.total(totals), self.total(totals * self._size_weights)
 
 
 CAP_COST = 3.7
@@ -141,6 +147,8 @@ class Columns:
     counts: Array
     bounds: tuple[float, float] | None
     largest: float | None
+    cut_share: float = 0.0
+    expected_changes: Array | None = None
 
     @property
     def bounded(self) -> bool:
@@ -174,7 +182,8 @@ class Columns:
         if not self.bounded:
             # a seeded bootstrap draws by position, so what the same sums give must not depend on other columns
             return sorted_contrast(sums, self.units, self.errored, low_z, high_z)
-        return Contrast(sums, self.units, self.errored, self.counts, low_z, high_z, self.largest)
+        columns = (sums, self.units, self.errored, self.counts)
+        return Contrast(*columns, low_z, high_z, self.largest, self.cut_share)
 
 
 def sorted_contrast(sums: Array, units: Array, errored: Array, low: float, high: float) -> Contrast:
@@ -189,16 +198,47 @@ def finite_bounds(bounds: tuple[float, float] | None) -> bool:
 
 
 def columns_of(clusters: Clusters) -> Columns:
-    """The columns of `clusters`; without a schedule all lie in one block."""
+    """The columns of `clusters`, each unit counted by the cluster's weight; without a schedule all lie in one block."""
     schedule = clusters.schedule
     size = len(clusters.units)
+    blocks = np.zeros(size) if schedule is None else np.asarray(schedule.blocks, dtype=np.float64)
+    weights = np.ones(size) if clusters.weights is None else np.asarray(clusters.weights, dtype=np.float64)
+    return _columns(clusters, blocks, weights, np.zeros(size), None if schedule is None else schedule.planned)
+
+
+def columns_of_bets(clusters: Clusters) -> Columns:
+    """The columns of the clusters that are bet on, as the schedule weighs them.
+
+    Raises:
+        ValueError: clusters without a schedule.
+    """
+    schedule = clusters.schedule
+    if schedule is None:
+        raise ValueError("bets need evidence that was laid out in blocks")
+    if schedule.last_bet is None or schedule.weights is None or schedule.expected_changes is None:
+        return columns_of(clusters)
+    blocks = np.asarray(schedule.blocks, dtype=np.float64)
+    weights = np.where(blocks <= schedule.last_bet, np.asarray(schedule.weights, dtype=np.float64), 0.0)
+    expected = np.asarray(schedule.expected_changes, dtype=np.float64)
+    return _columns(clusters, blocks, weights, expected, schedule.first)
+
+
+def _columns(
+    clusters: Clusters,
+    blocks: Array,
+    weights: Array,
+    expected: Array,
+    planned: Mapping[str, PlannedClusters] | None,
+) -> Columns:
+    reference = (0.0,) * len(clusters.units) if clusters.reference is None else clusters.reference
     table = np.stack(
         [
-            np.zeros(size) if schedule is None else np.asarray(schedule.blocks, dtype=np.float64),
-            np.asarray(clusters.branch, dtype=np.float64),
-            np.zeros(size) if clusters.reference is None else np.asarray(clusters.reference, dtype=np.float64),
-            np.asarray(clusters.units, dtype=np.float64),
-            np.asarray(clusters.errored, dtype=np.float64),
+            blocks,
+            weights * np.asarray(clusters.branch, dtype=np.float64),
+            weights * np.asarray(reference, dtype=np.float64),
+            weights * np.asarray(clusters.units, dtype=np.float64),
+            weights * np.asarray(clusters.errored, dtype=np.float64),
+            expected,
         ]
     )
     table = table[:, (table[3] + table[4]) > 0]
@@ -208,16 +248,18 @@ def columns_of(clusters: Clusters) -> Columns:
         first = np.flatnonzero(np.concatenate([[True], (table[:, 1:] != table[:, :-1]).any(axis=0)]))
         counts = np.diff(np.append(first, counts.size)).astype(np.float64)
         table = table[:, first]
-    blocks, branch, reference, units, errored = table
+    blocks, branch, reference_sums, units, errored, expected = table
     return Columns(
         branch=branch,
-        reference=None if clusters.reference is None else reference,
+        reference=None if clusters.reference is None else reference_sums,
         units=units,
         errored=errored,
         blocks=blocks,
         counts=counts,
         bounds=clusters.bounds,
-        largest=None if schedule is None else float(schedule.largest),
+        largest=None if clusters.schedule is None else float(clusters.schedule.largest),
+        cut_share=0.0 if not planned else sum(p.cut for p in planned.values()) / sum(p.units for p in planned.values()),
+        expected_changes=expected if expected.any() else None,
     )
 
 

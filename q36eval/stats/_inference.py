@@ -30,6 +30,11 @@ class MeanInference:
     planned_below: Array | None = None
     planned_above: Array | None = None
 
+    @property
+    def mean(self) -> float:
+        """The ratio mean over scored units."""
+        return self.contrast.mean
+
     @cached_property
     def _studentised(self) -> Studentised | None:
         return studentise(self.contrast, self.seed)

@@ -12,6 +12,14 @@ from q36eval.stats._inference import SEED, MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._quantile import QuantileInference
 from q36eval.stats._ratio import RatioInference
+from q36eval.stats._scheduled import (
+    DEFAULT_SHARES,
+    METHOD,
+    LookShares,
+    ScheduledEvidence,
+    ScheduledMean,
+    planned_evidence,
+)
 from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
@@ -30,6 +38,19 @@ ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
 
 LARGEST_RECOVERY = 16.0
 RECOVERY_BISECTION_STEPS = 40
+
+
+class Tests(Protocol):
+    """One-sided tests of a mean and its interval."""
+
+    @property
+    def mean(self) -> float: ...
+
+    def p_at_least(self, margin: float) -> float: ...
+
+    def p_at_most(self, margin: float) -> float: ...
+
+    def interval(self, level: float) -> Interval: ...
 
 
 class MarginLike(Protocol):
@@ -78,8 +99,11 @@ def margin_test(
     *,
     direction: Direction = Direction.LOWER_IS_BETTER,
     level: float = DEFAULT_LEVEL,
+    shares: LookShares = DEFAULT_SHARES,
 ) -> MarginTest:
     """Test the loss of `clusters` against `margin`; `level` only sets the width of `loss_interval`.
+
+    `shares` says how the error rate is shared among the looks at evidence that was laid out in blocks.
 
     `direction` matters to `max_increase` alone: the loss is branch - reference where lower is better, else the reverse.
     Errored units count at their worst for `p_pass` and at their best for `p_fail`; above 1 % nothing is judged,
@@ -99,12 +123,12 @@ def margin_test(
     if estimator == "ratio":
         return _ratio_test(clusters, margin, level)
     if margin.kind == "min_recovery":
-        return _recovery_test(clusters, margin, level)
+        return _recovery_test(clusters, margin, level, shares)
     if estimator == "paired_proportions":
-        return _proportions_test(clusters, margin, direction, level)
+        return _proportions_test(clusters, margin, direction, level, shares)
     if estimator in ("stratified_mean", "root_mean_square", "quantile", "maximum"):
         return _value_test(clusters, estimator, margin, level)
-    return _mean_test(clusters, margin, direction, level)
+    return _mean_test(clusters, margin, direction, level, shares)
 
 
 def why_not_measured(clusters: Clusters, estimator: Estimator) -> str | None:
@@ -175,29 +199,33 @@ def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
     return MarginTest(p_pass, p_fail, value, interval, limit)
 
 
-def _mean_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:
+def _mean_test(
+    clusters: Clusters, margin: MarginLike, direction: Direction, level: float, shares: LookShares
+) -> MarginTest:
     weights = {"max_value": (1.0, 0.0), "min_retention": (1.0, -1.0), "max_increase": (1.0, -1.0)}[margin.kind]
     sign = -1.0 if margin.kind == "max_increase" and direction is Direction.HIGHER_IS_BETTER else 1.0
     limit = loss_limit(margin)
-    columns = columns_of(clusters)
+    scheduled = margin.kind == "max_increase" and planned_evidence(clusters)
+    evidence = ScheduledEvidence(clusters) if scheduled else None
+    columns = columns_of(clusters) if evidence is None else evidence.bet_on
     edge = Edge(limit * (columns.units + columns.errored), limit)
     below, above = _planned(columns, edge) if margin.kind == "max_increase" else (None, None)
-    contrast = columns.contrast(sign * weights[0], sign * weights[1])
-    inference = MeanInference(contrast, EVEN, planned_below=below, planned_above=above)
-    return MarginTest(
-        inference.p_at_least(limit),
-        inference.p_at_most(limit),
-        inference.contrast.mean,
-        inference.interval(level),
-        limit,
-    )
+    signed = (sign * weights[0], sign * weights[1])
+    tests: Tests
+    if evidence is not None:
+        tests = ScheduledMean(evidence, signed, limit, shares, below, above)
+    else:
+        tests = MeanInference(columns.contrast(*signed), EVEN, planned_below=below, planned_above=above)
+    return MarginTest(tests.p_at_least(limit), tests.p_at_most(limit), tests.mean, tests.interval(level), limit)
 
 
-def _proportions_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:
+def _proportions_test(
+    clusters: Clusters, margin: MarginLike, direction: Direction, level: float, shares: LookShares
+) -> MarginTest:
     """Exactly, or as any paired mean where the items allow no exact test."""
     pairs = pairs_of(clusters)
     if not isinstance(pairs, PairedProportions):
-        test = _mean_test(clusters, margin, direction, level)
+        test = _mean_test(clusters, margin, direction, level, shares)
         return replace(test, loss_interval=not_exact(test.loss_interval, pairs))
     losses = pairs if direction is Direction.LOWER_IS_BETTER else pairs.negated()
     limit = loss_limit(margin)
@@ -219,25 +247,26 @@ def _planned(columns: Columns, edge: Edge) -> tuple[Array | None, Array | None]:
     return block_bets(columns, edge, PASS_MULTIPLES), block_bets(columns, edge, FAIL_MULTIPLES)
 
 
-def _recovery_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginTest:
+def _recovery_test(clusters: Clusters, margin: MarginLike, level: float, shares: LookShares) -> MarginTest:
     """Recovery branch/reference >= rho, tested as the mean of rho * reference - branch <= 0."""
-    reference_total = sum(clusters.reference or ())
+    columns = columns_of(clusters)
+    reference_total = 0.0 if columns.reference is None else float(columns.counts @ columns.reference)
     limit = loss_limit(margin)
     if clusters.bounds is None or clusters.bounds[0] < 0 or not math.isfinite(clusters.bounds[1]):
         raise ValueError("a min_recovery margin judges bounded values that are never negative")
     if reference_total <= 0:
         nothing = Interval(lower=math.nan, upper=math.nan, level=level, method="none")
         return MarginTest(1.0, 1.0, math.nan, nothing, limit, "the reference scores zero, so recovery is undefined")
-    shortfall = _Shortfall(columns_of(clusters), margin.value)
+    shortfall = _Shortfall(clusters, margin.value, shares)
     at_margin = shortfall.at(margin.value)
     alpha = (1.0 - level) / 2.0
     interval = Interval(
         lower=1.0 - shortfall.recovery_bound(alpha, upper=True),
         upper=1.0 - shortfall.recovery_bound(alpha, upper=False),
         level=level,
-        method="betting",
+        method=METHOD if planned_evidence(clusters) else "betting",
     )
-    loss = 1.0 - sum(clusters.branch) / reference_total
+    loss = 1.0 - float(columns.counts @ columns.branch) / reference_total
     return MarginTest(at_margin.p_at_least(0.0), at_margin.p_at_most(0.0), loss, interval, limit)
 
 
@@ -245,15 +274,20 @@ class _Shortfall:
     """Tests on the mean of rho * reference - branch. The bets are planned at the policy's rho and kept for every other,
     so that a bound agrees with the verdict."""
 
-    def __init__(self, columns: Columns, rho: float) -> None:
-        self._columns = columns
-        assert columns.reference is not None
-        assert columns.bounds is not None
-        edge = Edge((1.0 - rho) * columns.reference, (1.0 - rho) * columns.bounds[1])
-        self._below, self._above = _planned(columns, edge)
+    def __init__(self, clusters: Clusters, rho: float, shares: LookShares) -> None:
+        self._limit, self._shares = 1.0 - rho, shares
+        self._evidence = ScheduledEvidence(clusters) if planned_evidence(clusters) else None
+        self._columns = columns_of(clusters) if self._evidence is None else self._evidence.bet_on
+        assert self._columns.reference is not None
+        assert self._columns.bounds is not None
+        edge = Edge((1.0 - rho) * self._columns.reference, (1.0 - rho) * self._columns.bounds[1])
+        self._below, self._above = _planned(self._columns, edge)
 
-    def at(self, rho: float) -> MeanInference:
+    def at(self, rho: float) -> Tests:
         """The inference at a recovery of `rho`."""
+        if self._evidence is not None:
+            weights, bets = (-1.0, rho), (self._below, self._above)
+            return ScheduledMean(self._evidence, weights, self._limit, self._shares, *bets, loss=1.0 - rho)
         contrast = self._columns.contrast(-1.0, rho)
         return MeanInference(contrast, EVEN, planned_below=self._below, planned_above=self._above)
 

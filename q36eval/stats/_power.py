@@ -15,6 +15,7 @@ from q36eval.stats._contrast import Array, Columns, columns_of, size_cap
 from q36eval.stats._gates import Kinds, Looker, exact_looks, margin_looks
 from q36eval.stats._margin import MarginKind, MarginLike, loss_limit, margin_test
 from q36eval.stats._pairs import PairedProportions, pairs_of
+from q36eval.stats._scheduled import planned_evidence
 
 SIMULATIONS = 400
 """A share of 95 % is then known to 1.1 points (one standard error)."""
@@ -129,7 +130,8 @@ def power(
     if margin.kind not in ("min_recovery", "max_increase") or not 0.0 < limit < 1.0:
         raise ValueError("power is known for a min_recovery or a max_increase between 0 and 1")
     exact = estimator == "paired_proportions" and isinstance(pairs_of(identical), PairedProportions)
-    branches = _Branches(_right_answers(columns_of(identical), direction), margin, exact=exact)
+    last_look = planned_evidence(identical)
+    branches = _Branches(_right_answers(columns_of(identical), direction), margin, exact=exact, last_look=last_look)
     if branches.score == 0.0:
         raise ValueError("what the reference never gets right, no branch can lose")
     unit = branches.score if margin.kind == "min_recovery" else 1.0
@@ -178,7 +180,9 @@ def _right_answers(columns: Columns, direction: Direction) -> tuple[Columns, Arr
 class _Branches:
     """Branches that answer the same clusters, drawn with the same seed whatever their rates."""
 
-    def __init__(self, planned: tuple[Columns, Array], margin: MarginLike, *, exact: bool) -> None:
+    def __init__(
+        self, planned: tuple[Columns, Array], margin: MarginLike, *, exact: bool, last_look: bool = False
+    ) -> None:
         columns, right = planned
         self._layouts, kind = np.unique(np.stack([columns.units, right]), axis=1, return_inverse=True)
         blocks = np.unique(columns.blocks, return_inverse=True)[1]
@@ -187,13 +191,13 @@ class _Branches:
         np.add.at(self._clusters, (merged, kind.reshape(-1)), columns.counts.astype(np.int64))
         self.score = float(columns.counts @ right) / float(columns.counts @ columns.units)
         largest = columns.largest or size_cap(columns.units, columns.counts)
-        kinds = self._kinds(largest, by_block=columns.largest is not None)
+        kinds = self._kinds(largest, by_block=columns.largest is not None, last_look=last_look)
         self._looks: Looker = exact_looks(kinds, loss_limit(margin)) if exact else margin_looks(kinds, margin)
 
-    def _kinds(self, largest: float, *, by_block: bool) -> Kinds:
+    def _kinds(self, largest: float, *, by_block: bool, last_look: bool) -> Kinds:
         rows = [(b, right, units) for units, right in self._layouts.T for b in np.arange(units + 1)]
         branch, reference, units = np.array(rows, dtype=np.float64).T
-        return Kinds(branch, reference, units, largest, by_block)
+        return Kinds(branch, reference, units, largest, by_block, last_look=last_look)
 
     def verdicts(self, flips: float, loss: float, thresholds: tuple[float, float]) -> tuple[float, float]:
         """The shares of branches that PASS and that FAIL, losing `loss` of all answers beyond `flips` each way."""

@@ -5,11 +5,12 @@ import math
 import numpy as np
 
 from q36eval.records import Clusters, Estimator, Interval
-from q36eval.stats._contrast import linear_contrast
+from q36eval.stats._contrast import finite_bounds, linear_contrast
 from q36eval.stats._inference import SEED, MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._quantile import QuantileInference
 from q36eval.stats._ratio import RatioInference
+from q36eval.stats._scheduled import ScheduledEvidence, ScheduledMean, planned_evidence
 from q36eval.stats._stratified import StratifiedMean
 
 DEFAULT_LEVEL = 0.95
@@ -60,6 +61,8 @@ def _difference_interval(clusters: Clusters, estimator: Estimator, level: float)
     pairs = pairs_of(clusters) if estimator == "paired_proportions" else None
     if isinstance(pairs, PairedProportions):
         return pairs.interval(level)
+    if planned_evidence(clusters) and finite_bounds(clusters.bounds):
+        return ScheduledMean(ScheduledEvidence(clusters), (1.0, -1.0), 0.0).interval(level)
     return not_exact(MeanInference(linear_contrast(clusters, 1.0, -1.0)).interval(level), pairs)
 
 

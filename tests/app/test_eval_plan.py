@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from app.cli.eval_plan_report import print_plan
 from app.eval_plan import EvalPlan, plan_evals
@@ -90,10 +91,30 @@ def test_sixty_items_can_show_a_wide_margin_and_not_a_narrow_one(plans: tuple[Ev
         assert narrow.powers[0.02].passes == 0.0
 
 
+def test_what_the_items_weigh_stands_beside_what_they_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every subject as one cluster: 15 and 5 questions weigh as one and a half."""
+    engine = InProcessEngine.load(ROOT / "data" / "sandbox" / "bf16")
+    counts = {"mmlu/geology.jsonl": 15, "mmlu/law.jsonl": 5} | {f"mmlu_dev/{s}.jsonl": 5 for s in ("geology", "law")}
+    suite = write_small_suite(tmp_path, counts)
+    body = yaml.safe_load(suite.read_text(encoding="utf-8"))
+    body["groups"][0]["cluster_fields"] = ["subject"]
+    suite.write_text(yaml.safe_dump(body), encoding="utf-8")
+    probe = EvalsProbe(suite)
+    work = Work(probe, probe.plan(engine.tokenizer))
+    nothing = Capture(tmp_path / "captures", engine.identity, probe.name, probe.suite_sha256)
+    plan = plan_evals(policy(0.6), work, nothing, engine)
+    (found,) = plan.criteria
+    assert (found.items, found.clusters, found.effective_clusters, found.largest_cluster) == (20, 2, 1, 15)
+    print_plan(plan)
+    assert "mmlu-0.6 20 2 1 15 not known" in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_the_reference_answered_replaces_what_was_assumed(plans: tuple[EvalPlan, EvalPlan]) -> None:
     before, after = plans
     assert [plan.criteria[0].assumed for plan in plans] == [True, False]
     assert (before.captured, after.captured) == (False, True)
+    assert before.criteria[0].informative is None
+    assert after.criteria[0].informative == pytest.approx(after.criteria[0].reference_score * 60)
     assert after.criteria[0].reference_score != before.criteria[0].reference_score == pytest.approx(0.8, abs=0.01)
 
 

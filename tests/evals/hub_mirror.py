@@ -129,21 +129,24 @@ def _squad() -> list[dict[str, Any]]:
 
 
 def _hotpot() -> list[dict[str, Any]]:
-    return [
-        {
-            "id": str(number),
-            "question": f"Which village has mill {number}?",
-            "answer": f"Lhota {number}",
-            "context": {
-                "title": [f"Mill {number}", f"Village {number}"],
-                "sentences": [
-                    [f"Mill {number} stands in Lhota {number}.", " It is old."],
-                    [f"Lhota {number} is small."],
-                ],
-            },
-        }
-        for number in range(8)
-    ]
+    """Eight questions about documents of their own, and one that shares a document with the first."""
+    rows = [_question_about(number, number) for number in range(8)]
+    return [*rows, _question_about(8, 0)]
+
+
+def _question_about(number: int, village: int) -> dict[str, Any]:
+    return {
+        "id": str(number),
+        "question": f"Which village has mill {number}?",
+        "answer": f"Lhota {village}",
+        "context": {
+            "title": [f"Mill {number}", f"Village {village}"],
+            "sentences": [
+                [f"Mill {number} stands in Lhota {village}.", " It is old."],
+                [f"Lhota {village} is small."],
+            ],
+        },
+    }
 
 
 def _write_punkt(folder: Path) -> None:

@@ -1,6 +1,8 @@
 """A suite of lm-eval's own tasks, frozen from a mirror of the hub: the same prompts offline, the same bytes again."""
 
+import itertools
 import json
+import random
 import re
 import socket
 import sys
@@ -12,6 +14,7 @@ import pytest
 import yaml
 
 from evals.freezing import freeze_suite
+from evals.freezing.draws import questions_at
 from evals.freezing.hub import Hub
 from evals.freezing.resources import freeze_punkt
 from evals.freezing.ruler import ESSAYS, hotpot_json, squad_json
@@ -112,8 +115,10 @@ def test_strata_clusters_and_scores(suite: Path, tmp_path: Path, no_network: Non
     assert len({d.cluster for d in history}) == 6
     ruler = [d for d in found if d.group.name == "ruler"]
     assert {d.stratum for d in ruler} == {f"{task}/{length}" for task in RULER for length in (2048, 2560)}
-    assert {d.cluster for d in ruler if "squad" in d.stratum} == {"ruler_qa_squad/0"}
-    assert len({d.cluster for d in ruler if "hotpot" in d.stratum}) == 2, "a question at two lengths is one draw"
+    assert len({d.cluster for d in ruler}) == len(ruler), "no text is asked about twice, at one length or at two"
+    for task, asked_about in (("squad", r"by paragraph (\d+ of \d+)"), ("hotpot", r"Which village has mill (\d+)")):
+        questions = [re.findall(asked_about, str(d.doc["input"]))[-1] for d in ruler if task in d.stratum]
+        assert len(set(questions)) == len(questions) == 4, "the mirror has several questions of each paragraph"
     for document in ruler:
         assert document.metrics([f"It is {' and '.join(document.target)}."]) == {"{max_length}": 1.0}
         assert document.metrics(["nothing"]) == {"{max_length}": 0.0}
@@ -142,18 +147,66 @@ def test_the_manifest_says_where_every_row_is_from(suite: Path) -> None:
     assert ("rajpurkar/squad_v2", "squad_v2", "validation") in sources
     assert ("EleutherAI/wikitext_document_level", "wikitext-2-raw-v1", "train") not in sources, "nothing reads it"
     assert {"lm-eval", "datasets", "tokenizer_sha256", "suite_sha256"} <= set(manifest.made_from)
+    assert set(manifest.clusters) == {"ruler"}
+    assert {part.rpartition("/")[0] for part in manifest.clusters["ruler"]} == {*RULER, ""}
+    assert all(counts.largest == 1 for counts in manifest.clusters["ruler"].values())
+    assert manifest.clusters["ruler"]["all"].effective_clusters == len(RULER) * 2 * 2
     rows = (suite.parent / "frozen/mmlu/cais__mmlu/anatomy/test.jsonl").read_text(encoding="utf-8").splitlines()
     assert list(json.loads(rows[0])) == ["question", "subject", "choices", "answer"], "the dataset's own schema"
 
 
 def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) -> None:
     """Alone, in another order and in another process: common words have a generator of random numbers of their own."""
-    job = {"tokenizer": str(TOKENIZER), "samples": 2, "seed": 1234, "nltk_data": "none"}
+    job = {"tokenizer": str(TOKENIZER), "samples": 2, "seed": 1234, "nltk_data": "none", "lengths": [2048, 2560]}
     for name, config in (("ruler_cwe", "ruler/cwe.yaml"), ("ruler_vt", "ruler/vt.yaml")):
         frozen = (suite.parent / f"frozen/ruler/{name}-2560.jsonl").read_text(encoding="utf-8").splitlines()
         made = document_rows(job, tokenizer, name, config, 2560)
         assert made == [json.loads(line) for line in frozen]
         assert document_rows(job | {"seed": 1}, tokenizer, name, config, 2560) != made
+
+
+def test_where_paragraphs_are_scarce_the_freeze_says_what_its_samples_weigh(filled_cache: Path, tmp_path: Path) -> None:
+    """The mirror has 12 paragraphs with two answerable questions each; none is asked about at both lengths."""
+    said: list[str] = []
+    group = GROUPS["ruler"] | {"tasks": ["ruler_qa_squad"], "ruler": {"lengths": [2048, 2560], "samples": 8}}
+    path = written(tmp_path, {"ruler": group})
+    manifest = freeze_suite(path, TOKENIZER, notify=said.append)
+    assert said == [
+        f"ruler_qa_squad at {length} tokens: 8 samples about 6 texts, which weigh as 5 independent ones"
+        for length in ("2,048", "2,560")
+    ]
+    counts = manifest.clusters["ruler"]["all"]
+    assert (counts.items, counts.clusters, counts.largest) == (16, 12, 2)
+    assert counts.effective_clusters == pytest.approx(16**2 / (4 * 4 + 8))
+    documents = documents_of(path, tmp_path / "cache")
+    lengths = {(d.cluster, d.doc["max_length"]) for d in documents}
+    assert len(lengths) == len({d.cluster for d in documents}) == 12
+    more = GROUPS["ruler"] | {"tasks": ["ruler_qa_squad"], "ruler": {"lengths": [2048, 2560], "samples": 13}}
+    with pytest.raises(UsageError, match=r"24 questions about 12 texts, enough for 12 samples at each of 2 lengths"):
+        freeze_suite(written(tmp_path, {"ruler": more}), TOKENIZER)
+
+
+def test_questions_that_share_a_document_are_of_one_source() -> None:
+    asked = [
+        {"query": str(n), "context": list(documents)} for n, documents in enumerate([(0, 1), (2, 3), (1, 4), (5,)])
+    ]
+    for seed in map(str, range(20)):
+        dealt = questions_at(asked, [4096], 4, seed, "a set")[4096]
+        source = {question["query"]: name for name, question in dealt}
+        assert source["0"] == source["2"]
+        assert len(set(source.values())) == 3
+    order = [question["query"] for _, question in questions_at(asked, [4096], 4, "0", "a set")[4096]]
+    assert order != [question["query"] for _, question in questions_at(asked, [4096], 4, "1", "a set")[4096]]
+
+
+def test_no_document_is_asked_about_at_two_lengths() -> None:
+    """Whatever questions have in common: of 300 about three of 900 documents each, most share one with another."""
+    rng = random.Random(1)
+    asked = [{"query": str(n), "context": rng.sample(range(900), 3)} for n in range(300)]
+    dealt = questions_at(asked, [4096, 8192, 16384], 20, "0", "a set")
+    documents = [{place for _, question in of_length for place in question["context"]} for of_length in dealt.values()]
+    assert not any(one & other for one, other in itertools.combinations(documents, 2))
+    assert [len({source for source, _ in of_length}) for of_length in dealt.values()] == [20, 20, 20]
 
 
 def test_a_generator_that_does_not_end_is_stopped(filled_cache: Path, tmp_path: Path) -> None:

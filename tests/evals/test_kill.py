@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from q36eval.gate.integrity import ENGINE_DRIFT
 from q36eval.history import History
 from q36eval.records import ItemOutcome
 from tests.evals.small_suite import ROOT
@@ -20,6 +21,15 @@ def outcomes(history: Path) -> dict[str, dict[str, Any]]:
     opened = History.open(history)
     (run,) = opened.list_runs()
     found = {outcome.item_key: _timeless(outcome) for outcome in opened.items(run.id)}
+    opened.close()
+    return found
+
+
+def drift(history: Path) -> float:
+    """How many of the first items came out otherwise at the end, where the process that answered them may be dead."""
+    opened = History.open(history)
+    (run,) = opened.list_runs()
+    (found,) = (m.value for m in opened.measurements(run.id) if m.metric == ENGINE_DRIFT)
     opened.close()
     return found
 
@@ -48,5 +58,6 @@ def test_a_run_killed_at_twenty_random_moments_resumes_to_the_same_items_none_as
         asked = place.with_suffix(".asked").read_text().split()
         assert len(asked) == len(set(asked)), "an item was asked twice"
         assert outcomes(place.with_suffix(".sqlite")) == whole
+        assert drift(place.with_suffix(".sqlite")) == 0.0
     interrupted = sum(0 < int(line.split()[-2]) < len(whole) for line in done.stdout.splitlines())
     assert interrupted >= 3, done.stdout

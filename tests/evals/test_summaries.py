@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import evals
+from evals.accuracy import Plan
 from evals.paired_clusters import PlannedItem, macro_clusters
 from evals.suite import TaskGroup, read_suite
 from evals.summaries import measurements, suite_measurements
@@ -284,7 +285,7 @@ def test_blocks_and_planned_sizes_are_laid_out_beside_the_clusters_in_their_orde
     outcomes = [outcome(i, 1.0, 1.0, cluster=f"c{i}", stratum=("law", "music")[i % 2]) for i in (4, 0, 3, 1)]
     plan = [PlannedItem(str(i), "mmlu", f"c{i}", ("law", "music")[i % 2], i // 2) for i in range(20)]
     plan.append(PlannedItem("20", "mmlu", "c19", "music", 9))
-    found = by_key(measurements(MMLU, outcomes, plan))
+    found = by_key(measurements(MMLU, outcomes, Plan(plan)))
     schedule = clusters_of(found["accuracy[mmlu]"]).schedule
     assert schedule is not None
     assert schedule.blocks == (2, 0, 1, 0)
@@ -293,7 +294,7 @@ def test_blocks_and_planned_sizes_are_laid_out_beside_the_clusters_in_their_orde
     assert law is not None
     assert law.blocks == (2, 0)
     astray = [*plan, PlannedItem("x", "mmlu", "c4", "law", 7)]
-    assert clusters_of(by_key(measurements(MMLU, outcomes, astray))["accuracy[mmlu]"]).schedule is None
+    assert clusters_of(by_key(measurements(MMLU, outcomes, Plan(astray)))["accuracy[mmlu]"]).schedule is None
 
 
 def clusters_of(measured: Measurement) -> Clusters:

@@ -1,0 +1,104 @@
+"""What the reference can do of each family of items, and why answers are not right.
+
+A family is a task at a length where a group has lengths (RULER: a model reads 4,096 tokens and not 131,072), else the
+whole group: one subject of MMLU has too few questions to say whether a model can do it. An item is informative where
+the reference gets full marks within its budget of tokens: of a partial score, as RULER gives for three of four values,
+nobody knows whether the reference can do the task or was lucky with a part of it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from evals.paired_clusters import PlannedItem
+from evals.suite import TaskGroup
+from q36eval.records import Answer, Clusters, FailureCauses, FamilyCompetence, ItemOutcome
+
+LENGTH_FIELDS = ("length", "max_length")
+"""Slice fields that hold a number of tokens: of the sandbox's RULER documents, and of those that lm-eval makes."""
+
+CUT_OFF, UNREADABLE, WRONG, ERRORED = "cut_off", "unreadable", "wrong", "errored"
+"""Why an answer is not right: it ended at its budget, no answer was found in it, it is another one, there is none."""
+
+
+@dataclass(frozen=True)
+class KnownAnswer:
+    """The reference's answer to an item of a family: why it is not right (None: it is), and what guessing gets."""
+
+    family: str
+    cause: str | None
+    chance: float
+
+
+Known = Mapping[str, KnownAnswer]
+"""The reference's answers to all planned items, by item key."""
+
+
+def cause_of(answer: Answer) -> str | None:
+    """Why an answer is not right; None for full marks."""
+    if answer.score is None:
+        return ERRORED
+    if answer.score >= 1.0:
+        return None
+    # answers captured before this was kept say nothing of how they ended
+    return next((cause for cause in (CUT_OFF, UNREADABLE) if answer.detail.get(cause)), WRONG)
+
+
+def family_of(group: TaskGroup, stratum: str) -> str:
+    """The family of a group's items of that stratum."""
+    return f"{group.name}/{stratum}" if set(group.slice_fields) & set(LENGTH_FIELDS) else group.name
+
+
+def merged(planned: Sequence[PlannedItem], known: Known) -> dict[str, KnownAnswer]:
+    """What is known of these items; families that share a cluster become one, named after all of them.
+
+    A policy leaves a family out with all its clusters: what is asked at two lengths is answered or not at both.
+    """
+    own = {item.key: known[item.key].family for item in planned}
+    together: dict[str, set[str]] = {family: {family} for family in own.values()}
+    of_cluster: dict[str, str] = {}
+    for item in planned:
+        one, other = together[of_cluster.setdefault(item.cluster, own[item.key])], together[own[item.key]]
+        if one is not other:
+            one |= other
+            together |= dict.fromkeys(other, one)
+    names = {family: " + ".join(sorted(families)) for family, families in together.items()}
+    return {key: replace(known[key], family=names[family]) for key, family in own.items()}
+
+
+def competence(planned: Iterable[PlannedItem], known: Known) -> tuple[FamilyCompetence, ...]:
+    """What the reference can do of the families of these items, each counted over those of it that are among them."""
+    by_family: dict[str, list[KnownAnswer]] = {}
+    for item in planned:
+        by_family.setdefault(known[item.key].family, []).append(known[item.key])
+    return tuple(
+        FamilyCompetence(
+            name=family,
+            items=len(answers),
+            informative=sum(answer.cause is None for answer in answers),
+            chance=sum(answer.chance for answer in answers) / len(answers),
+            causes=dict(sorted(Counter(answer.cause for answer in answers if answer.cause is not None).items())),
+        )
+        for family, answers in sorted(by_family.items())
+    )
+
+
+def failure_causes(outcomes: Iterable[ItemOutcome]) -> FailureCauses:
+    """Of the items evaluated, why the answers of either side are not right."""
+    outcomes = list(outcomes)
+    sides = ([outcome.branch for outcome in outcomes], [outcome.reference for outcome in outcomes])
+    branch, reference = (
+        dict(sorted(Counter(cause for answer in answers if (cause := cause_of(answer)) is not None).items()))
+        for answers in sides
+    )
+    return FailureCauses(branch=branch, reference=reference)
+
+
+def with_families(clusters: Clusters, outcomes: Iterable[ItemOutcome], known: Known | None) -> Clusters:
+    """The clusters, which are those of `outcomes` in the order of their first ones, each with its family."""
+    if known is None:
+        return clusters
+    first: dict[str, str] = {}
+    for outcome in outcomes:
+        first.setdefault(outcome.cluster, outcome.item_key)
+    return clusters.model_copy(update={"families": tuple(known[key].family for key in first.values())})

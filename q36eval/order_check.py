@@ -1,0 +1,129 @@
+"""Whether an engine still answers as it did: the first items are evaluated again once everything else was.
+
+Items that come last see an engine that has run for hours. Was it another engine by then, its answers say nothing of the
+branch. An engine that repeats itself bit for bit must give every answer again. Of any other only scores are compared,
+since its texts part at near ties, and so many may differ as its own scatter explains.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from q36eval.asking import Work, finished_items
+from q36eval.engines.base import Deterministic, Engine
+from q36eval.following import known_of
+from q36eval.gate.integrity import ENGINE_DRIFT
+from q36eval.probes import Digest, RepeatsReference, WorkItem
+from q36eval.records import Answer, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
+from q36eval.sinks import Captures, Progress
+from q36eval.stats import DEFAULT_LEVEL, proportion_interval
+
+ITEMS = 64
+PROBES = (ProbeName.CANARIES, ProbeName.EVALS)
+FALSE_ALARMS = 0.001
+"""How often a run may be called not measured though its engine is as it was, all probes together."""
+
+STATED_RATE = 0.06
+"""Share of scores that an engine changes from run to run, at most: near-lossless branches change 2 to 6 % of them, and
+an engine that alone changes more cannot tell such a branch from its reference."""
+
+EXAMPLES = 3
+"""Disagreements that the note shows."""
+
+EXAMPLE_CHARACTERS = 60
+
+
+def first_answered(outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
+    """The first items that the branch answered, in the order of asking; texts that are only scored are no answers."""
+    answered = (o for o in outcomes if o.branch.error is None and o.branch.score is not None)
+    return [outcome for outcome in answered if outcome.branch.text is not None][:ITEMS]
+
+
+def most_disagreements(items: int, repeats: tuple[int, int], *, deterministic: bool) -> int:
+    """So many of `items` may disagree before the engine is not what it was: none where it is deterministic.
+
+    Else the least number that is exceeded with at most half a probe's share of `FALSE_ALARMS`, where items disagree
+    independently at `STATED_RATE` (exact binomial). `repeats` counts re-runs of the reference: those that disagreed,
+    and all. Where they refute the stated rate, the other half pays for their own upper bound (Clopper & Pearson).
+    """
+    from scipy.special import bdtrc
+
+    if deterministic:
+        return 0
+    alpha = FALSE_ALARMS / len(PROBES) / 2
+    measured = proportion_interval(*repeats, level=1.0 - 2.0 * alpha) if repeats[1] else None
+    rate = STATED_RATE if measured is None or measured.lower <= STATED_RATE else measured.upper
+    return next(k for k in range(items + 1) if k == items or bdtrc(k, items, rate) <= alpha)
+
+
+def check_order(
+    engine: Engine, work: Work, outcomes: Sequence[ItemOutcome], captures: Captures, progress: Progress
+) -> Measurement | None:
+    """Evaluate a probe's first items again and count those that come out otherwise; None where there are none.
+
+    `outcomes` are the probe's own in the order of asking. The batches are those of the first time.
+    """
+    first = first_answered(outcomes)
+    if work.failed is not None or work.probe.name not in PROBES or not first:
+        return None
+    progress.stage("evaluating the first items again", len(first))
+    deterministic = isinstance(engine, Deterministic) and engine.deterministic
+    again = {}
+    for outcome in _asked_again(engine, work, {outcome.item_key for outcome in first}, captures):
+        again[outcome.item_key, outcome.group] = outcome.branch
+        progress.advance()
+    pairs = [(outcome, again[outcome.item_key, outcome.group]) for outcome in first]
+    differing = [(outcome, answer) for outcome, answer in pairs if _differ(outcome.branch, answer, deterministic)]
+    errored = [answer for _, answer in pairs if answer.score is None]
+    repeats = work.probe.reference_repeats(outcomes) if isinstance(work.probe, RepeatsReference) else (0, 0)
+    explained = most_disagreements(len(first), repeats, deterministic=deterministic)
+    count = float(len(differing))
+    return Measurement(
+        probe=work.probe.name,
+        metric=ENGINE_DRIFT,
+        unit="items",
+        direction=Direction.LOWER_IS_BETTER,
+        estimator="census",
+        value=count,
+        reference_value=float(explained),
+        effect=count,
+        effect_interval=Interval(lower=count, upper=count, level=DEFAULT_LEVEL, method="census"),
+        counts=Counts(total=len(first), scored=len(first) - len(errored), errored=len(errored)),
+        note=_note(len(first), differing, errored, explained),
+    )
+
+
+def _asked_again(engine: Engine, work: Work, keys: Collection[str], captures: Captures) -> Iterator[ItemOutcome]:
+    """The outcomes of those items, evaluated anew round by round; all others are named to the engine as known."""
+    probe, missing = work.probe, Digest(error="the reference could not be measured on this item")
+    wanted: list[WorkItem] = [item for item in work.items if item.key in keys]
+    rest = frozenset(item.key for item in work.items if item.key not in keys)
+    for place in sorted({(item.stage, item.block) for item in wanted}):
+        for _, item, results in finished_items(engine, [Work(probe, work.items, done=rest)], place):
+            reference = known_of(captures[probe.name], item.key) or missing
+            yield from probe.compare(engine, item, results, reference)
+
+
+def _differ(first: Answer, again: Answer, deterministic: bool) -> bool:
+    """Whether an item came out otherwise; one that could not be evaluated again is counted apart."""
+    if again.score is None:
+        return False
+    return first.score != again.score or (deterministic and first.text != again.text)
+
+
+def _note(
+    items: int, differing: Sequence[tuple[ItemOutcome, Answer]], errored: Sequence[Answer], explained: int
+) -> str:
+    told = [f"of the first {items} items {len(differing)} came out otherwise when they were evaluated again at the end"]
+    told += [f"the engine's own scatter explains {explained} at most"]
+    if errored:
+        told.append(f"{len(errored)} could not be evaluated again: {errored[0].error}")
+    told += [
+        f"{outcome.group}: {_shown(outcome.branch)} at first, then {_shown(answer)}"
+        for outcome, answer in differing[:EXAMPLES]
+    ]
+    return "; ".join(told)
+
+
+def _shown(answer: Answer) -> str:
+    text = " ".join((answer.text or "").split())
+    cut = text if len(text) <= EXAMPLE_CHARACTERS else text[: EXAMPLE_CHARACTERS - 1] + "…"
+    return f"{cut!r} (score {answer.score:g})"

@@ -1,0 +1,112 @@
+"""What the reference can do of each family: counted over all that is planned, from what it really answered."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_suite import write_small_suite
+
+from evals.competence import KnownAnswer, competence, merged
+from evals.paired_clusters import PlannedItem
+from evals.probe import EvalsProbe
+from q36eval.asking import Work, finished_items
+from q36eval.probes import Digest, KnowsReference, WorkItem
+from q36eval.records import FamilyCompetence, ItemOutcome, Measurement
+
+COUNTS = {"mmlu/anatomy.jsonl": 4, "mmlu/law.jsonl": 3, "ruler/vt.jsonl": 2, "short_answers/law.jsonl": 3}
+COUNTS |= {f"{group}_dev/{subject}.jsonl": 5 for group in ("mmlu", "short_answers") for subject in ("anatomy", "law")}
+
+
+class Answered:
+    """A small suite and what a random model answers to it."""
+
+    def __init__(self, folder: Path, tokenizer: Any, engine: Any) -> None:
+        self.probe = EvalsProbe(write_small_suite(folder, COUNTS))
+        self.items: Sequence[WorkItem] = self.probe.plan(tokenizer)
+        results = {item.key: found for _, item, found in finished_items(engine, [Work(self.probe, list(self.items))])}
+        self.digests = {item.key: self.probe.digest(engine, item, results[item.key]) for item in self.items}
+
+    def of(self, group: str) -> list[WorkItem]:
+        return [item for item in self.items if item.task == group]
+
+    def outcome(self, item: WorkItem, branch: Digest) -> ItemOutcome:
+        return self.probe._outcome(item, branch, self.digests[item.key])
+
+    def summary(self, outcomes: Sequence[ItemOutcome]) -> dict[str, Measurement]:
+        return {each.key: each for each in self.probe.summarize(outcomes)}
+
+
+@pytest.fixture
+def answered(tmp_path: Path, tokenizer: Any, engine: Any) -> Answered:
+    return Answered(tmp_path, tokenizer, engine)
+
+
+def scored(digest: Digest, metric: str, score: float) -> Digest:
+    return replace(digest, values=digest.values | {"metrics": {metric: score}})
+
+
+def test_a_random_model_is_cut_off_and_solves_next_to_nothing(answered: Answered) -> None:
+    """Random weights write until their budget ends; one answer that errored is not counted as wrong."""
+    probe, digests = answered.probe, answered.digests
+    assert isinstance(probe, KnowsReference)
+    mmlu, ruler, answers = answered.of("mmlu"), answered.of("ruler"), answered.of("short_answers")
+    for item, score in zip(mmlu, (1, 1, 1, 0, 0, 0, 0), strict=True):
+        digests[item.key] = scored(digests[item.key], "acc", score)
+    digests[ruler[0].key] = scored(digests[ruler[0].key], "string_match_all", 0.5)
+    known = {key: digest for key, digest in digests.items() if key != answers[0].key}
+    assert list(probe.know_reference(answered.items, known)) == list(answered.items)
+    outcomes = [probe.lossless(item, digests[item.key]) for item in answered.items[:3]]
+    found = answered.summary([probe.lossless(item, digests[item.key]) for item in answered.items])
+
+    four = FamilyCompetence(name="mmlu", items=7, informative=3, chance=0.25, causes={"wrong": 4})
+    assert found["evals.accuracy[mmlu]"].competence == (four,)
+    (anatomy,) = found["evals.macro_accuracy[mmlu]"].competence or ()
+    assert anatomy == four
+    (part,) = found["evals.accuracy[mmlu/anatomy]"].competence or ()
+    assert (part.name, part.items) == ("mmlu", 4), "of a slice, the items that are planned of it"
+    vt = found["evals.accuracy[ruler]"].competence or ()
+    assert {(family.name, family.items, family.informative) for family in vt} == {("ruler/vt/256", 2, 0)}
+    assert vt[0].causes == {"cut_off": 2}, "half marks are no full marks"
+    (free,) = found["evals.accuracy[short_answers]"].competence or ()
+    assert (free.chance, free.causes["errored"]) == (0.0, 1)
+    assert sum(free.causes.values()) == free.items - free.informative == 3
+    whole = found["evals.accuracy[suite]"]
+    # the sandbox asks about one fact as a multiple choice and as a short answer
+    both = "mmlu + short_answers"
+    assert {family.name: family.items for family in whole.competence or ()} == {both: 10, "ruler/vt/256": 2}
+    assert whole.clusters is not None
+    assert whole.clusters.families is not None
+    assert sorted(set(whole.clusters.families)) == [both, "ruler/vt/256"]
+
+    looked = {each.key: each for each in probe.look(outcomes, ["evals.accuracy[mmlu]"])}
+    assert looked["evals.accuracy[mmlu]"].competence == (four,), "all that is planned, however little was evaluated"
+
+
+def test_causes_are_told_of_both_sides(answered: Answered) -> None:
+    item = answered.of("ruler")[0]
+    reference = answered.digests[item.key]
+    assert reference.values["cut_off"] is True
+    answered.probe.know_reference(answered.items, answered.digests)
+    older = replace(reference, values={key: reference.values[key] for key in ("responses", "metrics")})
+    outcomes = [answered.outcome(item, older)]
+    (figure,) = (each for each in answered.summary(outcomes).values() if each.key == "evals.accuracy[ruler]")
+    assert figure.causes is not None
+    assert figure.causes.reference == {"cut_off": 1}
+    assert figure.causes.branch == {"wrong": 1}, "nothing is known of how an older answer ended"
+    (figure,) = answered.probe.look([answered.outcome(item, Digest(error="gone"))], ["evals.accuracy[ruler]"])
+    assert figure.causes is not None
+    assert figure.causes.branch == {"errored": 1}
+
+
+def test_families_that_share_a_cluster_are_one() -> None:
+    places = [("a", "qa/4096"), ("a", "qa/8192"), ("b", "qa/8192"), ("c", "vt/4096"), ("d", "vt/8192")]
+    planned = [PlannedItem(str(n), "ruler", cluster, at, 0) for n, (cluster, at) in enumerate(places)]
+    answers = {item.key: KnownAnswer(item.stratum, None if item.key == "0" else "wrong", 0.0) for item in planned}
+    found = competence(planned, merged(planned, answers))
+    assert [(family.name, family.items, family.informative) for family in found] == [
+        ("qa/4096 + qa/8192", 3, 1),
+        ("vt/4096", 1, 0),
+        ("vt/8192", 1, 0),
+    ]
