@@ -222,9 +222,14 @@ class Running:
         self.history.update_run(self.run.id, provenance=run.provenance | {REFERENCE_ANSWERS: known})
 
     def _reuse(self, works: Sequence[Work]) -> None:
-        """Take over what an earlier run was answered, unless told not to; a resumed run goes on as it began."""
+        """Take over what an earlier gate was answered, unless told not to; a resumed run goes on as it began.
+
+        A run that only measures has no report to say so in, and may be there to see whether the engine repeats itself.
+        """
         run = self.history.get_run(self.run.id)
-        if self.request.fresh or (self.request.resume is not None and REUSED not in run.provenance):
+        if self.request.policy is None or self.request.fresh:
+            return
+        if self.request.resume is not None and REUSED not in run.provenance:
             return
         found = reuse_answers(self.history, run, works, self.files)
         if found is not None:
