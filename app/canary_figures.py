@@ -24,6 +24,8 @@ from q36eval.reports.evals_figures import change_words, percent, percent_interva
 
 FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK = "failure_rate", "decisive_margin", "decisive_margin_ratio", "at_risk"
 IN_TABLES = (FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK)
+FLIPS = "must_pass_flips"
+TOTALS = frozenset({*(lane.value for lane in Lane), "all"})
 RATE_COLUMNS = ("canary", "reference", "branch", "difference [95 %]", "branch fails", "lost", "gained", "errored")
 MARGIN_COLUMNS = (
     "canary",
@@ -63,9 +65,8 @@ class CanaryRun:
 
     def found(self, metric: str) -> list[Measurement]:
         """The measurements of a metric: canaries by name, then lanes and totals."""
-        totals = {lane.value for lane in Lane} | {"all"}
         chosen = [m for m in self.measurements if m.metric == metric]
-        return sorted(chosen, key=lambda m: (m.slice in totals, m.slice))
+        return sorted(chosen, key=lambda m: (m.slice in TOTALS, m.slice))
 
     def get(self, metric: str, slice_name: str) -> Measurement | None:
         """One measurement, if there is one."""
@@ -161,10 +162,13 @@ def ratio_words(m: Measurement | None) -> str:
 
 
 def other_rows(run: CanaryRun) -> list[tuple[str, ...]]:
-    """Everything else that was measured (trigger agreement, wrong conclusions, counts), under OTHER_COLUMNS."""
+    """Everything else that was measured (trigger agreement, wrong conclusions, counts), under OTHER_COLUMNS.
+
+    Flips of a single canary's prompts are told by prompt.
+    """
     rows: list[tuple[str, ...]] = []
     for m in run.measurements:
-        if m.metric not in IN_TABLES:
+        if m.metric not in IN_TABLES and (m.metric != FLIPS or m.slice in TOTALS):
             is_share = m.unit == "fraction" and m.estimator != "census"
             shown = percent if is_share else number
             value = shown(m.value)
@@ -184,9 +188,13 @@ def must_pass_words(run: CanaryRun) -> str:
     found = run.must_pass()
     total = sum(map(len, found.values()))
     if not total:
-        return "No must-pass prompt was asked."
+        return "No fixed prompt was asked."
     parts = [f"{len(items)} {STANDINGS[name]}" for name, items in found.items() if items or name in ALWAYS_TOLD]
-    return f"Must-pass, {total} prompts: {', '.join(parts)}."
+    words = f"Fixed prompts, {total}: {', '.join(parts)}."
+    flips = run.get(FLIPS, "all")
+    if flips is None:
+        return words
+    return f"{words} On the absolute list, {flips.counts.total} of them: {number(flips.value)} confirmed flips."
 
 
 def batches_words(item: ItemOutcome) -> str | None:

@@ -7,7 +7,8 @@ from app.on_policy import on_policy_prompts
 from app.suites import suite_place
 from kl.corpus import CorpusDocument
 from kl.corpus_config import CorpusConfig, load_configured_corpus, load_corpus_config
-from kl.on_policy import SAMPLED_AGAIN, kept_or_sampled
+from kl.corpus_plan import plan_of
+from kl.on_policy import SAMPLED_AGAIN, OnPolicySettings, kept_or_sampled
 from kl.planning import OVERLAP, Material
 from q36eval.config import Paths
 from q36eval.engines.base import Engine
@@ -24,7 +25,7 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
     Raises:
         UsageError: an unknown suite, data that is not what its manifest says, or a corpus file that cannot be used.
     """
-    from evals.frozen import verify
+    from app.corpora import verified
     from kl.corpus import load_corpus
 
     place = suite_place(suite, paths)
@@ -32,10 +33,13 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
         config = load_corpus_config(corpus)
         return config, load_configured_corpus(corpus, config)
     folder = place.corpus
-    if folder is None or not folder.is_dir():
+    if folder is None:
         raise UsageError(f"The suite {suite} brings no texts to measure the KL on; name a corpus file with --corpus.")
-    verify(folder)
-    return CorpusConfig(name=folder.name), load_corpus(folder)
+    name = suite.partition("=")[0]
+    verified(name, folder)
+    plan = plan_of(name)
+    sampled = OnPolicySettings() if plan is None else plan.on_policy
+    return CorpusConfig(name=folder.name, on_policy=sampled), load_corpus(folder)
 
 
 def material_of(

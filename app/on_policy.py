@@ -6,10 +6,11 @@ from functools import cache
 from canaries.cases import cases_of
 from canaries.specification import CanarySpec, load_specs
 from kl.on_policy import OnPolicyPrompt, OnPolicySettings
+from kl.planning import ANSWERS_PREFIX
 from q36eval.config import Paths
+from q36eval.errors import UsageError
 
 CANARIES_SLICE = "on_policy/canaries"
-CHAT_SLICE = "on_policy/chat"
 
 
 ANSWERED = (
@@ -53,7 +54,7 @@ def on_policy_prompts(settings: OnPolicySettings, paths: Paths) -> list[OnPolicy
         UsageError: the chat prompts are not what their manifest says.
     """
     found = _canary_prompts(answered_canaries(), settings.per_canary)
-    return found + (_chat_prompts(paths) if settings.chat else [])
+    return found + (_own_prompts(paths, settings.prompts or "chat") if settings.chat else [])
 
 
 def _canary_prompts(specs: Sequence[CanarySpec], count: int) -> list[OnPolicyPrompt]:
@@ -75,20 +76,25 @@ def _canary_prompts(specs: Sequence[CanarySpec], count: int) -> list[OnPolicyPro
     return found
 
 
-def _chat_prompts(paths: Paths) -> list[OnPolicyPrompt]:
+def _own_prompts(paths: Paths, name: str) -> list[OnPolicyPrompt]:
+    """A list of prompts of ours; those without a kind are chat."""
     import json
 
     from evals.frozen import verify
 
     folder = paths.data / "prompts"
-    verify(folder)
-    lines = [json.loads(line) for line in (folder / "chat.jsonl").read_text(encoding="utf-8").splitlines()]
+    if f"{name}.jsonl" not in verify(folder).files:
+        raise UsageError(f"There is no list of prompts {name!r} in {folder}; name another in on_policy.prompts.")
+    lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
     return [
         OnPolicyPrompt(
-            id=f"chat/{line['id']}",
-            slice=CHAT_SLICE,
+            id=f"{line.get('kind', 'chat')}/{line['id']}",
+            slice=f"{ANSWERS_PREFIX}{line.get('kind', 'chat')}",
             messages=tuple(line["messages"]),
+            tools=tuple(line.get("tools", ())),
+            enable_thinking=line.get("enable_thinking", False),
             max_new_tokens=line["max_new_tokens"],
+            cluster=line.get("cluster"),
         )
         for line in lines
     ]

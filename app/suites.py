@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from kl.corpus_plan import corpus_name
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 
@@ -35,7 +36,15 @@ def suite_place(asked: str, paths: Paths) -> SuitePlace:
     if name not in shipped:
         known = ", ".join(shipped)
         raise UsageError(f"There is no suite {name!r}; known suites: {known}, or name a .yaml file.")
-    return SuitePlace(shipped[name], data or paths.data / "tasks" / name, paths.data / "corpus" / name)
+    own = paths.data / "corpus" / corpus_name(name)
+    beside = None if data is None else corpus_beside(data)
+    corpus = own if beside is None or not beside.is_dir() else beside
+    return SuitePlace(shipped[name], data or paths.data / "tasks" / name, corpus)
+
+
+def corpus_beside(data: Path) -> Path:
+    """Where the corpus lies that was frozen with tasks into a folder of a person's choice."""
+    return data.with_name(f"{data.name}-corpus")
 
 
 def shipped_suites() -> dict[str, Path]:

@@ -10,9 +10,14 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from q36eval.records import Clusters
+    from q36eval.stats import MarginKind
 
 Array = NDArray[np.float64]
 Bounds = tuple[float, float]
@@ -187,14 +192,103 @@ def measure(branch: str) -> None:
     DOCUMENTS.write_text(json.dumps({"branch": branch, "documents": rows}))
 
 
+HEAVY_COUNTS = (140, 400)
+GOOD_MARGINS = 3.0
+"""A good branch's mean lies at a third of the margin."""
+
+
+def _lognormal(sigma: float) -> Callable[[np.random.Generator, int], tuple[Array, float]]:
+    return lambda rng, count: (rng.lognormal(0.0, sigma, count), float(np.exp(sigma**2 / 2)))
+
+
+def _pareto(index: float) -> Callable[[np.random.Generator, int], tuple[Array, float]]:
+    return lambda rng, count: (1.0 + rng.pareto(index, count), index / (index - 1))
+
+
+def _catastrophes(rng: np.random.Generator, count: int) -> tuple[Array, float]:
+    drawn = rng.lognormal(0.0, 0.5, count) * np.where(rng.random(count) < 0.01, 30.0, 1.0)
+    return drawn, float(np.exp(0.125)) * 1.29
+
+
+HEAVY: dict[str, Callable[[np.random.Generator, int], tuple[Array, float]]] = {
+    **{f"lognormal, σ {sigma}": _lognormal(sigma) for sigma in (0.5, 1.0, 1.2)},
+    **{f"Pareto, index {index}": _pareto(index) for index in (3.0, 2.0, 1.5)},
+    "1 % of documents 30 times worse": _catastrophes,
+}
+"""Mean divergences of documents of equal length, and the population's mean."""
+
+SHARE, BEYOND_MARGINS, CONFIDENCE = 0.01, 10.0, 0.975
+"""What `release` asks of the share of sources (kl-worst-documents)."""
+
+
+def _evidence(values: Array, per_cluster: int = 1) -> "Clusters":
+    from q36eval.records import Clusters
+
+    sums = 300 * values.reshape(-1, per_cluster).sum(axis=1)
+    units = (300 * per_cluster,) * sums.size
+    return Clusters(units=units, branch=tuple(sums.tolist()), reference=None, errored=(0,) * sums.size)
+
+
+def heavy_tails(simulations: int) -> None:
+    """False PASS at the margin, PASS of good branches: as bounds say, where tails are doubted, and with a share."""
+    from q36eval.stats import ShareBeyond, margin_test, why_untrusted
+
+    @dataclass(frozen=True)
+    class Limit:
+        kind: "MarginKind"
+        value: float
+
+    def passes(values: Array, limit: float, per_cluster: int = 1) -> tuple[bool, bool, bool]:
+        clusters = _evidence(values, per_cluster)
+        test = margin_test(clusters, "mean", Limit("max_value", limit), level=1 - 2 * ALPHA)
+        inside = test.p_pass <= ALPHA
+        trusted = inside and why_untrusted(clusters, "mean", test.loss_interval.upper, limit) is None
+        worst = clusters.model_copy(
+            update={
+                "branch": tuple(values.reshape(-1, per_cluster).max(axis=1).tolist()),
+                "units": (1,) * len(clusters.units),
+            }
+        )
+        shown = ShareBeyond(worst, "maximum", BEYOND_MARGINS * limit).p_at_least(SHARE) <= 1.0 - CONFIDENCE
+        return inside, trusted, trusted and shown
+
+    print("| documents | n | false PASS: bound, doubted, and share | good branch PASS: bound, doubted, and share |")
+    print("|---|---|---|---|")
+    for count in HEAVY_COUNTS:
+        for name, draw in HEAVY.items():
+            rng = np.random.default_rng(7)
+            found = np.zeros((2, 3))
+            for _ in range(simulations):
+                values, mean = draw(rng, count)
+                found += [passes(values, mean), passes(values, GOOD_MARGINS * mean)]
+            _print_row(name, count, found / simulations)
+        for name, per_cluster in (("by document", 1), ("by source", 4)):
+            rng = np.random.default_rng(7)
+            found = np.zeros((2, 3))
+            for _ in range(simulations):
+                of_source = np.repeat(rng.lognormal(0.0, 1.0, count // 4), 4)
+                values, mean = of_source * rng.lognormal(0.0, 0.5, of_source.size), float(np.exp(0.625))
+                found += [passes(values, mean, per_cluster), passes(values, GOOD_MARGINS * mean, per_cluster)]
+            _print_row(f"four of a source alike (σ 1 and 0.5), {name}", count, found / simulations)
+
+
+def _print_row(name: str, count: int, rates: Array) -> None:
+    cells = [", ".join(f"{100 * rate:.1f}" for rate in row) for row in rates]
+    print(f"| {name} | {count} | {cells[0]} | {cells[1]} |", flush=True)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--simulations", type=int, default=20_000)
     parser.add_argument("--measure", metavar="BRANCH", help="first make the documents' file anew from this branch")
+    parser.add_argument("--heavy-tails", action="store_true", help="the table of heavy tails, and nothing else")
     asked = parser.parse_args()
     if asked.measure:
         measure(asked.measure)
+    if asked.heavy_tails:
+        heavy_tails(asked.simulations)
+        return
     own = sandbox_documents()
     error = 100 * np.sqrt(ALPHA * (1 - ALPHA) / asked.simulations)
     print(f"{len(own.tokens)} documents, {asked.simulations:,} corpora each; lower and upper bound missed, % ", end="")

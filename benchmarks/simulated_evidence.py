@@ -44,6 +44,12 @@ KL_SIGMA = 0.9
 NLL_NOISE = 0.0225
 """Standard deviation of a document's change in nats per token where nothing is lost: fp8-head's on the sandbox."""
 
+PERSISTENCE = 0.94
+"""A wrong answer to a fixed prompt is wrong in another batch too so often; see benchmarks/flip_persistence.py."""
+
+FIXED_FLIPS = 0.1
+"""A fixed prompt flips so much more rarely than a draw: 1 in 570 over ten branches, 1 in 43 of main."""
+
 NLL_SPREAD = 0.5
 """What a document loses differs from the mean by so much of it."""
 
@@ -53,13 +59,15 @@ class Shape:
     """How much the sandbox asks, and what its reference answers.
 
     `accuracy`: of each group, the reference's scores as (score, items). `failure_rate`: of each lane, questions and how
-    many of them the reference fails. `must_pass`: prompts that the reference passes. `perplexity_tokens` of every text,
-    and of every text that the divergence is taken on (tokens, nats per token of `fp8-head`).
+    many of them the reference fails; `fixed_prompts`: the same of the fixed prompts that are judged as a rate.
+    `must_pass`: prompts that are counted for the absolute list. `perplexity_tokens` of every text, and of every text
+    that the divergence is taken on (tokens, nats per token of `fp8-head`).
     """
 
     accuracy: Mapping[str, Sequence[tuple[float, int]]]
     failure_rate: Mapping[str, tuple[int, int]]
     must_pass: Mapping[str, int]
+    fixed_prompts: Mapping[str, tuple[int, int]]
     perplexity_tokens: Sequence[int]
     documents: Sequence[tuple[int, float]]
 
@@ -75,8 +83,9 @@ class Scenario:
 
     It changes a share `flips` of its answers, half of them each way, and loses `losses` beyond that: criterion id ->
     how many of its margins. `flipped` prompts of each must-pass set come out wrong in every batch. `shift` is how much
-    the criteria's samples err together (the correlation of the normals whose ranks they take), from 0 to 1. Divergences
-    of documents are lognormal of `kl_sigma`, or (None) distributed as those that were measured.
+    the criteria's samples err together (the correlation of the normals whose ranks they take), from 0 to 1. A prompt
+    that flips in one batch does so in another with probability `persistence`. Divergences of documents are lognormal
+    of `kl_sigma`, or (None) distributed as those that were measured.
     """
 
     name: str
@@ -85,6 +94,7 @@ class Scenario:
     losses: Mapping[str, float] = field(default_factory=dict)
     flipped: int = 0
     shift: float = 0.5
+    persistence: float = PERSISTENCE
     kl_sigma: float | None = KL_SIGMA
 
     def margins(self, criterion: Criterion) -> float:
@@ -159,6 +169,19 @@ def _failure_rate(
     return Draws((branch - reference).mean(axis=1), branch, reference.astype(np.float64))
 
 
+def _fixed_prompts(
+    criterion: Criterion, shape: Shape, scenario: Scenario, gates: int, rng: np.random.Generator
+) -> Draws:
+    """1 where an answer fails. They are chosen as what the reference answers right, so that flips only lose."""
+    questions, failing = shape.fixed_prompts[criterion.slice]
+    wrong = failing / questions
+    lost = FIXED_FLIPS * scenario.flips / 2 + scenario.margins(criterion) * loss_limit(criterion.margin)
+    reference = rng.random((gates, questions)) < wrong
+    flips = rng.random((gates, questions)) < np.where(reference, 0.0, lost / (1.0 - wrong))
+    branch = (reference ^ flips).astype(np.float64)
+    return Draws((branch - reference).mean(axis=1), branch, reference.astype(np.float64))
+
+
 def _kl_divergence(
     criterion: Criterion, shape: Shape, scenario: Scenario, gates: int, rng: np.random.Generator
 ) -> Draws:
@@ -189,6 +212,7 @@ Drawer = Callable[[Criterion, Shape, Scenario, int, np.random.Generator], Draws]
 DRAWN: dict[str, Drawer] = {
     "accuracy": _accuracy,
     "failure_rate": _failure_rate,
+    "fixed_prompt_failure_rate": _fixed_prompts,
     "kl_divergence": _kl_divergence,
     "perplexity": _perplexity,
 }

@@ -27,6 +27,10 @@ from q36eval.records import Measurement, ProbeFailure, ProbeName
 from q36eval.stats._margin import _Shortfall
 from q36eval.stats._pairs import PairedProportions
 
+LISTED_FLIPS = 0.03
+"""A prompt above the reference's margin floor flips so much more rarely than a draw: half a flip in 858, where none was
+seen, against 1 in 43; see "How long flips persist"."""
+
 ASKINGS = 3
 """A must-pass flip counts when the prompt is wrong in its first batch and in both of those it is asked again in."""
 
@@ -96,7 +100,8 @@ class Asking:
         of, tokens = self._criteria, sum(tokens for tokens, _ in self.shape.documents)
         yield Step("weights", [census(c, 0, 201) for c in of(ProbeName.WEIGHTS)], ProbeName.WEIGHTS)
         yield Step("must-pass", [self._must_pass(c) for c in of(ProbeName.CANARIES, "must_pass_flips")])
-        failures = [failures_measured(c, self.draws[c.id], number) for c in of(ProbeName.CANARIES, "failure_rate")]
+        rates = [*of(ProbeName.CANARIES, "failure_rate"), *of(ProbeName.CANARIES, "fixed_prompt_failure_rate")]
+        failures = [failures_measured(c, self.draws[c.id], number) for c in rates]
         yield Step("canaries", failures, ProbeName.CANARIES)
         finite = [census(c, 0, tokens) for c in of(ProbeName.KL, "non_finite_tokens")]
         divergences = [documents_measured(c, self.draws[c.id], number) for c in of(ProbeName.KL, "kl_divergence")]
@@ -132,9 +137,11 @@ class Asking:
         ]
 
     def _must_pass(self, criterion: Criterion) -> Measurement:
-        """Prompts that flip by chance do so anew in every batch; `flipped` ones always."""
+        """Prompts that flip by chance, which most do in every batch that they are asked in; `flipped` ones always."""
         prompts = self.shape.must_pass[criterion.slice]
-        by_chance = self.rng.binomial(prompts - self.scenario.flipped, (self.scenario.flips / 2) ** ASKINGS)
+        flips = LISTED_FLIPS * self.scenario.flips / 2
+        stays = self.scenario.persistence + (1.0 - self.scenario.persistence) * flips
+        by_chance = self.rng.binomial(prompts - self.scenario.flipped, flips * stays ** (ASKINGS - 1))
         return census(criterion, self.scenario.flipped + int(by_chance), prompts)
 
 

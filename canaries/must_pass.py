@@ -1,12 +1,26 @@
-"""Must-pass prompts: what the reference answers right every time, and the branch wrong every time, blocks a release."""
+"""Fixed prompts: those of the absolute list, of which one confirmed flip blocks a release, and those judged as a rate.
 
-from collections.abc import Iterator, Sequence
+Zero tolerance is fair only where a flip is no accident. A prompt is counted for the absolute list where the reference
+answers it right in every batch and prefers every decision of its answer by at least `MARGIN_FLOOR_NATS`; any other
+prompt of the list is judged among the fixed prompts' rate, by name. Both are known of the reference alone.
+"""
+
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
 from canaries.naming import question_name
-from q36eval.records import Answer, Clusters, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
+from canaries.risk import least_margin
+from q36eval.declared import DeclaredFigure
+from q36eval.records import Answer, Clusters, Counts, Interval, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
+
+MARGIN_FLOOR_NATS = 3.0
+"""Least decisive margin of the reference, in nats (odds of 20 to 1), of a prompt that is counted for the absolute list.
+
+Measured on the sandbox: of the draws that the listed canaries' prompts are like, branches flip those below it, and none
+that lies above (benchmarks/README.md, "How long flips persist").
+"""
 
 
 class Standing(StrEnum):
@@ -59,55 +73,90 @@ def _scores(answer: Answer) -> list[float | None]:
     return [answer.score, *repeat_scores(answer)]
 
 
-def must_pass_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """Confirmed flips, and prompts that flip in some batches only.
+def why_not_absolute(reference: Answer) -> str | None:
+    """Why a prompt of the absolute list is judged as a rate instead; None where it is counted for the list.
+
+    One on which the reference errored, in whatever batch, stays on the list: nothing may pass by it.
+    """
+    scores = _scores(reference)
+    if reference.score is None:
+        return None
+    if 0.0 in scores:
+        wrong = scores.count(0.0)
+        return f"the reference fails it in {wrong} of {len(scores)} batches"
+    if None in scores:
+        return None
+    margin = least_margin(reference)
+    if margin is None:
+        return "nothing is known of the reference's margin"
+    # one that is no number is the worst that a margin can be
+    return None if margin >= MARGIN_FLOOR_NATS else f"margin {margin:.2f} nats"
+
+
+def flips(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
+    """Confirmed flips among the prompts of the absolute list, each of `outcomes`.
+
+    What is judged as a rate instead is left out of the counts and named in the note.
+    """
+    moved = {outcome.cluster: why for outcome in outcomes if (why := why_not_absolute(outcome.reference)) is not None}
+    counted = [outcome for outcome in outcomes if outcome.cluster not in moved]
+    notes = [f"{len(counted)} of {len(outcomes)} prompts of the absolute list are counted"]
+    if moved:
+        named = ", ".join(f"{name} ({why})" for name, why in moved.items())
+        notes.append(f"judged as a rate, below {MARGIN_FLOOR_NATS:g} nats or failed by the reference: {named}")
+    return _census(declared, counted, Standing.FLIPPED, notes) if outcomes else None
+
+
+def unstable(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
+    """Fixed prompts that flip in some batches only.
 
     Prompts that the reference itself fails cannot flip: they are left out of the counts and named in the note.
     """
-    if not outcomes:
-        return
-    standings = [standing(outcome) for outcome in outcomes]
-    by_standing: dict[Standing, list[str]] = {kind: [] for kind in Standing}
-    for outcome, kind in zip(outcomes, standings, strict=True):
-        by_standing[kind].append(outcome.cluster)
-    asked = len(outcomes) - len(by_standing[Standing.NO_CANARY])
-    unknown = sum(kind in OPEN for kind in standings)
-    counts = Counts(total=asked, scored=asked - unknown, errored=unknown)
+    asked = [outcome for outcome in outcomes if standing(outcome) is not Standing.NO_CANARY]
     # of the reference alone: what errored on the branch is no fault of its
     steady = sum(set(_scores(outcome.reference)) == {1.0} for outcome in outcomes)
-    notes = [f"the reference passes {steady} of {len(outcomes)} must-pass prompts every time"]
-    told = {
-        Standing.FLIPPED: "flipped in every batch",
-        Standing.UNSTABLE: "unstable, flipped in some batches only",
-        Standing.NO_CANARY: "the reference itself fails",
-        Standing.UNCONFIRMED: "flipped once and were not asked again",
-        Standing.UNKNOWN: "errored",
+    notes = [f"the reference passes {steady} of {len(outcomes)} fixed prompts every time"]
+    failed = [outcome.cluster for outcome in outcomes if standing(outcome) is Standing.NO_CANARY]
+    if failed:
+        notes.append(f"the reference itself fails: {', '.join(failed)}")
+    return _census(declared, asked, Standing.UNSTABLE, notes) if outcomes else None
+
+
+_TOLD = {
+    Standing.FLIPPED: "flipped in every batch",
+    Standing.UNSTABLE: "unstable, flipped in some batches only",
+    Standing.UNCONFIRMED: "flipped once and were not asked again",
+    Standing.UNKNOWN: "errored",
+}
+
+
+def _census(
+    declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], kind: Standing, notes: Sequence[str]
+) -> Measurement:
+    """How many came out that way, one prompt a cluster."""
+    standings = [standing(outcome) for outcome in outcomes]
+    by_standing = {
+        each: [outcome.cluster for outcome, came_out in zip(outcomes, standings, strict=True) if came_out is each]
+        for each in _TOLD
     }
-    notes += [f"{words}: {', '.join(by_standing[kind])}" for kind, words in told.items() if by_standing[kind]]
-    for metric, kind in (("must_pass_flips", Standing.FLIPPED), ("must_pass_unstable", Standing.UNSTABLE)):
-        count = float(len(by_standing[kind]))
-        yield Measurement(
-            probe=ProbeName.CANARIES,
-            metric=metric,
-            slice=slice_name,
-            unit="prompts",
-            direction=Direction.LOWER_IS_BETTER,
-            estimator="census",
-            value=count,
-            effect=count,
-            effect_interval=Interval(lower=count, upper=count, level=DEFAULT_LEVEL, method="census"),
-            counts=counts,
-            clusters=_clusters(outcomes, standings, kind),
-            note="; ".join(notes),
-        )
-
-
-def _clusters(outcomes: Sequence[ItemOutcome], standings: Sequence[Standing], counted: Standing) -> Clusters:
-    """One prompt a cluster, 1 where it came out as is counted; without those that the reference itself fails."""
-    asked = [(o, kind) for o, kind in zip(outcomes, standings, strict=True) if kind is not Standing.NO_CANARY]
-    return Clusters(
-        units=tuple(int(kind not in OPEN) for _, kind in asked),
-        branch=tuple(float(kind is counted) for _, kind in asked),
-        errored=tuple(int(kind in OPEN) for _, kind in asked),
-        names=tuple(question_name(outcome) for outcome, _ in asked),
+    count, unknown = float(len(by_standing[kind])), sum(each in OPEN for each in standings)
+    named = [f"{words}: {', '.join(by_standing[each])}" for each, words in _TOLD.items() if by_standing[each]]
+    return Measurement(
+        probe=declared.probe,
+        metric=declared.metric,
+        slice=declared.slice,
+        unit=declared.unit,
+        direction=declared.direction,
+        estimator=declared.estimator,
+        value=count,
+        effect=count,
+        effect_interval=Interval(lower=count, upper=count, level=DEFAULT_LEVEL, method="census"),
+        counts=Counts(total=len(outcomes), scored=len(outcomes) - unknown, errored=unknown),
+        clusters=Clusters(
+            units=tuple(int(each not in OPEN) for each in standings),
+            branch=tuple(float(each is kind) for each in standings),
+            errored=tuple(int(each in OPEN) for each in standings),
+            names=tuple(question_name(outcome) for outcome in outcomes),
+        ),
+        note="; ".join([*notes, *named]),
     )

@@ -26,11 +26,13 @@ from canaries.answers import (
     with_detail,
 )
 from canaries.cases import Case, cases_of
+from canaries.competence import PlannedItem, cause_of
 from canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
-from canaries.must_pass import repeat_scores
+from canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not_absolute
 from canaries.specification import CanarySpec
-from canaries.summary import summarize_outcomes
+from canaries.summary import declared_figures, summarize_outcomes
 from q36eval.chat import rendered_chat
+from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes
 from q36eval.probes import Digest, FollowUp, ItemResults, WorkItem
@@ -54,7 +56,7 @@ FOUR, ALONE, TAUGHT = "/four", "/alone", "/taught"
 
 
 class CanaryProbe:
-    """Implements `q36eval.probes.Probe`, `FollowsUp` and `Confirms`; one work item and one cluster per question.
+    """Implements `q36eval.probes.Probe`, `FollowsUp`, `Confirms` and `KnowsReference`; one item and cluster a question.
 
     The reference's digest keeps its raw text, which is judged again at every comparison: a corrected checker applies
     to both sides alike.
@@ -74,7 +76,9 @@ class CanaryProbe:
         self._must_pass: list[str] = []
         self._parts: dict[str, str] = {}
         self._tokenizer: Any = None
-        self.suite_fields = {part: _sha256_of(cases) for part, cases in self._cases.items()}
+        self._absolute = frozenset(spec.id for spec in self.specs if spec.absolute)
+        self._planned: tuple[PlannedItem, ...] | None = None
+        self.suite_fields = {part: _sha256_of(parts[part], cases) for part, cases in self._cases.items()}
         self.suite_sha256 = hashlib.sha256(json.dumps(self.suite_fields).encode()).hexdigest()
 
     def part_of(self, key: str) -> str:
@@ -110,6 +114,10 @@ class CanaryProbe:
             for key, request in self._requests.items()
         ]
         return sorted(items, key=lambda item: item.stage != MUST_PASS)
+
+    def declared(self) -> tuple[DeclaredFigure, ...]:
+        """What it will yield, before anything is asked; see `canaries.summary`."""
+        return declared_figures(self.specs)
 
     def _stage_of(self, key: str) -> str:
         return MUST_PASS if self._by_key[key][0].must_pass else FAMILIES
@@ -187,6 +195,18 @@ class CanaryProbe:
             tokens.append(DecisiveToken(END, len(token_ids), answer["end_id"]))
         return tokens
 
+    def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
+        """Count what the reference can do, and which prompts stay on the absolute list; the items are as they were."""
+        missing = Digest(error="the reference could not be measured on this item")
+        self._planned = tuple(self._planned_item(item, digests.get(item.key, missing)) for item in items)
+        return items
+
+    def _planned_item(self, item: WorkItem, digest: Digest) -> PlannedItem:
+        canary = self._by_key[item.key][0].canary
+        answer = self._theirs(item, digest)
+        absolute = canary in self._absolute and why_not_absolute(answer) is None
+        return PlannedItem(canary, cause_of(answer), absolute)
+
     # -- the branch
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
@@ -212,10 +232,7 @@ class CanaryProbe:
         """The reference's answer and the branch's, each with its margins and its choices where they part."""
         case, _ = self._by_key[item.key]
         known, generated = reference.values, results.generated.get(item.key)
-        theirs, ours = reference_answer(case, reference), branch_answer(case, results.error, generated)
-        if theirs.score is not None and "teacher" not in known and self.follow_up(item, reference).scores:
-            reason = "the reference could not be scored on its own answer, so nothing is known of its margin"
-            theirs = Answer(score=None, text=theirs.text, error=reason)
+        theirs, ours = self._theirs(item, reference), branch_answer(case, results.error, generated)
         if theirs.score is None or ours.score is None or generated is None or "teacher" not in known:
             return theirs, ours
         tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
@@ -223,10 +240,26 @@ class CanaryProbe:
         parting = first_difference(*said)
         teachers = (Teacher(**known["teacher"]), _taught(engine, results, item.key, known, tokens))
         details = [
-            margin_of(tokens, teacher, self._text_of) | divergence_of(parting, tokens_said, teacher, self._text_of)
+            divergence_of(parting, tokens_said, teacher, self._text_of)
             for teacher, tokens_said in zip(teachers, said, strict=True)
         ]
-        return with_detail(theirs, details[0]), with_detail(ours, details[1])
+        return with_detail(theirs, details[0]), with_detail(
+            ours, margin_of(tokens, teachers[1], self._text_of) | details[1]
+        )
+
+    def _theirs(self, item: WorkItem, reference: Digest) -> Answer:
+        """The reference's answer with its margin, whatever the branch says to it."""
+        case, known = self._by_key[item.key][0], reference.values
+        answer = reference_answer(case, reference)
+        if answer.score is None:
+            return answer
+        if "teacher" in known:
+            tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
+            return with_detail(answer, margin_of(tokens, Teacher(**known["teacher"]), self._text_of))
+        if self.follow_up(item, reference).scores:
+            reason = "the reference could not be scored on its own answer, so nothing is known of its margin"
+            return Answer(score=None, text=answer.text, error=reason)
+        return answer
 
     def _text_of(self, token: int) -> str:
         return storable(str(self._tokenizer.decode([token])))[:SHOWN_TOKEN_CHARACTERS]
@@ -234,9 +267,10 @@ class CanaryProbe:
     # -- confirming flips
 
     def doubtful(self, outcomes: Sequence[ItemOutcome]) -> list[WorkItem]:
-        """Must-pass prompts that the branch fails and the reference does not, to be asked again in other batches.
+        """Fixed prompts that the branch fails and the reference does not, to be asked again in other batches.
 
-        Those of the lanes take turns, so that few of them show every lane that is broken.
+        Those that are counted for the absolute list come first, since one of them decides. Those of the lanes take
+        turns, so that few of them show every lane that is broken.
         """
         flipped = [o for o in outcomes if o.must_pass and o.flip == "regression" and "repeats" not in o.branch.detail]
         lanes = {spec.id: tuple(spec.lanes) for spec in self.specs}
@@ -245,20 +279,31 @@ class CanaryProbe:
         for outcome in flipped:
             turns.append(seen[lanes[outcome.group]])
             seen[lanes[outcome.group]] += 1
-        in_turn = [outcome for _, outcome in sorted(zip(turns, flipped, strict=True), key=lambda pair: pair[0])]
+        order = sorted(zip(turns, flipped, strict=True), key=lambda pair: (not self._is_counted(pair[1]), pair[0]))
+        in_turn = [outcome for _, outcome in order]
         return [WorkItem(key=outcome.item_key, generations=self._again(outcome.item_key)) for outcome in in_turn]
 
     def confirmed(self, item: WorkItem, results: ItemResults, outcome: ItemOutcome) -> ItemOutcome:
-        """The outcome with what the branch answered then; where it could not be asked again it is errored."""
+        """The outcome with what the branch answered then.
+
+        Where a prompt of the absolute list could not be asked again it is errored: its flip is neither believed nor
+        forgotten. Of one that is judged as a rate the first answer stands.
+        """
         case, _ = self._by_key[item.key]
         again = [results.generated[item.key + ending] for ending in (FOUR, ALONE)]
         error = next((generated.error for generated in again if generated.error is not None), None)
+        if error is not None and not self._is_counted(outcome):
+            return outcome
         if error is not None:
             branch = Answer(score=None, text=outcome.branch.text, error=f"a flip that could not be confirmed: {error}")
         else:
             repeats = repeats_of(case, [repeat_of(generated) for generated in again])
             branch = with_detail(outcome.branch, {"repeats": repeats})
         return outcome.model_copy(update={"branch": branch})
+
+    def _is_counted(self, outcome: ItemOutcome) -> bool:
+        """Whether a prompt is counted for the absolute list."""
+        return outcome.group in self._absolute and why_not_absolute(outcome.reference) is None
 
     def reference_repeats(self, outcomes: Sequence[ItemOutcome]) -> tuple[int, int]:
         """Of the must-pass prompts, which the reference is asked in other batches too."""
@@ -278,7 +323,7 @@ class CanaryProbe:
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """See `canaries.summary`."""
-        yield from summarize_outcomes(self.specs, outcomes)
+        yield from summarize_outcomes(self.specs, outcomes, self._planned)
 
 
 def rendered(case: Case, tokenizer: Any) -> str:
@@ -286,9 +331,10 @@ def rendered(case: Case, tokenizer: Any) -> str:
     return rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
 
 
-def _sha256_of(cases: Sequence[Case]) -> str:
-    """Content hash of a part of a suite; empty where it holds nothing."""
-    contents = json.dumps([STEPS_VERSION, *sorted(case.content for case in cases)])
+def _sha256_of(specs: Sequence[CanarySpec], cases: Sequence[Case]) -> str:
+    """Content hash of a part of a suite and of what its fixed prompts are counted for; empty where it holds nothing."""
+    listed = [MARGIN_FLOOR_NATS, *sorted(spec.id for spec in specs if spec.absolute)]
+    contents = json.dumps([STEPS_VERSION, listed, *sorted(case.content for case in cases)])
     return hashlib.sha256(contents.encode()).hexdigest() if cases else ""
 
 

@@ -75,6 +75,7 @@ def scaffold(transcript: Transcript, right: str, wanted: Wanted, others: Sequenc
     return {
         "id": wanted.id,
         "skill": wanted.skill,
+        "absolute": True,
         "lanes": [lane.value for lane in wanted.lanes or (default,)],
         "why": wanted.why,
         "generation": {

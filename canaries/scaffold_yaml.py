@@ -35,7 +35,7 @@ def yaml_text(body: dict[str, Any], remarks: Sequence[str]) -> str:
         UsageError: it would be no valid canary; the key is named.
     """
     lines = [*_comments(remarks)]
-    for key in ("id", "skill", "lanes", "why", "generation", "checks"):
+    for key in ("id", "skill", "absolute", "lanes", "why", "generation", "checks"):
         lines += _entry(key, body[key], "")
     lines.append("must_pass:")
     for prompt in body["must_pass"]:

@@ -108,14 +108,16 @@ class Family(_Written):
 class CanarySpec(_Written):
     """One canary: what is asked, how it is generated, and by which checks it is judged.
 
-    A canary is either fixed (`must_pass`: one flip is a fault) or a `family` (its failure rate is estimated). One that
-    is `only_where_declared` is asked only of a family of models that lists its skill. `decisive` are the kinds of
+    A canary is either fixed (`must_pass`) or a `family` (its failure rate is estimated). The prompts of a fixed one are
+    judged as a rate too, unless it is `absolute`: then one confirmed flip of them is a fault by itself. One that is
+    `only_where_declared` is asked only of a family of models that lists its skill. `decisive` are the kinds of
     decision that its margins are taken at; none named, all that its checks find.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     skill: str
     only_where_declared: bool = False
+    absolute: bool = False
     lanes: Annotated[list[Lane], Field(min_length=1)]
     why: Annotated[str, Field(min_length=1)]
     generation: GenerationSettings
@@ -131,6 +133,8 @@ class CanarySpec(_Written):
             raise ValueError(f"no check is called {unknown[0]!r}; there are {', '.join(CHECKS)}")
         if (self.must_pass is None) == (self.family is None):
             raise ValueError("give exactly one of must_pass and family")
+        if self.absolute and self.must_pass is None:
+            raise ValueError("absolute: only fixed prompts (must_pass) can be on the absolute list")
         known: list[FixedPrompt] = []
         for prompt in self.must_pass or []:
             self._check_prompt(prompt)

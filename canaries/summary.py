@@ -1,220 +1,180 @@
-"""From outcomes to measurements. Every figure compares branch and reference on the same questions."""
+"""The figures of the canary probe: one plan, said before anything is asked and measured once outcomes are known.
 
-import math
+Every figure compares branch and reference on the same questions.
+"""
+
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
 
 from canaries.answers import TOOL_CHECKS
-from canaries.checks import WRONG_CONCLUSION
 from canaries.checks.discount import discount
-from canaries.must_pass import must_pass_figures
-from canaries.naming import question_name
-from canaries.risk import AT_RISK_NATS
+from canaries.checks.tool_calls import tool_call, tool_calls
+from canaries.competence import PlannedItem, competence_of
+from canaries.must_pass import flips, unstable, why_not_absolute
+from canaries.paired import Reading, margin, rate, trigger_agreement
+from canaries.readings import at_risk, failed, meets_schema, right_numbers_wrong_conclusion
 from canaries.specification import CanarySpec
-from q36eval.records import (
-    Answer,
-    Clusters,
-    Counts,
-    Direction,
-    Estimator,
-    Interval,
-    ItemOutcome,
-    Lane,
-    Measurement,
-    ProbeName,
-)
-from q36eval.stats import proportion_interval, summarize
+from q36eval.declared import DeclaredFigure
+from q36eval.records import Direction, Estimator, ItemOutcome, Lane, Measurement, ProbeName
 
-Reading = Callable[[Answer], float | None]
-"""What is read of an answer; None where it says nothing of it."""
+Measure = Callable[[DeclaredFigure, Sequence[ItemOutcome]], Measurement | None]
 
+LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
+ALL = "all"
+FIXED = "fixed prompts"
+"""The family of all prompts that are judged as a rate: a canary has too few of them to be one."""
 
-def summarize_outcomes(specs: Sequence[CanarySpec], outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """All measurements of the probe; a figure without a single question is left out, hence not measured."""
-    families = [spec for spec in specs if spec.family is not None]
-    for name, chosen in _slices(families):
-        asked = _of(chosen, outcomes)
-        yield from _rate("failure_rate", name, asked, _failed, Direction.LOWER_IS_BETTER)
-        yield from _margins(name, asked)
-        yield from _rate("at_risk", name, asked, _at_risk, Direction.LOWER_IS_BETTER)
-    with_conclusion = _of([spec for spec in families if discount.name in spec.checks], outcomes)
-    metric = "right_numbers_wrong_conclusion"
-    yield from _rate(metric, "all", with_conclusion, right_numbers_wrong_conclusion, Direction.LOWER_IS_BETTER)
-    with_tools = [spec for spec in families if TOOL_CHECKS & set(spec.checks)]
-    for name, chosen in _slices(with_tools, lanes=()):
-        yield from _tool_figures(name, _of(chosen, outcomes))
-    fixed = [spec for spec in specs if spec.must_pass is not None]
-    for name, chosen in _slices(fixed)[len(fixed) :]:
-        yield from must_pass_figures(name, _of(chosen, outcomes))
-
-
-def _slices(specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)) -> list[tuple[str, list[CanarySpec]]]:
-    """Every canary alone, then each lane's, then all."""
-    by_lane = [(lane.value, [spec for spec in specs if lane in spec.lanes]) for lane in lanes]
-    return [*((spec.id, [spec]) for spec in specs), *by_lane, ("all", list(specs))]
-
-
-def right_numbers_wrong_conclusion(answer: Answer) -> float | None:
-    """Whether the only fault of an answer is its final comparison."""
-    codes = {failure["code"] for failure in answer.detail.get("failures", ())}
-    return None if answer.score is None else float(codes == {WRONG_CONCLUSION})
-
-
-def least_margin(answer: Answer) -> float | None:
-    """The least decisive margin in nats; None where nothing decides or nothing was scored."""
-    margin: dict[str, Any] | None = answer.detail.get("margin")
-    return None if margin is None else float(margin["nats"])
-
-
-def _failed(answer: Answer) -> float | None:
-    return None if answer.score is None else float(answer.score == 0.0)
-
-
-def _at_risk(answer: Answer) -> float | None:
-    margin = least_margin(answer)
-    return None if margin is None else float(not margin >= AT_RISK_NATS)
-
-
-def _of(specs: Sequence[CanarySpec], outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
-    ids = {spec.id for spec in specs}
-    return [outcome for outcome in outcomes if outcome.group in ids]
-
-
-def _errored(outcome: ItemOutcome) -> bool:
-    return outcome.branch.score is None or outcome.reference.score is None
+CALLS = {tool_call.name, tool_calls.name}
+"""Checks of answers that must hold a call."""
 
 
 @dataclass(frozen=True)
-class _Pairs:
-    """Both readings of every question that has them, None of those that errored, and the questions' names.
+class PlannedFigure:
+    """One figure: what it is, the canaries it is taken over, and how it is measured.
 
-    `silent` counts those of which nothing can be read.
+    `off_list`: it is taken over fixed prompts, without those that are counted for the absolute list. `of_answers`: it
+    rests on answers that the reference must be able to give, and so says what it can.
     """
 
-    values: Sequence[tuple[float, float] | None]
-    names: Sequence[str]
-    silent: int = 0
+    declared: DeclaredFigure
+    specs: tuple[CanarySpec, ...]
+    measure: Measure
+    off_list: bool = False
+    of_answers: bool = True
 
-    @property
-    def scored(self) -> list[tuple[float, float]]:
-        return [pair for pair in self.values if pair is not None]
+    def measured(self, outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem] | None) -> Measurement | None:
+        """From the outcomes so far, with what the reference can do of all that is planned; None without a question."""
+        specs = {spec.id: spec for spec in self.specs}
+        own = [outcome for outcome in outcomes if outcome.group in specs]
+        if self.off_list:
+            own = [o for o in own if not specs[o.group].absolute or why_not_absolute(o.reference) is not None]
+        found = self.measure(self.declared, own)
+        if found is None or not self.of_answers:
+            return found
+        items = [item for item in planned or () if item.canary in specs]
+        if self.off_list:
+            items = [replace(item, canary=FIXED) for item in items if not item.absolute]
+            found = _of_family(found, FIXED)
+        return found.model_copy(update={"competence": None if planned is None else competence_of(items)})
 
-    def clusters(self, bounds: tuple[float, float] | None) -> Clusters:
-        """One question a cluster."""
-        columns = [(0, 0.0, 0.0, 1) if pair is None else (1, *pair, 0) for pair in self.values]
-        return Clusters(
-            units=tuple(column[0] for column in columns),
-            branch=tuple(column[1] for column in columns),
-            reference=tuple(column[2] for column in columns),
-            errored=tuple(column[3] for column in columns),
-            bounds=bounds,
-            names=tuple(self.names),
+
+def _of_family(found: Measurement, family: str) -> Measurement:
+    clusters = found.clusters
+    assert clusters is not None, "a rate has its clusters"
+    one = clusters.model_copy(update={"families": (family,) * len(clusters.units)})
+    return found.model_copy(update={"clusters": one})
+
+
+def declared_figures(specs: Sequence[CanarySpec]) -> tuple[DeclaredFigure, ...]:
+    """What the probe yields once everything is asked of a reference that can do the canaries."""
+    return tuple(figure.declared for figure in planned_figures(specs) if figure.declared.items)
+
+
+def summarize_outcomes(
+    specs: Sequence[CanarySpec], outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem] | None = None
+) -> Iterator[Measurement]:
+    """All measurements of the probe; a figure without a single question is left out, hence not measured.
+
+    `planned` is what the reference makes of every item that is planned; None where that is not known.
+    """
+    for figure in planned_figures(specs):
+        found = figure.measured(outcomes, planned)
+        if found is not None:
+            yield found
+
+
+def planned_figures(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
+    """Every figure over these canaries, in the order in which they are measured."""
+    families = [spec for spec in specs if spec.family is not None]
+    for name, chosen in _slices(families):
+        yield _rate("failure_rate", name, chosen, failed)
+        yield _figure("decisive_margin", name, chosen, margin, "paired_mean", HIGHER, "nats")
+        yield _figure("decisive_margin_ratio", name, chosen, margin, "ratio", HIGHER, "ratio")
+        yield _rate("at_risk", name, chosen, at_risk)
+    concluding = [spec for spec in families if discount.name in spec.checks]
+    if concluding:
+        yield _rate("right_numbers_wrong_conclusion", ALL, concluding, right_numbers_wrong_conclusion)
+    with_tools = [spec for spec in families if TOOL_CHECKS & set(spec.checks)]
+    for name, chosen in _slices(with_tools, lanes=()):
+        agreement = _figure(
+            "call_trigger_agreement", name, chosen, trigger_agreement, "mean", HIGHER, "fraction", of_answers=False
         )
+        yield agreement
+        calling = [spec for spec in chosen if CALLS & set(spec.checks)]
+        if calling:
+            yield _rate("schema_accuracy", name, calling, meets_schema, HIGHER)
+    yield from _of_fixed_prompts([spec for spec in specs if spec.must_pass is not None])
 
 
-def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
-    values: list[tuple[float, float] | None] = []
-    names: list[str] = []
-    for outcome in outcomes:
-        branch, reference = read(outcome.branch), read(outcome.reference)
-        if _errored(outcome):
-            values.append(None)
-        elif branch is not None and reference is not None:
-            values.append((branch, reference))
-        else:
-            continue
-        names.append(question_name(outcome))
-    return _Pairs(values, names, len(outcomes) - len(values))
+def _of_fixed_prompts(fixed: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
+    """Flips on the absolute list, of single canaries too, and the rate of everything else."""
+    absolute = [spec for spec in fixed if spec.absolute]
+    for name, chosen in _slices(absolute):
+        yield _figure("must_pass_flips", name, chosen, flips, "census", LOWER, "prompts", of_answers=False)
+    for name, chosen in _together(fixed):
+        yield _figure("must_pass_unstable", name, chosen, unstable, "census", LOWER, "prompts", of_answers=False)
+    for name, chosen in _together(fixed):
+        surely = sum(_items_of(spec) for spec in chosen if not spec.absolute)
+        yield _rate("fixed_prompt_failure_rate", name, chosen, failed, off_list=True, items=surely)
 
 
-def _measurement(
+def _figure(
     metric: str,
     slice_name: str,
-    clusters: Clusters,
+    specs: Sequence[CanarySpec],
+    measure: Measure,
     estimator: Estimator,
     direction: Direction,
     unit: str,
-    note: str,
-    value_interval: Interval | None = None,
-) -> Measurement:
-    value, reference_value, effect, interval = summarize(clusters, estimator)
-    return Measurement(
+    *,
+    off_list: bool = False,
+    of_answers: bool = True,
+    items: int | None = None,
+) -> PlannedFigure:
+    asked = sum(map(_items_of, specs)) if items is None else items
+    declared = DeclaredFigure(
         probe=ProbeName.CANARIES,
         metric=metric,
         slice=slice_name,
-        unit=unit,
-        direction=direction,
         estimator=estimator,
-        value=value,
-        reference_value=reference_value,
-        effect=effect,
-        effect_interval=interval,
-        value_interval=value_interval,
-        counts=Counts(
-            total=len(clusters.units), scored=sum(clusters.units), errored=len(clusters.units) - sum(clusters.units)
-        ),
-        clusters=clusters,
-        note=note,
+        direction=direction,
+        unit=unit,
+        bounded=unit not in ("nats", "ratio"),
+        items=asked,
+        clusters=asked,
     )
-
-
-def _own_interval(clusters: Clusters) -> Interval | None:
-    """Of the branch's own share; what errored may have been either. None where nothing was scored."""
-    scored, errored = sum(clusters.units), sum(clusters.errored)
-    return proportion_interval(round(sum(clusters.branch)), scored, errored=errored) if scored else None
+    return PlannedFigure(declared, tuple(specs), measure, off_list, of_answers)
 
 
 def _rate(
-    metric: str, slice_name: str, outcomes: Sequence[ItemOutcome], read: Reading, direction: Direction
-) -> Iterator[Measurement]:
-    """The share of answers of which `read` says 1, branch against reference."""
-    pairs = _pairs(outcomes, read)
-    if not pairs.values or (pairs.silent and not pairs.scored):
-        return
-    clusters = pairs.clusters((0.0, 1.0))
-    only_branch = sum(branch > reference for branch, reference in pairs.scored)
-    only_reference = sum(branch < reference for branch, reference in pairs.scored)
-    note = f"{only_branch} only on the branch, {only_reference} only on the reference"
-    note += f"; {pairs.silent} questions say nothing of it" if pairs.silent else ""
-    own = _own_interval(clusters)
-    yield _measurement(metric, slice_name, clusters, "paired_proportions", direction, "fraction", note, own)
+    metric: str,
+    slice_name: str,
+    specs: Sequence[CanarySpec],
+    read: Reading,
+    direction: Direction = LOWER,
+    *,
+    off_list: bool = False,
+    items: int | None = None,
+) -> PlannedFigure:
+    """The share of answers of which `read` says 1."""
+    measure = partial(rate, read=read)
+    return _figure(
+        metric, slice_name, specs, measure, "paired_proportions", direction, "fraction", off_list=off_list, items=items
+    )
 
 
-def _margins(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """The mean least margin of the questions that the reference answers right: its change in nats, and its ratio."""
-    pairs = _pairs(outcomes, least_margin)
-    if not pairs.scored:
-        return
-    clusters = pairs.clusters(None)
-    # one that is no number is the worst that a margin can be
-    shrunk = sum(not branch >= reference for branch, reference in pairs.scored)
-    note = f"smaller on the branch in {shrunk} of {len(pairs.scored)}"
-    direction = Direction.HIGHER_IS_BETTER
-    yield _measurement("decisive_margin", slice_name, clusters, "paired_mean", direction, "nats", note)
-    if all(math.isfinite(value) for value in clusters.branch):
-        yield _measurement("decisive_margin_ratio", slice_name, clusters, "ratio", direction, "ratio", note)
+def _slices(specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)) -> list[tuple[str, list[CanarySpec]]]:
+    """Every canary alone, then those together."""
+    return [*((spec.id, [spec]) for spec in specs), *_together(specs, lanes)]
 
 
-def _tool_figures(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """Whether a call was made at all, as the reference did, and whether the calls that were made meet their schema."""
-    agreements = [_agreement(outcome) for outcome in outcomes]
-    if agreements:
-        values = [None if agreed is None else (agreed, 1.0) for agreed in agreements]
-        clusters = _Pairs(values, [question_name(outcome) for outcome in outcomes]).clusters((0.0, 1.0))
-        single = clusters.model_copy(update={"reference": None})
-        direction = Direction.HIGHER_IS_BETTER
-        note = "whether a tool is called at all, as the reference does"
-        own = _own_interval(clusters)
-        yield _measurement("call_trigger_agreement", slice_name, single, "mean", direction, "fraction", note, own)
-    yield from _rate("schema_accuracy", slice_name, outcomes, _meets_schema, Direction.HIGHER_IS_BETTER)
+def _together(specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)) -> list[tuple[str, list[CanarySpec]]]:
+    """Each lane's, then all; of a lane without any, nothing."""
+    by_lane = [(lane.value, [spec for spec in specs if lane in spec.lanes]) for lane in lanes]
+    return [(name, chosen) for name, chosen in [*by_lane, (ALL, list(specs))] if chosen]
 
 
-def _agreement(outcome: ItemOutcome) -> float | None:
-    branch, reference = outcome.branch.detail.get("called"), outcome.reference.detail.get("called")
-    return None if branch is None or reference is None else float(branch == reference)
-
-
-def _meets_schema(answer: Answer) -> float | None:
-    met = answer.detail.get("schema_ok")
-    return None if met is None else float(met)
+def _items_of(spec: CanarySpec) -> int:
+    """How many questions a canary asks."""
+    return spec.family.n if spec.family is not None else len(spec.must_pass or ())

@@ -2,14 +2,15 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kl.measurements import ALL, GROUP_METRICS, KL, Metric, document_names, errored_tokens, left_out, measurement
+from kl.measurements import ALL, GROUP_METRICS, KL, Grouping, Metric, errored_tokens, left_out, measurement
 from q36eval.records import Clusters, ItemOutcome, Measurement
 from q36eval.stats import quantile_clusters
 
@@ -26,6 +27,10 @@ GROUP_QUANTILES = ("kl_p99",)
 
 MAXIMUM = "kl_max"
 
+TOKEN_METRICS = {name: Metric(name, KL.unit, KL.column, estimator="quantile") for name in QUANTILES} | {
+    MAXIMUM: Metric(MAXIMUM, KL.unit, KL.column, estimator="maximum")
+}
+
 FIRST_POSITIONS = 64
 ENTROPY_EDGES = (0.01, 0.1, 0.5, 1.0, 2.0)
 """Bounds in nats between buckets of the reference's confidence, from certain to undecided.
@@ -39,8 +44,9 @@ predictable the corpus is and not how sure the reference was.
 class Tokens:
     """A run's tokens as NumPy columns [T], and the documents they belong to.
 
-    `document` numbers each token's document in the order of `outcomes`, `kind` its kind among `kinds`; figures are
-    those of the tokens file, float32 widened to float64, so that anyone can make the same sums from it.
+    `document` numbers each token's document in the order of `outcomes`, `grouping` those documents' clusters, `kind`
+    its kind among `kinds`; figures are those of the tokens file, float32 widened to float64, so that anyone can make
+    the same sums from it.
     """
 
     outcomes: Sequence[ItemOutcome]
@@ -50,6 +56,21 @@ class Tokens:
     position: Integers
     figures: dict[str, Floats]
     finite: NDArray[np.bool_]
+
+    @cached_property
+    def grouping(self) -> Grouping:
+        """The clusters of the documents."""
+        return Grouping.of(self.outcomes)
+
+    @cached_property
+    def cluster(self) -> Integers:
+        """The number of each token's cluster [T]."""
+        return self.grouping.number[self.document]
+
+    def errored(self, documents: NDArray[np.bool_]) -> Integers:
+        """How many tokens of those documents [D] errored, by cluster."""
+        lost = [errored_tokens(outcome) * int(kept) for outcome, kept in zip(self.outcomes, documents, strict=True)]
+        return np.array(self.grouping.counts(lost), dtype=np.int64)
 
     @classmethod
     def of(cls, table: "pa.Table", outcomes: Sequence[ItemOutcome]) -> "Tokens":
@@ -79,91 +100,113 @@ class Tokens:
 FIGURES_READ = ("forward_kl", "reverse_kl", "reference_entropy", "reference_logprob", "branch_logprob", "top1_agrees")
 
 
+def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tuple[Metric, str]]:
+    """Every metric that needs single tokens, with the slice or group it is of: what is measured, and what is declared.
+
+    Of a group its means too, which everything and the slices have from the documents' sums.
+    """
+    yield from ((TOKEN_METRICS[name], ALL) for name in TOKEN_METRICS)
+    for name in sorted(slices):
+        yield from ((TOKEN_METRICS[metric], name) for metric in (*SLICE_QUANTILES, MAXIMUM))
+    for name in groups:
+        yield from ((metric, name) for metric in GROUP_METRICS)
+        yield from ((TOKEN_METRICS[metric], name) for metric in GROUP_QUANTILES)
+
+
 def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
     """Quantiles and the maximum, over everything and by slice, then each group's means."""
     if not tokens.document.size:
         return
     strata = np.array([outcome.stratum for outcome in tokens.outcomes], dtype=object)
     everything = np.ones(len(strata), dtype=bool)
-    yield from _quantiles(tokens, ALL, everything, everything[tokens.document], (*QUANTILES, MAXIMUM))
-    for name in sorted(set(strata)):
-        documents = strata == name
-        yield from _quantiles(tokens, name, documents, documents[tokens.document], (*SLICE_QUANTILES, MAXIMUM))
-    for name, members in groups(tokens):
-        yield from _group(tokens, name, members)
-        yield from _quantiles(tokens, name, everything, members, GROUP_QUANTILES)
+    of_group = dict(groups(tokens))
+    for metric, name in token_figures(set(strata.tolist()), of_group):
+        if name in of_group and metric in GROUP_METRICS:
+            found = _mean_of_group(tokens, metric, name, of_group[name])
+        else:
+            documents = everything if name == ALL or name in of_group else strata == name
+            members = of_group[name] if name in of_group else documents[tokens.document]
+            found = _of_tokens(tokens, metric, name, documents, members)
+        if found is not None:
+            yield found
 
 
 def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """Slice names (`kind=json`, `position=64-127`, `entropy=0.1-0.5`) with the tokens [T] in each that holds any."""
     for kind, number in sorted((kind, number) for number, kind in enumerate(tokens.kinds)):
         yield f"kind={kind}", tokens.kind == number
-    first = 0
-    while first <= tokens.position.max():
-        last = FIRST_POSITIONS - 1 if first == 0 else 2 * first - 1
-        yield f"position={first}-{last}", (tokens.position >= first) & (tokens.position <= last)
-        first = last + 1
+    for name, first, last in position_ranges(int(tokens.position.max())):
+        yield name, (tokens.position >= first) & (tokens.position <= last)
     entropy = tokens.figures["reference_entropy"]
-    edges = (0.0, *ENTROPY_EDGES, math.inf)
-    for low, high in itertools.pairwise(edges):
-        label = f"entropy={low:g}-{high:g}" if math.isfinite(high) else f"entropy={low:g}+"
-        yield label, (entropy >= low) & (entropy < high)
+    for name, low, high in entropy_ranges():
+        yield name, (entropy >= low) & (entropy < high)
 
 
-def _group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> Iterator[Measurement]:
-    """Means over a group of tokens. What errored could have lain in any group, so it counts in each."""
+def position_ranges(greatest: int) -> Iterator[tuple[str, int, int]]:
+    """The name of each group of positions up to the greatest one, with its first and last."""
+    first = 0
+    while first <= greatest:
+        last = FIRST_POSITIONS - 1 if first == 0 else 2 * first - 1
+        yield f"position={first}-{last}", first, last
+        first = last + 1
+
+
+def entropy_ranges() -> Iterator[tuple[str, float, float]]:
+    """The name of each group by the reference's entropy, with its bounds in nats: from the lower to below the upper."""
+    for low, high in itertools.pairwise((0.0, *ENTROPY_EDGES, math.inf)):
+        yield (f"entropy={low:g}-{high:g}" if math.isfinite(high) else f"entropy={low:g}+"), low, high
+
+
+def _mean_of_group(tokens: Tokens, metric: Metric, name: str, members: NDArray[np.bool_]) -> Measurement | None:
+    """A mean over a group of tokens. What errored could have lain in any group, so it counts in each."""
     everyone, members = int(members.sum()), members & tokens.finite
-    document = tokens.document[members]
-    if not document.size:
-        return
-    units = np.bincount(document, minlength=len(tokens.outcomes))
-    errored = np.array([errored_tokens(outcome) for outcome in tokens.outcomes])
+    if not members.any():
+        return None
+    cluster, names = tokens.cluster[members], tokens.grouping.names
+    units = np.bincount(cluster, minlength=len(names))
+    errored = tokens.errored(np.ones(len(tokens.outcomes), dtype=bool))
     kept = np.flatnonzero(units + errored)
-    names = document_names(tokens.outcomes)
 
     def sums(column: str) -> tuple[float, ...]:
         weights = tokens.figures[column][members]
-        return tuple(np.bincount(document, weights=weights, minlength=len(units))[kept].tolist())
+        return tuple(np.bincount(cluster, weights=weights, minlength=len(units))[kept].tolist())
 
-    for metric in GROUP_METRICS:
-        clusters = Clusters(
-            units=tuple(units[kept].tolist()),
-            branch=sums(metric.column),
-            reference=None if metric.reference_column is None else sums(metric.reference_column),
-            errored=tuple(errored[kept].tolist()),
-            bounds=metric.bounds,
-            names=tuple(names[row] for row in kept),
-        )
-        yield measurement(metric, name, clusters, left_out(everyone - document.size, everyone))
+    clusters = Clusters(
+        units=tuple(units[kept].tolist()),
+        branch=sums(metric.column),
+        reference=None if metric.reference_column is None else sums(metric.reference_column),
+        errored=tuple(errored[kept].tolist()),
+        bounds=metric.bounds,
+        names=tuple(names[row] for row in kept),
+    )
+    return measurement(metric, name, clusters, left_out(everyone - cluster.size, everyone))
 
 
-def _quantiles(
-    tokens: Tokens, name: str, documents: NDArray[np.bool_], members: NDArray[np.bool_], wanted: Sequence[str]
-) -> Iterator[Measurement]:
-    """Quantiles of KL(p || q) over some tokens of some documents; those without a finite one lie above all others."""
+def _of_tokens(
+    tokens: Tokens, metric: Metric, name: str, documents: NDArray[np.bool_], members: NDArray[np.bool_]
+) -> Measurement | None:
+    """A quantile or the greatest of KL(p || q) over some tokens of some documents.
+
+    Tokens without a finite one lie above all others.
+    """
     values = tokens.figures["forward_kl"][members]
     if not values.size:
-        return
-    lost = np.array([errored_tokens(outcome) for outcome in tokens.outcomes])
-    holding = np.bincount(tokens.document[members], minlength=len(lost)) > 0
-    kept = documents & (holding | (lost > 0))
-    renumbered = (np.cumsum(kept) - 1)[tokens.document[members]]
+        return None
+    lost, clusters = tokens.errored(documents), tokens.cluster[members]
+    kept = (np.bincount(clusters, minlength=len(lost)) > 0) | (lost > 0)
+    renumbered = (np.cumsum(kept) - 1)[clusters]
     errored = tuple(lost[kept].tolist())
-    for metric in wanted:
-        if metric in QUANTILES:
-            _, clusters = quantile_clusters(values, renumbered, errored, QUANTILES[metric], (0.0, math.inf))
-            yield measurement(Metric(metric, KL.unit, KL.column, estimator="quantile"), name, clusters)
-        else:
-            yield measurement(
-                Metric(metric, KL.unit, KL.column, estimator="maximum"), name, _greatest(values, renumbered, errored)
-            )
+    if metric.name == MAXIMUM:
+        return measurement(metric, name, _greatest(values, renumbered, errored))
+    _, evidence = quantile_clusters(values, renumbered, errored, QUANTILES[metric.name], (0.0, math.inf))
+    return measurement(metric, name, evidence)
 
 
-def _greatest(values: Floats, document: Integers, errored: tuple[int, ...]) -> Clusters:
-    """Each document's greatest divergence."""
+def _greatest(values: Floats, clusters: Integers, errored: tuple[int, ...]) -> Clusters:
+    """Each cluster's greatest divergence."""
     greatest = np.zeros(len(errored))
-    np.maximum.at(greatest, document, np.where(np.isnan(values), np.inf, values))
-    units = np.bincount(document, minlength=len(errored))
+    np.maximum.at(greatest, clusters, np.where(np.isnan(values), np.inf, values))
+    units = np.bincount(clusters, minlength=len(errored))
     return Clusters(
         units=tuple(units.tolist()), branch=tuple(greatest.tolist()), errored=errored, bounds=(0.0, math.inf)
     )

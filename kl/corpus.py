@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +11,15 @@ from q36eval.errors import UsageError
 
 @dataclass(frozen=True)
 class CorpusDocument:
-    """One held-out document; documents are the independent clusters of the judging."""
+    """One held-out document. `cluster` names what it shares with others (a book, a repository, a conversation).
+
+    Clusters are what is independent in the judging; a document that names none is one of its own.
+    """
 
     id: str
     slice: str
     text: str
+    cluster: str | None = None
 
     @property
     def key(self) -> str:
@@ -41,7 +45,8 @@ def check_documents(documents: Sequence[CorpusDocument], where: str) -> None:
     """Refuse what would be no independent documents.
 
     Raises:
-        UsageError: there is none, or two have the same id or the same text; `where` they are and which is said.
+        UsageError: there is none, two have the same id or the same text, or a cluster is called as a document that
+            is not in it; `where` they are and which is said.
     """
     if not documents:
         raise UsageError(f"The corpus in {where} is empty; it needs at least one document.")
@@ -59,6 +64,19 @@ def check_documents(documents: Sequence[CorpusDocument], where: str) -> None:
                 f"The corpus in {where} holds the same document twice, as {other.id!r} and {document.id!r}; "
                 f"remove one of them."
             )
+    outside = {document.id for document in documents if document.cluster != document.id}
+    for document in documents:
+        if document.cluster in outside:
+            raise UsageError(
+                f"The corpus in {where} has a cluster {document.cluster!r} and a document of that name which is not in "
+                f"it; rename one of them."
+            )
+
+
+def clusters_sha256(clusters: Mapping[str, str | None]) -> str:
+    """Content hash of which keys lie in which named cluster; empty text where none is named."""
+    named = sorted(f"{key}\0{cluster}" for key, cluster in clusters.items() if cluster is not None)
+    return hashlib.sha256("\0\0".join(named).encode()).hexdigest() if named else ""
 
 
 def corpus_sha256(documents: Sequence[CorpusDocument]) -> str:
@@ -67,9 +85,13 @@ def corpus_sha256(documents: Sequence[CorpusDocument]) -> str:
 
 
 def read_json_lines(
-    path: Path, slice_name: str | None = None, column: str = "text", called: str | None = None
+    path: Path,
+    slice_name: str | None = None,
+    column: str = "text",
+    called: str | None = None,
+    cluster_column: str = "cluster",
 ) -> list[CorpusDocument]:
-    """One document per line `{"id", "slice", "text"}`.
+    """One document per line `{"id", "slice", "text"}`, and `cluster` where it is not independent of others.
 
     With `slice_name` the lines need no slice of their own and theirs is not asked for; a line without `id` is named
     by what the file is `called` (its name, where nothing is said) and line number.
@@ -88,7 +110,15 @@ def read_json_lines(
                 raise TypeError(f"{column!r} is no string")
             text.encode()
             name = str(body["slice"]) if slice_name is None else slice_name
-            found.append(CorpusDocument(id=str(body.get("id", f"{called}:{number}")), slice=name, text=text))
+            cluster = body.get(cluster_column)
+            found.append(
+                CorpusDocument(
+                    id=str(body.get("id", f"{called}:{number}")),
+                    slice=name,
+                    text=text,
+                    cluster=None if cluster is None else str(cluster),
+                )
+            )
         except KeyError as error:
             raise UsageError(
                 f"{path}:{number} has no {error.args[0]!r}; give it one, or name it in the corpus file."

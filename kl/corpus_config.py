@@ -1,7 +1,7 @@
 """The corpus file: which documents a divergence is measured on, written by a person."""
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -22,6 +22,8 @@ class JsonLinesSource(_Written):
     path: Path
     slice: Annotated[str, Field(min_length=1)] | None = None
     column: str = "text"
+    cluster: Annotated[str, Field(min_length=1)] = "cluster"
+    """The field that names what a document shares with others; a line without it is a cluster of its own."""
 
 
 class TextSource(_Written):
@@ -30,6 +32,8 @@ class TextSource(_Written):
     path: Path
     slice: Annotated[str, Field(min_length=1)]
     pattern: str = "**/*.txt"
+    cluster: Literal["file", "folder"] = "file"
+    """Whether each file is independent of the others, or each folder (a book, a repository) that holds some."""
 
 
 class CorpusConfig(_Written):
@@ -74,7 +78,7 @@ def load_configured_corpus(path: Path, config: CorpusConfig) -> list[CorpusDocum
     for lines in config.json_lines:
         # files of one name in several folders, or two columns of one file, are no duplicates
         called = lines.path.as_posix() + ("" if lines.column == "text" else f"#{lines.column}")
-        documents += read_json_lines(folder / lines.path, lines.slice, lines.column, called)
+        documents += read_json_lines(folder / lines.path, lines.slice, lines.column, called, lines.cluster)
     for source in config.texts:
         documents += _read_texts(folder, source)
     for dataset in config.datasets:
@@ -94,6 +98,11 @@ def _read_texts(folder: Path, source: TextSource) -> list[CorpusDocument]:
     if not files:
         raise UsageError(f"The folder {where} holds no file that matches {source.pattern!r}; name another.")
     return [
-        CorpusDocument(id=(source.path / file.relative_to(where)).as_posix(), slice=source.slice, text=read_text(file))
+        CorpusDocument(
+            id=(source.path / file.relative_to(where)).as_posix(),
+            slice=source.slice,
+            text=read_text(file),
+            cluster=(source.path / file.parent.relative_to(where)).as_posix() if source.cluster == "folder" else None,
+        )
         for file in files
     ]

@@ -1,7 +1,7 @@
 """Documents from a dataset of the Hugging Face hub that `datasets` has in its cache; nothing is downloaded."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,8 @@ class HubDataset(BaseModel):
     """One split of a dataset, and how its rows become documents.
 
     `rows`: every row is a document. `articles`: rows are lines; a line that matches `title` between blank lines begins
-    a document, what comes before the first is left out. `whole`: all rows joined are one document.
+    a document, what comes before the first is left out. `whole`: all rows joined are one document. Long ones are cut
+    into `max_pieces` of at most `piece_characters`, each a document, and what is cut from one text is one cluster.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,10 +32,18 @@ class HubDataset(BaseModel):
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
     """The commit that must be cached, or its first digits."""
     column: str = "text"
+    more_columns: tuple[str, ...] = ()
+    """Columns whose texts follow, each after `joined_by`."""
+    joined_by: str = ""
+    cluster: str | None = None
+    """The column that names what rows share; rows with equal values are one cluster, across splits and languages."""
     slice: Annotated[str, Field(min_length=1)]
     documents: Literal["rows", "articles", "whole"] = "rows"
     title: str = WIKITEXT_TITLE
+    skip_documents: Annotated[int, Field(ge=0)] = 0
     max_documents: Annotated[int, Field(ge=1)] | None = None
+    piece_characters: Annotated[int, Field(ge=100)] | None = None
+    max_pieces: Annotated[int, Field(ge=1)] = 1
     drop_duplicates: bool = False
     """Keep the first of several equal texts, which are refused otherwise."""
 
@@ -44,6 +53,12 @@ class HubDataset(BaseModel):
             re.compile(self.title)
         except re.error as error:
             raise ValueError(f"title is no regular expression: {error}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _rows_have_clusters(self) -> Self:
+        if self.cluster is not None and self.documents != "rows":
+            raise ValueError("a cluster column is of rows, and these documents are made of several")
         return self
 
     @property
@@ -67,20 +82,64 @@ def read_dataset(source: HubDataset) -> list[CorpusDocument]:
     """
     dataset = _cached(source)
     _check_revision(source, dataset)
-    if source.column not in dataset.column_names:
-        known = ", ".join(dataset.column_names)
-        raise UsageError(f"The dataset {source.called} has no column {source.column!r}; its columns are {known}.")
-    texts = [text for text in _texts(source, dataset[source.column]) if text.strip()]
-    if not texts:
-        raise UsageError(f"The split {source.split!r} of {source.called} gives no document as {source.documents}.")
+    return documents_of(source, {name: dataset[name] for name in _columns(source, dataset.column_names)})
+
+
+def _columns(source: HubDataset, known: Sequence[str]) -> list[str]:
+    wanted = [source.column, *source.more_columns, *([] if source.cluster is None else [source.cluster])]
+    for column in wanted:
+        if column not in known:
+            there = ", ".join(known)
+            raise UsageError(f"The dataset {source.called} has no column {column!r}; its columns are {there}.")
+    return wanted
+
+
+def documents_of(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> list[CorpusDocument]:
+    """The documents that the rows of a split become, in its order.
+
+    Raises:
+        UsageError: a column is missing or holds no text, or nothing is left of it.
+    """
+    _columns(source, list(columns))
+    shared: Sequence[Any] = columns[source.cluster] if source.cluster is not None else ()
+    texts = list(_texts(source, columns))
+    kept = dict.fromkeys(number for number, text in enumerate(texts) if text.strip())
     if source.drop_duplicates:
-        texts = list(dict.fromkeys(texts))
-    chosen = texts[: source.max_documents]
+        first: dict[str, int] = {}
+        kept = dict.fromkeys(first.setdefault(texts[number], number) for number in kept)
+    end = None if source.max_documents is None else source.skip_documents + source.max_documents
+    chosen = list(kept)[source.skip_documents : end]
+    if not chosen:
+        raise UsageError(f"The split {source.split!r} of {source.called} gives no document as {source.documents}.")
     width = len(str(len(chosen)))
-    return [
-        CorpusDocument(id=f"{source.prefix}-{number:0{width}d}", slice=source.slice, text=text)
-        for number, text in enumerate(chosen)
-    ]
+    found = []
+    for place, number in enumerate(chosen):
+        name = f"{source.prefix}-{place:0{width}d}"
+        parts = list(pieces(texts[number], source.piece_characters, source.max_pieces))
+        cluster = f"{source.name}#{shared[number]}" if shared else f"{name}." if len(parts) > 1 else None
+        for part, text in enumerate(parts):
+            called = name if len(parts) == 1 else f"{name}.{part}"
+            found.append(CorpusDocument(id=called, slice=source.slice, text=text, cluster=cluster))
+    return found
+
+
+def pieces(text: str, characters: int | None, count: int) -> Iterator[str]:
+    """The first `count` pieces of a text of at most so many characters, cut at the last line end or space there is.
+
+    Only the second half of a piece is looked at for one: text without spaces is cut where it must be.
+    """
+    if characters is None or len(text) <= characters:
+        yield text
+        return
+    for _ in range(count):
+        if not text.strip():
+            return
+        part = text[:characters]
+        if len(text) > characters:
+            breaks = [part.rfind(mark, characters // 2) + 1 for mark in ("\n", " ")]
+            part = part[: next((place for place in breaks if place), characters)]
+        yield part
+        text = text[len(part) :]
 
 
 def articles(lines: Sequence[str], title: str = WIKITEXT_TITLE) -> Iterator[str]:
@@ -99,17 +158,19 @@ def articles(lines: Sequence[str], title: str = WIKITEXT_TITLE) -> Iterator[str]
         yield "".join(f"{line}\n" for line in bare[begin:end])
 
 
-def _texts(source: HubDataset, rows: Sequence[Any]) -> Iterator[str]:
-    lines = list(rows)
-    wrong = next((number for number, line in enumerate(lines) if not isinstance(line, str)), None)
-    if wrong is not None:
-        raise UsageError(f"The column {source.column!r} of {source.called} holds no text in row {wrong}; name another.")
+def _texts(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    parts = [list(columns[name]) for name in (source.column, *source.more_columns)]
+    for name, lines in zip((source.column, *source.more_columns), parts, strict=True):
+        wrong = next((number for number, line in enumerate(lines) if not isinstance(line, str)), None)
+        if wrong is not None:
+            raise UsageError(f"The column {name!r} of {source.called} holds no text in row {wrong}; name another.")
+    rows = [source.joined_by.join(row) for row in zip(*parts, strict=True)]
     if source.documents == "articles":
-        yield from articles(lines, source.title)
+        yield from articles(rows, source.title)
     elif source.documents == "whole":
-        yield "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+        yield "".join(line if line.endswith("\n") else f"{line}\n" for line in rows)
     else:
-        yield from lines
+        yield from rows
 
 
 def _cached(source: HubDataset) -> Any:

@@ -1,9 +1,13 @@
 """Measurements of the KL probe that are made from sums over documents: means, perplexities, and what was not finite."""
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from q36eval.gate import NON_FINITE
 from q36eval.records import (
@@ -16,11 +20,14 @@ from q36eval.records import (
     Measurement,
     ProbeName,
 )
-from q36eval.stats import summarize
+from q36eval.stats import summarize, unseen_share
 
 ALL = "all"
 
 NAME_CHARACTERS = 12
+
+TAIL_CONFIDENCE = 0.975
+"""One-sided, as of a criterion that says nothing else."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +73,37 @@ GROUP_METRICS = (KL, TOP1, PERPLEXITY, DELTA_P_RMS)
 """By kind of token, position and the reference's entropy."""
 
 
+DOCUMENT_TAIL = Metric("kl_document_max", KL.unit, KL.column, estimator="maximum", bounds=(0.0, math.inf))
+"""Of each cluster its worst document's mean KL, by which the share of clusters beyond a threshold is judged."""
+
+MACRO_AVERAGE = Metric("kl_macro_average", KL.unit, KL.column, estimator="stratified_mean")
+
+SHORTEST = 32
+"""Tokens: a shorter document counts as one of so many, since the mean over an answer of two words is one token's."""
+
+SLICE_METRICS = (*METRICS, DOCUMENT_TAIL)
+"""What documents' sums give, of everything and of each slice."""
+
+
+def document_figures(slices: Iterable[str]) -> Iterator[tuple[Metric, str]]:
+    """Every metric that is made from documents' sums, with the slice it is of: what is measured, and what is declared.
+
+    The census of what was not finite stands beside them (`non_finite_tokens`).
+    """
+    yield from ((metric, ALL) for metric in (*SLICE_METRICS, MACRO_AVERAGE))
+    yield from ((metric, name) for name in sorted(slices) for metric in SLICE_METRICS)
+
+
 def document_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
     """Everything that follows from the documents' sums, over all of them and by slice; non-finite tokens counted."""
     yield non_finite_tokens(outcomes)
-    yield from _of_slice(ALL, outcomes)
-    yield from _macro_average(outcomes)
-    for name in sorted({outcome.stratum for outcome in outcomes}):
-        yield from _of_slice(name, [outcome for outcome in outcomes if outcome.stratum == name])
+    by_slice: dict[str, list[ItemOutcome]] = {}
+    for outcome in outcomes:
+        by_slice.setdefault(outcome.stratum, []).append(outcome)
+    for metric, name in document_figures(by_slice):
+        chosen = outcomes if name == ALL else by_slice[name]
+        if any(outcome.branch.detail.get("finite_tokens") for outcome in chosen):
+            yield _of_slice(metric, name, chosen)
 
 
 def measurement(metric: Metric, slice_name: str, clusters: Clusters, note: str = "") -> Measurement:
@@ -112,9 +143,46 @@ def _finite_of(details: Iterable[dict[str, Any]]) -> tuple[int, int]:
     return sum(tokens - finite for tokens, finite in seen), sum(tokens for tokens, _ in seen)
 
 
-def document_names(outcomes: Iterable[ItemOutcome]) -> tuple[str, ...]:
-    """What documents are called in the evidence, by which two runs pair: the beginning of the hash of their text."""
-    return tuple(outcome.item_key[:NAME_CHARACTERS] for outcome in outcomes)
+@dataclass(frozen=True)
+class Grouping:
+    """Which cluster each of some documents belongs to: `number` [D] its place among `names`.
+
+    Documents of one source are one cluster. Clusters are called alike in every run that measures the same documents,
+    so that two runs pair: a document by the beginning of its key, several by that of the hash of their keys.
+    """
+
+    number: NDArray[np.int64]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, outcomes: Sequence[ItemOutcome], *, within_slices: bool = False) -> "Grouping":
+        """By the outcomes' `cluster`; `within_slices` sets apart what documents of one source have in other slices."""
+        members: dict[tuple[str, str], list[str]] = {}
+        places = [(outcome.cluster, outcome.stratum if within_slices else "") for outcome in outcomes]
+        for place, outcome in zip(places, outcomes, strict=True):
+            members.setdefault(place, []).append(outcome.item_key)
+        order = {place: number for number, place in enumerate(members)}
+        return cls(np.array([order[place] for place in places], dtype=np.int64), tuple(map(_called, members.values())))
+
+    def sums(self, values: Iterable[float]) -> tuple[float, ...]:
+        """Sums over the documents of each cluster."""
+        totals = np.bincount(self.number, weights=np.fromiter(values, np.float64), minlength=len(self.names))
+        return tuple(totals.tolist())
+
+    def counts(self, values: Iterable[int]) -> tuple[int, ...]:
+        """The same of whole numbers."""
+        return tuple(map(int, self.sums(values)))
+
+    def greatest(self, values: Sequence[float]) -> tuple[float, ...]:
+        """The greatest value of each cluster's documents, and no less than 0."""
+        found = np.zeros(len(self.names))
+        np.maximum.at(found, self.number, np.asarray(values, dtype=np.float64))
+        return tuple(found.tolist())
+
+
+def _called(keys: Sequence[str]) -> str:
+    only = keys[0] if len(keys) == 1 else hashlib.sha256("\0".join(sorted(keys)).encode()).hexdigest()
+    return only[:NAME_CHARACTERS]
 
 
 def errored_tokens(outcome: ItemOutcome) -> int:
@@ -122,42 +190,59 @@ def errored_tokens(outcome: ItemOutcome) -> int:
     return 0 if outcome.branch.error is None else int(outcome.branch.detail["tokens"])
 
 
-def _of_slice(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+def _of_slice(metric: Metric, slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
+    if metric is DOCUMENT_TAIL:
+        return _document_tail(slice_name, outcomes)
     details = [outcome.branch.detail for outcome in outcomes]
-    scored = tuple(int(detail.get("finite_tokens", 0)) for detail in details)
-    if not sum(scored):
-        return
-    worst = max(float(detail.get("max_forward_kl", 0.0)) for detail in details)
-    for metric in METRICS:
-        clusters = Clusters(
-            units=scored,
-            branch=_column(details, metric.column),
-            reference=None if metric.reference_column is None else _column(details, metric.reference_column),
-            errored=tuple(map(errored_tokens, outcomes)),
-            bounds=metric.bounds,
-            names=document_names(outcomes),
-        )
-        note = f"{len(outcomes)} documents; worst token {worst:.3g} nats" if metric is KL else ""
-        yield measurement(metric, slice_name, clusters, joined(note, left_out(*_finite_of(details))))
-
-
-def _macro_average(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """The slices' means, equally weighted: how many documents a slice happens to hold does not matter."""
-    details = [outcome.branch.detail for outcome in outcomes]
-    units = tuple(int(detail.get("finite_tokens", 0)) for detail in details)
-    if not sum(units):
-        return
-    strata = tuple(outcome.stratum for outcome in outcomes)
+    grouping = Grouping.of(outcomes, within_slices=metric is MACRO_AVERAGE)
+    reference = metric.reference_column
     clusters = Clusters(
-        units=units,
-        branch=_column(details, KL.column),
-        errored=tuple(map(errored_tokens, outcomes)),
-        strata=strata,
-        names=document_names(outcomes),
+        units=grouping.counts(int(detail.get("finite_tokens", 0)) for detail in details),
+        branch=grouping.sums(_column(details, metric.column)),
+        reference=None if reference is None else grouping.sums(_column(details, reference)),
+        errored=grouping.counts(map(errored_tokens, outcomes)),
+        bounds=metric.bounds,
+        strata=_strata(grouping, outcomes) if metric is MACRO_AVERAGE else None,
+        names=grouping.names,
     )
-    metric = Metric("kl_macro_average", KL.unit, KL.column, estimator="stratified_mean")
-    note = f"{len(set(strata))} slices, equally weighted"
-    yield measurement(metric, ALL, clusters, joined(note, left_out(*_finite_of(details))))
+    note = ""
+    if metric is MACRO_AVERAGE:
+        note = f"{len({outcome.stratum for outcome in outcomes})} slices, equally weighted"
+    elif metric is KL:
+        worst = max(float(detail.get("max_forward_kl", 0.0)) for detail in details)
+        note = joined(evidence_words(len(outcomes), len(grouping.names)), f"worst token {worst:.3g} nats")
+    return measurement(metric, slice_name, clusters, joined(note, left_out(*_finite_of(details))))
+
+
+def _strata(grouping: Grouping, outcomes: Sequence[ItemOutcome]) -> tuple[str, ...]:
+    named = dict(zip(grouping.number.tolist(), (outcome.stratum for outcome in outcomes), strict=True))
+    return tuple(named[number] for number in range(len(grouping.names)))
+
+
+def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
+    """Each cluster's worst document; one without any finite token is as one that errored."""
+    finite = [int(outcome.branch.detail.get("finite_tokens", 0)) for outcome in outcomes]
+    sums = _column([outcome.branch.detail for outcome in outcomes], KL.column)
+    # below 0 is only the rounding of a divergence
+    means = [max(0.0, total / max(tokens, SHORTEST)) for total, tokens in zip(sums, finite, strict=True)]
+    grouping = Grouping.of(outcomes)
+    clusters = Clusters(
+        units=grouping.counts(int(tokens > 0) for tokens in finite),
+        branch=grouping.greatest(means),
+        errored=grouping.counts(int(tokens == 0) for tokens in finite),
+        bounds=DOCUMENT_TAIL.bounds,
+        names=grouping.names,
+    )
+    unseen = unseen_share(len(grouping.names), TAIL_CONFIDENCE)
+    missed = f"what fewer than {unseen:.2%} of clusters hold may be missed at {TAIL_CONFIDENCE:.1%} confidence"
+    return measurement(
+        DOCUMENT_TAIL, slice_name, clusters, joined(evidence_words(len(outcomes), len(grouping.names)), missed)
+    )
+
+
+def evidence_words(documents: int, clusters: int) -> str:
+    """How many documents there are, and in how many clusters where that differs."""
+    return f"{documents} documents" + ("" if clusters == documents else f" in {clusters} clusters")
 
 
 def _column(details: Iterable[dict[str, Any]], name: str) -> tuple[float, ...]:

@@ -42,6 +42,8 @@ class OnPolicySettings(Record):
     """Questions of every canary; 0 leaves the canaries out."""
     chat: bool = True
     """Whether the chat prompts are answered too."""
+    prompts: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
+    """Which list of `data/prompts` those are: the short `chat` by default, `release` for the real family."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,14 @@ class OnPolicyPrompt:
     tools: tuple[dict[str, Any], ...] = ()
     enable_thinking: bool = False
     max_new_tokens: int = 128
+    cluster: str | None = None
+    """What it shares with other prompts (a template); None where it is independent of all others."""
 
     @property
     def content(self) -> str:
-        """Canonical JSON of all that is asked."""
-        return json.dumps(vars(self), sort_keys=True, ensure_ascii=False)
+        """Canonical JSON of all that is asked; a prompt without a cluster reads as before there were any."""
+        asked = {name: value for name, value in vars(self).items() if name != "cluster" or value is not None}
+        return json.dumps(asked, sort_keys=True, ensure_ascii=False)
 
 
 class OnPolicyAnswer(Record):
@@ -70,6 +75,7 @@ class OnPolicyAnswer(Record):
     token_ids: Annotated[tuple[int, ...], Field(min_length=1)]
     text: str
     finish_reason: str
+    cluster: str | None = None
 
     @property
     def key(self) -> str:
@@ -89,7 +95,9 @@ class Sampled(Record):
     @property
     def key(self) -> str:
         """Content hash that names the file."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(self.model_dump(mode="json", exclude_none=True), sort_keys=True).encode()
+        ).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class OnPolicyAnswers:
     @cached_property
     def lines(self) -> bytes:
         """The answers as they are written, one JSON document per line."""
-        return b"".join(f"{answer.model_dump_json()}\n".encode() for answer in self.answers)
+        return b"".join(f"{answer.model_dump_json(exclude_none=True)}\n".encode() for answer in self.answers)
 
     @property
     def sha256(self) -> str:
@@ -198,6 +206,7 @@ def _answer(prompt: OnPolicyPrompt, generated: Generated) -> OnPolicyAnswer | No
         token_ids=token_ids,
         text=generated.text,
         finish_reason=generated.finish_reason,
+        cluster=prompt.cluster,
     )
 
 

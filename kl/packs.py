@@ -26,8 +26,11 @@ def asked_tensors(item: WorkItem) -> "dict[str, torch.Tensor]":
 
 
 def suite_fields(settings: Mapping[str, Any]) -> dict[str, str]:
-    """What a suite's hash is made of, for a person: the keys of sampled answers as one hash, the rest as text."""
-    shown = {name: value for name, value in settings.items() if name != "answers"}
+    """What a suite's hash is made of, for a person: the keys of sampled answers as one hash, the rest as text.
+
+    Clusters are named where there are none too: a capture with clusters and one without differ in them.
+    """
+    shown = {"clusters": "", **{name: value for name, value in settings.items() if name != "answers"}}
     return {**{name: str(value) for name, value in shown.items()}, "answers": answers_sha256(settings["answers"])}
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from kl.corpus import CorpusDocument, corpus_sha256
+import numpy as np
+
+from kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
 from kl.on_policy import OnPolicyAnswer
 from kl.packs import asked_tensors, scored_states, scored_tokens, suite_fields
 from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
-from kl.spans import KINDS
+from kl.spans import KINDS, character_kinds
+from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
@@ -20,13 +23,14 @@ from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 if TYPE_CHECKING:
     import torch
 
+    from kl.declared import Held
     from kl.divergence import TokenFigures
     from kl.scoring import Scorer
     from kl.tokens import TokenStore
 
 
 class KLProbe:
-    """Implements `q36eval.probes.Probe`; one work item per document or sampled answer, one cluster each.
+    """Implements `q36eval.probes.Probe`; one work item per document or sampled answer, in clusters by their source.
 
     The reference's digest keeps final hidden states and not logits: 2 H bytes per token. Both deployments are judged
     through their own heads; the reference's head is kept once per capture.
@@ -60,13 +64,16 @@ class KLProbe:
         self.planned: dict[str, PlannedDocument] = {}
         """What `plan` made of every document, by the key of its work item."""
         self._told: set[str] = set()
-        settings = {
+        settings: dict[str, Any] = {
             "corpus": corpus_sha256(documents),
             "answers": sorted(answer.key for answer in answers),
             "context": context,
             "overlap": overlap,
             "version": 2,
         }
+        # only where there are some, so that what was captured of a corpus without clusters stays what it is
+        if clusters := clusters_sha256({key: source.cluster for key, source in self._documents.items()}):
+            settings["clusters"] = clusters
         self.suite_fields = suite_fields(settings)
         self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
@@ -87,6 +94,48 @@ class KLProbe:
     def slice_of(self, item_key: str) -> str:
         """The slice of the corpus that an item belongs to."""
         return self._documents[item_key].slice
+
+    def cluster_of(self, item_key: str) -> str:
+        """What an item is independent of others by: the cluster that its document names, or the document itself.
+
+        An item of another probe's is its own.
+        """
+        document = self._documents.get(item_key)
+        return item_key if document is None else document.cluster or document.id
+
+    def declared(self) -> tuple[DeclaredFigure, ...]:
+        """What will be measured, slice by slice and group by group, with the tokens and clusters of each.
+
+        Of a group by the reference's entropy only its answers tell, and before `plan` of those by position; the kinds
+        are then those of the texts.
+        """
+        from kl.declared import declared_figures
+
+        slices = {source.slice: self._held(source.slice) for source in self._documents.values()}
+        return tuple(declared_figures(slices, self._groups(), self._held(None)))
+
+    def _held(self, slice_name: str | None) -> "Held":
+        """Of everything without a name; what is too short to be scored is left out once that is known."""
+        from kl.declared import Held
+
+        chosen = [key for key, source in self._documents.items() if slice_name in (None, source.slice)]
+        scored = [key for key in chosen if key in self.planned] if self.planned else chosen
+        tokens = sum(len(self.planned[key].labels) for key in scored) if self.planned else None
+        return Held(tokens, len(scored), len({self.cluster_of(key) for key in scored}))
+
+    def _groups(self) -> "dict[str, Held]":
+        from kl.breakdown import entropy_ranges, position_ranges
+        from kl.declared import Held
+
+        if self.planned:
+            kinds = {int(kind) for document in self.planned.values() for kind in np.unique(document.kinds)}
+            greatest = max(int(document.positions.max()) for document in self.planned.values())
+        else:
+            texts = [source.text for source in self._documents.values()]
+            kinds, greatest = {int(kind) for text in texts for kind in np.unique(character_kinds(text))}, 0
+        names = [f"kind={name}" for name in sorted(KINDS[kind] for kind in kinds)]
+        names += [name for name, *_ in (*position_ranges(greatest), *entropy_ranges())]
+        return dict.fromkeys(names, Held())
 
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
         """The reference's head [V, H], from which its logits are rebuilt."""
@@ -117,7 +166,7 @@ class KLProbe:
                 probe=self.name,
                 group="corpus",
                 item_key=item.key,
-                cluster=document.id,
+                cluster=self.cluster_of(item.key),
                 stratum=document.slice,
                 prompt=document.text,
                 branch=branch,

@@ -5,9 +5,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kl.measurements import document_names, joined, left_out, non_finite_tokens
+from kl.measurements import ALL, Grouping, joined, left_out, non_finite_tokens
 from kl.packs import asked_tensors, scored_states, scored_tokens
+from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
+from q36eval.gate import NON_FINITE
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, Clusters, Counts, Direction, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import summarize
@@ -43,6 +45,14 @@ class TopKProbe:
     def suite_fields(self) -> dict[str, str]:
         """The other probe's, and the number of log-probabilities a position."""
         return {**getattr(self.base, "suite_fields", {}), "top_k": str(self.top_k)}
+
+    def declared(self) -> tuple[DeclaredFigure, ...]:
+        """The bound over all tokens, its gap where the exact divergence is known too, and what was not finite."""
+        lower = Direction.LOWER_IS_BETTER
+        found = [DeclaredFigure(self.name, NON_FINITE, ALL, "census", lower, "tokens")]
+        names = [BOUND] if self._full is None else [BOUND, GAP]
+        found += [DeclaredFigure(self.name, name, ALL, "mean", lower, "nats/token", bounded=False) for name in names]
+        return tuple(found)
 
     def plan(self, tokenizer: Any) -> Sequence[WorkItem]:
         """The other probe's items."""
@@ -80,11 +90,16 @@ class TopKProbe:
                 probe=self.name,
                 group="corpus, top-k",
                 item_key=item.key,
-                cluster=item.key,
+                cluster=self._cluster_of(item.key),
                 branch=Answer(score=score, error=error, detail=detail),
                 reference=Answer(score=None, detail={"tokens": tokens}),
             )
         ]
+
+    def _cluster_of(self, item_key: str) -> str:
+        """As the other probe has it; the item itself where it has none."""
+        known = getattr(self.base, "cluster_of", None)
+        return item_key if known is None else str(known(item_key))
 
     def _sums(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
         bound = self._bounds(engine, item, results, reference)
@@ -170,11 +185,12 @@ def _measurement(outcomes: Sequence[ItemOutcome], metric: str, column: str, unit
     errored = [int(o.branch.detail["tokens"]) if o.branch.error is not None else 0 for o in outcomes]
     if not sum(scored):
         return None
+    grouping = Grouping.of(outcomes)
     clusters = Clusters(
-        units=tuple(scored),
-        branch=tuple(float(detail.get(column, 0.0)) for detail in details),
-        errored=tuple(errored),
-        names=document_names(outcomes),
+        units=grouping.counts(scored),
+        branch=grouping.sums(float(detail.get(column, 0.0)) for detail in details),
+        errored=grouping.counts(errored),
+        names=grouping.names,
     )
     value, _, effect, interval = summarize(clusters, "mean")
     return Measurement(

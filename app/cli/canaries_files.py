@@ -119,7 +119,9 @@ def _row(spec: "CanarySpec", chosen: "Family", known: "list[Family]") -> tuple[s
 
 
 def _kind(spec: "CanarySpec") -> str:
-    return "must pass" if spec.family is None else "family"
+    if spec.family is not None:
+        return "family"
+    return "must pass" if spec.absolute else "fixed prompts"
 
 
 def _where(spec: "CanarySpec", chosen: "Family", known: "list[Family]") -> str:

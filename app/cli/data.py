@@ -2,12 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from app.cli.options import JsonOption, print_json
-from app.suites import shipped_suites, suite_place
+from app.suites import corpus_beside, shipped_suites, suite_place
 from q36eval.config.paths import Paths
 
 app = typer.Typer(no_args_is_help=True, help="Freeze and verify what eval suites read; after that nothing is fetched.")
@@ -20,28 +20,43 @@ def freeze(
         Path, typer.Option("--tokenizer", help="Checkpoint folder; RULER's lengths count its tokens.", metavar="FOLDER")
     ],
     out: Annotated[Path | None, typer.Option("--out", help="Write here, not where runs look.", metavar="DIR")] = None,
+    part: Annotated[
+        Literal["all", "corpus"], typer.Option("--part", help="corpus: only the texts that the KL is measured on.")
+    ] = "all",
     as_json: JsonOption = False,
 ) -> None:
     """Fetch a suite's datasets at their pinned revisions and generate RULER, all into JSON Lines and a manifest.
 
     Reads the network or the local cache (HF_HOME, HF_DATASETS_CACHE, NLTK_DATA); exit 2 says what is missing.
     """
+    from app.corpora import freeze_corpus
     from evals.freezing import freeze_suite
 
     paths = Paths.default()
     place = suite_place(suite, paths)
     target = out if out is not None else place.data
-    manifest = freeze_suite(place.file, tokenizer, target, notify=lambda line: print(line, file=sys.stderr, flush=True))
+    frozen = []
+    if place.corpus is not None:  # first, since it takes minutes where RULER takes hours
+        texts = corpus_beside(out) if out is not None else place.corpus
+        if (corpus := freeze_corpus(suite.partition("=")[0], tokenizer, texts, _tell)) is not None:
+            frozen.append((texts, corpus))
+    if part != "corpus":
+        frozen.append((target, freeze_suite(place.file, tokenizer, target, notify=_tell)))
     if as_json:
-        print_json(
-            {"folder": str(target), **manifest.model_dump(mode="json", include={"name", "made_from", "sources"})}
-        )
+        shown = {"name", "made_from", "sources"}
+        told = [{"folder": str(folder), **found.model_dump(mode="json", include=shown)} for folder, found in frozen]
+        print_json(told[-1] | {"corpus": told[0] if len(told) > 1 else None})
         return
-    lines = sum(entry.lines for name, entry in manifest.files.items() if name.endswith(".jsonl"))
-    print(f"Froze {lines:,} rows of {manifest.name} in {len(manifest.files)} files below {target}.")
-    for source in manifest.sources:
-        config = f" ({source.config})" if source.config else ""
-        print(f"  {source.repository}{config} {source.split} at {source.revision[:12]}, {source.licence}")
+    for folder, manifest in frozen:
+        lines = sum(entry.lines for name, entry in manifest.files.items() if name.endswith(".jsonl"))
+        print(f"Froze {lines:,} rows of {manifest.name} in {len(manifest.files)} files below {folder}.")
+        for source in manifest.sources:
+            config = f" ({source.config})" if source.config else ""
+            print(f"  {source.repository}{config} {source.split} at {source.revision[:12]}, {source.licence}")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 @app.command("verify")
@@ -55,9 +70,12 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Hash every frozen file anew; exit 2 names what is missing, changed or extra."""
+    from app.corpora import verified
+    from evals.frozen import Manifest
     from evals.frozen import verify as verify_folder
     from evals.suite import LoadedSuite
 
+    texts: tuple[Path, Manifest] | None = None
     if suite not in shipped_suites() and Path(suite).is_dir():
         folder = Path(suite)
         manifest = verify_folder(folder)
@@ -65,7 +83,11 @@ def verify(
         place = suite_place(suite, Paths.default())
         folder = place.data
         manifest = LoadedSuite(place.file, folder).manifest
+        texts = None if place.corpus is None else (place.corpus, verified(suite.partition("=")[0], place.corpus))
     if as_json:
-        print_json({"folder": str(folder), "files": len(manifest.files), "sha256": manifest.sha256})
+        found = {"folder": str(folder), "files": len(manifest.files), "sha256": manifest.sha256}
+        corpus = None if texts is None else {"folder": str(texts[0]), "sha256": texts[1].sha256}
+        print_json(found | {"corpus": corpus})
         return
-    print(f"{folder} holds {manifest.name} as frozen: {len(manifest.files)} files, {manifest.sha256[:16]}.")
+    for where, held in [(folder, manifest), *([] if texts is None else [texts])]:
+        print(f"{where} holds {held.name} as frozen: {len(held.files)} files, {held.sha256[:16]}.")

@@ -96,6 +96,8 @@ def check(
             print(f"note: {plain(sentence, LONG)}")
         verdict = "sound" if found.sound else f"not sound, {len(found.problems)} to mend"
         print(f"{plain(found.file)}: {verdict}" + (f" (for {found.checked_for})" if found.checked_for else "") + ".")
+        for sentence in found.unseen:
+            print(plain(f"texts: {sentence}"))
         if found.floor:
             print(f"noise floor: {plain(found.floor)}.")
     return int(ExitCode.PASS if found.sound else ExitCode.USAGE)

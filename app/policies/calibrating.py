@@ -196,6 +196,8 @@ def _uncalibrated(
         if counted:
             return f"the reference itself counts {counted[0].loss:g} in run {counted[0].run}, which is a fault"
         return "a counted fault is no noise"
+    if criterion.margin.kind == "max_share":
+        return "it counts clusters beyond a threshold, of which noise says nothing; its threshold follows a margin"
     if criterion.margin.against == "blessed":
         return "it is held against the blessed run, of which the reference's noise says nothing"
     if floor is not None and not math.isfinite(floor.loss):

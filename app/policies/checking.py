@@ -15,7 +15,7 @@ from q36eval.gate import Criterion, Policy
 from q36eval.gate.noise import below_floor, floor_of, has_floor
 from q36eval.gate.policy_file import policy_problems
 from q36eval.records import Lane, ProbeName
-from q36eval.stats import GREATEST_LIMIT, as_expected, can_show, tightest_limit
+from q36eval.stats import GREATEST_LIMIT, as_expected, can_show, least_clusters, tightest_limit, unseen_share
 
 HARMLESS_CONFIDENCE = 0.9
 """One-sided: a PASS at less is wrong more than once in ten."""
@@ -26,13 +26,14 @@ class PolicyCheck:
     """What was found. `problems` keep the policy from being judged as it says, `remarks` a reader should know.
 
     `checked_for` says against which family's suite, `floor` where the noise floor is from; both are empty where the
-    file itself is no policy.
+    file itself is no policy. `unseen` says which losses the texts may not hold at all.
     """
 
     file: str
     problems: tuple[str, ...]
     remarks: tuple[str, ...] = field(default=())
     checked_for: str = ""
+    unseen: tuple[str, ...] = ()
     floor: str = ""
 
     @property
@@ -61,9 +62,25 @@ def check_policy(
         str(file),
         tuple(_problems(policy, asked, known)),
         tuple(_remarks(policy, asked)),
-        f"family {asked.family}, suite {asked.suite}",
-        known.source,
+        checked_for=f"family {asked.family}, suite {asked.suite}",
+        floor=known.source,
+        unseen=tuple(_unseen(policy, asked)),
     )
+
+
+def _unseen(policy: Policy, asked: Asked) -> Iterator[str]:
+    """Of criteria over texts, alike for all that rest on the same ones."""
+    rows: dict[tuple[int, float], list[str]] = {}
+    for criterion in policy.criteria:
+        clusters = asked.clusters_of(criterion)
+        if clusters and criterion.margin.kind in ("max_share", "max_value", "min_retention"):
+            rows.setdefault((clusters, criterion.confidence), []).append(criterion.id)
+    for (clusters, confidence), names in rows.items():
+        yield (
+            f"{', '.join(names)}: of {clusters:,} independent texts at most, a catastrophe in fewer than "
+            f"{unseen_share(clusters, confidence):.2%} of all is missed more often than {1.0 - confidence:.1%} of the "
+            f"time."
+        )
 
 
 def _floor(family: Family, paths: Paths) -> KnownFloor:
@@ -85,6 +102,8 @@ def _problems(policy: Policy, asked: Asked, known: KnownFloor) -> Iterator[str]:
 
 def _too_few(criterion: Criterion, asked: Asked) -> str | None:
     """Where fewer are asked than must be scored, or than its margin takes, nothing ever passes."""
+    if criterion.margin.kind == "max_share":
+        return _too_few_clusters(criterion, asked)
     available = asked.scored_of(criterion)
     if available is None:
         return None
@@ -106,6 +125,21 @@ def _too_few(criterion: Criterion, asked: Asked) -> str | None:
     return (
         f"its margin of {criterion.margin.value:g} cannot be shown by the {available} draws of {criterion.slice}: even "
         f"of the reference itself they exclude no loss below {excluded}"
+    )
+
+
+def _too_few_clusters(criterion: Criterion, asked: Asked) -> str | None:
+    """Where not one of all clusters beyond the threshold would show that the share allowed is kept."""
+    available = asked.clusters_of(criterion)
+    if available is None:
+        return None
+    least = least_clusters(criterion.margin.value, criterion.confidence)
+    if available >= least:
+        return None
+    unseen = unseen_share(available, criterion.confidence)
+    return (
+        f"its share of {criterion.margin.value:.2%} takes {least:,} independent clusters, not one of them beyond; "
+        f"{asked.suite} asks at most {available:,} of {criterion.slice}, which show no share below {unseen:.2%}"
     )
 
 

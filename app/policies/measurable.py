@@ -9,10 +9,12 @@ from app.weights import METRICS as WEIGHTS_METRICS
 from canaries.answers import TOOL_CHECKS
 from canaries.specification import CanarySpec, load_specs
 from canaries.suites import draws_per_family
+from canaries.summary import declared_figures
 from evals.suite import TaskGroup, read_suite
 from evals.summaries import SUITE
 from kl.breakdown import MAXIMUM, QUANTILES, SLICE_QUANTILES
-from kl.measurements import GROUP_METRICS, METRICS
+from kl.corpus_plan import plan_of
+from kl.measurements import DOCUMENT_TAIL, GROUP_METRICS, METRICS
 from kl.spans import KINDS
 from q36eval.config import Family, Paths
 from q36eval.gate import NON_FINITE, Criterion
@@ -51,6 +53,9 @@ def _kl_figures() -> dict[str, Figure]:
     for name, share in QUANTILES.items():
         words_of = f"divergence that {share:.4g} of all tokens do not exceed"
         found[name] = Figure(words_of, "quantile", LOWER, "nats/token", False)
+    found[DOCUMENT_TAIL.name] = Figure(
+        "mean divergence of each source's worst document", "maximum", LOWER, "nats/token"
+    )
     found[MAXIMUM] = Figure("greatest divergence of a token", "maximum", LOWER, "nats/token", False)
     return found
 
@@ -81,7 +86,10 @@ FIGURES: Mapping[ProbeName, Mapping[str, Figure]] = {
     },
     ProbeName.CANARIES: {
         "must_pass_flips": Figure("must-pass prompts flipped in every batch", "census", LOWER, "prompts"),
-        "must_pass_unstable": Figure("must-pass prompts flipped in some batches only", "census", LOWER, "prompts"),
+        "must_pass_unstable": Figure("fixed prompts flipped in some batches only", "census", LOWER, "prompts"),
+        "fixed_prompt_failure_rate": Figure(
+            "share of other fixed prompts answered wrong", "paired_proportions", LOWER, "fraction"
+        ),
         "failure_rate": Figure("share of draws answered wrong", "paired_proportions", LOWER, "fraction"),
         "at_risk": Figure("share of answers with a margin below 0.5 nats", "paired_proportions", LOWER, "fraction"),
         "right_numbers_wrong_conclusion": Figure(
@@ -101,7 +109,7 @@ FIGURES: Mapping[ProbeName, Mapping[str, Figure]] = {
 }
 """Every metric of every probe, but those of the noise floor, which say nothing of a branch."""
 
-MUST_PASS = ("must_pass_flips", "must_pass_unstable")
+FIXED_PROMPTS = ("must_pass_flips", "must_pass_unstable", "fixed_prompt_failure_rate")
 TOOLS = ("schema_accuracy", "call_trigger_agreement")
 PERPLEXITIES = ("perplexity", "word_perplexity", "byte_perplexity")
 
@@ -130,29 +138,46 @@ def unjudgeable(criterion: Criterion) -> str | None:
         return f"of {criterion.metric} lower is better, so nothing is recovered"
     if margin.kind == "min_recovery" and figure.estimator == "paired_mean" and not figure.bounded:
         return f"{criterion.metric} has no bounds, so its recovery has no test; use max_increase"
-    if figure.estimator == "maximum":
+    if figure.estimator == "maximum" and margin.kind != "max_share":
         return f"the greatest of what was seen bounds nothing from above: {criterion.metric} can FAIL and never PASS"
     return None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a family's suite asks: canaries, groups of tasks, and slices of texts (None where a person names them)."""
+    """What a family's suite asks: canaries, groups of tasks, and slices of texts (None where a person names them).
+
+    `sources` are the independent clusters of those texts at most, None where nobody planned them.
+    """
 
     family: str
     suite: str
     canaries: tuple[CanarySpec, ...]
     groups: tuple[TaskGroup, ...]
     texts: frozenset[str] | None
+    sources: int | None = None
 
     def scored_of(self, criterion: Criterion) -> int | None:
         """How many canary prompts or draws a criterion's measurement can score; None where that is not known."""
         if criterion.probe is not ProbeName.CANARIES:
             return None
         chosen = [spec for spec in self.canaries if _in_slice(spec, criterion.slice)]
-        if criterion.metric in MUST_PASS:
-            return sum(len(spec.must_pass) for spec in chosen if spec.must_pass is not None)
+        declared = {figure.key: figure.items for figure in declared_figures(self.canaries)}
+        if criterion.metric in FIXED_PROMPTS:
+            return declared.get(criterion.key)
         return sum(spec.family.n for spec in chosen if spec.family is not None)
+
+    def clusters_of(self, criterion: Criterion) -> int | None:
+        """How many independent texts a criterion over all of them rests on at most; None where that is not known.
+
+        The reference's own answers come on top of a corpus' sources.
+        """
+        if criterion.probe is ProbeName.KL:
+            return self.sources if criterion.slice == ALL else None
+        if criterion.probe is not ProbeName.EVALS or criterion.metric not in PERPLEXITIES:
+            return None
+        found = [group for group in self.groups if group.slice == criterion.slice]
+        return found[0].sample if len(found) == 1 else None
 
 
 def asked_of(family: Family, suite: str | None, paths: Paths, own: Path | None = None) -> Asked:
@@ -164,10 +189,14 @@ def asked_of(family: Family, suite: str | None, paths: Paths, own: Path | None =
     name = suite or family.suite
     place = suite_place(name, paths)
     texts = None
+    plan = plan_of(name.partition("=")[0]) if place.corpus is not None else None
     if place.corpus is not None and place.corpus.is_dir():
         texts = frozenset(file.stem for file in place.corpus.glob("*.jsonl"))
+    elif plan is not None:
+        texts = frozenset(plan.slices)
+    sources = None if plan is None else plan.most_clusters
     specs = load_specs(own=own, n=draws_per_family(name), skills=family.skills)
-    return Asked(family.name, name, tuple(specs), tuple(read_suite(place.file).groups), texts)
+    return Asked(family.name, name, tuple(specs), tuple(read_suite(place.file).groups), texts, sources)
 
 
 def not_asked(criterion: Criterion, asked: Asked) -> str | None:
@@ -246,9 +275,9 @@ def _no_canaries(criterion: Criterion, asked: Asked) -> str | None:
     if not chosen:
         ids = ", ".join(spec.id for spec in asked.canaries)
         return f"{asked.family} is asked no canary {name!r}; slices are {ALL}, {', '.join(Lane)}, {ids}"
-    fixed = [spec for spec in chosen if spec.must_pass is not None]
-    if metric in MUST_PASS:
-        return None if fixed else f"{name!r} has no must-pass prompts, of which {metric} counts"
+    if metric in FIXED_PROMPTS:
+        slices = [figure.slice for figure in declared_figures(asked.canaries) if figure.metric == metric]
+        return None if name in slices else f"{name!r} has no must-pass prompts of which {metric} is taken"
     drawn = [spec for spec in chosen if spec.family is not None]
     if metric in TOOLS:
         drawn = [spec for spec in drawn if TOOL_CHECKS & set(spec.checks) and name not in set(Lane)]

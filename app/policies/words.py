@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from app.policies.measurable import figure_of
 from q36eval.gate import Criterion, Policy
 from q36eval.records import Lane, ProbeName
+from q36eval.stats import least_clusters
 
 WHOSE = {"reference": "the reference's", "blessed": "the last blessed run's"}
 UNDECIDED = "INCONCLUSIVE (exit 3), which blocks as well"
@@ -100,6 +101,8 @@ def allowed(criterion: Criterion) -> str:
     unit = "" if figure is None else f" {figure.unit}"
     if kind == "max_count":
         return "none" if value == 0 else f"at most {value:g}"
+    if kind == "max_share":
+        return f"at most {value:.2%} of clusters beyond {_threshold(criterion)}"
     if kind == "max_value":
         return f"at most {value:g}{unit}"
     if kind == "min_recovery":
@@ -110,14 +113,24 @@ def allowed(criterion: Criterion) -> str:
     return f"worse than {whose} by at most {value:g}{points}"
 
 
+def _threshold(criterion: Criterion) -> str:
+    margin = criterion.margin
+    if margin.of is not None:
+        return f"{margin.beyond_margins:g} times the margin of {margin.of}"
+    return f"{margin.beyond:g} nats per token or unit"
+
+
 def _evidence(criterion: Criterion) -> str:
     parts = []
     if criterion.margin.kind != "max_count":
         parts.append(f"shown with {criterion.confidence:.4g} confidence")
+    if criterion.margin.kind == "max_share":
+        least = least_clusters(criterion.margin.value, criterion.confidence)
+        parts.append(f"by at least {least:,} independent clusters, and by so many only if not one lies beyond")
     if criterion.min_scored > 1:
         parts.append(f"on at least {criterion.min_scored:,} scored items")
     if criterion.min_clusters is not None:
-        of = "documents" if criterion.probe is ProbeName.KL else "independent clusters"
+        of = "documents or sources of them" if criterion.probe is ProbeName.KL else "independent clusters"
         parts.append(f"from at least {criterion.min_clusters:,} {of}, counted by weight")
     return ", ".join(parts) or "everything is counted"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from q36eval.gate.policy import Policy
 
-DECIDES = ("kind", "value", "against")
+DECIDES = ("kind", "value", "against", "beyond", "beyond_margins", "of")
 """What of a margin its source speaks of."""
 
 
@@ -65,9 +65,9 @@ def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
 def _unsourced(place: str, inherited: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[str]:
     """A figure that is another one came from somewhere else."""
     old, new = inherited["margin"], change.get("margin", {})
-    differing = [name for name in DECIDES if name in new and new[name] != old[name]]
+    differing = [name for name in DECIDES if name in new and new[name] != old.get(name)]
     if differing and new.get("source", old["source"]) == old["source"]:
-        words = ", ".join(f"{name} {old[name]} to {new[name]}" for name in differing)
+        words = ", ".join(f"{name} {old.get(name)} to {new[name]}" for name in differing)
         yield (
             f"{place}.margin: criterion {change['id']!r} changes its inherited {words}, so it must bring a source of "
             f"its own"

@@ -10,6 +10,7 @@ from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Stage, Waiver
+from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import apply_waivers
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats import holm
@@ -56,7 +57,7 @@ def decide(
     required too where the policy allows fewer attempts than were made.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
-    policy = _in_order(with_integrity(policy, measurements))
+    policy = _in_order(with_thresholds(with_integrity(policy, measurements)))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
     drifted = drifts(measurements)
     decided = _verdicts(policy, [believed(evidence.judged(criterion), drifted) for criterion in policy.criteria])

@@ -8,7 +8,7 @@ from q36eval.gate.noise import NoiseFloor, below_floor
 from q36eval.gate.policy import Criterion
 from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Clusters, Interval, Measurement, ProbeFailure
-from q36eval.stats import MAX_ERRORED_SHARE, MarginTest, margin_test
+from q36eval.stats import MAX_ERRORED_SHARE, MarginTest, least_clusters, margin_test, unseen_share, why_untrusted
 
 LEAST_CLUSTERS = 30
 """The mean of lognormal divergences (sigma 1.2) lies above a 97.5 % bound from 8 of them 9 times in 100, from 40 5."""
@@ -59,6 +59,7 @@ def _tested(
             direction=measurement.direction,
             level=2 * criterion.confidence - 1,
             shares=criterion.look_shares,
+            these_items=criterion.estimand == "these_items",
         )
     except ValueError as error:
         return described.model_copy(update={"reason": str(error)})
@@ -66,10 +67,40 @@ def _tested(
         errored = _evidence(measurement).errored
         return described.model_copy(update={"reason": test.not_measured, "infrastructure": sum(errored) > 0})
     judged = _with_test(described, test)
+    if criterion.estimand == "these_items":
+        items = measurement.counts.total
+        judged = judged.model_copy(update={"reason": f"of these items alone, {items:,} so far; says nothing of others"})
+    doubt = _why_untrusted(criterion, measurement, test)
+    if doubt is not None:
+        judged = judged.model_copy(update={"p_pass": 1.0, "reason": doubt})
     refusal = below_floor(criterion, floor)
     if refusal is not None:
         return judged.model_copy(update={"p_pass": 1.0, "p_fail": 1.0, "p_fail_adjusted": 1.0, "reason": refusal})
     return judged
+
+
+def _why_untrusted(criterion: Criterion, measurement: Measurement, test: MarginTest) -> str | None:
+    """Why nothing passes by this evidence: too few clusters for a share, or a tail that a bound is not to be trusted
+    with. A FAIL stays possible."""
+    if criterion.margin.kind == "max_share":
+        return _too_few_for_share(criterion, measurement, test)
+    if test.p_pass > 1.0 - criterion.confidence:
+        return None
+    return why_untrusted(_evidence(measurement), measurement.estimator, test.loss_interval.upper, test.limit)
+
+
+def _too_few_for_share(criterion: Criterion, measurement: Measurement, test: MarginTest) -> str | None:
+    clusters = _evidence(measurement)
+    asked = sum(units + errored > 0 for units, errored in zip(clusters.units, clusters.errored, strict=True))
+    least = least_clusters(criterion.margin.value, criterion.confidence)
+    # where it is outside the margin, more clusters would not help
+    if asked >= least or test.p_fail <= 1.0 - criterion.confidence:
+        return None
+    unseen = unseen_share(asked, criterion.confidence)
+    return (
+        f"{asked:,} clusters show no share below {unseen:.2%}, not one of them beyond; the policy's "
+        f"{criterion.margin.value:.2%} takes {least:,}"
+    )
 
 
 def _already_proven(criterion: Criterion, measurement: Measurement) -> bool:

@@ -85,7 +85,9 @@ def below_floor(criterion: "Criterion", floor: NoiseFloor | None) -> str | None:
 
     A margin equal to the floor is judged; a floor that is no number refuses every margin.
     """
-    limit = loss_limit(criterion.margin)
+    # of a share, what its threshold must not lie below; one that is counted in margins is as good as those
+    share = criterion.margin.kind == "max_share"
+    limit = loss_limit(criterion.margin) if not share else criterion.margin.beyond or math.inf
     if floor is None or limit >= floor.loss:
         return None
     unit = floor_unit(criterion.metric)
@@ -102,6 +104,8 @@ def margins_below_floor(policy: "Policy", measurements: Sequence[Measurement]) -
 
 
 def _words(criterion: "Criterion", limit: float) -> str:
+    if criterion.margin.kind == "max_share":
+        return f"{limit:.4g} {floor_unit(criterion.metric)} (its threshold)"
     given = f"{criterion.margin.value:.4g}"
     if criterion.margin.kind == "min_retention":
         return f"{given} ({limit:.3g} nats/token)"

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import LookShares, MarginKind
 
+THRESHOLD_KINDS = ("max_value", "min_retention")
+"""Margins that limit a loss in nats per token, of which a threshold may be a multiple."""
+
 CriterionId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
 
 
@@ -15,6 +18,11 @@ class PolicyModel(BaseModel):
     """Base of what a person writes: frozen, unknown keys refused, NaN and infinities refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _is_none(value: object) -> bool:
+    """What a margin does not say is not written: signatures are of what was written."""
+    return value is None
 
 
 class Margin(PolicyModel):
@@ -25,12 +33,32 @@ class Margin(PolicyModel):
     score, 1 = nothing lost. `min_retention`: perplexity_baseline / perplexity_branch, 1 = nothing lost. `max_count`:
     how many may be counted. The baseline is the reference, or (`against: blessed`) what the branch's last blessed run
     measured, compared cluster by cluster.
+
+    `max_share`: which share of the independent clusters (documents, sources) may lie beyond a threshold, each by its
+    worst document or by its own perplexity: `beyond`, in nats per token or unit, or `beyond_margins` times the margin
+    `of` another criterion.
     """
 
     kind: MarginKind
     value: float
     against: Literal["reference", "blessed"] = "reference"
     source: str = Field(min_length=1)
+    beyond: float | None = Field(default=None, gt=0, exclude_if=_is_none)
+    beyond_margins: float | None = Field(default=None, gt=0, exclude_if=_is_none)
+    of: CriterionId | None = Field(default=None, exclude_if=_is_none)
+
+    @model_validator(mode="after")
+    def _names_its_threshold(self) -> "Margin":
+        if (self.beyond_margins is None) != (self.of is None):
+            raise ValueError("beyond_margins and of go together: so many margins of which criterion")
+        named = self.beyond is not None or self.of is not None
+        if self.kind == "max_share" and not named:
+            raise ValueError("a max_share margin names a threshold: beyond, or beyond_margins and of")
+        if self.kind != "max_share" and named:
+            raise ValueError(f"a {self.kind} margin has no threshold to lie beyond")
+        if self.kind == "max_share" and not 0 < self.value < 1:
+            raise ValueError(f"a max_share margin lies between 0 and 1, not {self.value:g}")
+        return self
 
     @model_validator(mode="after")
     def _in_range(self) -> "Margin":
@@ -39,7 +67,7 @@ class Margin(PolicyModel):
                 raise ValueError(f"a {self.kind} margin lies in (0, 1], not {self.value:g}")
         elif self.value < 0:
             raise ValueError(f"a {self.kind} margin is not negative, but {self.value:g} is")
-        if self.against == "blessed" and self.kind in ("max_value", "max_count"):
+        if self.against == "blessed" and self.kind in ("max_value", "max_count", "max_share"):
             raise ValueError(f"a {self.kind} margin is absolute, so it holds against nothing")
         return self
 
@@ -49,11 +77,13 @@ class Criterion(PolicyModel):
 
     `confidence` is the one-sided confidence of the bound that must lie inside the margin for PASS. `min_scored` and
     `min_clusters` are the least items and independent clusters to judge on, clusters counted by weight (as many as
-    would weigh as much were they of equal size); without it unbounded figures ask for 30. Of the error rate of evidence
-    that was laid out in blocks, `looks_share` pays for stopping at any look, `midway_share` for one look where draws by
-    the reference's margin end, and the rest for the planned end (`stats.LookShares`). `on_inconclusive: fail`
-    refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a corrupt checkpoint,
-    non-finite outputs).
+    would weigh as much were they of equal size); without it unbounded figures ask for 30.
+
+    `estimand: these_items` asks of the benchmark's own items alone, not of the population that they stand for. Of the
+    error rate of evidence that was laid out in blocks, `looks_share` pays for stopping at any look, `midway_share` for
+    one look where draws by the reference's margin end, and the rest for the planned end (`stats.LookShares`).
+    `on_inconclusive: fail` refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a
+    corrupt checkpoint, non-finite outputs).
     """
 
     id: CriterionId
@@ -66,6 +96,7 @@ class Criterion(PolicyModel):
     confidence: float = Field(default=0.975, gt=0.5, lt=1)
     min_scored: int = Field(default=1, ge=1)
     min_clusters: int | None = Field(default=None, ge=1)
+    estimand: Literal["population", "these_items"] = "population"
     looks_share: float = Field(default=0.2, gt=0, le=1)
     midway_share: float = Field(default=0.4, ge=0, lt=1)
     on_inconclusive: Literal["inconclusive", "fail"] = "inconclusive"
@@ -117,6 +148,19 @@ class Policy(PolicyModel):
         twice = sorted({identifier for identifier in ids if ids.count(identifier) > 1})
         if twice:
             raise ValueError(f"criterion id {twice[0]!r} is used more than once")
+        margins = {criterion.id: criterion.margin.kind for criterion in self.criteria}
+        for criterion in self.criteria:
+            of = criterion.margin.of
+            if of is not None and margins.get(of) not in THRESHOLD_KINDS:
+                what = "is no criterion here" if of not in margins else "limits no nats per token"
+                raise ValueError(f"criterion {criterion.id!r} counts in margins of {of!r}, which {what}")
+        estimands: dict[str, str] = {}
+        for criterion in self.criteria:
+            if estimands.setdefault(criterion.key, criterion.estimand) != criterion.estimand:
+                raise ValueError(
+                    f"criterion {criterion.id!r} judges {criterion.key} by another estimand than one before it; a "
+                    f"policy asks of a figure either what the population loses or what these items lose"
+                )
         guarded = {lane for criterion in self.criteria if criterion.tier == "blocking" for lane in criterion.lanes}
         for lane in self.lanes:
             if lane not in guarded:

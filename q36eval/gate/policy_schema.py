@@ -20,7 +20,11 @@ _MARGIN_BY_KIND: dict[str, Any] = {
             "then": {"properties": {"value": {"exclusiveMinimum": 0, "maximum": 1}}},
         },
         {
-            "if": {"properties": {"kind": {"enum": ["max_value", "max_count"]}}, "required": ["kind"]},
+            "if": {"properties": {"kind": {"const": "max_share"}}, "required": ["kind"]},
+            "then": {"properties": {"value": {"exclusiveMinimum": 0, "exclusiveMaximum": 1}}},
+        },
+        {
+            "if": {"properties": {"kind": {"enum": ["max_value", "max_count", "max_share"]}}, "required": ["kind"]},
             "then": {"properties": {"against": {"const": "reference"}}},
         },
     ]
@@ -51,7 +55,7 @@ class MarginPart(TypedDict, total=False):
         Field(
             description="max_value: the figure itself. max_increase: so much worse than the baseline. min_recovery: "
             "branch / baseline of a score. min_retention: perplexity of the baseline / of the branch. max_count: how "
-            "many may be counted."
+            "many may be counted. max_share: which share of the independent clusters may lie beyond a threshold."
         ),
     ]
     value: Annotated[float, Field(ge=0, description="In the metric's unit; a ratio for recovery and retention.")]
@@ -59,6 +63,11 @@ class MarginPart(TypedDict, total=False):
         Literal["reference", "blessed"],
         Field(description="The baseline: the reference (default), or the run that the branch was last blessed with."),
     ]
+    beyond: Annotated[float, Field(gt=0, description="Of max_share: the threshold, in nats per token or unit.")]
+    beyond_margins: Annotated[
+        float, Field(gt=0, description="Of max_share: the threshold as so many margins of the criterion `of`.")
+    ]
+    of: Annotated[CriterionId, Field(description="The criterion whose margin `beyond_margins` counts in.")]
     source: Annotated[
         str, Field(min_length=1, description="Where the value comes from; a value that is changed brings its own.")
     ]
@@ -83,6 +92,13 @@ class CriterionPart(TypedDict, total=False):
     min_scored: Annotated[int, Field(ge=1, description="The least items to judge on.")]
     min_clusters: Annotated[
         int | None, Field(ge=1, description="The least independent clusters (documents, draws), counted by weight.")
+    ]
+    estimand: Annotated[
+        Literal["population", "these_items"],
+        Field(
+            description="What a paired figure is of: the population that the items stand for (default), or these items "
+            "alone, without replacement."
+        ),
     ]
     looks_share: Annotated[
         float, Field(gt=0, le=1, description="Share of the error rate that pays for stopping at any look; 0.2.")

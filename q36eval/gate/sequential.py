@@ -9,6 +9,7 @@ from q36eval.gate.judge import judge
 from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, Waiver
+from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import in_force
 from q36eval.records import Lane, Measurement, ProbeName
 from q36eval.stats import settled
@@ -72,7 +73,7 @@ def failed_lanes(
     then only beyond Bonferroni's bound, which Holm's adjusted p-value never exceeds whatever the other criteria show.
     Nothing settles a lane that a waiver might set aside. A lane is never passed early: PASS needs every criterion.
     """
-    rules = with_integrity(policy, measurements)
+    rules = with_thresholds(with_integrity(policy, measurements))
     found: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         found.setdefault(measurement.key, []).append(measurement)

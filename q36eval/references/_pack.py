@@ -13,6 +13,7 @@ from q36eval.references._manifest import HEADER_FILE, Header, Manifest, load_hea
 OPTIONS = {
     "corpus": "--corpus or --suite",
     "answers": "--corpus or --suite",
+    "clusters": "--corpus or --suite",
     "overlap": "--corpus or --context",
     "context": "--context",
     "top_k": "--top-k",

@@ -25,6 +25,7 @@ METRICS = {
     "byte_perplexity": "perplexity per byte",
     "failure_rate": "share of wrong answers",
     "must_pass_flips": "must-pass prompts that flipped",
+    "fixed_prompt_failure_rate": "share of wrong answers to other fixed prompts",
     "must_pass_unstable": "prompts that flipped in some batches only",
     "non_finite_tokens": "tokens without finite figures",
     "integrity_faults": "stored tensors that are damaged, missing or surplus",
@@ -163,6 +164,7 @@ def _judged(result: CriterionResult, run: "RunRecord", planned: Mapping[str, int
     assert result.counts is not None, "told criteria have counts"
     on, where, part = _place(run, result.probe, result.slice)
     comparison = {"min_recovery": "recovery", "min_retention": "retention", "max_increase": "change for the worse"}
+    comparison |= {"max_share": "share of clusters beyond the threshold"}
     return CardFigure(
         key=_key(result),
         metric=result.metric,

@@ -72,8 +72,12 @@ def _percent(value: float) -> str:
     return f"{100 * value:.4g} %" if math.isfinite(value) else number(value)
 
 
+PERCENTAGES = ("min_recovery", "min_retention", "max_share")
+"""Margins that are read in per cent."""
+
+
 def _in_unit(margin: Margin, value: float) -> str:
-    return _percent(value) if margin.kind in ("min_recovery", "min_retention") else number(value)
+    return _percent(value) if margin.kind in PERCENTAGES else number(value)
 
 
 def margin_text(margin: Margin, unit: str | None) -> str:
@@ -85,8 +89,17 @@ def margin_text(margin: Margin, unit: str | None) -> str:
         "min_recovery": f"recovery ≥ {limit}",
         "min_retention": f"retention ≥ {limit}",
         "max_count": f"count ≤ {limit}",
+        "max_share": f"≤ {limit} of clusters beyond {_threshold(margin, unit)}",
     }[margin.kind]
     return f"{rule} against the blessed run" if margin.against == "blessed" else rule
+
+
+def _threshold(margin: Margin, unit: str | None) -> str:
+    """What a cluster lies beyond: in its unit once that is known, else as so many margins of which criterion."""
+    if margin.beyond is None:
+        return f"{number(margin.beyond_margins)} × the margin of {margin.of}"
+    # a perplexity is held by its logarithm
+    return f"{number(margin.beyond)} {unit if unit == 'nats/token' else 'nats'}"
 
 
 def interval_text(margin: Margin, interval: Interval | None) -> str:

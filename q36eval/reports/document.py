@@ -1,7 +1,8 @@
 """The JSON report as a model: what a program may rely on, published as a versioned JSON Schema.
 
 The version grows when a field goes or changes its meaning; a new field alone does not raise it. Every field is always
-there. Floats that JSON has no number for are the texts NaN, Infinity and -Infinity.
+there, but those of a criterion that only some have (a margin's `beyond`, `beyond_margins` and `of`). Floats that JSON
+has no number for are the texts NaN, Infinity and -Infinity.
 """
 
 from datetime import datetime
@@ -81,7 +82,7 @@ class ReportDocument(Record):
 
 
 class _Published(GenerateJsonSchema):
-    """A schema of what is written: every field is there, and floats may be the texts of what is no number."""
+    """A schema of what is written: every field is there but those left out by rule, floats may be texts."""
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         return {"anyOf": [super().float_schema(schema), {"enum": ["NaN", "Infinity", "-Infinity"]}]}
@@ -92,8 +93,8 @@ class _Published(GenerateJsonSchema):
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])  # a field that is always there has no default
 
-    def field_is_required(self, *_field: Any, **_total: Any) -> bool:
-        return True
+    def field_is_required(self, field: Any, *_total: Any, **_more: Any) -> bool:
+        return field.get("serialization_exclude_if") is None
 
 
 def report_schema() -> dict[str, Any]:

@@ -48,8 +48,8 @@ def _loss_text(result: CriterionResult, loss: float) -> str:
     kind = result.margin.kind
     if kind == "min_recovery":
         words = f"{number(100 * loss)} points of recovery"
-    elif kind == "max_increase" and result.unit == "fraction":
-        words = f"{number(100 * loss)} points"
+    elif kind == "max_share" or (kind == "max_increase" and result.unit == "fraction"):
+        words = f"{number(100 * loss)} points" + (" of clusters" if kind == "max_share" else "")
     else:
         words = " ".join(filter(None, (number(loss), "nats/token" if kind == "min_retention" else result.unit)))
     if not result.limit:

@@ -2,6 +2,7 @@
 
 from q36eval.stats._contrast import planned_clusters, planned_largest
 from q36eval.stats._gates import Kinds, Looker, margin_looks
+from q36eval.stats._heavy_tail import why_untrusted
 from q36eval.stats._holm import holm
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._likelihood import LEAST_EXPECTED, effective_clusters
@@ -20,6 +21,7 @@ from q36eval.stats._proportion import proportion_interval
 from q36eval.stats._quantile import QuantileInference, quantile_clusters
 from q36eval.stats._scheduled import DEFAULT_SHARES, LookShares
 from q36eval.stats._sequential import Settled, mcnemar, settled
+from q36eval.stats._share import ShareBeyond, least_clusters, most_beyond, unseen_share
 from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
@@ -40,15 +42,18 @@ __all__ = [
     "Power",
     "QuantileInference",
     "Settled",
+    "ShareBeyond",
     "StratifiedMean",
     "as_expected",
     "can_show",
     "effective_clusters",
     "holm",
+    "least_clusters",
     "loss_limit",
     "margin_looks",
     "margin_test",
     "mcnemar",
+    "most_beyond",
     "planned_clusters",
     "planned_largest",
     "power",
@@ -57,5 +62,7 @@ __all__ = [
     "settled",
     "summarize",
     "tightest_limit",
+    "unseen_share",
     "why_not_measured",
+    "why_untrusted",
 ]

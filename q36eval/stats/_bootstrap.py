@@ -36,6 +36,10 @@ clusters do not help: of 280 lognormal ones of sigma 1.2 the uncalibrated bound 
 LARGEST_LOG_SPREAD = 1.5
 """Somewhat beyond what was simulated."""
 
+ROUNDING = 1e-4
+"""A sum no further below zero than this share of the largest is a rounded zero: a divergence computed in float32 may be
+-1e-6 per token. Sums of a value that may really be negative lie below it by as much as others lie above."""
+
 NORMAL = NormalDist()
 
 
@@ -104,10 +108,10 @@ def _calibration(sums: Array, units: Array) -> float:
 
     The log-spread is that of the upper half, which carries the mean: clusters near zero, or at it, do not move it.
     """
-    if (sums < 0).any():
+    if (sums < -ROUNDING * np.abs(sums).max()).any():
         return 0.0
     middle, high = np.quantile(sums / units, [0.5, 0.9])
-    if middle == 0:
+    if middle <= 0:
         return CALIBRATION * LARGEST_LOG_SPREAD**2
     spread = float(np.log(high / middle)) / NORMAL.inv_cdf(0.9)
     return CALIBRATION * min(spread, LARGEST_LOG_SPREAD) ** 2

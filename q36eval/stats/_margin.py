@@ -7,7 +7,8 @@ from typing import Literal, Protocol
 from q36eval.records import Clusters, Direction, Estimator, Interval
 from q36eval.stats._betting import EVEN
 from q36eval.stats._blocks import FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
-from q36eval.stats._contrast import Array, Columns, columns_of, linear_contrast
+from q36eval.stats._contrast import Array, Columns, columns_of, finite_bounds, linear_contrast
+from q36eval.stats._fixed import FixedMean
 from q36eval.stats._inference import SEED, MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._quantile import QuantileInference
@@ -20,10 +21,11 @@ from q36eval.stats._scheduled import (
     ScheduledMean,
     planned_evidence,
 )
+from q36eval.stats._share import ShareBeyond
 from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
-MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count"]
+MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count", "max_share"]
 
 MAX_ERRORED_SHARE = 0.01
 """Above this share of errored units nothing is judged: what is missing could hide any answer."""
@@ -34,6 +36,7 @@ ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
     "min_recovery": ("paired_mean", "ratio"),
     "min_retention": ("perplexity",),
     "max_count": ("census",),
+    "max_share": ("maximum", "perplexity"),
 }
 
 LARGEST_RECOVERY = 16.0
@@ -82,7 +85,8 @@ class MarginTest:
 def loss_limit(margin: MarginLike) -> float:
     """The margin as a limit on the loss.
 
-    `max_value`, `max_increase`, `max_count`: as given. `min_recovery` rho: 1 - rho, for the loss 1 - branch/reference.
+    `max_value`, `max_increase`, `max_count`, `max_share`: as given. `min_recovery` rho: 1 - rho, for the loss
+    1 - branch/reference.
     `min_retention` r: log(1/r), for the loss log(ppl_branch/ppl_reference) in nats/token.
     """
     if margin.kind == "min_recovery":
@@ -100,10 +104,12 @@ def margin_test(
     direction: Direction = Direction.LOWER_IS_BETTER,
     level: float = DEFAULT_LEVEL,
     shares: LookShares = DEFAULT_SHARES,
+    these_items: bool = False,
 ) -> MarginTest:
     """Test the loss of `clusters` against `margin`; `level` only sets the width of `loss_interval`.
 
-    `shares` says how the error rate is shared among the looks at evidence that was laid out in blocks.
+    `shares` says how the error rate is shared among the looks at evidence that was laid out in blocks. `these_items`
+    asks of the items planned alone, not of the population that they stand for (`_fixed`).
 
     `direction` matters to `max_increase` alone: the loss is branch - reference where lower is better, else the reverse.
     Errored units count at their worst for `p_pass` and at their best for `p_fail`; above 1 % nothing is judged,
@@ -120,10 +126,16 @@ def margin_test(
         return MarginTest(1.0, 1.0, math.nan, nothing, loss_limit(margin), reason)
     if margin.kind == "max_count":
         return _census_test(clusters, margin, level)
+    if margin.kind == "max_share":
+        return _share_test(clusters, estimator, margin, level)
     if estimator == "ratio":
         return _ratio_test(clusters, margin, level)
+    if these_items and (margin.kind not in ("max_increase", "min_recovery") or not finite_bounds(clusters.bounds)):
+        raise ValueError("only a paired mean of bounded values is known of a fixed list of items")
     if margin.kind == "min_recovery":
-        return _recovery_test(clusters, margin, level, shares)
+        return _recovery_test(clusters, margin, level, shares, these_items=these_items)
+    if these_items:
+        return _fixed_test(clusters, margin, direction, level)
     if estimator == "paired_proportions":
         return _proportions_test(clusters, margin, direction, level, shares)
     if estimator in ("stratified_mean", "root_mean_square", "quantile", "maximum"):
@@ -177,6 +189,16 @@ def _census_test(clusters: Clusters, margin: MarginLike, level: float) -> Margin
     return MarginTest(
         0.0 if worst <= margin.value else 1.0, 0.0 if count > margin.value else 1.0, count, interval, margin.value
     )
+
+
+def _share_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, level: float) -> MarginTest:
+    """Exact: how many clusters lie beyond the threshold that the margin names."""
+    beyond = getattr(margin, "beyond", None)
+    if beyond is None:
+        raise ValueError("a max_share margin names no threshold that a cluster may lie beyond")
+    found = ShareBeyond(clusters, estimator, beyond)
+    p_pass, p_fail = found.p_at_least(margin.value), found.p_at_most(margin.value)
+    return MarginTest(p_pass, p_fail, found.share, found.interval(level), margin.value)
 
 
 def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, level: float) -> MarginTest:
@@ -247,7 +269,24 @@ def _planned(columns: Columns, edge: Edge) -> tuple[Array | None, Array | None]:
     return block_bets(columns, edge, PASS_MULTIPLES), block_bets(columns, edge, FAIL_MULTIPLES)
 
 
-def _recovery_test(clusters: Clusters, margin: MarginLike, level: float, shares: LookShares) -> MarginTest:
+def _fixed_mean(clusters: Clusters, weights: tuple[float, float]) -> FixedMean:
+    """Of the items planned; an early look takes blocks that hold every stratum at its share."""
+    schedule = clusters.schedule
+    plan = None if schedule is None else schedule.planned
+    units = sum(clusters.units) + sum(clusters.errored) if plan is None else sum(p.units for p in plan.values())
+    early = schedule is not None and schedule.weights is None
+    return FixedMean(columns_of(clusters.model_copy(update={"weights": None})), weights, float(units), early)
+
+
+def _fixed_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:
+    sign = -1.0 if direction is Direction.HIGHER_IS_BETTER else 1.0
+    tests, limit = _fixed_mean(clusters, (sign, -sign)), loss_limit(margin)
+    return MarginTest(tests.p_at_least(limit), tests.p_at_most(limit), tests.mean, tests.interval(level), limit)
+
+
+def _recovery_test(
+    clusters: Clusters, margin: MarginLike, level: float, shares: LookShares, *, these_items: bool = False
+) -> MarginTest:
     """Recovery branch/reference >= rho, tested as the mean of rho * reference - branch <= 0."""
     columns = columns_of(clusters)
     reference_total = 0.0 if columns.reference is None else float(columns.counts @ columns.reference)
@@ -257,14 +296,14 @@ def _recovery_test(clusters: Clusters, margin: MarginLike, level: float, shares:
     if reference_total <= 0:
         nothing = Interval(lower=math.nan, upper=math.nan, level=level, method="none")
         return MarginTest(1.0, 1.0, math.nan, nothing, limit, "the reference scores zero, so recovery is undefined")
-    shortfall = _Shortfall(clusters, margin.value, shares)
+    shortfall = _Shortfall(clusters, margin.value, shares, these_items=these_items)
     at_margin = shortfall.at(margin.value)
     alpha = (1.0 - level) / 2.0
     interval = Interval(
         lower=1.0 - shortfall.recovery_bound(alpha, upper=True),
         upper=1.0 - shortfall.recovery_bound(alpha, upper=False),
         level=level,
-        method=METHOD if planned_evidence(clusters) else "betting",
+        method=shortfall.method,
     )
     loss = 1.0 - float(columns.counts @ columns.branch) / reference_total
     return MarginTest(at_margin.p_at_least(0.0), at_margin.p_at_most(0.0), loss, interval, limit)
@@ -274,7 +313,8 @@ class _Shortfall:
     """Tests on the mean of rho * reference - branch. The bets are planned at the policy's rho and kept for every other,
     so that a bound agrees with the verdict."""
 
-    def __init__(self, clusters: Clusters, rho: float, shares: LookShares) -> None:
+    def __init__(self, clusters: Clusters, rho: float, shares: LookShares, *, these_items: bool) -> None:
+        self._clusters, self._these_items = clusters, these_items
         self._limit, self._shares = 1.0 - rho, shares
         self._evidence = ScheduledEvidence(clusters) if planned_evidence(clusters) else None
         self._columns = columns_of(clusters) if self._evidence is None else self._evidence.bet_on
@@ -283,8 +323,17 @@ class _Shortfall:
         edge = Edge((1.0 - rho) * self._columns.reference, (1.0 - rho) * self._columns.bounds[1])
         self._below, self._above = _planned(self._columns, edge)
 
+    @property
+    def method(self) -> str:
+        """How the bounds were made."""
+        if self._these_items:
+            return _fixed_mean(self._clusters, (-1.0, 1.0)).method
+        return "betting" if self._evidence is None else METHOD
+
     def at(self, rho: float) -> Tests:
         """The inference at a recovery of `rho`."""
+        if self._these_items:
+            return _fixed_mean(self._clusters, (-1.0, rho))
         if self._evidence is not None:
             weights, bets = (-1.0, rho), (self._below, self._above)
             return ScheduledMean(self._evidence, weights, self._limit, self._shares, *bets, loss=1.0 - rho)

@@ -52,7 +52,9 @@ def test_the_summary_names_what_flipped_and_why(run: Any, capsys: Any, monkeypat
     monkeypatch.setenv("COLUMNS", "200")
     print_summary(run[1], run[0])
     text = capsys.readouterr().out
-    assert "5 prompts: 1 passed, 1 confirmed flips, 1 unstable, 1 the reference itself fails, 1 not known." in text
+    assert (
+        "Fixed prompts, 5: 1 passed, 1 confirmed flips, 1 unstable, 1 the reference itself fails, 1 not known." in text
+    )
     assert "✗ confirmed flip  fixed/flip: discount/wrong_conclusion at end: decides <script>" in text
     assert "reference right in 3 of 3, branch right in 0 of 3" in text
     assert "~ unstable  fixed/unstable: " in text

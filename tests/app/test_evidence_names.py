@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from datetime import date
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,8 +23,11 @@ def spec(name: str, **asked: object) -> CanarySpec:
     return CanarySpec.model_construct(id=name, skill="x", lanes=[Lane.STRUCTURED], checks=[], **asked)
 
 
-FAMILIES = [spec(name, family=object(), must_pass=None) for name in ("invoice", "discount")]
-FIXED = [spec(f"{name}-must-pass", family=None, must_pass=[object()]) for name in ("invoice", "discount")]
+SURE = {"margin": {"nats": 9.0}}
+FAMILIES = [spec(name, family=SimpleNamespace(n=30), must_pass=None) for name in ("invoice", "discount")]
+FIXED = [
+    spec(f"{name}-must-pass", family=None, must_pass=[object()], absolute=True) for name in ("invoice", "discount")
+]
 
 
 def canary_outcomes(broken: Sequence[str] = ()) -> list[ItemOutcome]:
@@ -36,7 +40,7 @@ def canary_outcomes(broken: Sequence[str] = ()) -> list[ItemOutcome]:
             cluster=f"{each.id}/{number:02}",
             must_pass=each.must_pass is not None,
             branch=Answer(score=float(each.id not in broken), detail=REPEATS if each.id in broken else {}),
-            reference=Answer(score=1.0),
+            reference=Answer(score=1.0, detail=SURE if each.must_pass else {}),
         )
         for each in (*FAMILIES, *FIXED)
         for number in range(30 if each.family else 5)

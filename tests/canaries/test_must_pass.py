@@ -1,19 +1,25 @@
-"""When a must-pass prompt blocks: only where the reference is right every time and the branch wrong every time."""
+"""When a fixed prompt blocks by itself: the reference is surely right every time, and the branch wrong every time."""
 
 from typing import Any
 
 import pytest
 
-from canaries.must_pass import Standing, must_pass_figures, standing
+from canaries.must_pass import MARGIN_FLOOR_NATS, Standing, standing, why_not_absolute
+from canaries.specification import CanarySpec, load_specs
+from canaries.summary import summarize_outcomes
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
 RIGHT, WRONG, UNKNOWN = 1.0, 0.0, None
 
 
-def _answer(*scores: float | None) -> Answer:
-    """The first answer, and those in other batches."""
+SPEC = load_specs(only=["enum-select-must-pass"])[0].model_copy(update={"id": "a"})
+NO_LIST = SPEC.model_copy(update={"absolute": False})
+
+
+def _answer(*scores: float | None, nats: float | None = 2 * MARGIN_FLOOR_NATS) -> Answer:
+    """The first answer, and those in other batches; `nats` is its least margin."""
     detail: dict[str, Any] = {"repeats": [{"rows": 1, "score": score} for score in scores[1:]]} if scores[1:] else {}
-    return Answer(score=scores[0], detail=detail)
+    return Answer(score=scores[0], detail=detail if nats is None else detail | {"margin": {"nats": nats}})
 
 
 def _outcome(reference: Answer, branch: Answer, name: str = "a/b") -> ItemOutcome:
@@ -52,8 +58,43 @@ def test_standing(reference: Answer, branch: Answer, expected: Standing) -> None
     assert standing(_outcome(reference, branch)) is expected
 
 
-def _figures(*outcomes: ItemOutcome) -> dict[str, Measurement]:
-    return {figure.metric: figure for figure in must_pass_figures("all", outcomes)}
+def _figures(*outcomes: ItemOutcome, specs: tuple[CanarySpec, ...] = (SPEC,)) -> dict[str, Measurement]:
+    return {figure.metric: figure for figure in summarize_outcomes(specs, outcomes) if figure.slice == "all"}
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        (STEADY, None),
+        (_answer(RIGHT, RIGHT, RIGHT, nats=MARGIN_FLOOR_NATS), None),
+        (_answer(RIGHT, RIGHT, RIGHT, nats=0.37), "margin 0.37 nats"),
+        (_answer(RIGHT, RIGHT, RIGHT, nats=float("nan")), "margin nan nats"),
+        (_answer(RIGHT, RIGHT, RIGHT, nats=None), "nothing is known of the reference's margin"),
+        (_answer(RIGHT, WRONG, RIGHT), "the reference fails it in 1 of 3 batches"),
+        # an error says nothing of the prompt: it stays, and nothing passes by it
+        (_answer(UNKNOWN), None),
+        (_answer(RIGHT, RIGHT, UNKNOWN, nats=0.37), None),
+    ],
+)
+def test_the_reference_alone_says_which_prompts_are_counted(reference: Answer, why: str | None) -> None:
+    assert why_not_absolute(reference) == why
+
+
+def test_a_prompt_below_the_floor_is_judged_as_a_rate_by_name() -> None:
+    lost = _answer(WRONG, WRONG, WRONG)
+    outcomes = [
+        _outcome(STEADY, _answer(RIGHT), "a/sure"),
+        _outcome(_answer(RIGHT, RIGHT, RIGHT, nats=0.37), lost, "a/thin"),
+        _outcome(_answer(WRONG, RIGHT, RIGHT), lost, "a/hopeless"),
+    ]
+    found = _figures(*outcomes)
+    flips, rate = found["must_pass_flips"], found["fixed_prompt_failure_rate"]
+    assert (flips.value, flips.counts.total) == (0.0, 1)
+    assert "a/thin (margin 0.37 nats), a/hopeless (the reference fails it in 1 of 3 batches)" in flips.note
+    assert (rate.counts.total, rate.value, rate.reference_value) == (2, 1.0, 0.5)
+    off = _figures(*outcomes, specs=(NO_LIST,))
+    assert "must_pass_flips" not in off
+    assert (off["fixed_prompt_failure_rate"].counts.total, off["fixed_prompt_failure_rate"].value) == (3, 2 / 3)
 
 
 def test_unstable_prompts_are_told_and_do_not_count_as_flips() -> None:
@@ -65,9 +106,11 @@ def test_unstable_prompts_are_told_and_do_not_count_as_flips() -> None:
     )
     flips, unstable = found["must_pass_flips"], found["must_pass_unstable"]
     assert (flips.value, unstable.value) == (1.0, 1.0)
-    assert (flips.counts.total, flips.counts.scored, flips.counts.errored) == (3, 3, 0)
-    for named in ("every batch: a/flipped", "some batches only: a/shaky", "the reference itself fails: a/hopeless"):
-        assert named in flips.note
+    for figure in (flips, unstable):
+        assert (figure.counts.total, figure.counts.scored, figure.counts.errored) == (3, 3, 0)
+        for named in ("every batch: a/flipped", "some batches only: a/shaky"):
+            assert named in figure.note
+    assert "the reference itself fails: a/hopeless" in unstable.note
 
 
 def test_what_could_not_be_confirmed_is_errored_so_that_nothing_passes_on_it() -> None:
@@ -83,4 +126,4 @@ def test_what_errored_on_the_branch_is_no_fault_of_the_reference() -> None:
         _outcome(_answer(RIGHT, RIGHT, UNKNOWN), _answer(RIGHT), "a/z"),
         _outcome(_answer(RIGHT, WRONG, RIGHT), _answer(RIGHT), "a/w"),
     ]
-    assert "passes 2 of 4 must-pass prompts every time" in _figures(*outcomes)["must_pass_flips"].note
+    assert "passes 2 of 4 fixed prompts every time" in _figures(*outcomes)["must_pass_unstable"].note

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from scipy.special import betaincinv
 
+from canaries.must_pass import MARGIN_FLOOR_NATS
 from canaries.probe import CanaryProbe
 from canaries.specification import load_specs
 from q36eval.engines.base import Generated
@@ -46,7 +47,11 @@ def _outcome(
         repeats = [{"rows": rows} | {name: first.values[name] for name in ("text", "finish_reason")} for rows in (4, 1)]
         digest = Digest(values=first.values | {"repeats": repeats})
     (outcome,) = probe.compare(engine, item, branch, digest)
-    return outcome
+    if outcome.reference.score != 1.0:
+        return outcome
+    sure = {"margin": {"nats": 2 * MARGIN_FLOOR_NATS}}  # no model was asked, so none was taught
+    theirs = outcome.reference.model_copy(update={"detail": outcome.reference.detail | sure})
+    return outcome.model_copy(update={"reference": theirs})
 
 
 def _confirmed(probe: CanaryProbe, outcomes: list[ItemOutcome], in_four: str | None, alone: str) -> list[ItemOutcome]:
@@ -108,6 +113,8 @@ def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, to
         "failure_rate[discount-compare]", "failure_rate[tool-call]", "failure_rate[json-flat]",
         "failure_rate[structured]", "failure_rate[freeform]", "right_numbers_wrong_conclusion[all]",
         "failure_rate[all]", "must_pass_flips[all]", "must_pass_flips[structured]", "must_pass_flips[freeform]",
+        "must_pass_flips[discount-compare-must-pass]", "fixed_prompt_failure_rate[freeform]",
+        "fixed_prompt_failure_rate[all]",
         "must_pass_unstable[all]", "must_pass_unstable[structured]", "must_pass_unstable[freeform]",
         "call_trigger_agreement[tool-call]", "call_trigger_agreement[all]", "schema_accuracy[tool-call]",
         "schema_accuracy[all]",
@@ -120,8 +127,10 @@ def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, to
     assert rate.value_interval is not None
     assert rate.value_interval.upper == pytest.approx(1 - 0.025 ** (1 / 20))  # Clopper-Pearson: none of 20 is not none
     assert found["failure_rate[structured]"].counts.scored == 40
-    assert found["must_pass_flips[all]"].counts.total == 8
-    assert found["must_pass_flips[structured]"].counts.total == 6
+    assert found["must_pass_flips[all]"].counts.total == 6
+    assert found["must_pass_flips[discount-compare-must-pass]"].counts.total == 6
+    assert found["must_pass_unstable[all]"].counts.total == 8
+    assert found["fixed_prompt_failure_rate[freeform]"].counts.total == 2  # discount-thinking, which is off the list
 
 
 def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, tokenizer: Any) -> None:
@@ -140,10 +149,11 @@ def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, token
     assert flipped.effect_interval.lower > 0.3
     assert found["failure_rate[structured]"].value == 0.0
     unconfirmed = found["must_pass_flips[all]"]
-    assert (unconfirmed.value, unconfirmed.counts.errored) == (0.0, 7)  # nothing passes before it was asked again
+    assert (unconfirmed.value, unconfirmed.counts.errored) == (0.0, 5)  # nothing passes before it was asked again
+    assert found["fixed_prompt_failure_rate[all]"].value == 1.0  # of the two off the list the first answer counts
     again = _by_key(list(probe.summarize(_confirmed(probe, outcomes, "nevím", "nevím"))))
     flips = again["must_pass_flips[all]"]
-    assert (flips.value, flips.counts.errored) == (7, 0)  # the tie stays a tie
+    assert (flips.value, flips.counts.errored) == (5, 0)  # the tie stays a tie
     assert "discount-compare-must-pass/near-a" in flips.note
     assert "discount-compare-must-pass/tie" not in flips.note
 
@@ -151,7 +161,7 @@ def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, token
 def test_a_flip_counts_when_it_shows_in_every_batch(probe: CanaryProbe, tokenizer: Any) -> None:
     items = [item for item in probe.plan(tokenizer) if item.key in probe._must_pass]
     right = _answers(probe, items)
-    key = next(item.key for item in items if "</think>" not in right[item.key])
+    key = next(item.key for item in items if "</think>" not in right[item.key])  # of discount-compare, on the list
     outcomes = [_outcome(probe, i, _results(i, "nevím" if i.key == key else right[i.key]), _results(i, right[i.key]))
                 for i in items]  # fmt: skip
     (asked,) = probe.doubtful(outcomes)
@@ -191,7 +201,8 @@ def test_what_the_reference_fails_cannot_flip_and_is_named(probe: CanaryProbe, t
     found = _by_key(list(probe.summarize(outcomes)))
     flips = found["must_pass_flips[all]"]
     assert (flips.value, flips.counts.total) == (0.0, 0)
-    assert "the reference itself fails: discount-compare-must-pass/near-a" in flips.note
+    assert "discount-compare-must-pass/near-a (the reference fails it in 3 of 3 batches)" in flips.note
+    assert found["fixed_prompt_failure_rate[all]"].reference_value == 1.0
     assert found["failure_rate[structured]"].value == found["failure_rate[structured]"].reference_value == 1.0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.sandbox.ladder import damage_experts
-from canaries.must_pass import Standing, standing
+from canaries.must_pass import Standing, standing, why_not_absolute
 from canaries.probe import CanaryProbe
 from canaries.specification import load_specs
 from q36eval.capturing import captured
@@ -112,9 +112,13 @@ def test_ruined_experts_shrink_margins_and_flip_what_is_asked_again(runs: tuple[
         repeats = outcome.branch.detail["repeats"]
         assert [repeat["rows"] for repeat in repeats] == [4, 1]
         assert standing(outcome) in (Standing.FLIPPED, Standing.UNSTABLE)
-    counted = ruined.measurements["must_pass_flips[all]"].value + ruined.measurements["must_pass_unstable[all]"].value
-    steady = [o for o in flipped if standing(o) is not Standing.NO_CANARY]
-    assert counted == len(steady)
+    listed = [o for o in flipped if o.group == "discount-compare-must-pass" and why_not_absolute(o.reference) is None]
+    for metric, kind, asked in (
+        ("must_pass_flips", Standing.FLIPPED, listed),
+        ("must_pass_unstable", Standing.UNSTABLE, flipped),
+    ):
+        assert ruined.measurements[f"{metric}[all]"].value == sum(standing(outcome) is kind for outcome in asked)
+    assert ruined.measurements["must_pass_flips[all]"].value > 0
 
 
 def test_where_two_answers_part_both_choices_are_kept(runs: tuple[Told, Told]) -> None:

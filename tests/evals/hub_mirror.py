@@ -14,6 +14,8 @@ COMMITS = {
     "hotpotqa/hotpot_qa": "1908d6afbbead072334abe2965f91bd2709910ab",
     "Idavidrein/gpqa": "633f5ee89ab8ad4522a9f850766b73f62147ffdd",
     "openai/gsm8k": "740312add88f781978c0658806c59bc2815b9866",
+    "Salesforce/wikitext": "b08601e04326c79dfdd32d625aee71d232d685c3",
+    "facebook/belebele": "75b399394a9803252cfec289d103de462763db7c",
     "openai/openai_humaneval": "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
 }
 PASSAGE = "This question refers to the following information.\n“The miller paid the tithe.”\n— A charter, 1348\n"

@@ -15,7 +15,7 @@ from evals.paired_clusters import PlannedItem, macro_clusters
 from evals.suite import TaskGroup, read_suite
 from evals.summaries import measurements, suite_measurements
 from q36eval.gate import Criterion, Margin, Policy, decide
-from q36eval.records import Answer, Clusters, ItemOutcome, Lane, Measurement, ProbeName, Verdict
+from q36eval.records import Answer, Clusters, ItemOutcome, Lane, Measurement, PlannedClusters, ProbeName, Verdict
 from q36eval.stats import summarize
 
 MMLU = TaskGroup(
@@ -289,7 +289,8 @@ def test_blocks_and_planned_sizes_are_laid_out_beside_the_clusters_in_their_orde
     schedule = clusters_of(found["accuracy[mmlu]"]).schedule
     assert schedule is not None
     assert schedule.blocks == (2, 0, 1, 0)
-    assert schedule.largest == 2, "of all planned clusters, asked or not, the largest has two items"
+    assert schedule.largest == 1, "a bet that allows for the one cluster of two would cost more than it is worth"
+    assert schedule.planned == {"": PlannedClusters(clusters=20, units=21, squares=23, cut=1)}, "asked or not"
     law = clusters_of(found["accuracy[mmlu/law]"]).schedule
     assert law is not None
     assert law.blocks == (2, 0)

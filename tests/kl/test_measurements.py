@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,7 @@ def test_the_worst_tokens_are_named_with_their_text(tmp_path: Path) -> None:
 def test_the_reference_against_itself_is_exactly_zero() -> None:
     found = Run(LENGTHS).measured(lambda number, states: states)
     for key, m in found.items():
-        if key.startswith(("kl_", "reverse_kl", "delta_p_rms")) and not key.startswith("kl_max"):
+        if key.startswith(("kl_", "reverse_kl", "delta_p_rms")) and not key.startswith(("kl_max", "kl_document_max")):
             if key.startswith("kl_") and "=" in key and m.effect_interval.method.startswith("none"):
                 continue  # a group of a few documents has no interval, even of zeros
             assert m.value == 0.0, key
@@ -294,3 +294,55 @@ def test_what_the_reference_spoils_is_errored_and_no_fault_of_the_branch(value: 
     census = found["non_finite_tokens[all]"]
     assert (census.value, census.counts.scored, census.counts.errored) == (0, 3 * 49, 49)
     assert found["kl_divergence[all]"].counts.errored == 49
+
+
+def test_what_is_declared_is_what_is_yielded() -> None:
+    run = Run(LENGTHS)
+    found = run.measured(noise)
+    declared = {figure.key.removeprefix("kl."): figure for figure in run.probe.declared()}
+    silent = set(declared) - set(found)  # the reference was never as sure, or as unsure, as that
+    assert set(found) <= set(declared)
+    assert all(name.partition("[")[2].startswith("entropy=") for name in silent)
+    assert len(silent) < len(declared) / 10
+    for name, measurement in found.items():
+        figure = declared[name]
+        assert (figure.estimator, figure.direction, figure.unit) == (
+            measurement.estimator,
+            measurement.direction,
+            measurement.unit,
+        ), name
+        assert figure.items in (None, measurement.counts.total), name
+        if figure.clusters is not None:
+            assert measurement.clusters is not None
+            assert figure.clusters == len(measurement.clusters.units), name
+            bounds = measurement.clusters.bounds
+            assert figure.bounded == (bounds is not None and all(map(math.isfinite, bounds))), name
+
+
+def test_documents_of_one_source_are_one_cluster() -> None:
+    apart = Run(LENGTHS)
+    together = Run(LENGTHS)
+    documents = [replace(d, cluster=f"{d.slice}/{n // 4}") for n, d in enumerate(together.documents)]
+    together.probe = KLProbe(documents, context=128, overlap=16)
+    together.items = together.probe.plan(Letters())
+    one, other = apart.measured(noise, errored=[3]), together.measured(noise, errored=[3])
+    assert set(one) == set(other)
+    for key, measurement in one.items():
+        grouped = other[key]
+        assert grouped.value == pytest.approx(measurement.value, rel=1e-12), key
+        assert grouped.counts == measurement.counts, key
+    kl, grouped = one["kl_divergence[all]"].clusters, other["kl_divergence[all]"].clusters
+    assert kl is not None
+    assert grouped is not None
+    assert grouped.branch == pytest.approx([sum(kl.branch[n : n + 4]) for n in range(0, 40, 4)])
+    assert len(set(grouped.names or ())) == 10
+    assert "40 documents in 10 clusters" in other["kl_divergence[all]"].note
+    worst, each = other["kl_document_max[all]"].clusters, one["kl_document_max[all]"].clusters
+    assert worst is not None
+    assert each is not None
+    assert worst.branch == tuple(max(each.branch[n : n + 4]) for n in range(0, 40, 4))
+    assert (worst.units[0], worst.errored[0]) == (3, 1)
+    fields = [run.probe.suite_fields["clusters"] for run in (apart, together)]
+    assert fields[0] == ""
+    assert fields[1] != ""
+    assert apart.probe.suite_sha256 != together.probe.suite_sha256

@@ -98,8 +98,10 @@ def evidence(policy: Policy, damage: float, seed: int) -> list[Measurement]:
             found.append(_paired(probe, metric, slice, nll + noise, nll, "perplexity per token"))
         else:
             better_is_one = metric == "accuracy"
-            right = rng.random(500) < (0.8 if better_is_one else 0.97)
-            keeps = right & (rng.random(500) >= damage * 0.06)
+            # of its own: other draws stay as they are
+            drawn = np.random.default_rng(seed) if metric == "fixed_prompt_failure_rate" else rng
+            right = drawn.random(500) < (0.8 if better_is_one else 0.97)
+            keeps = right & (drawn.random(500) >= damage * 0.06)
             values = (keeps, right) if better_is_one else (~keeps, ~right)
             found.append(_paired(probe, metric, slice, *values, "share of items"))
     return found

@@ -19,7 +19,7 @@ from q36eval.stats import _bootstrap, _margin
 
 REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
-CANARIES = ("discount-compare", "tool-call", "discount-compare-must-pass")
+CANARIES = ("discount-compare", "tool-call", "discount-compare-must-pass", "json-nested-must-pass")
 
 
 def outcome(probe: ProbeName, group: str, number: int, stratum: str, **detail: object) -> ItemOutcome:

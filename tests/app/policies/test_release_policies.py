@@ -8,6 +8,7 @@ import pytest
 
 from app.policies.checking import check_policy
 from app.policies.files import family_of, shipped_policies
+from kl.corpus_plan import plan_of
 from q36eval.config import Family, Paths
 from q36eval.gate import Criterion, Policy, decide
 from q36eval.records import Clusters, Direction, Estimator, Lane, Measurement, ProbeName, Verdict
@@ -44,6 +45,14 @@ def lossless(name: str) -> tuple[Measurement, ...]:
         elif c.probe is ProbeName.CANARIES and c.margin.kind == "max_increase":
             better = HIGHER if c.metric == "schema_accuracy" else LOWER
             found[c.key] = figure(c, as_expected([1] * n, 0.05), "paired_proportions", better)
+        elif c.probe is ProbeName.KL and c.margin.kind == "max_share":
+            plan = plan_of("release")
+            assert plan is not None
+            n = plan.most_clusters
+            estimator: Estimator = "perplexity" if c.metric == "perplexity" else "maximum"
+            values = tuple(0.001 * (1 + i % 9) for i in range(n))
+            same = Clusters(units=(1,) * n, branch=values, reference=values, errored=(0,) * n)
+            found[c.key] = figure(c, same, estimator, LOWER)
         elif c.probe is ProbeName.KL:
             kl = Clusters(
                 units=(500,) * 120, branch=tuple(0.5 + 0.01 * (i % 9) for i in range(120)), errored=(0,) * 120

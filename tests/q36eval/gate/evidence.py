@@ -57,7 +57,9 @@ def accuracy(branch: Sequence[int], reference: Sequence[int], slice: str = "mmlu
     return measurement(ProbeName.EVALS, "accuracy", clusters, "paired_mean", HIGHER, slice)
 
 
-def failure_rate(branch: Sequence[int], reference: Sequence[int], slice: str) -> Measurement:
+def failure_rate(
+    branch: Sequence[int], reference: Sequence[int], slice: str, metric: str = "failure_rate"
+) -> Measurement:
     n = len(branch)
     clusters = Clusters(
         units=(1,) * n,
@@ -66,7 +68,7 @@ def failure_rate(branch: Sequence[int], reference: Sequence[int], slice: str) ->
         errored=(0,) * n,
         bounds=(0.0, 1.0),
     )
-    return measurement(ProbeName.CANARIES, "failure_rate", clusters, "paired_mean", LOWER, slice)
+    return measurement(ProbeName.CANARIES, metric, clusters, "paired_mean", LOWER, slice)
 
 
 def questions(*canaries: tuple[str, int]) -> tuple[str, ...]:
@@ -174,6 +176,9 @@ def shipped_evidence(rng: np.random.Generator, margins_worse: float) -> list[Mea
         branch = reference | (rng.random(reference.size) < worse * margin / (1 - reference.mean()))
         measurements.append(failure_rate(branch.astype(int).tolist(), reference.astype(int).tolist(), lane))
         measurements.append(census(ProbeName.CANARIES, "must_pass_flips", 0, lane))
+    for lane, prompts, margin in (("structured", 34, 0.25), ("freeform", 18, 0.3)):
+        lost = (rng.random(prompts) < worse * margin).astype(int).tolist()
+        measurements.append(failure_rate(lost, [0] * prompts, lane, "fixed_prompt_failure_rate"))
     return measurements
 
 

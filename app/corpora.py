@@ -1,0 +1,139 @@
+"""Freezes the corpus that a shipped suite brings: texts of the hub's datasets, and documents of our own."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from evals.freezing.hub import Hub
+from evals.freezing.staging import check_replaceable, staging
+from evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
+from evals.generators.prose import document
+from evals.suite import HubSource
+from kl.corpus import CorpusDocument, check_documents
+from kl.corpus_plan import CorpusPlan, PlannedDataset, plan_of
+from kl.generators.conversations import dialogues
+from kl.hub_datasets import documents_of
+from q36eval.checkpoints import tokenizer_sha256
+from q36eval.errors import UsageError
+from q36eval.examples import draw
+
+JSON_TOKENS = (110, 260)
+"""As long as the sandbox's documents."""
+
+Notify = Callable[[str], None]
+
+
+def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = lambda _: None) -> Manifest | None:
+    """Write the corpus of a shipped suite into `target`; None where it brings none that is frozen.
+
+    The same plan, datasets and chat template give the same bytes; nothing is left of a freezing that fails.
+
+    Raises:
+        UsageError: a dataset is not to be had, the checkpoint has no chat template, or `target` holds something else.
+    """
+    plan = plan_of(suite)
+    if plan is None:
+        return None
+    check_replaceable(target, plan.name)
+    hub = Hub(
+        {dataset.name: HubSource(revision=dataset.revision, licence=dataset.licence) for dataset in plan.datasets}
+    )
+    documents = [*_generated(plan, tokenizer)]  # first, since a checkpoint without a template is told at once
+    for dataset in plan.datasets:
+        documents += _of_dataset(dataset, hub)
+        notify(f"{dataset.slice}: {dataset.called} {dataset.split}")
+    check_documents(documents, f"the plan of {plan.name}")
+    with staging(target) as folder:
+        for name in plan.slices:
+            chosen = [found for found in documents if found.slice == name]
+            (folder / f"{name}.jsonl").write_text("".join(map(_line, chosen)), encoding="utf-8")
+        made_from = {
+            "plan_sha256": plan.sha256,
+            "tokenizer_sha256": tokenizer_sha256(tokenizer),
+            "datasets": version("datasets"),
+        }
+        sources: tuple[Source, ...] = hub.sources
+        manifest = Manifest(
+            name=plan.name, seed=plan.seed, made_from=made_from, sources=sources, files=frozen_files(folder)
+        )
+        write_manifest(folder, manifest)
+    notify(", ".join(f"{name}: {count}" for name, count in counts(documents).items()))
+    return verify(target)
+
+
+def verified(suite: str, folder: Path) -> Manifest:
+    """The manifest of a suite's frozen corpus, its files hashed.
+
+    Raises:
+        UsageError: it was not frozen yet, or from another plan, or is not what its manifest says.
+    """
+    plan = plan_of(suite)
+    freeze = f"q36eval data freeze {suite} --tokenizer FOLDER"
+    if not folder.is_dir():
+        raise UsageError(
+            f"The suite {suite} has no frozen texts in {folder}; where there is a network or a filled cache run: "
+            f"{freeze}; or name a corpus file with --corpus."
+        )
+    if plan is not None and read_manifest(folder).made_from.get("plan_sha256") != plan.sha256:
+        raise UsageError(f"{folder} was not frozen from the plan of {plan.name} as it is now; run: {freeze}.")
+    return verify(folder)
+
+
+def counts(documents: Sequence[CorpusDocument]) -> dict[str, int]:
+    """Documents, clusters and characters in all, then the documents of each slice."""
+    found = {
+        "documents": len(documents),
+        "clusters": len({document.cluster or document.id for document in documents}),
+        "characters": sum(len(document.text) for document in documents),
+    }
+    return found | dict(sorted(Counter(document.slice for document in documents).items()))
+
+
+def _of_dataset(dataset: PlannedDataset, hub: Hub) -> list[CorpusDocument]:
+    rows = hub.read(dataset.name, dataset.config, dataset.split).rows
+    columns: Mapping[str, list[Any]] = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    return documents_of(dataset, columns)
+
+
+def _generated(plan: CorpusPlan, tokenizer: Path) -> Iterator[CorpusDocument]:
+    rng, texts = random.Random(f"{plan.seed}/json"), dict[str, None]()
+    while len(texts) < plan.generated.json_documents:
+        texts[draw(lambda rng: document(rng, "json", rng.randint(*JSON_TOKENS)), rng, "test").answer] = None
+    for number, text in enumerate(texts):
+        yield CorpusDocument(id=f"json-{number:03d}", slice="json", text=text)
+    if not plan.generated.tool_dialogue:
+        return
+    written = _template_of(tokenizer)
+    for number, (name, messages, tools) in enumerate(dialogues(plan.generated.tool_dialogue, plan.seed)):
+        text = written(messages, tools)
+        yield CorpusDocument(
+            id=f"tool_dialogue-{number:03d}", slice="tool_dialogue", text=text, cluster=f"tool_dialogue/{name}"
+        )
+
+
+def _template_of(folder: Path) -> Callable[[list[dict[str, Any]], list[dict[str, Any]]], str]:
+    """How that checkpoint's chat template writes a whole conversation."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # whatever a malformed file makes it raise
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(f"The tokenizer in {folder} cannot be loaded: {reason}.") from error
+    if not getattr(tokenizer, "chat_template", None):
+        raise UsageError(f"The checkpoint {folder} has no chat template, with which tool dialogues are written.")
+
+    def written(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
+        return str(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, enable_thinking=False))
+
+    return written
+
+
+def _line(document: CorpusDocument) -> str:
+    body = {"id": document.id, "slice": document.slice, "text": document.text}
+    body |= {} if document.cluster is None else {"cluster": document.cluster}
+    return json.dumps(body, ensure_ascii=False, sort_keys=True) + "\n"

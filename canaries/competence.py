@@ -1,0 +1,66 @@
+"""What the reference can do of each canary, and why answers are not right."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from q36eval.records import Answer, FailureCauses, FamilyCompetence, ItemOutcome
+
+ERRORED, LOOP, CUT_OFF, NO_END, WRONG = "errored", "loop", "cut_off", "no_end", "wrong"
+"""Causes, the one that explains most first: an answer that goes round is cut off too, and no budget would help it.
+
+`loop`: a checker finds a repetition. `cut_off`: no end within the budget. `no_end`: the reasoning never ends, though
+the answer does. `wrong`: it ended by itself, and a checker rejects it.
+"""
+
+_BY_CODE = {"repetition": LOOP, "no_answer": NO_END}
+
+
+def cause_of(answer: Answer) -> str | None:
+    """Why an answer is not right; None where it is."""
+    if answer.score is None:
+        return ERRORED
+    if answer.score == 1.0:
+        return None
+    codes = {_BY_CODE.get(failure.get("code")) for failure in answer.detail.get("failures", ())}
+    if LOOP in codes:
+        return LOOP
+    if answer.detail.get("finish_reason") == "length":
+        return CUT_OFF
+    return NO_END if NO_END in codes else WRONG
+
+
+def failure_causes(outcomes: Iterable[ItemOutcome]) -> FailureCauses:
+    """Of both sides' answers that are not right, how many are so by which cause."""
+    asked = list(outcomes)
+    return FailureCauses(
+        branch=_counted(cause_of(outcome.branch) for outcome in asked),
+        reference=_counted(cause_of(outcome.reference) for outcome in asked),
+    )
+
+
+@dataclass(frozen=True)
+class PlannedItem:
+    """What the reference makes of one item that is planned: `cause` says why its answer is not right, None where it is.
+
+    `absolute`: the item is a prompt of the absolute list, and stays on it by what the reference answers.
+    """
+
+    canary: str
+    cause: str | None
+    absolute: bool = False
+
+
+def competence_of(items: Sequence[PlannedItem]) -> tuple[FamilyCompetence, ...]:
+    """By canary, in the order of planning: how many of its items the reference solves within its budget."""
+    by_canary: dict[str, list[str | None]] = {}
+    for item in items:
+        by_canary.setdefault(item.canary, []).append(item.cause)
+    return tuple(
+        FamilyCompetence(name=name, items=len(causes), informative=causes.count(None), causes=_counted(causes))
+        for name, causes in by_canary.items()
+    )
+
+
+def _counted(causes: Iterable[str | None]) -> dict[str, int]:
+    return dict(sorted(Counter(cause for cause in causes if cause is not None).items()))

@@ -1,0 +1,135 @@
+"""Figures over pairs of answers to the same questions: shares, margins, agreement. One question is one cluster."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from canaries.competence import failure_causes
+from canaries.naming import question_name
+from canaries.readings import called
+from canaries.risk import least_margin
+from q36eval.declared import DeclaredFigure
+from q36eval.records import Answer, Clusters, Counts, FailureCauses, Interval, ItemOutcome, Measurement
+from q36eval.stats import proportion_interval, summarize
+
+Reading = Callable[[Answer], float | None]
+"""What is read of an answer; None where it says nothing of it."""
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Both readings of every question that has them, None of those that errored, with the questions they are of.
+
+    `silent` counts those of which nothing can be read.
+    """
+
+    values: Sequence[tuple[float, float] | None]
+    outcomes: Sequence[ItemOutcome]
+    silent: int = 0
+
+    @property
+    def scored(self) -> list[tuple[float, float]]:
+        return [pair for pair in self.values if pair is not None]
+
+    def clusters(self, bounds: tuple[float, float] | None) -> Clusters:
+        columns = [(0, 0.0, 0.0, 1) if pair is None else (1, *pair, 0) for pair in self.values]
+        return Clusters(
+            units=tuple(column[0] for column in columns),
+            branch=tuple(column[1] for column in columns),
+            reference=tuple(column[2] for column in columns),
+            errored=tuple(column[3] for column in columns),
+            bounds=bounds,
+            names=tuple(question_name(outcome) for outcome in self.outcomes),
+            families=tuple(outcome.group for outcome in self.outcomes),
+        )
+
+
+def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
+    values: list[tuple[float, float] | None] = []
+    told: list[ItemOutcome] = []
+    for outcome in outcomes:
+        branch, reference = read(outcome.branch), read(outcome.reference)
+        if outcome.branch.score is None or outcome.reference.score is None:
+            values.append(None)
+        elif branch is not None and reference is not None:
+            values.append((branch, reference))
+        else:
+            continue
+        told.append(outcome)
+    return _Pairs(values, told, len(outcomes) - len(values))
+
+
+def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading) -> Measurement | None:
+    """The share of answers of which `read` says 1, branch against reference."""
+    pairs = _pairs(outcomes, read)
+    if not pairs.values or (pairs.silent and not pairs.scored):
+        return None
+    clusters = pairs.clusters((0.0, 1.0))
+    only_branch = sum(branch > reference for branch, reference in pairs.scored)
+    only_reference = sum(branch < reference for branch, reference in pairs.scored)
+    note = f"{only_branch} only on the branch, {only_reference} only on the reference"
+    note += f"; {pairs.silent} questions say nothing of it" if pairs.silent else ""
+    return _measurement(declared, clusters, note, _own_interval(clusters), failure_causes(pairs.outcomes))
+
+
+def margin(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
+    """The mean least margin of the questions that the reference answers right: its change in nats, or its ratio."""
+    pairs = _pairs(outcomes, least_margin)
+    if not pairs.scored:
+        return None
+    clusters = pairs.clusters(None)
+    if declared.estimator == "ratio" and not all(math.isfinite(value) for value in clusters.branch):
+        return None
+    # one that is no number is the worst that a margin can be
+    shrunk = sum(not branch >= reference for branch, reference in pairs.scored)
+    return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(pairs.scored)}")
+
+
+def trigger_agreement(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
+    """Whether a call is made at all, as the reference does."""
+    if not outcomes:
+        return None
+    agreements = [_agreement(outcome) for outcome in outcomes]
+    values = [None if agreed is None else (agreed, 1.0) for agreed in agreements]
+    clusters = _Pairs(values, outcomes).clusters((0.0, 1.0)).model_copy(update={"reference": None})
+    note = "whether a tool is called at all, as the reference does"
+    return _measurement(declared, clusters, note, _own_interval(clusters))
+
+
+def _agreement(outcome: ItemOutcome) -> float | None:
+    branch, reference = called(outcome.branch), called(outcome.reference)
+    return None if branch is None or reference is None else float(branch == reference)
+
+
+def _own_interval(clusters: Clusters) -> Interval | None:
+    """Of the branch's own share; what errored may have been either. None where nothing was scored."""
+    scored, errored = sum(clusters.units), sum(clusters.errored)
+    return proportion_interval(round(sum(clusters.branch)), scored, errored=errored) if scored else None
+
+
+def _measurement(
+    declared: DeclaredFigure,
+    clusters: Clusters,
+    note: str,
+    value_interval: Interval | None = None,
+    causes: FailureCauses | None = None,
+) -> Measurement:
+    value, reference_value, effect, interval = summarize(clusters, declared.estimator)
+    total, scored = len(clusters.units), sum(clusters.units)
+    return Measurement(
+        probe=declared.probe,
+        metric=declared.metric,
+        slice=declared.slice,
+        unit=declared.unit,
+        direction=declared.direction,
+        estimator=declared.estimator,
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        value_interval=value_interval,
+        counts=Counts(total=total, scored=scored, errored=total - scored),
+        clusters=clusters,
+        causes=causes,
+        note=note,
+    )

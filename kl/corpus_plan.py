@@ -1,0 +1,87 @@
+"""The plan of a suite's own corpus: which splits it is frozen from and what is generated beside them."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kl.generators.conversations import templates as conversation_templates
+from kl.hub_datasets import HubDataset
+from kl.on_policy import OnPolicySettings
+from q36eval.config import load_yaml
+
+PLANS = Path(__file__).parent / "corpora"
+
+SHARED = {"extended": "release"}
+"""Suites that measure the KL on another's corpus."""
+
+
+class PlannedDataset(HubDataset):
+    """A split at a commit, under a licence that lets anyone take it."""
+
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    licence: Annotated[str, Field(min_length=1)]
+    max_documents: Annotated[int, Field(ge=1)]
+    """Before they are cut into pieces; said of every split, so that a corpus' size is known before it is there."""
+
+
+class Generated(BaseModel):
+    """How many documents our own generators write of each kind."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    json_documents: Annotated[int, Field(ge=0, alias="json")] = 0
+    tool_dialogue: Annotated[int, Field(ge=0)] = 0
+
+
+class CorpusPlan(BaseModel):
+    """Everything that a corpus is frozen from. Documents of a split come in its own order, so nothing is drawn of them.
+
+    `seed` is that of what is generated, `on_policy` says how the reference's own answers are sampled beside it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, Field(min_length=1)]
+    seed: int
+    on_policy: OnPolicySettings = OnPolicySettings()
+    datasets: tuple[PlannedDataset, ...] = ()
+    generated: Generated = Generated()
+
+    @property
+    def sha256(self) -> str:
+        """Content hash of what the frozen texts depend on."""
+        content = self.model_dump(mode="json", exclude={"on_policy"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def most_clusters(self) -> int:
+        """How many independent clusters it has at most: rows that share a page are fewer, which only the data tell."""
+        templates = sum(len(tool["ask"]) for tool in conversation_templates()["tools"].values())
+        of_datasets = sum(dataset.max_documents for dataset in self.datasets)
+        return of_datasets + self.generated.json_documents + min(templates, self.generated.tool_dialogue)
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        """The names of its slices, in order."""
+        generated = {"json": self.generated.json_documents, "tool_dialogue": self.generated.tool_dialogue}
+        return tuple(
+            sorted({dataset.slice for dataset in self.datasets} | {n for n, count in generated.items() if count})
+        )
+
+
+def plan_of(suite: str) -> CorpusPlan | None:
+    """The plan of the corpus that a shipped suite brings; None where it brings none, or one that ships whole.
+
+    Raises:
+        UsageError: the plan is malformed.
+    """
+    path = PLANS / f"{corpus_name(suite)}.yaml"
+    return load_yaml(path, CorpusPlan, "corpus plan") if path.is_file() else None
+
+
+def corpus_name(suite: str) -> str:
+    """What the folder of a suite's corpus is called."""
+    return SHARED.get(suite, suite)

@@ -1,0 +1,1 @@
+"""Conversations of our own, from seeded templates."""

@@ -1,0 +1,126 @@
+"""Criteria on the share of clusters beyond a threshold, and means whose heavy tail makes their bound untrustworthy."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from evidence import measurement
+from scipy.stats import binom
+
+from q36eval.gate import Criterion, CriterionVerdict, Margin, Policy, decide
+from q36eval.records import Clusters, Lane, Measurement, ProbeName
+from q36eval.stats import ShareBeyond, least_clusters, most_beyond, unseen_share
+
+PASS, FAIL, INCONCLUSIVE = CriterionVerdict.PASS, CriterionVerdict.FAIL, CriterionVerdict.INCONCLUSIVE
+
+
+def policy(**share: Any) -> Policy:
+    kl = Margin(kind="max_value", value=0.014, source="x")
+    tail = Margin(kind="max_share", source="x", **({"value": 0.01, "beyond_margins": 10, "of": "kl"} | share))
+    asked = {"probe": ProbeName.KL, "lanes": (Lane.STRUCTURED,)}
+    return Policy(
+        name="p",
+        criteria=(
+            Criterion(id="kl", metric="kl_divergence", margin=kl, **asked),
+            Criterion(id="kl-tail", metric="kl_document_max", margin=tail, **asked),
+        ),
+    )
+
+
+def worst_documents(clean: int, beyond: int, errored: int = 0) -> Measurement:
+    """Sources whose worst document diverges by 0.01, by 0.1401 (10 margins of 0.014 and a little more), or errored."""
+    count = clean + beyond + errored
+    clusters = Clusters(
+        units=(1,) * (clean + beyond) + (0,) * errored,
+        branch=(0.01,) * clean + (0.1401,) * beyond + (0.0,) * errored,
+        errored=(0,) * (count - errored) + (1,) * errored,
+        bounds=(0.0, math.inf),
+    )
+    return measurement(ProbeName.KL, "kl_document_max", clusters, "maximum")
+
+
+def verdict(asked: Policy, found: Measurement) -> CriterionVerdict:
+    return next(r.verdict for r in decide(asked, [found]).criteria if r.metric == found.metric)
+
+
+def test_a_share_is_judged_exactly_at_the_threshold_that_another_margin_gives() -> None:
+    assert verdict(policy(), worst_documents(368, 0)) is PASS
+    assert verdict(policy(), worst_documents(367, 0)) is INCONCLUSIVE  # 0.99 ** 367 > 0.025
+    few = decide(policy(), [worst_documents(367, 0)]).criteria[1]
+    assert few.reason == "367 clusters show no share below 1.00%, not one of them beyond; the policy's 1.00% takes 368"
+    assert verdict(policy(), worst_documents(367, 1)) is INCONCLUSIVE
+    assert verdict(policy(), worst_documents(90, 10)) is FAIL
+    assert verdict(policy(), worst_documents(367, 0, errored=1)) is INCONCLUSIVE  # it may be the one
+    assert verdict(policy(), worst_documents(360, 20)) is FAIL
+    assert verdict(policy(beyond_margins=10.1), worst_documents(360, 20)) is PASS
+    assert verdict(policy(beyond_margins=None, of=None, beyond=0.14), worst_documents(360, 20)) is FAIL
+    for clean, beyond in ((990, 3), (600, 5), (400, 0)):
+        share = ShareBeyond(worst_documents(clean, beyond).clusters, "maximum", 0.14)  # type: ignore[arg-type]
+        assert share.p_at_least(0.01) == pytest.approx(binom.cdf(beyond, clean + beyond, 0.01))
+        assert share.p_at_most(0.01) == pytest.approx(binom.sf(beyond - 1, clean + beyond, 0.01))
+        bound = share.interval(0.95).upper
+        assert binom.cdf(beyond, clean + beyond, bound) == pytest.approx(0.025)
+
+
+def test_a_perplexity_is_judged_by_its_logarithm_per_unit() -> None:
+    units, reference = np.full(400, 50), np.full(400, 150.0)
+    losses = np.where(np.arange(400) < 16, 0.25, 0.001)
+    clusters = Clusters(
+        units=tuple(units.tolist()),
+        branch=tuple((reference + losses * units).tolist()),
+        reference=tuple(reference.tolist()),
+        errored=(0,) * 400,
+    )
+    found = measurement(ProbeName.KL, "perplexity", clusters, "perplexity")
+    margin = {"kind": "max_share", "value": 0.01, "source": "x"}
+    for beyond, expected in ((0.24, FAIL), (0.26, PASS)):
+        criterion = {"id": "p", "probe": "kl", "metric": "perplexity", "lanes": ["structured"]}
+        asked = Policy.model_validate({"name": "p", "criteria": [criterion | {"margin": margin | {"beyond": beyond}}]})
+        assert verdict(asked, found) is expected
+
+
+def test_what_was_not_drawn_is_not_seen() -> None:
+    assert (least_clusters(0.01, 0.975), least_clusters(0.025, 0.975)) == (368, 146)
+    assert unseen_share(62, 0.975) == pytest.approx(0.058, abs=0.0005)
+    assert (1 - unseen_share(400, 0.975)) ** 400 == pytest.approx(0.025)
+    assert [most_beyond(n, 0.01, 0.975) for n in (367, 368, 1000)] == [None, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"of": "no-such"}, "is no criterion here"),
+        ({"of": "kl-tail"}, "limits no nats per token"),
+        ({"of": None}, "beyond_margins and of go together"),
+        ({"of": None, "beyond_margins": None}, "names a threshold"),
+        ({"value": 0.0}, "lies between 0 and 1"),
+    ],
+)
+def test_a_share_without_a_threshold_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        policy(**wrong)
+
+
+def test_a_bound_near_the_margin_is_not_trusted_where_the_tail_is_heavy() -> None:
+    rng = np.random.default_rng(3)
+
+    def kl(per_document: np.ndarray) -> Measurement:
+        sums = tuple((per_document * 100).tolist())
+        clusters = Clusters(units=(100,) * len(sums), branch=sums, errored=(0,) * len(sums))
+        return measurement(ProbeName.KL, "kl_divergence", clusters, "mean")
+
+    def judged(values: np.ndarray, upper_over_margin: float) -> Any:
+        found = kl(values)
+        asked = policy()
+        margin = Margin(kind="max_value", value=found.effect_interval.upper / upper_over_margin, source="x")
+        asked = asked.model_copy(update={"criteria": (asked.criteria[0].model_copy(update={"margin": margin}),)})
+        return decide(asked, [found]).criteria[0]
+
+    heavy, light = 0.001 * (1 + rng.pareto(1.8, 400)), rng.gamma(4.0, 0.001, 400)
+    doubted = judged(heavy, 0.9)
+    assert doubted.verdict is INCONCLUSIVE
+    assert "tail of the 400 clusters is heavy" in doubted.reason
+    assert judged(heavy, 0.8).verdict is PASS
+    assert judged(light, 0.99).verdict is PASS
+    assert judged(heavy, 3.0).verdict is FAIL

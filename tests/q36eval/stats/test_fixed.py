@@ -1,0 +1,96 @@
+"""The mean over a fixed list of items: known at the end, bounded before it, and never the population's."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from benchmarks.sequential import Margin
+from q36eval.gate import Criterion, Policy
+from q36eval.gate import Margin as GateMargin
+from q36eval.records import Clusters, Direction, Lane, ProbeName, Schedule
+from q36eval.stats import margin_test, planned_clusters
+from q36eval.stats._contrast import columns_of
+from q36eval.stats._fixed import FixedMean
+
+HIGHER = Direction.HIGHER_IS_BETTER
+
+
+def paired(branch, reference, planned: int, block_items: int = 50) -> Clusters:
+    n = len(branch)
+    return Clusters(
+        units=(1,) * n,
+        branch=tuple(map(float, branch)),
+        reference=tuple(map(float, reference)),
+        errored=(0,) * n,
+        bounds=(0.0, 1.0),
+        schedule=Schedule(
+            largest=1,
+            blocks=tuple(i // block_items for i in range(n)),
+            planned={"": planned_clusters([1.0] * planned, 1)},
+        ),
+    )
+
+
+def test_once_every_item_is_evaluated_their_mean_is_known() -> None:
+    reference, branch = [1] * 200, [0] * 5 + [1] * 195
+    for limit, inside in ((0.024, False), (0.026, True)):
+        for margin in (Margin("max_increase", limit), Margin("min_recovery", 1 - limit)):
+            test = margin_test(
+                paired(branch, reference, 200), "paired_mean", margin, direction=HIGHER, these_items=True
+            )
+            assert (test.p_pass, test.p_fail) == ((0.0, 1.0) if inside else (1.0, 0.0))
+            assert "these 200 items alone" in test.loss_interval.method
+    population = margin_test(
+        paired(branch, reference, 200), "paired_mean", Margin("max_increase", 0.026), direction=HIGHER
+    )
+    assert population.p_pass > 0.025, "of the population that they stand for they show no such thing"
+
+
+@pytest.mark.parametrize("block_items", [1, 2])
+def test_under_the_margin_no_look_expects_to_win(block_items: int) -> None:
+    """All orders of a list whose loss is exactly the margin: the wealth expected after every block is at most 1."""
+    losses, margin = (1, 0, 0, 0, 1, 0), 1 / 3
+    for upto in range(block_items, len(losses), block_items):
+        wealth = []
+        for order in permutations(range(len(losses))):
+            clusters = paired([1 - losses[i] for i in order[:upto]], (1,) * upto, len(losses), block_items)
+            mean = FixedMean(columns_of(clusters), (-1.0, 1.0), float(len(losses)), early=True)
+            contrast = mean.columns.contrast(*mean.weights)
+            wealth.append(np.exp(mean._log_wealth(margin, 1.0, contrast.units, contrast.sums, contrast.counts)))
+        assert np.mean(wealth) <= 1.0 + 1e-9
+        assert np.mean(wealth) > 0.5, "a bet that nothing is staked on shows nothing"
+
+
+def test_without_replacement_fewer_items_decide() -> None:
+    rng = np.random.default_rng(1)
+    reference = np.ones(2_000)
+    branch = reference.copy()
+    branch[rng.choice(2_000, 10, replace=False)] = 0.0
+    margin = Margin("max_increase", 0.02)
+    early = [
+        margin_test(paired(branch[:n], reference[:n], 2_000), "paired_mean", margin, direction=HIGHER, these_items=True)
+        for n in (100, 400, 1_200)
+    ]
+    assert early[0].p_pass > 0.025 > early[2].p_pass
+    assert early[0].loss_interval.upper > early[1].loss_interval.upper > early[2].loss_interval.upper
+
+
+def test_a_policy_never_mixes_the_two() -> None:
+    def criterion(name: str, estimand: str) -> Criterion:
+        return Criterion(
+            id=name,
+            probe=ProbeName.EVALS,
+            metric="accuracy",
+            slice="mmlu",
+            margin=GateMargin(kind="min_recovery", value=0.99, source="a test"),
+            lanes=tuple(Lane),
+            estimand=estimand,
+        )
+
+    assert Policy(name="one", criteria=(criterion("a", "these_items"), criterion("b", "these_items")))
+    with pytest.raises(ValueError, match="by another estimand"):
+        Policy(name="two", criteria=(criterion("a", "these_items"), criterion("b", "population")))
+    unbounded = Clusters(units=(5,), branch=(1.0,), reference=(1.0,), errored=(0,))
+    with pytest.raises(ValueError, match="bounded values"):
+        margin_test(unbounded, "perplexity", Margin("min_retention", 0.9), these_items=True)
