@@ -21,6 +21,9 @@ from q36eval.stats import loss_limit
 PROBABILITY = 0.8
 """The chance of PASS that the number of items needed is given for."""
 
+OPEN_BOUND = ("the interval reaches across the margin", "the evidence contradicts itself")
+"""Reasons of `decide` that more items may change; any other one keeps the evidence itself from being trusted."""
+
 PLANNED, ASKED = "items_planned", "accuracy"
 """Figures whose value says how many items of a slice were planned, and whose counts how many were asked."""
 
@@ -58,6 +61,8 @@ def _remedy(
         return plain.model_copy(update={"note": "nothing of it was measured, so no chance can be given"})
     if result.noise_floor is not None and result.p_pass == 1.0 and result.p_fail == 1.0 and result.reason:
         return plain.model_copy(update={"note": "its margin lies below the noise floor, which no items change"})
+    if result.verdict is CriterionVerdict.INCONCLUSIVE and result.p_pass >= 1.0 and result.reason not in OPEN_BOUND:
+        return plain.model_copy(update={"note": f"no chance can be given, since {result.reason}"})
     spread = _spread(criterion, result, measurement)
     if spread is None:
         return plain.model_copy(update={"note": "too little was scored to tell the spread, so no chance can be given"})
@@ -120,7 +125,7 @@ def _spread(criterion: Criterion, result: CriterionResult, measurement: Measurem
     simple = measurement.estimator in ("mean", "paired_mean", "paired_proportions", "perplexity")
     drawn = clusters.schedule is not None and clusters.schedule.weights is not None  # unequally, so no plain mean
     if not simple or drawn or (reference is None and kind != "max_value"):
-        return _from_interval(result, items, limit, z, kind == "max_value")
+        return _from_interval(result, items, limit, z, kind in ("max_value", "max_share"))
     lossless: float | None = 0.0
     if kind == "max_value":
         loss, lossless = branch, None
