@@ -17,6 +17,7 @@ from q36eval.checkpoints.inspection import Section
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.following import SECOND
 from q36eval.gate import PolicyRule, Stage, StageState
+from q36eval.gate.schemes import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
 from q36eval.history.attempts import REUSED
 from q36eval.history.records import REFERENCE_ANSWERS
@@ -161,8 +162,8 @@ class Running:
         found = [
             measurement
             for measurement in measurements(inspection, faults)
-            # a fault is one whatever is emulated; that there is none is no statement about what is served
-            if measurement.value > 0 or not not_as_served
+            # a fault is one whatever is emulated; that there is none, and which scheme it is, speak of what is served
+            if not not_as_served or (measurement.value > 0 and measurement.metric != QUANTIZED_TENSORS)
         ]
         self._write(found)
         self._weights_stage(found, ())
@@ -187,6 +188,8 @@ class Running:
         from app.weights import integrity
 
         reference, policy = self.reference, self.request.policy
+        if policy is not None:
+            policy = margins_held(policy, known).policy
         floors = FloorKeeper(reference.identity, reference.root, reference.load, policy, self.sink, self.progress)
 
         def captures_of(works: Sequence[Work]) -> Captures:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from q36eval.checkpoints.inspection import Inspection, Section
+from q36eval.gate.schemes import QUANTIZED_TENSORS
 from q36eval.records import Counts, Direction, Interval, Measurement, ProbeName
 
 METRICS = {
@@ -28,8 +29,9 @@ def integrity(faults: Sequence[str], scored: int = 1) -> Measurement:
 def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> list[Measurement]:
     """One census per section that could be judged; a section that could not is left out, so that it never passes.
 
-    `more_faults` are integrity faults found elsewhere, such as by the loader. Weights whose scheme has no known bound
-    count as errored in `errors_beyond_scheme`.
+    Then how many weights are quantized, by which scheme, where every one of them could be told. `more_faults` are
+    integrity faults found elsewhere, such as by the loader. Weights whose scheme has no known bound count as errored in
+    `errors_beyond_scheme`.
     """
     found: list[Measurement] = []
     for section in METRICS:
@@ -39,23 +41,40 @@ def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> lis
         messages += more_faults if section is Section.INTEGRITY else ()
         errored = inspection.unbounded_weights if section is Section.BOUNDS else 0
         found.append(_census(section, messages, inspection.compared_weights - errored, errored))
-    return found
+    return [*found, *_schemes(inspection)]
+
+
+def _schemes(inspection: Inspection) -> list[Measurement]:
+    """How many weights are quantized, in all and by scheme: what margins that name schemes go by."""
+    counts = inspection.schemes
+    if counts is None:
+        return []
+    note = ", ".join(f"{name} {count}" for name, count in counts.items()) or "nothing is quantized"
+    return [
+        _counted(QUANTIZED_TENSORS, "tensors", count, max(1, count), slice=name).model_copy(update={"note": note})
+        for name, count in {"all": sum(counts.values()), **counts}.items()
+    ]
 
 
 def _census(section: Section, messages: Sequence[str], scored: int, errored: int) -> Measurement:
     metric, clean = METRICS[section]
-    count = float(len(messages))
     scored = max(1, scored, len(messages))
     noted = [*messages[:NOTED], *([f"and {len(messages) - NOTED} more"] if len(messages) > NOTED else [])]
+    found = _counted(metric, "faults", len(messages), scored, errored)
+    return found.model_copy(update={"note": " ".join(noted) or clean})
+
+
+def _counted(metric: str, unit: str, found: int, scored: int, errored: int = 0, slice: str = "all") -> Measurement:
+    count = float(found)
     return Measurement(
         probe=ProbeName.WEIGHTS,
         metric=metric,
-        unit="faults",
+        slice=slice,
+        unit=unit,
         direction=Direction.LOWER_IS_BETTER,
         estimator="census",
         value=count,
         effect=count,
         effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
         counts=Counts(total=scored + errored, scored=scored, errored=errored),
-        note=" ".join(noted) or clean,
     )

@@ -19,6 +19,9 @@ def print_inspection(inspection: Inspection, run: str) -> None:
     console = Console()
     console.print(Text(f"{inspection.checkpoint}, compared with {inspection.reference or 'no reference'} (run {run})"))
     _findings(console, inspection)
+    if inspection.schemes is not None:
+        counted = ", ".join(f"{name} ({count} weights)" for name, count in inspection.schemes.items())
+        console.print(Text(f"schemes: {counted or 'nothing is quantized'}"), soft_wrap=True)
     if inspection.coverage:
         console.print(_coverage(inspection))
     if inspection.errors:

@@ -1,6 +1,7 @@
 """`q36eval policy`: what decides about a release, checked, explained, and calibrated against measured noise."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 
 from app.cli.options import JsonOption, OwnCanaries, SuiteOption, print_json
 from q36eval.config.paths import Paths
-from q36eval.errors import ExitCode
+from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
@@ -136,19 +137,42 @@ def calibrate(
     widen: Annotated[
         bool, typer.Option(help="Write wider margins too, where the measured noise asks for them.")
     ] = False,
+    scheme: Annotated[
+        str | None,
+        typer.Option(
+            help="Set the figures of this scheme, such as NVFP4 or 'NVFP4 + FP8_BLOCK', from runs of other branches "
+            "than --candidate.",
+            metavar="NAME",
+        ),
+    ] = None,
+    candidate: Annotated[
+        str | None, typer.Option(help="The branch to be judged, whose own runs set no figure.", metavar="NAME|PATH")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Who sets the figures of --scheme.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new policy; the old one's and -calibrated.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write what changes as a policy that extends this one.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Propose margins from measured noise: the reference against itself, blessed runs, and the KL's noise floor."""
+    """Propose margins from measured noise: the reference against itself, blessed runs, and the KL's noise floor.
+
+    With --scheme, --candidate and --owner it sets a scheme's own figures from accepted runs of other branches.
+    """
     from app.cli.policy_report import print_calibration
     from app.policies.calibrated_file import as_policy_file, write_policy
     from app.policies.calibrating import calibration
     from app.policies.files import family_of
+    from app.policies.scheme_calibrating import Wanted, scheme_calibration
 
     paths = Paths.default()
     rules = _load(policy)
-    found = calibration(rules, family_of(rules, family, paths), paths, tuple(run or ()))
+    chosen, named = family_of(rules, family, paths), tuple(run or ())
+    if scheme is None and candidate is None and owner is None:
+        found = calibration(rules, chosen, paths, named)
+    elif scheme is None or candidate is None or owner is None:
+        raise UsageError("A scheme's figures are set with --scheme, --candidate and --owner together.")
+    else:
+        wanted = Wanted(scheme, candidate, owner, datetime.now(UTC).date())
+        found = scheme_calibration(rules, chosen, paths, wanted, named)
     text = as_policy_file(found, policy, out, name, widen=widen)
     if out is not None:
         write_policy(text, out)

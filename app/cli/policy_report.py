@@ -43,6 +43,8 @@ def _print_rules(rules: "Sequence[Rule]") -> None:
         if not rule.waivable:
             print("      Nobody may waive it.")
         print("      " + plain(f"Source: {rule.source}.", LONG))
+        for sentence in rule.by_scheme:
+            print("      " + plain(f"{sentence}.", LONG))
         if rule.note:
             print("      " + plain(f"Note: {rule.note}", LONG))
 

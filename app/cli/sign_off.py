@@ -14,7 +14,9 @@ def sign_off(
     reason: Annotated[str, typer.Option(help="What was looked at, and why it may go.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Sign a finished run as it was found. A signature turns nothing but `gate --require-sign-off` of that report."""
+    """Sign a finished run as it was found. A signature lifts anomalous gains, and what `gate --require-sign-off`
+    awaits, of that report; it turns nothing else.
+    """
     from app.cli.tables import print_plain
     from q36eval.history.deciding import sign
     from q36eval.reports.next_step import branch_option

@@ -19,7 +19,7 @@ def as_policy_file(
     found: Calibration, extends: str, out: Path | None, name: str | None = None, *, widen: bool = False
 ) -> str:
     """The file as text. Wider margins are in it only if asked for; `extends` is what the person named."""
-    changed = [each for each in found.criteria if each.change == "tighten" or (widen and each.change == "widen")]
+    changed = [each for each in found.criteria if each.change in ("tighten", "set", *(("widen",) if widen else ()))]
     sources = {criterion.id: criterion.margin.source for criterion in found.policy.criteria}
     runs = ", ".join(each.run.id for each in found.runs)
     document = {
@@ -33,6 +33,10 @@ def as_policy_file(
 
 def _margin(each: CriterionCalibration, old_source: str) -> dict[str, object]:
     """The new value, and a source that says from what, what it was before, and whether it is wider."""
+    if each.scheme is not None:
+        direction = {"widen": "wider: ", "tighten": "tighter: "}.get(each.change, "")
+        source = f"calibrated, {direction}{each.why}"
+        return {"schemes": [{"scheme": each.scheme, "value": each.new, "source": source}]}
     direction = "wider" if each.change == "widen" else "tighter"
     source = f"calibrated, {direction} than the {each.kind} {each.old:g} before ({old_source}): {each.why}"
     return {"value": each.new, "source": source}

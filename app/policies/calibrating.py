@@ -22,7 +22,8 @@ PASSES = 0.95
 SIGNIFICANT = 2
 """Digits of a proposed limit, rounded away from zero: margins are written for people."""
 
-Change = Literal["keep", "tighten", "widen", "not calibrated"]
+Change = Literal["keep", "tighten", "widen", "set", "not calibrated"]
+"""A scheme's figure that there was none of is `set`."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class CriterionCalibration:
     Limits are in the loss' unit (`stats.loss_limit`), `old` and `new` in the margin's own. `shown` is the least limit
     that these items can show, `flips` the share of changed answers up to which a branch without loss passes 19 times
     in 20; None where neither is known. `tighter_than_floor` and `not_shown` say what is wrong with the margin as it is.
+    Where a `scheme` is named, the figures are that scheme's own.
     """
 
     id: str
@@ -65,11 +67,12 @@ class CriterionCalibration:
     noise: tuple[Noise, ...] = ()
     tighter_than_floor: str | None = None
     not_shown: str | None = None
+    scheme: str | None = None
 
     @property
     def proposed(self) -> bool:
         """Whether another margin is proposed."""
-        return self.change in ("tighten", "widen")
+        return self.change in ("tighten", "widen", "set")
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def _calibrated(
     floor = floor_of(criterion, known.measurements)
     found = [(run, m) for run in runs if (m := run.measured.get(criterion.key)) is not None]
     whole = [(run, m) for run, m in found if not run.stopped_early(criterion.key)]
-    noise = tuple(each for run, m in whole if (each := _noise(criterion, run, m)) is not None)
+    noise = tuple(each for run, m in whole if (each := noise_of(criterion, run, m)) is not None)
     reason = _uncalibrated(criterion, noise, floor, (len(found), len(whole)))
     if reason is not None:
         return _result(criterion, limit, "not calibrated", None, reason, floor=floor, noise=noise)
@@ -151,7 +154,8 @@ def _result(
     return CriterionCalibration(criterion.id, criterion.key, margin.kind, margin.value, limit, change, new, why, **more)
 
 
-def _noise(criterion: Criterion, run: NoiseRun, measurement: Measurement) -> Noise | None:
+def noise_of(criterion: Criterion, run: NoiseRun, measurement: Measurement) -> Noise | None:
+    """What a run lost by a criterion; None where it cannot be judged by it."""
     result = judge(criterion, [measurement], [])
     if result.loss is None or result.loss_interval is None or not math.isfinite(result.loss_interval.upper):
         return None
@@ -198,6 +202,8 @@ def _uncalibrated(
         return "a counted fault is no noise"
     if criterion.margin.kind == "max_share":
         return "it counts clusters beyond a threshold, of which noise says nothing; its threshold follows a margin"
+    if criterion.margin.schemes:
+        return "its ceiling is no noise, and --scheme with --candidate sets the figure of a scheme"
     if criterion.margin.against == "blessed":
         return "it is held against the blessed run, of which the reference's noise says nothing"
     if floor is not None and not math.isfinite(floor.loss):
@@ -255,7 +261,7 @@ def _lost(noise: Noise) -> str:
 def _proposal(criterion: Criterion, limit: float, target: float) -> tuple[Change, float | None]:
     if math.isclose(target, limit, rel_tol=1e-9):
         return "keep", None
-    new = _as_margin(criterion, _rounded_up(target))
+    new = limit_as_margin(criterion, rounded_up(target))
     if criterion.margin.kind in ("min_recovery", "min_retention") and not 0 < new <= 1:
         return "not calibrated", None
     if math.isclose(new, criterion.margin.value, rel_tol=1e-9):
@@ -265,14 +271,15 @@ def _proposal(criterion: Criterion, limit: float, target: float) -> tuple[Change
     return ("widen" if wider else "tighten"), new
 
 
-def _rounded_up(limit: float) -> float:
+def rounded_up(limit: float) -> float:
+    """A limit for people, rounded away from zero."""
     if limit <= 0:
         return 0.0
     step = 10.0 ** (math.floor(math.log10(limit)) - SIGNIFICANT + 1)
     return round(math.ceil(limit / step - 1e-9) * step, 12)
 
 
-def _as_margin(criterion: Criterion, limit: float) -> float:
+def limit_as_margin(criterion: Criterion, limit: float) -> float:
     """The limit in the margin's own terms, rounded to the wider side."""
     if criterion.margin.kind == "min_recovery":
         return round(1.0 - limit, 12)

@@ -14,6 +14,7 @@ from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.noise import below_floor, floor_of, has_floor
 from q36eval.gate.policy_file import policy_problems
+from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import GREATEST_LIMIT, as_expected, can_show, least_clusters, tightest_limit, unseen_share
 
@@ -93,11 +94,19 @@ def _floor(family: Family, paths: Paths) -> KnownFloor:
 def _problems(policy: Policy, asked: Asked, known: KnownFloor) -> Iterator[str]:
     for criterion in policy.criteria:
         found = unjudgeable(criterion) or not_asked(criterion, asked) or _too_few(criterion, asked)
-        below = below_floor(criterion, floor_of(criterion, known.measurements))
+        below = _below_floor(criterion, known)
         if found:
             yield f"{criterion.id}: {found}."
         elif below:
             yield f"{criterion.id}: {below}; widen the margin."
+
+
+def _below_floor(criterion: Criterion, known: KnownFloor) -> str | None:
+    """Why its ceiling, or the figure of a scheme, cannot be judged."""
+    floor = floor_of(criterion, known.measurements)
+    ceiling = below_floor(held_to(criterion, None), floor)
+    figures = ((figure.scheme, below_floor(held_to(criterion, figure), floor)) for figure in criterion.margin.schemes)
+    return ceiling or next((f"for {scheme}, {why}" for scheme, why in figures if why is not None), None)
 
 
 def _too_few(criterion: Criterion, asked: Asked) -> str | None:

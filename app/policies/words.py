@@ -4,17 +4,26 @@ from dataclasses import dataclass
 
 from app.policies.measurable import figure_of
 from q36eval.gate import Criterion, Policy
+from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import least_clusters
 
 WHOSE = {"reference": "the reference's", "blessed": "the last blessed run's"}
 UNDECIDED = "INCONCLUSIVE (exit 3), which blocks as well"
+OTHER_SCHEMES = (
+    "any other scheme: no accepted figure, so the ceiling alone holds; a mixture is held to the strictest figure of "
+    "its parts. Where nothing is quantized the strictest figure holds, and where the weights were not inspected that "
+    "one must hold for PASS, and the ceiling be broken for FAIL"
+)
 NOT_MEASURED = "What was not measured never passes: the lane is then INCONCLUSIVE (exit 3), or 4 where a probe crashed."
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One criterion in words. `asks` is what must be shown, `evidence` on how much, `undecided` what follows if not."""
+    """One criterion in words. `asks` is what must be shown, `evidence` on how much, `undecided` what follows if not.
+
+    Where the margin depends on the scheme, `by_scheme` says what is asked of each, with its source, and what of others.
+    """
 
     id: str
     probe: str
@@ -24,6 +33,7 @@ class Rule:
     waivable: bool
     source: str
     note: str
+    by_scheme: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,13 +89,23 @@ def rule_of(criterion: Criterion) -> Rule:
     return Rule(
         criterion.id,
         criterion.probe,
-        f"{_what(criterion)}: {allowed(criterion)}",
+        f"{_what(criterion)}: {allowed(criterion)}{' whatever the scheme' if criterion.margin.schemes else ''}",
         _evidence(criterion),
         _undecided(criterion),
         criterion.waivable,
         criterion.margin.source,
         criterion.note,
+        _by_scheme(criterion),
     )
+
+
+def _by_scheme(criterion: Criterion) -> tuple[str, ...]:
+    """What is asked of each scheme that has a figure, and of those that have none."""
+    figures = criterion.margin.schemes
+    if not figures:
+        return ()
+    each = (f"{figure.scheme}: {allowed(held_to(criterion, figure))}; source: {figure.source}" for figure in figures)
+    return (*each, OTHER_SCHEMES)
 
 
 def _what(criterion: Criterion) -> str:

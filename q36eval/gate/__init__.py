@@ -2,13 +2,13 @@
 
 from q36eval.gate.attempts import Attempts, EarlierGate, ReusedAnswers, Tried, attempts_of
 from q36eval.gate.decide import decide
-from q36eval.gate.integrity import NON_FINITE
-from q36eval.gate.policy import Criterion, Margin, Policy
+from q36eval.gate.policy import NON_FINITE, Criterion, Margin, Policy, SchemeFigure
 from q36eval.gate.report import (
     Circumstances,
     CriterionResult,
     CriterionVerdict,
     GateReport,
+    HeldMargin,
     LaneResult,
     SignOff,
     Stage,
@@ -26,11 +26,13 @@ __all__ = [
     "CriterionVerdict",
     "EarlierGate",
     "GateReport",
+    "HeldMargin",
     "LaneResult",
     "Margin",
     "Policy",
     "PolicyRule",
     "ReusedAnswers",
+    "SchemeFigure",
     "SignOff",
     "Stage",
     "StageState",

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from q36eval.gate.policy import Policy
+from q36eval.gate.policy import Policy, stricter
+from q36eval.schemes import mixture_name, parts_of
 
 DECIDES = ("kind", "value", "against", "beyond", "beyond_margins", "of")
 """What of a margin its source speaks of."""
@@ -58,8 +59,44 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
 
 
 def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    margin = {**inherited["margin"], **change.get("margin", {})}
+    changed = change.get("margin", {})
+    margin = {**inherited["margin"], **changed}
+    if inherited["margin"].get("schemes") or "schemes" in changed:
+        inside = [
+            figure for figure in inherited["margin"].get("schemes", ()) if _still_inside(figure, margin, inherited)
+        ]
+        margin["schemes"] = _merged_schemes(inside, changed.get("schemes", ()))
     return {**inherited, **change, "margin": margin}
+
+
+def _still_inside(figure: Mapping[str, Any], margin: Mapping[str, Any], inherited: Mapping[str, Any]) -> bool:
+    """A lower ceiling takes the place of inherited figures that allow more; another kind of margin that of them all."""
+    same_kind = margin["kind"] == inherited["margin"]["kind"]
+    return same_kind and not stricter(margin["kind"], margin["value"], figure["value"])
+
+
+def _merged_schemes(
+    inherited: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Figures change scheme by scheme, as criteria change by their ids; one named twice stays twice, to be refused."""
+    merged = [dict(figure) for figure in inherited]
+    own = [figure["scheme"] for figure in merged]
+    for change in changes:
+        name = _normal(change["scheme"])
+        if name in own:
+            merged[own.index(name)] |= {**change, "scheme": name}
+            own[own.index(name)] = ""  # the next of that name is another, and refused
+        else:
+            merged.append(dict(change))
+    return merged
+
+
+def _normal(scheme: str) -> str:
+    """The name as policies keep it; what is none, as it is, for `Policy` to refuse."""
+    try:
+        return mixture_name(parts_of(scheme))
+    except ValueError:
+        return scheme
 
 
 def _unsourced(place: str, inherited: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[str]:
@@ -72,6 +109,21 @@ def _unsourced(place: str, inherited: Mapping[str, Any], change: Mapping[str, An
             f"{place}.margin: criterion {change['id']!r} changes its inherited {words}, so it must bring a source of "
             f"its own"
         )
+    yield from _unsourced_schemes(place, inherited, change)
+
+
+def _unsourced_schemes(place: str, inherited: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[str]:
+    """The same for a scheme's figure."""
+    known = {figure["scheme"]: figure for figure in inherited["margin"].get("schemes", ())}
+    for number, new in enumerate(change.get("margin", {}).get("schemes", ())):
+        old = known.get(_normal(new["scheme"]))
+        if old is None or new.get("value", old["value"]) == old["value"]:
+            continue
+        if new.get("source", old["source"]) == old["source"]:
+            yield (
+                f"{place}.margin.schemes[{number}]: criterion {change['id']!r} changes its inherited figure for "
+                f"{old['scheme']} from {old['value']} to {new['value']}, so it must bring a source of its own"
+            )
 
 
 def _dropping(base: Policy | None, drop: Sequence[str], criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -4,12 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from q36eval.errors import ExitCode
+from q36eval.gate.anomalous import accepted, held_back
 from q36eval.gate.attempts import Tried, attempts_of
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Stage, Waiver
+from q36eval.gate.schemes import held_words, margins_held
 from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import apply_waivers
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
@@ -53,14 +55,19 @@ def decide(
     nor can a criterion marked `waivable: false`; and a lane of which nothing is left is INCONCLUSIVE, and so is then
     the whole. Without `on` no waiver is in force.
 
-    Where a sign-off is required and missing, what would pass is INCONCLUSIVE; a signature turns nothing but that. It is
-    required too where the policy allows fewer attempts than were made.
+    A margin that depends on the scheme is the one of the schemes that the weights probe found (`gate.schemes`). Where a
+    sign-off is required and missing, what would pass is INCONCLUSIVE, and so is a criterion that passes by an
+    implausible gain (`gate.anomalous`); a signature turns nothing but these. It is required too where the policy
+    allows fewer attempts than were made.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
-    policy = _in_order(with_thresholds(with_integrity(policy, measurements)))
+    held = margins_held(policy, measurements)
+    policy = _in_order(with_thresholds(with_integrity(held.policy, measurements)))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
+    signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
     drifted = drifts(measurements)
-    decided = _verdicts(policy, [believed(evidence.judged(criterion), drifted) for criterion in policy.criteria])
+    judged = [held.judged(c, lambda held_to: believed(evidence.judged(held_to), drifted)) for c in policy.criteria]
+    decided = [accepted(held_back(result), signed_by) for result in _verdicts(policy, judged)]
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
     blocking = [result for result in results if result.tier == "blocking"]
     lanes = tuple(_lane_result(lane, blocking, asked_for) for lane in policy.lanes)
@@ -69,7 +76,6 @@ def decide(
     if unguarded:
         verdict = Verdict.INCONCLUSIVE
         notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
-    signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
     attempts = attempts_of(policy, tried)
     too_many = attempts is not None and attempts.too_many
     awaiting = (require_sign_off or too_many) and not signed_by and verdict is Verdict.PASS
@@ -132,6 +138,8 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     distance = to_turn(result, verdict) if bound_decides else None
     if verdict is CriterionVerdict.INCONCLUSIVE and criterion.on_inconclusive == "fail":
         verdict, reason = CriterionVerdict.FAIL, f"{reason}, and the policy refuses what is not proven"
+    words = None if result.held is None else held_words(result.held)
+    reason = reason if words is None else f"{reason}; {words}"
     update = {"verdict": verdict, "reason": reason, "p_fail_adjusted": p_fail_adjusted, "to_turn": distance}
     return result.model_copy(update=update)
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from q36eval.gate.anomalous import is_anomalous
 from q36eval.gate.blessed import measured
 from q36eval.gate.judge import judge, why_unfinished
 from q36eval.gate.noise import floor_of, is_floor
@@ -75,7 +76,7 @@ class Evidence:
         )
         # its p-value is 1 where what is left cannot be judged
         result = self._judge(criterion.model_copy(update={"min_scored": 1}), rest, theirs)
-        return result.p_pass <= 1.0 - criterion.confidence
+        return result.p_pass <= 1.0 - criterion.confidence and not is_anomalous(result)
 
     def _judge(self, criterion: Criterion, found: list[Measurement], blessed: list[Measurement]) -> CriterionResult:
         refused = self.blessed_refused.get(criterion.probe)

@@ -3,15 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from q36eval.gate.policy import Criterion, Margin, Policy
+from q36eval.gate.policy import NON_FINITE, Criterion, Margin, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Measurement, ProbeName
-
-NON_FINITE = "non_finite_tokens"
-"""The KL probe's census of scored tokens at which the branch's figures are NaN or infinite.
-
-They enter no mean, so every mean is better than the branch: a policy that judges means alone would pass it.
-"""
 
 DAMAGE = "integrity_faults"
 """The weights probe's census of what keeps a checkpoint from being read as what it says it is."""
@@ -42,7 +36,7 @@ RULES = (
     _Rule(
         id="integrity.non-finite-tokens",
         probe=ProbeName.KL,
-        metric=NON_FINITE,
+        metric=NON_FINITE,  # they enter no mean, so that a policy that judges means alone would pass the branch
         source="a model that emits NaN or infinity is broken, whatever its scores; every policy holds this rule",
     ),
     _Rule(

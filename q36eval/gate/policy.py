@@ -6,10 +6,17 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from q36eval.records import Lane, ProbeName
+from q36eval.schemes import mixture_name, parts_of
 from q36eval.stats import LookShares, MarginKind
 
 THRESHOLD_KINDS = ("max_value", "min_retention")
 """Margins that limit a loss in nats per token, of which a threshold may be a multiple."""
+
+PERPLEXITIES = ("perplexity", "word_perplexity", "byte_perplexity")
+"""Metrics of the eval probe that measure a distance from the reference, and no consequence of it."""
+
+NON_FINITE = "non_finite_tokens"
+"""The KL probe's census of scored tokens at which the branch's figures are NaN or infinite."""
 
 CriterionId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
 
@@ -25,6 +32,24 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+def _is_empty(schemes: object) -> bool:
+    """What names no scheme is written as it was before schemes were known: signatures are of what was written."""
+    return not schemes
+
+
+class SchemeFigure(PolicyModel):
+    """The figure that is accepted for one quantization scheme, or for exactly that mixture (`NVFP4 + FP8_BLOCK`)."""
+
+    scheme: str
+    value: float
+    source: str = Field(min_length=1)
+
+    @field_validator("scheme")
+    @classmethod
+    def _known(cls, scheme: str) -> str:
+        return mixture_name(parts_of(scheme))
+
+
 class Margin(PolicyModel):
     """How much may be lost.
 
@@ -37,6 +62,9 @@ class Margin(PolicyModel):
     `max_share`: which share of the independent clusters (documents, sources) may lie beyond a threshold, each by its
     worst document or by its own perplexity: `beyond`, in nats per token or unit, or `beyond_margins` times the margin
     `of` another criterion.
+
+    Where `schemes` name figures, `value` is the ceiling that holds whatever the scheme, and a branch of a scheme that
+    has a figure is held to that one (`q36eval.gate.schemes`).
     """
 
     kind: MarginKind
@@ -46,6 +74,7 @@ class Margin(PolicyModel):
     beyond: float | None = Field(default=None, gt=0, exclude_if=_is_none)
     beyond_margins: float | None = Field(default=None, gt=0, exclude_if=_is_none)
     of: CriterionId | None = Field(default=None, exclude_if=_is_none)
+    schemes: tuple[SchemeFigure, ...] = Field(default=(), exclude_if=_is_empty)
 
     @model_validator(mode="after")
     def _names_its_threshold(self) -> "Margin":
@@ -70,6 +99,35 @@ class Margin(PolicyModel):
         if self.against == "blessed" and self.kind in ("max_value", "max_count", "max_share"):
             raise ValueError(f"a {self.kind} margin is absolute, so it holds against nothing")
         return self
+
+    @model_validator(mode="after")
+    def _figures_lie_inside_the_ceiling(self) -> "Margin":
+        named = [figure.scheme for figure in self.schemes]
+        for figure in self.schemes:
+            if named.count(figure.scheme) > 1:
+                raise ValueError(f"scheme {figure.scheme} has more than one figure")
+            alone = self.model_copy(update={"value": figure.value, "schemes": ()})
+            type(self).model_validate(alone.model_dump())
+            if stricter(self.kind, self.value, figure.value):
+                raise ValueError(
+                    f"the figure {figure.value:g} of {figure.scheme} allows more than the ceiling {self.value:g}"
+                )
+        return self
+
+
+def stricter(kind: MarginKind, value: float, other: float) -> bool:
+    """Whether a margin of that kind allows less at `value` than at `other`."""
+    return value > other if kind in ("min_recovery", "min_retention") else value < other
+
+
+def is_distance(probe: ProbeName, metric: str) -> bool:
+    """Whether a metric says how far a branch is from the reference, which depends on the scheme.
+
+    What users notice (answers, scores, margins of answers) does not: there the same loss is the same harm.
+    """
+    if probe is ProbeName.KL:
+        return metric != NON_FINITE
+    return probe is ProbeName.EVALS and metric in PERPLEXITIES
 
 
 class Criterion(PolicyModel):
@@ -118,6 +176,16 @@ class Criterion(PolicyModel):
     def key(self) -> str:
         """Key of the measurement it judges, as `Measurement.key` writes it."""
         return f"{self.probe}.{self.metric}[{self.slice}]"
+
+    @model_validator(mode="after")
+    def _schemes_are_named_for_distances(self) -> "Criterion":
+        distance = self.margin.kind != "max_count" and is_distance(self.probe, self.metric)
+        if self.margin.schemes and not distance:
+            raise ValueError(
+                f"criterion {self.id!r} names schemes, and {self.probe}.{self.metric} has one margin for every scheme: "
+                f"only divergences and perplexities, which measure a distance and no consequence, may differ by scheme"
+            )
+        return self
 
     @field_validator("lanes")
     @classmethod

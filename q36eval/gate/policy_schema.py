@@ -46,6 +46,26 @@ _WHOLE_WITHOUT_EXTENDS: dict[str, Any] = {
 }
 
 
+@with_config(_STRICT)
+class SchemePart(TypedDict, total=False):
+    """The figure that is accepted for one quantization scheme; of an inherited one only what changes."""
+
+    scheme: Required[
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                description="As inspection finds it, such as NVFP4, FP8_BLOCK, W4A16; or exactly a mixture of them, "
+                "NVFP4 + FP8_BLOCK. A mixture without a figure takes the strictest of its parts'.",
+            ),
+        ]
+    ]
+    value: Annotated[float, Field(ge=0, description="In the terms of the margin; never beyond its value, the ceiling.")]
+    source: Annotated[
+        str, Field(min_length=1, description="Where the figure comes from; one that is changed brings its own.")
+    ]
+
+
 @with_config(_STRICT | {"json_schema_extra": _MARGIN_BY_KIND})
 class MarginPart(TypedDict, total=False):
     """How much may be lost, and where that figure comes from."""
@@ -70,6 +90,13 @@ class MarginPart(TypedDict, total=False):
     of: Annotated[CriterionId, Field(description="The criterion whose margin `beyond_margins` counts in.")]
     source: Annotated[
         str, Field(min_length=1, description="Where the value comes from; a value that is changed brings its own.")
+    ]
+    schemes: Annotated[
+        tuple[SchemePart, ...],
+        Field(
+            description="Figures by quantization scheme, of divergences and perplexities only; value is then the "
+            "ceiling that holds for every scheme. An inherited figure is changed by its scheme."
+        ),
     ]
 
 
@@ -154,6 +181,7 @@ class PolicyFile(PolicyModel):
 
 
 KEYS: dict[type[Any], tuple[str, ...]] = {
+    SchemePart: tuple(SchemePart.__annotations__),
     MarginPart: tuple(MarginPart.__annotations__),
     CriterionPart: tuple(CriterionPart.__annotations__),
     PolicyFile: tuple(PolicyFile.model_fields),

@@ -49,6 +49,7 @@ def remedies(
 def _remedy(
     criterion: Criterion, result: CriterionResult, found: Mapping[str, Measurement], supplies: Supplies
 ) -> Remedy:
+    criterion = criterion.model_copy(update={"margin": result.margin})  # the one that held
     measurement = found.get(criterion.key)
     kind = "documents" if criterion.probe is ProbeName.KL else "items"
     scored = None if result.counts is None else result.counts.scored
@@ -57,6 +58,8 @@ def _remedy(
         return plain.model_copy(update={"note": "what errored must be measured; more items do not help"})
     if criterion.margin.kind == "max_count":
         return plain.model_copy(update={"note": "it is counted, so all of it must be measured; more items do not help"})
+    if result.anomalous:
+        return plain.model_copy(update={"note": "it gains more than is plausible: a reviewer looks at it and signs"})
     if measurement is None:
         return plain.model_copy(update={"note": "nothing of it was measured, so no chance can be given"})
     if result.noise_floor is not None and result.p_pass == 1.0 and result.p_fail == 1.0 and result.reason:

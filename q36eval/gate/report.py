@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from q36eval.gate.attempts import Attempts, Tried
 from q36eval.gate.noise import NoiseFloor
-from q36eval.gate.policy import Margin
+from q36eval.gate.policy import Margin, SchemeFigure
 from q36eval.gate.supplies import Remedy, Supplies
 from q36eval.records import Counts, Direction, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
@@ -99,6 +99,25 @@ class Stage(Record):
     settled: tuple[str, ...] = ()
 
 
+def _is_absent(value: object) -> bool:
+    """What does not concern a criterion is not written: signatures are of reports as they were written before."""
+    return not value
+
+
+class HeldMargin(Record):
+    """Which margin held, of a criterion whose margin depends on the branch's quantization scheme.
+
+    `schemes` are what inspection found stored, none where nothing is quantized; None where the weights were not
+    inspected. `accepted` is the policy's figure that holds for them, None where it has none: then the `ceiling` holds
+    alone, which no figure exceeds.
+    """
+
+    schemes: tuple[str, ...] | None
+    accepted: SchemeFigure | None
+    ceiling: float
+    ceiling_source: str
+
+
 class CriterionResult(Record):
     """One criterion judged.
 
@@ -109,7 +128,9 @@ class CriterionResult(Record):
     that decided would have to move for another verdict: of a PASS how far the upper bound lies inside the limit, of a
     FAIL how far the lower one lies outside, of an INCONCLUSIVE how far the upper bound lies outside. `noise_floor` is
     what the reference loses against itself in that figure, None where it was not measured or the metric has none.
-    `waived_by` is there only where waivers made a difference; the verdict beside it stays what was found.
+    `waived_by` is there only where waivers made a difference; the verdict beside it stays what was found. `margin` is
+    the one that held; `held` says why it was that one, where it depends on the scheme. `anomalous` says that the branch
+    gains more than is plausible, whether or not that was signed.
     """
 
     id: str
@@ -139,6 +160,8 @@ class CriterionResult(Record):
     counts: Counts | None = None
     infrastructure: bool = False
     waived_by: tuple[Waiver, ...] = ()
+    held: HeldMargin | None = Field(default=None, exclude_if=_is_absent)
+    anomalous: bool = Field(default=False, exclude_if=_is_absent)
 
     @property
     def waived(self) -> bool:

@@ -4,11 +4,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from q36eval.gate.anomalous import may_be_anomalous
 from q36eval.gate.integrity import with_integrity
 from q36eval.gate.judge import judge
 from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, Waiver
+from q36eval.gate.schemes import margins_held
 from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import in_force
 from q36eval.records import Lane, Measurement, ProbeName
@@ -49,12 +51,14 @@ class PolicyRule:
         return tuple(sorted({name for names in failed.values() for name in names}))
 
     def _is_settled(self, criterion: Criterion, measurement: Measurement) -> bool:
-        if not measurement.laid_out:
+        if not measurement.laid_out or criterion.margin.schemes:  # of these only the weights tell the margin
             return False
         result = judge(criterion, [measurement], [], blessed=_of(criterion, self.blessed))
         if result.verdict is CriterionVerdict.NOT_MEASURED:
             return False
         shared = _sharing_alpha(self.policy, criterion)
+        if may_be_anomalous(result):  # asked on, until it is proven or the gain is no longer found
+            return False
         return settled(result, criterion.confidence, self.policy.alpha, shared) != "open"
 
 
@@ -73,7 +77,7 @@ def failed_lanes(
     then only beyond Bonferroni's bound, which Holm's adjusted p-value never exceeds whatever the other criteria show.
     Nothing settles a lane that a waiver might set aside. A lane is never passed early: PASS needs every criterion.
     """
-    rules = with_thresholds(with_integrity(policy, measurements))
+    rules = with_thresholds(with_integrity(margins_held(policy, measurements).failing, measurements))
     found: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         found.setdefault(measurement.key, []).append(measurement)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.gate.schemes import held_words
 from q36eval.measured_on import MeasuredOn, recorded
 from q36eval.records import Counts, Interval, Measurement, ProbeName
 from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, number, verdict_text, why_text
@@ -180,10 +181,17 @@ def _judged(result: CriterionResult, run: "RunRecord", planned: Mapping[str, int
         bounds=_finite(result.figure_interval),
         counts=result.counts,
         planned=planned.get(f"{result.metric}[{result.slice}]"),
-        margin=margin_text(result.margin, result.unit),
+        margin=_asked_for(result),
         result=_result_words(result),
         floor=floor_text(result) if has_floor(result.probe, result.metric) else None,
     )
+
+
+def _asked_for(result: CriterionResult) -> str:
+    """The margin that held, and what kept it from being the figure of the branch's scheme."""
+    words = None if result.held is None else held_words(result.held)
+    rule = margin_text(result.margin, result.unit)
+    return rule if words is None else f"{rule} ({words})"
 
 
 def _unjudged(evals: EvalsFigures, run: "RunRecord", planned: Mapping[str, int | None]) -> Iterator[CardFigure]:

@@ -7,7 +7,9 @@ import re
 from q36eval.gate.noise import floor_unit, has_floor
 from q36eval.gate.policy import Margin
 from q36eval.gate.report import CriterionResult, GateReport
+from q36eval.gate.schemes import held_words
 from q36eval.records import Interval
+from q36eval.schemes import mixture_name
 
 MAX_CHARACTERS = 400
 COLUMNS = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
@@ -47,16 +49,16 @@ def plain(text: str, limit: int = MAX_CHARACTERS) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def markdown(text: str) -> str:
+def markdown(text: str, limit: int = MAX_CHARACTERS) -> str:
     """`plain` text that Markdown, its HTML and GitHub's mentions and autolinks leave as it is."""
-    escaped = plain(text).translate(_ENTITIES)
+    escaped = plain(text, limit).translate(_ENTITIES)
     escaped = _MARKDOWN.sub(r"\\\1", escaped)
     return escaped.replace("://", "&#58;//").replace("www.", "www&#46;")
 
 
-def html(text: str) -> str:
+def html(text: str, limit: int = MAX_CHARACTERS) -> str:
     """`plain` text for the content or a quoted attribute of an HTML or SVG element."""
-    return _html.escape(plain(text), quote=True)
+    return _html.escape(plain(text, limit), quote=True)
 
 
 def number(value: float | None) -> str:
@@ -100,6 +102,31 @@ def _threshold(margin: Margin, unit: str | None) -> str:
         return f"{number(margin.beyond_margins)} × the margin of {margin.of}"
     # a perplexity is held by its logarithm
     return f"{number(margin.beyond)} {unit if unit == 'nats/token' else 'nats'}"
+
+
+def held_text(result: CriterionResult) -> str | None:
+    """Which margin held for the branch's scheme, with the ceiling, each with its source; None where none depends."""
+    held = result.held
+    if held is None:
+        return None
+    told = [held_words(held) or f"the accepted figure for {mixture_name(held.schemes or ())} holds"]
+    for words, value, source in (
+        *(() if held.accepted is None else ((held.accepted.scheme, held.accepted.value, held.accepted.source),)),
+        ("ceiling", held.ceiling, held.ceiling_source),
+    ):
+        margin = result.margin.model_copy(update={"value": value})
+        told.append(f"{words} {margin_text(margin, result.unit)} ({source})")
+    return "; ".join(told)
+
+
+def margin_source_text(result: CriterionResult) -> str:
+    """Where the margin that held comes from, with the ceiling where it depends on the scheme."""
+    return held_text(result) or result.margin.source
+
+
+def held_lines(report: GateReport) -> list[str]:
+    """One sentence per margin that depends on the scheme: which held, and why."""
+    return [f"margin of {result.id}: {text}" for result in report.criteria if (text := held_text(result)) is not None]
 
 
 def interval_text(margin: Margin, interval: Interval | None) -> str:

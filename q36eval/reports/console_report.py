@@ -9,11 +9,14 @@ from q36eval.gate.supplies import Remedy
 from q36eval.reports._text import (
     ADVISORY_NOTE,
     COLUMNS,
+    MAX_CHARACTERS,
     NUMERIC,
+    SENTENCE,
     counts_text,
     figure_text,
     floor_lines,
     floor_text,
+    held_lines,
     interval_text,
     margin_text,
     name_text,
@@ -65,6 +68,7 @@ class _ConsoleReport:
         yield from _lane_lines(self.report)
         yield from _listed(decided_title(self.report), _decided_lines(self.report))
         yield _criteria_table(self.report, wide=options.max_width >= WIDE)
+        yield from (_text(line, limit=SENTENCE) for line in held_lines(self.report))
         yield from (_text(line) for line in floor_lines(self.report))
         yield from _listed("Why", [_reason(result) for result in reasons(self.report)])
         yield from _listed("Not measured", [_gap(why, names) for why, names in not_measured(self.report)])
@@ -74,10 +78,10 @@ class _ConsoleReport:
         yield from _listed("Next", _next_lines(self.report, self.run))
 
 
-def _text(content: str, style: str = "") -> "Text":
+def _text(content: str, style: str = "", limit: int = MAX_CHARACTERS) -> "Text":
     from rich.text import Text
 
-    return Text(plain(content), style=style)
+    return Text(plain(content, limit), style=style)
 
 
 def _verdict_line(report: GateReport, run: "RunRecord | None") -> "Text":

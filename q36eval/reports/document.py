@@ -1,8 +1,8 @@
 """The JSON report as a model: what a program may rely on, published as a versioned JSON Schema.
 
 The version grows when a field goes or changes its meaning; a new field alone does not raise it. Every field is always
-there, but those of a criterion that only some have (a margin's `beyond`, `beyond_margins` and `of`). Floats that JSON
-has no number for are the texts NaN, Infinity and -Infinity.
+there, but those of a criterion that only some have (`held`, `anomalous`, a margin's `schemes`, `beyond`,
+`beyond_margins` and `of`). Floats that JSON has no number for are the texts NaN, Infinity and -Infinity.
 """
 
 from datetime import datetime
@@ -82,7 +82,8 @@ class ReportDocument(Record):
 
 
 class _Published(GenerateJsonSchema):
-    """A schema of what is written: every field is there but those left out by rule, floats may be texts."""
+    """A schema of what is written: every field is there that no rule leaves out, and floats may be the texts of what is
+    no number."""
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         return {"anyOf": [super().float_schema(schema), {"enum": ["NaN", "Infinity", "-Infinity"]}]}

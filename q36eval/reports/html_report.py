@@ -11,9 +11,11 @@ from q36eval.reports._text import (
     ADVISORY_NOTE,
     COLUMNS,
     NUMERIC,
+    SENTENCE,
     counts_text,
     figure_text,
     floor_text,
+    held_lines,
     html,
     interval_text,
     margin_text,
@@ -84,6 +86,7 @@ def _sections(report: GateReport, run: "RunRecord | None", measurements: Sequenc
     yield section("KL divergence by slice", kl_plot(report, measurements))
     yield section("Flips", flips_plot(measurements), _lengths(report, measurements))
     yield section("All criteria", table(COLUMNS, map(_cells, report.criteria), NUMERIC), _advisory(report))
+    yield section("Margins that depend on the scheme", bullets(html(line, SENTENCE) for line in held_lines(report)))
     why = [f"<b>{html(r.id)}</b> {_says(r.verdict, verdict_text(r))}: {html(why_text(r))}" for r in reasons(report)]
     yield section("Why", bullets(why))
     yield section("Not measured", bullets(_gap(reason, names) for reason, names in not_measured(report)))

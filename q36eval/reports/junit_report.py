@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.records import Measurement, Verdict
-from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, plain, why_text
+from q36eval.reports._text import (
+    SENTENCE,
+    figure_text,
+    floor_text,
+    held_text,
+    interval_text,
+    margin_text,
+    plain,
+    why_text,
+)
 from q36eval.reports.story import distance_text, notes, stage_text
 
 if TYPE_CHECKING:
@@ -66,7 +75,7 @@ def _properties(suite: ET.Element, report: GateReport, run: "RunRecord | None") 
 
 def _criterion_case(suite: ET.Element, classname: str, result: CriterionResult) -> None:
     case = ET.SubElement(suite, "testcase", classname=plain(classname), name=plain(result.id))
-    figures = plain(_figures(result))
+    figures = plain(_figures(result), SENTENCE)
     _add_result(case, result, figures)
     ET.SubElement(case, "system-out").text = figures
 
@@ -77,8 +86,7 @@ def _figures(result: CriterionResult) -> str:
     figures = f"{result.metric}[{result.slice}]: {figure_text(result)} {interval}, margin {rule}"
     if has_floor(result.probe, result.metric):
         figures += f", floor {floor_text(result)}"
-    distance = distance_text(result)
-    return figures if distance is None else f"{figures}; {distance}"
+    return "; ".join(filter(None, (figures, distance_text(result), held_text(result))))
 
 
 def _add_result(case: ET.Element, result: CriterionResult, figures: str) -> None:

@@ -8,10 +8,12 @@ from q36eval.records import Measurement
 from q36eval.reports._text import (
     ADVISORY_NOTE,
     COLUMNS,
+    SENTENCE,
     counts_text,
     figure_text,
     floor_lines,
     floor_text,
+    held_lines,
     interval_text,
     margin_text,
     name_text,
@@ -125,6 +127,7 @@ def _criteria(report: GateReport) -> Iterator[str]:
     if any(result.tier == "advisory" for result in report.criteria):
         yield ""
         yield md(ADVISORY_NOTE)
+    yield from _list("Margins that depend on the scheme", [md(line, SENTENCE) for line in held_lines(report)])
     yield from _list("Noise floor: the reference against itself", [md(line) for line in floor_lines(report)])
 
 

@@ -69,6 +69,13 @@ def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextSt
     if report.awaiting_sign_off and not report.decisive:
         return
     open_ = decided_by(report)
+    if any(result.anomalous for result in open_):
+        signs = "a reviewer accepts the gain, having looked at why the branch beats its reference"
+        yield NextStep(f"q36eval sign-off {run.id} --owner NAME --reason WHY", signs)
+        yield NextStep(f"q36eval gate {branch_option(run)} --resume {run.id} --require-sign-off", "decides it again")
+        open_ = tuple(result for result in open_ if not result.anomalous)
+        if not open_:
+            return
     if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not open_:
         yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {_missing(open_)}")
     if any(result.verdict is CriterionVerdict.INCONCLUSIVE for result in open_):

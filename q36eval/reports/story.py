@@ -73,6 +73,8 @@ def decision_line(result: CriterionResult) -> str:
     told = [f"{figure_text(result)} (margin: {margin_text(result.margin, result.unit)})"]
     if result.verdict is CriterionVerdict.NOT_MEASURED:
         told = [why_text(result)]
+    elif result.anomalous:
+        told += ["an implausible gain, which counts once a reviewer signs the run"]
     elif result.margin.kind != COUNTED:
         told += filter(None, [distance_text(result)])
     return "; ".join(told)
@@ -83,10 +85,16 @@ def decided_title(report: GateReport) -> str:
     return "Decided by" if report.decisive else "Nearest to turning"
 
 
+def waits_for_signature(report: GateReport) -> bool:
+    """Whether a reviewer's signature is what is missing: of the report, or under a gain that is too good."""
+    anomalous = any(r.anomalous and r.verdict is CriterionVerdict.INCONCLUSIVE for r in report.criteria)
+    return report.awaiting_sign_off or anomalous
+
+
 def reasons(report: GateReport) -> tuple[CriterionResult, ...]:
-    """What was measured and is not PASS: the reader wants to know why."""
+    """What was measured and is not PASS, or only because somebody signed: the reader wants to know why."""
     silent = (CriterionVerdict.PASS, CriterionVerdict.NOT_MEASURED)
-    return tuple(result for result in report.criteria if result.verdict not in silent)
+    return tuple(result for result in report.criteria if result.verdict not in silent or result.anomalous)
 
 
 def not_measured(report: GateReport) -> list[tuple[str, tuple[str, ...]]]:

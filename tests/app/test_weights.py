@@ -2,6 +2,7 @@
 
 from app.weights import measurements
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity
+from q36eval.gate.schemes import schemes_found
 
 
 def finding(section: Section, severity: Severity = Severity.BLOCKING) -> Finding:
@@ -47,3 +48,10 @@ def test_weights_without_a_known_bound_count_as_errored() -> None:
     counts = {measurement.metric: measurement.counts for measurement in measurements(inspection(unbounded=50))}
     assert (counts["errors_beyond_scheme"].scored, counts["errors_beyond_scheme"].errored) == (150, 50)
     assert counts["error_outliers"].errored == 0
+
+
+def test_schemes_are_counted_so_that_the_gate_finds_them_and_unknown_ones_are_not() -> None:
+    counted = inspection().model_copy(update={"schemes": {"FP8_BLOCK": 1, "NVFP4": 134}})
+    assert schemes_found(measurements(counted)) == {"FP8_BLOCK", "NVFP4"}
+    assert schemes_found(measurements(inspection().model_copy(update={"schemes": {}}))) == frozenset()
+    assert schemes_found(measurements(inspection())) is None

@@ -27,6 +27,7 @@ from q36eval.gate.report import GateReport, Waiver
 from q36eval.history import RunRecord
 from q36eval.history.deciding import policy_of, report_sha256
 from q36eval.records import ProbeName
+from q36eval.reports.story import waits_for_signature
 
 USUAL_DAYS = 30
 REASONS = ("waive_reason", "sign_reason", "bless_reason")
@@ -44,7 +45,7 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         "Bless": _draw_bless,
         "Waivers of this branch": _draw_waivers,
     }
-    first = "Sign off" if report.awaiting_sign_off else ("Bless" if report.exit_code == 0 else "Waive")
+    first = "Sign off" if waits_for_signature(report) else ("Bless" if report.exit_code == 0 else "Waive")
     for draw, tab in zip(titles.values(), st.tabs(list(titles), default=first, key=f"tabs {run.id}"), strict=True):
         with tab:
             try:

@@ -11,7 +11,15 @@ from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, L
 from q36eval.history import Decision, RunEvent, RunRecord
 from q36eval.records import DeploymentIdentity, Measurement
 from q36eval.reports import story
-from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, number, why_text
+from q36eval.reports._text import (
+    figure_text,
+    floor_text,
+    interval_text,
+    margin_source_text,
+    margin_text,
+    number,
+    why_text,
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ def _criterion_row(result: CriterionResult) -> dict[str, str]:
         "lanes": ", ".join(result.lanes),
         "p pass": number(result.p_pass),
         "p fail (Holm)": number(result.p_fail_adjusted),
-        "source of the margin": result.margin.source,
+        "source of the margin": margin_source_text(result),
     }
 
 

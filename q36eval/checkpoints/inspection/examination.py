@@ -8,6 +8,7 @@ from typing import Any
 
 from q36eval.checkpoints.inspection.activation_scales import activation_findings, kv_cache_findings
 from q36eval.checkpoints.inspection.against import compare_left_out, compare_stored
+from q36eval.checkpoints.inspection.census import scheme_census
 from q36eval.checkpoints.inspection.configuration import configuration_findings
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows
 from q36eval.checkpoints.inspection.error import MALFORMED, Examined, Pass, examine_all
@@ -93,6 +94,7 @@ def _contents(
     with _entries_judged(findings, measured, None):
         findings += [*activation_findings(units), *kv_cache_findings(checkpoint)]
         updates["coverage"] = coverage_rows(units.values(), shapes)
+        updates["schemes"] = scheme_census(units.values(), shapes)
     if known and known.units.keys() >= units.keys() and updates["compared_weights"]:
         measured += [Section.OUTLIERS, Section.BOUNDS, Section.UNQUANTIZED]
     return updates

@@ -102,6 +102,8 @@ class Inspection(Record):
     measured: tuple[Section, ...]
     coverage: tuple[CoverageRow, ...] = ()
     errors: tuple[ErrorRow, ...] = ()
+    schemes: dict[str, int] | None = None
+    """Quantized weights by scheme, none where nothing is quantized; None where that could not be told."""
     left_out: dict[str, int] = Field(default_factory=dict)
     left_out_against_reference: tuple[LeftOutRow, ...] = ()
     """Only for what both have something of."""

@@ -39,6 +39,34 @@ def stored_label(unit: Unit, shape: Shape) -> str:
     return f"{_NAMES.get(values.dtype, values.dtype)} {where}"
 
 
+def stored_kind(unit: Unit, shape: Shape) -> str | None:
+    """What a quantized weight is stored as, as schemes are named: `NVFP4`, `FP8`, `FP8_BLOCK`, `INT4`; None where the
+    parts do not say it."""
+    entries = dict(unit.weight.parts)
+    if len(shape) != 2 or 0 in shape or _malformed(entries):
+        return None
+    if "qweight" in entries:
+        return f"INT{32 * entries['qweight'].shape[0] // shape[1]}"
+    values = entries.get("weight_packed") or entries.get("weight")
+    if values is None:
+        return None
+    if values.dtype == "U8":
+        return "NVFP4"
+    if values.dtype == "I32":
+        return f"INT{32 * values.shape[1] // shape[1]}"
+    if values.dtype == "F8_E4M3":
+        scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
+        return "FP8_BLOCK" if scale is not None and _in_blocks(grid_of(scale.shape), shape, unit) else "FP8"
+    return "INT8" if values.dtype == "I8" else None
+
+
+def _in_blocks(grid: Block, shape: Shape, unit: Unit) -> bool:
+    """Whether several rows, but not for that reason all, share a scale; one block may be larger than the weight."""
+    declared = declared_block(unit.weight.scheme)
+    block = block_of(grid, shape, declared)
+    return 1 < block[0] < ALL and (block == declared or block != shape)
+
+
 _NAMES = {"F8_E4M3": "FP8", "F8_E5M2": "FP8 E5M2", "I8": "INT8"}
 
 

@@ -24,10 +24,10 @@ def test_what_is_settled_is_what_the_decision_says_whatever_the_other_criteria_s
     report = decide(
         policy, [measured, failure_rate([1] * tools_broken + [0] * (200 - tools_broken), [0] * 200, "tools")]
     )
-    verdict = next(result.verdict for result in report.criteria if result.id == "mmlu")
+    mmlu = next(result for result in report.criteria if result.id == "mmlu")
     if settled:
         assert settled == {measured.key}
-        assert verdict in DECIDED
+        assert mmlu.verdict in DECIDED or mmlu.anomalous
 
 
 def looked_at(measured: Measurement) -> Measurement:

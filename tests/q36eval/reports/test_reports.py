@@ -3,17 +3,31 @@
 import io
 import json
 import re
+from html import unescape as html_unescape
 
 import pytest
 from markdown_it import MarkdownIt
-from report_samples import HOSTILE, census, clean_report, criterion, hostile_report, measured, run_of, with_distances
+from report_samples import (
+    HOSTILE,
+    accuracy,
+    census,
+    clean_report,
+    criterion,
+    hostile_report,
+    measured,
+    run_of,
+    with_distances,
+)
 from rich.console import Console
 
 from q36eval.gate import GateReport, Margin, Policy, decide
-from q36eval.records import Counts
+from q36eval.records import Counts, Measurement, ProbeName
 from q36eval.reports import to_console, to_json, to_markdown
 from q36eval.reports._text import margin_text, plain
+from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
+from q36eval.reports.junit_report import to_junit
+from q36eval.reports.next_step import next_steps
 
 OWN_TAGS = {
     *("h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "strong", "code"),
@@ -113,3 +127,44 @@ def test_a_doubt_that_nobody_asked_again_about_is_not_called_an_error() -> None:
     open_ = census("must_pass_unstable", 0).model_copy(update={"counts": Counts(total=57, scored=35, errored=22)})
     (result,) = decide(Policy(name="p", criteria=(criterion("must_pass_unstable"),)), [open_]).criteria
     assert result.reason == "22 of 57 items errored or were not asked again, more than 1%"
+
+
+def test_which_margin_held_is_told_with_the_ceiling_and_both_sources() -> None:
+    figure = {"scheme": "W4A16", "value": 0.014, "source": "the 88plug card"}
+    margin = {"kind": "max_value", "value": 0.1, "source": "ours <b>", "schemes": [figure]}
+    by_scheme = criterion("kl", probe="kl", metric="kl_divergence", margin=margin)
+    policy = Policy(name="p", criteria=(by_scheme,))
+    for schemes, told in (
+        (("W4A16",), ("accepted figure for W4A16 holds", "W4A16 ≤ 0.014 nats/token (the 88plug card)")),
+        (("NVFP4",), ("no accepted figure for NVFP4, so the ceiling holds alone",)),
+    ):
+        counted = [quantized("all", len(schemes)), *(quantized(name, 1) for name in schemes)]
+        judged = decide(policy, [*measured(0.004), *counted])
+        held = judged.criteria[0].margin.value
+        texts = (to_markdown(judged), to_html(judged), console_text(judged, 400), to_junit(judged, run_of()))
+        for text in texts:
+            plain_text = html_unescape(text.replace("\\", ""))
+            assert all(words in plain_text for words in told), text
+            assert "ceiling ≤ 0.1 nats/token (ours" in plain_text
+        assert json.loads(to_json(judged))["report"]["criteria"][0]["margin"]["value"] == held
+        card = to_card(judged, run_of("main"), measured(0.004))
+        assert f"≤ {held:g} nats/token" in card
+        assert ("no accepted figure" in card) == (schemes == ("NVFP4",))
+
+
+def quantized(name: str, count: float) -> Measurement:
+    update = {"probe": ProbeName.WEIGHTS, "metric": "quantized_tensors", "slice": name}
+    return census("x", count).model_copy(update=update)
+
+
+def test_an_anomalous_gain_is_told_with_what_lifts_it() -> None:
+    margin = Margin(kind="min_recovery", value=0.95, source="test")
+    mmlu = criterion("mmlu", probe="evals", metric="accuracy", slice="mmlu", margin=margin)
+    policy = Policy(name="p", criteria=(mmlu,))
+    judged = decide(policy, [accuracy("mmlu", 0, 200)])
+    assert judged.criteria[0].anomalous
+    steps = [step.command for step in next_steps(judged, run_of("main"))]
+    assert [step.split()[1] for step in steps] == ["sign-off", "gate"]
+    for text in (to_markdown(judged, run_of("main")), console_text(judged, 200), to_html(judged, run_of("main"))):
+        assert "implausible gain" in text
+        assert "anomalous" in text

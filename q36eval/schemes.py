@@ -1,0 +1,50 @@
+"""The names of quantization schemes, as inspection finds them and as policies name them."""
+
+import re
+from collections.abc import Iterable
+
+JOIN = " + "
+"""Between the parts of a mixture."""
+
+_NAME = re.compile(r"(NVFP4|FP8|FP8_BLOCK)(_A16|_AFP8|_AINT8|_ANVFP4)?|W[1-8]A(8|16|FP8|NVFP4)")
+_OWN_INPUTS = {"NVFP4": "nvfp4", "FP8": "fp8", "FP8_BLOCK": "fp8"}
+
+FORMS = "NVFP4, FP8, FP8_BLOCK (with _A16 where only the weights are quantized), W4A16, W8A16, W8A8"
+"""Examples for messages."""
+
+
+def scheme_name(weights: str, inputs: str | None) -> str:
+    """The name of weights stored as `weights` whose module's inputs are quantized as `inputs` (None: not at all).
+
+    `NVFP4`, `FP8` and `FP8_BLOCK` stand for inputs quantized alike, any other inputs are said (`NVFP4_A16`); integers
+    of n bits are `WnA16`, `WnA8`, `WnAFP8`, after llm-compressor's presets. The size of a group is not part of a name.
+    """
+    if weights.startswith("INT"):
+        return f"W{weights.removeprefix('INT')}A{_input_bits(inputs).removeprefix('INT')}"
+    return weights if _OWN_INPUTS.get(weights) == inputs else f"{weights}_A{_input_bits(inputs)}"
+
+
+def _input_bits(inputs: str | None) -> str:
+    if inputs is None:
+        return "16"
+    return "INT8" if inputs.startswith("int8") else inputs.upper()
+
+
+def parts_of(name: str) -> frozenset[str]:
+    """The parts of a scheme or a mixture of them.
+
+    Raises:
+        ValueError: a part is no scheme, or is named twice.
+    """
+    parts = [part.strip() for part in name.split("+")]
+    unknown = [part for part in parts if not _NAME.fullmatch(part)]
+    if unknown:
+        raise ValueError(f"there is no scheme {unknown[0]!r}; schemes are such as {FORMS}, mixtures such as A{JOIN}B")
+    if len(set(parts)) < len(parts):
+        raise ValueError(f"the mixture {name!r} names a part twice")
+    return frozenset(parts)
+
+
+def mixture_name(parts: Iterable[str]) -> str:
+    """The name of a mixture, its parts in a fixed order."""
+    return JOIN.join(sorted(parts))

@@ -1,0 +1,220 @@
+"""Margins by scheme: which holds for what the weights probe found, under one ceiling, and never by a declared name."""
+
+import json
+import re
+from collections.abc import Iterable
+
+import pytest
+from evidence import accuracy, census, divergence
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, decide, failed_lanes
+from q36eval.gate.schemes import QUANTIZED_TENSORS, margins_for, schemes_found
+from q36eval.records import Lane, Measurement, ProbeName, Verdict
+from q36eval.schemes import parts_of, scheme_name
+
+CEILING = 0.1
+FIGURES = {"W4A16": 0.014, "FP8_BLOCK": 0.004, "NVFP4 + FP8_BLOCK": 0.05}
+
+
+def policy(figures: dict[str, float] = FIGURES, ceiling: float = CEILING) -> Policy:
+    schemes = [{"scheme": name, "value": value, "source": f"the {name} card"} for name, value in figures.items()]
+    margin = {"kind": "max_value", "value": ceiling, "source": "ours", "schemes": schemes}
+    kl = {"id": "kl", "probe": "kl", "metric": "kl_divergence", "margin": margin, "lanes": ["freeform"]}
+    return Policy.model_validate({"name": "by-scheme", "criteria": [kl]})
+
+
+def found(**counts: int) -> list[Measurement]:
+    """The census of the weights probe: `NVFP4=3` for three tensors."""
+    told = {"all": sum(counts.values()), **counts}
+    return [census(ProbeName.WEIGHTS, QUANTIZED_TENSORS, count, name) for name, count in told.items()]
+
+
+def kl(mean: float) -> Measurement:
+    return divergence([mean * (1 + 0.05 * (i % 5 - 2)) for i in range(120)])
+
+
+def judged(mean: float, weights: Iterable[Measurement], rules: Policy | None = None) -> GateReport:
+    return decide(rules or policy(), [kl(mean), *weights])
+
+
+@pytest.mark.parametrize(
+    ("weights", "holds"),
+    [
+        (found(W4A16=5), 0.014),
+        (found(FP8_BLOCK=1), 0.004),
+        (found(NVFP4=5, FP8_BLOCK=1), 0.05),  # the figure of exactly this mixture
+        (found(NVFP4=5, FP8_BLOCK=1, W8A16=2), 0.004),  # of another mixture its strictest part's
+        (found(NVFP4=5, W4A16=1), 0.014),
+        (found(W4A16=1, FP8_BLOCK=1), 0.004),
+        (found(NVFP4=5), CEILING),
+        (found(W2A16=5), CEILING),
+        (found(NVFP4=5, W4A16=0), CEILING),  # counted, and none of it
+        (found(), 0.004),  # nothing is quantized, so nothing may be lost
+    ],
+)
+def test_the_margin_is_that_of_the_schemes_found(weights: list[Measurement], holds: float) -> None:
+    inside, outside = (judged(factor * holds, weights).criteria[0] for factor in (0.9, 1.1))
+    assert (inside.verdict, outside.verdict) == (CriterionVerdict.PASS, CriterionVerdict.FAIL)
+    assert inside.margin.value == inside.limit == holds
+    assert inside.held is not None
+    assert (inside.held.ceiling, inside.held.ceiling_source) == (CEILING, "ours")
+
+
+def test_without_a_figure_the_report_says_so_and_the_ceiling_holds_alone() -> None:
+    result = judged(0.03, found(NVFP4=3)).criteria[0]
+    assert result.verdict is CriterionVerdict.PASS
+    assert "no accepted figure for NVFP4" in result.reason
+    assert result.held is not None
+    assert result.held.accepted is None
+    assert result.margin.source == "ours"
+
+
+def test_weights_that_were_not_inspected_pass_the_strictest_and_fail_the_ceiling() -> None:
+    verdicts = [judged(mean, []).verdict for mean in (0.003, 0.03, 0.11)]
+    assert verdicts == [Verdict.PASS, Verdict.INCONCLUSIVE, Verdict.FAIL]
+    assert "not inspected" in judged(0.03, []).criteria[0].reason
+
+
+def test_a_census_that_lost_a_part_is_no_inspection() -> None:
+    whole = found(NVFP4=3, W4A16=2)
+    assert schemes_found(whole) == {"NVFP4", "W4A16"}
+    for lost in range(len(whole)):
+        assert schemes_found(whole[:lost] + whole[lost + 1 :]) is None
+
+
+@settings(max_examples=8)
+@given(name=st.text(min_size=1, max_size=20), source=st.text(min_size=1, max_size=20))
+def test_only_the_census_decides_and_no_name_does(name: str, source: str) -> None:
+    """What the policy, its sources, notes and the census' notes are called changes no margin."""
+    named = policy().model_copy(update={"name": name, "description": "NVFP4"})
+    (criterion,) = named.criteria
+    margin = criterion.margin.model_copy(update={"source": source})
+    named = named.model_copy(update={"criteria": (criterion.model_copy(update={"margin": margin, "note": "FP8"}),)})
+    weights = [measured.model_copy(update={"note": name}) for measured in found(W4A16=4)]
+    plain, renamed = judged(0.012, found(W4A16=4)).criteria[0], judged(0.012, weights, named).criteria[0]
+    assert (plain.verdict, plain.limit, plain.p_pass) == (renamed.verdict, renamed.limit, renamed.p_pass)
+
+
+SETS = st.none() | st.frozensets(st.sampled_from(["NVFP4", "NVFP4_A16", "FP8_BLOCK", "W4A16", "W8A16"]))
+SOME_FIGURES = st.dictionaries(
+    st.frozensets(st.sampled_from(["NVFP4", "FP8_BLOCK", "W4A16"]), min_size=1).map(" + ".join),
+    st.floats(0.001, CEILING),
+    max_size=4,
+).filter(lambda figures: len({parts_of(name) for name in figures}) == len(figures))
+
+
+@given(schemes=SETS, more=st.sampled_from(["NVFP4", "FP8_BLOCK", "W4A16"]), figures=SOME_FIGURES)
+def test_no_figure_allows_more_than_the_ceiling_and_no_unknown_part_eases_one(
+    schemes: frozenset[str] | None, more: str, figures: dict[str, float]
+) -> None:
+    def limit(parts: frozenset[str] | None) -> float:
+        return margins_for(policy(figures), parts).policy.criteria[0].margin.value
+
+    assert limit(schemes) <= CEILING
+    assert limit(None) == min([*figures.values(), CEILING])
+    if schemes and not any(parts_of(name) == schemes | {more} for name in figures):
+        exact = [value for name, value in figures.items() if parts_of(name) == schemes]
+        # one part more makes no mixture laxer, unless it loses the figure that was set for exactly the old one
+        assert limit(schemes | {more}) <= limit(schemes) or exact
+
+
+def test_a_replay_from_what_was_kept_is_the_same_report() -> None:
+    rules, evidence = policy(), [kl(0.03), *found(NVFP4=3, FP8_BLOCK=1)]
+    report = decide(rules, evidence)
+    kept_rules = Policy.model_validate(json.loads(rules.model_dump_json()))
+    kept = [Measurement.model_validate(json.loads(measured.model_dump_json())) for measured in reversed(evidence)]
+    assert decide(kept_rules, kept) == report
+    assert GateReport.model_validate(json.loads(report.model_dump_json())) == report
+
+
+def test_reports_and_policies_without_schemes_are_written_as_before() -> None:
+    """Signatures are of a report's bytes: what a criterion has not is not in them."""
+    plain = policy({})
+    report = json.loads(decide(plain, [kl(0.03), *found(NVFP4=3)]).model_dump_json())
+    assert not {"held", "anomalous"} & set(report["criteria"][0])
+    assert "schemes" not in report["criteria"][0]["margin"]
+    assert "schemes" not in json.loads(plain.model_dump_json())["criteria"][0]["margin"]
+
+
+@given(mean=st.sampled_from([0.003, 0.012, 0.03, 0.12]), told=st.booleans())
+def test_what_failed_before_the_weights_were_known_fails_after(mean: float, told: bool) -> None:
+    early = [kl(mean), *(found(W4A16=1) if told else [])]
+    failed = failed_lanes(policy(), early, set(ProbeName))
+    for rest in ([], found(NVFP4=1), found(W4A16=1), found()):
+        report = decide(policy(), early if told else [*early, *rest])
+        assert not failed or report.verdict is Verdict.FAIL
+    assert (Lane.FREEFORM in failed) == (mean > (0.014 if told else CEILING))
+
+
+@pytest.mark.parametrize(
+    ("probe", "metric"),
+    [("evals", "accuracy"), ("canaries", "failure_rate"), ("canaries", "decisive_margin_ratio"), ("weights", "x")],
+)
+def test_consequences_have_one_margin_for_all(probe: str, metric: str) -> None:
+    figure = {"scheme": "NVFP4", "value": 0.05, "source": "a card"}
+    margin = {"kind": "max_increase", "value": 0.1, "source": "ours", "schemes": [figure]}
+    with pytest.raises(ValidationError, match="has one margin for every scheme") as refused:
+        Criterion.model_validate({"id": "c", "probe": probe, "metric": metric, "margin": margin, "lanes": ["freeform"]})
+    assert len(refused.value.errors()) == 1
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"NVPF4": 0.05}, "there is no scheme 'NVPF4'"),
+        ({"main": 0.05}, "there is no scheme 'main'"),
+        ({"NVFP4": 0.11}, "the figure 0.11 of NVFP4 allows more than the ceiling 0.1"),
+        ({"NVFP4 + W4A16": 0.05, "W4A16+NVFP4": 0.06}, "more than one figure"),
+        ({"NVFP4 + NVFP4": 0.05}, "names a part twice"),
+        ({"NVFP4": -0.1}, "is not negative"),
+    ],
+)
+def test_a_figure_that_could_never_hold_is_refused(figures: dict[str, float], words: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(words)):
+        policy(figures)
+
+
+def test_a_retention_is_stricter_the_higher_it_is() -> None:
+    figure = {"scheme": "W4A16", "value": 0.9, "source": "a card"}
+    with pytest.raises(ValidationError, match="allows more than the ceiling"):
+        Margin.model_validate({"kind": "min_retention", "value": 0.95, "source": "ours", "schemes": [figure]})
+    held = Margin.model_validate(
+        {"kind": "min_retention", "value": 0.95, "source": "ours", "schemes": [figure | {"value": 0.979}]}
+    )
+    assert held.schemes[0].value == 0.979
+
+
+def test_consequences_are_judged_alike_whatever_the_scheme() -> None:
+    rules = policy()
+    mmlu = {"id": "mmlu", "probe": "evals", "metric": "accuracy", "slice": "mmlu", "lanes": ["freeform"]}
+    mmlu["margin"] = {"kind": "min_recovery", "value": 0.9, "source": "a card"}
+    rules = Policy.model_validate({**rules.model_dump(), "criteria": [*rules.model_dump()["criteria"], mmlu]})
+    answers = accuracy([1] * 380 + [0] * 20, [1] * 400)
+    results = [
+        decide(rules, [kl(0.001), answers, *weights]).criteria for weights in ([], found(NVFP4=1), found(W2A16=3))
+    ]
+    assert (
+        len({result.model_dump_json() for (one, two) in results for result in (one, two) if result.id == "mmlu"}) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "inputs", "name"),
+    [
+        ("NVFP4", "nvfp4", "NVFP4"),
+        ("NVFP4", None, "NVFP4_A16"),
+        ("NVFP4", "fp8", "NVFP4_AFP8"),
+        ("FP8_BLOCK", "fp8", "FP8_BLOCK"),
+        ("FP8_BLOCK", None, "FP8_BLOCK_A16"),
+        ("FP8", "fp8", "FP8"),
+        ("INT4", None, "W4A16"),
+        ("INT8", "int8-asymmetric", "W8A8"),
+        ("INT4", "fp8", "W4AFP8"),
+    ],
+)
+def test_every_name_that_inspection_gives_may_stand_in_a_policy(weights: str, inputs: str | None, name: str) -> None:
+    assert scheme_name(weights, inputs) == name
+    assert parts_of(name) == {name}
