@@ -56,6 +56,7 @@ class PolicyWords:
     lanes: tuple[LaneRules, ...]
     not_judged: tuple[str, ...]
     not_measured: str = NOT_MEASURED
+    attempts: str = ""
 
 
 def explain(policy: Policy) -> PolicyWords:
@@ -70,6 +71,10 @@ def explain(policy: Policy) -> PolicyWords:
             LaneRules(lane, _rules(policy, lane, "blocking"), _rules(policy, lane, "advisory")) for lane in policy.lanes
         ),
         tuple(lane.value for lane in Lane if lane not in policy.lanes),
+        attempts=""
+        if policy.max_attempts is None
+        else f"From attempt {policy.max_attempts + 1} of one deployment on, counted by sets of answers, a PASS takes a "
+        f"reviewer's sign-off.",
     )
 
 

@@ -49,9 +49,11 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
     lanes = given.get("lanes")
     narrowed = merged if lanes is None else _narrowed(merged, lanes)
     problems += [] if lanes is None else _unjudged(merged, narrowed, lanes)
-    document = {key: value for key, value in given.items() if key in ("name", "description", "alpha")}
+    own = ("name", "description", "alpha", "max_attempts")
+    document = {key: value for key, value in given.items() if key in own}
     if base is not None:
-        document = {"alpha": base.alpha, "lineage": (*base.lineage, base.name), **document}
+        kept = {"alpha": base.alpha, "max_attempts": base.max_attempts}
+        document = {**kept, "lineage": (*base.lineage, base.name), **document}
     document["criteria"] = [fields for _, fields in narrowed]
     return Inherited(document, tuple(place for place, _ in narrowed), tuple(problems))
 

@@ -5,6 +5,7 @@ from datetime import date
 
 from q36eval.errors import ExitCode
 from q36eval.gate.anomalous import accepted, held_back
+from q36eval.gate.attempts import Tried, attempts_of
 from q36eval.gate.competence import without_competence
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
@@ -40,12 +41,14 @@ def decide(
     require_sign_off: bool = False,
     sign_offs: Sequence[SignOff] = (),
     rules: int = RULES,
+    tried: Tried | None = None,
 ) -> GateReport:
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
 
     `blessed` are the measurements of the run that the branch was last accepted with, `blessed_refused` says of a probe
     why its figures there are of something else, `stages` what was asked in which order (passed on into the report),
-    `sign_offs` the signatures under this very report, as it is found without any, `rules` the version of judging.
+    `sign_offs` the signatures under this very report, as it is found without any, `rules` the version of judging,
+    `tried` the earlier gates of the same deployment by the same criteria.
     Their order is of no matter, nor is that of criteria, measurements, failures or waivers.
 
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
@@ -65,7 +68,8 @@ def decide(
 
     A margin that depends on the scheme is the one of the schemes that the weights probe found (`gate.schemes`). Where a
     sign-off is required and missing, what would pass is INCONCLUSIVE, and so is a criterion that passes by an
-    implausible gain (`gate.anomalous`); a signature turns nothing but these.
+    implausible gain (`gate.anomalous`); a signature turns nothing but these. It is required too where the policy
+    allows fewer attempts than were made.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
     held = margins_held(policy, measurements)
@@ -84,7 +88,9 @@ def decide(
     if unguarded:
         verdict = Verdict.INCONCLUSIVE
         notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
-    awaiting = require_sign_off and not signed_by and verdict is Verdict.PASS
+    attempts = attempts_of(policy, tried)
+    too_many = attempts is not None and attempts.too_many
+    awaiting = (require_sign_off or too_many) and not signed_by and verdict is Verdict.PASS
     if awaiting:
         verdict = Verdict.INCONCLUSIVE
     return GateReport(
@@ -100,6 +106,7 @@ def decide(
         stages=tuple(stages),
         awaiting_sign_off=awaiting,
         signed_by=signed_by,
+        attempts=attempts,
         notes=tuple(notes),
     )
 

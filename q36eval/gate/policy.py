@@ -232,6 +232,8 @@ class Criterion(PolicyModel):
 class Policy(PolicyModel):
     """All criteria, and `alpha`, the chance that Holm's correction leaves of any false FAIL.
 
+    `max_attempts` is how many sets of answers of one deployment may be tried for a PASS; from the next one on it takes
+    a reviewer's signature. None allows any number.
     It is whole: what it inherited is in it. `lineage` names the policies that it was made of, the oldest first.
     """
 
@@ -239,6 +241,7 @@ class Policy(PolicyModel):
     description: str = ""
     lineage: tuple[str, ...] = ()
     alpha: float = Field(default=0.025, gt=0, lt=0.5)
+    max_attempts: int | None = Field(default=None, ge=1)
     criteria: tuple[Criterion, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -182,6 +182,12 @@ class PolicyFile(PolicyModel):
     alpha: float = Field(
         default=0.025, gt=0, lt=0.5, description="The chance of any false FAIL that Holm's correction leaves; 0.025."
     )
+    max_attempts: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many sets of answers of one deployment may be tried for a PASS; beyond that a PASS is "
+        "INCONCLUSIVE until a reviewer signs the run. Without it any number.",
+    )
     extends: str | None = Field(
         default=None,
         min_length=1,

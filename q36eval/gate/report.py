@@ -6,9 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from q36eval.gate.attempts import Attempts, Tried
 from q36eval.gate.competence import Competence
 from q36eval.gate.noise import NoiseFloor
 from q36eval.gate.policy import Margin, SchemeFigure
+from q36eval.gate.supplies import Remedy, Supplies
 from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
 
@@ -69,7 +71,8 @@ class Circumstances(Record):
 
     `on` is the day of the decision, `waivers` those that were known then, `waivers_from` the file they came from where
     history's own did not count, `blessed_run` the run that margins `against: blessed` were held against, `rules` the
-    version of judging (`RULES`).
+    version of judging (`RULES`). `tried` are the earlier gates of the same deployment by the same criteria; None where
+    they were not looked for. `supplies` are what could be asked in addition; they decide nothing.
     """
 
     on: date
@@ -78,6 +81,8 @@ class Circumstances(Record):
     blessed_run: str | None = None
     require_sign_off: bool = False
     rules: int = Field(default=RULES, ge=1, le=RULES)
+    tried: Tried | None = None
+    supplies: Supplies | None = None
 
 
 def _from_before_rules(kept: Any) -> Any:
@@ -213,7 +218,8 @@ class GateReport(Record):
 
     `criteria` come by tier (blocking first), probe and id, whatever order the policy wrote them in. `stages` is the
     order of asking, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks it
-    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found.
+    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found. `attempts` is there where the
+    same deployment was gated by the same criteria before, `remedies` say of an INCONCLUSIVE what would help.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -229,4 +235,6 @@ class GateReport(Record):
     stages: tuple[Stage, ...] = ()
     awaiting_sign_off: bool = False
     signed_by: tuple[SignOff, ...] = ()
+    attempts: Attempts | None = None
+    remedies: tuple[Remedy, ...] = ()
     notes: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from q36eval.gate.report import CriterionResult, GateReport
+from q36eval.gate.supplies import Remedy
 from q36eval.reports._text import (
     ADVISORY_NOTE,
     COLUMNS,
@@ -33,6 +34,7 @@ from q36eval.reports.story import (
     not_measured,
     notes,
     reasons,
+    remedy_text,
     stage_text,
 )
 from q36eval.reports.ui_address import links
@@ -72,6 +74,7 @@ class _ConsoleReport:
         yield from _listed(TITLE, [_answers(name, told) for name, told in answer_lines(self.report)])
         yield from _listed("Why", [_reason(result) for result in reasons(self.report)])
         yield from _listed("Not measured", [_gap(why, names) for why, names in not_measured(self.report)])
+        yield from _listed("What would help", [_help(remedy) for remedy in self.report.remedies])
         yield from _listed("Asked, in this order", _stage_lines(self.report))
         yield from _listed("Notes", [_text(note) for note in notes(self.report)])
         yield from _listed("Next", _next_lines(self.report, self.run))
@@ -158,6 +161,10 @@ def _reason(result: CriterionResult) -> "Text":
 
 def _answers(name: str, told: str) -> "Text":
     return _text(name, "bold").append(": ").append_text(_text(told))
+
+
+def _help(remedy: Remedy) -> "Text":
+    return _text(remedy.criterion, "bold").append(": ").append_text(_text(remedy_text(remedy)))
 
 
 def _gap(why: str, names: tuple[str, ...]) -> "Text":

@@ -27,7 +27,16 @@ from q36eval.reports._text import (
 from q36eval.reports.answers import TITLE, answer_lines
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
 from q36eval.reports.next_step import next_steps
-from q36eval.reports.story import decided_by, decided_title, decision_line, not_measured, notes, reasons, stage_text
+from q36eval.reports.story import (
+    decided_by,
+    decided_title,
+    decision_line,
+    not_measured,
+    notes,
+    reasons,
+    remedy_text,
+    stage_text,
+)
 from q36eval.reports.ui_address import links
 
 if TYPE_CHECKING:
@@ -84,6 +93,8 @@ def _sections(report: GateReport, run: "RunRecord | None", measurements: Sequenc
     why = [f"<b>{html(r.id)}</b> {_says(r.verdict, verdict_text(r))}: {html(why_text(r))}" for r in reasons(report)]
     yield section("Why", bullets(why))
     yield section("Not measured", bullets(_gap(reason, names) for reason, names in not_measured(report)))
+    helping = [f"<b>{html(remedy.criterion)}</b>: {html(remedy_text(remedy))}" for remedy in report.remedies]
+    yield section("What would help", bullets(helping))
     yield section(
         "Asked, in this order", bullets(f"<b>{html(s.name)}</b>: {html(stage_text(s))}" for s in report.stages)
     )

@@ -42,6 +42,7 @@ from q36eval.reports.story import (
     not_measured,
     notes,
     reasons,
+    remedy_text,
     stage_text,
 )
 from q36eval.reports.ui_address import links
@@ -138,6 +139,8 @@ def _gaps(report: GateReport) -> Iterator[str]:
     yield from _list(TITLE, [f"**{md(name)}**: {md(told)}" for name, told in answer_lines(report)])
     yield from _list("Why", why)
     yield from _list("Not measured", [_gap(reason, names) for reason, names in not_measured(report)])
+    helping = [f"**{md(remedy.criterion)}**: {md(remedy_text(remedy))}" for remedy in report.remedies]
+    yield from _list("What would help", helping)
     yield from _list("Asked, in this order", [f"{md(s.name)}: {md(stage_text(s))}" for s in report.stages])
     yield from _list("Notes", [md(note) for note in notes(report)])
 
