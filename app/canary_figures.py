@@ -20,13 +20,24 @@ from app.evals_model import shortened
 from canaries.must_pass import Standing, standing
 from q36eval.records import Interval, ItemOutcome, Lane, Measurement, ProbeName
 from q36eval.reports._text import number
+from q36eval.reports.answers import NOT_RIGHT, not_right_cell
 from q36eval.reports.evals_figures import change_words, percent, percent_interval, why_none
 
 FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK = "failure_rate", "decisive_margin", "decisive_margin_ratio", "at_risk"
 IN_TABLES = (FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK)
 FLIPS = "must_pass_flips"
 TOTALS = frozenset({*(lane.value for lane in Lane), "all"})
-RATE_COLUMNS = ("canary", "reference", "branch", "difference [95 %]", "branch fails", "lost", "gained", "errored")
+RATE_COLUMNS = (
+    "canary",
+    "reference",
+    "branch",
+    "difference [95 %]",
+    "branch fails",
+    "lost",
+    "gained",
+    "errored",
+    NOT_RIGHT,
+)
 MARGIN_COLUMNS = (
     "canary",
     "reference, nats",
@@ -103,6 +114,7 @@ def _rate_row(run: CanaryRun, m: Measurement) -> tuple[str, ...]:
         lost,
         gained,
         str(m.counts.errored),
+        not_right_cell(m.causes),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports._text import number
+from q36eval.reports.answers import NOT_RIGHT, not_right_cell, not_right_text, unable_words
 from q36eval.reports.evals_figures import (
     SUITE,
     EvalsFigures,
@@ -33,7 +34,7 @@ GROUP_COLUMNS = (
     "errored",
     "seconds",
 )
-PART_COLUMNS = ("score", "reference", "recovery [95 %]", "items", "errored")
+PART_COLUMNS = ("score", "reference", "recovery [95 %]", "items", "errored", NOT_RIGHT)
 PERPLEXITY_COLUMNS = ("perplexity of", "per token", "per word", "per byte", "tokens", "errored")
 
 MOST_PROMPT = 4_000
@@ -63,6 +64,13 @@ def _group_row(group: GroupFigures, seconds: float | None) -> tuple[str, ...]:
     )
 
 
+def answer_words(figures: EvalsFigures) -> list[str]:
+    """Of each group why answers of either side are not right, then the families that the reference cannot do."""
+    groups = [group.accuracy for group in figures.groups()]
+    told = [f"{found.slice}: {not_right_text(found.causes)}" for found in groups if found.causes is not None]
+    return [*told, *unable_words(groups)]
+
+
 def length_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
     """A row for each length, its tokens and then PART_COLUMNS."""
     return [
@@ -73,6 +81,7 @@ def length_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
             recovery_words(found.recovery),
             str(found.accuracy.counts.scored),
             str(found.accuracy.counts.errored),
+            not_right_cell(found.accuracy.causes),
         )
         for found in figures.lengths(group)
     ]
@@ -95,6 +104,7 @@ def task_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
             recovery_words(part.recovery),
             str(part.accuracy.counts.scored),
             str(part.accuracy.counts.errored),
+            not_right_cell(part.accuracy.causes),
         )
         for part in tasks_of(figures, group)
     ]

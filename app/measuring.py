@@ -14,11 +14,14 @@ from app.measured_on import published_facts
 from app.probing import Limits, Scored, build_probes, material
 from app.referencing import Reference, local_reference, packed_reference
 from app.request import ALL_PROBES, Request
+from app.reusing import MEASURED_BY, measuring_sha256
 from app.running import Running
+from app.supplying import supplies_of
 from q36eval.config import Paths
 from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.history import EventKind, History, RunRecord, RunState
+from q36eval.history.attempts import tried_before
 from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive
@@ -29,7 +32,10 @@ from q36eval.sinks import Progress
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
-    """Measure the branch anew (or continue the run to resume) and decide, if a policy was given.
+    """Measure the branch (or continue the run to resume) and decide, if a policy was given.
+
+    What a deployment that repeats itself has answered in an earlier run is taken over (`app.reusing`), unless asked for
+    fresh answers.
 
     A checkpoint that cannot be what it says is a proven fault and is judged as one; trouble of the engine becomes a
     failed probe. The run is closed in every case but an interruption, which leaves it to be resumed.
@@ -111,7 +117,8 @@ def _measure_run(
             probe.keep_in(paths.tokens(run.id))
     now = circumstances_of(request, history, run)
     rule = stopping_rule(request, history, run, reference.identity, now)
-    running = Running(request, reference, probes, history, run, progress, rule)
+    files = RunFiles(paths.state)
+    running = Running(request, reference, probes, history, run, progress, rule, files)
     with _interruptible(history, run):
         try:
             running.measure()
@@ -122,11 +129,16 @@ def _measure_run(
             note(history, run.id, EventKind.ERROR, reason)
             for name in request.probes:
                 history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="crashed"))
+        # which deployment it was, and whose answers it took over, is known only since
+        known = {
+            "tried": tried_before(history, history.get_run(run.id)),
+            "supplies": supplies_of(request, probes, paths),
+        }
+        now = now.model_copy(update=known)
         history.update_run(run.id, circumstances=now, timings=running.timings)
         report = None
         if request.policy is not None:
             report = judge(request.policy, request, history, run, now, running.stages)
-        files = RunFiles(paths.state)
         with suppress(OSError):  # on a full disk they stay in the run's own folder, where they are read as well
             files.keep_run(history, run.id)
         finished = history.finish_run(run.id, report)
@@ -179,6 +191,7 @@ def judge(
 def _start(
     request: Request, suites: dict[str, str], facts: dict[str, Any], paths: Paths, history: History
 ) -> RunRecord:
+    made_with = provenance(paths.repository)
     return history.start_run(
         family=request.family.name,
         branch=request.branch.name,
@@ -186,9 +199,11 @@ def _start(
         reference_identity=None,
         policy=request.policy,
         suites=suites,
-        provenance=provenance(paths.repository)
+        provenance=made_with
+        | {MEASURED_BY: measuring_sha256(made_with["packages"])}
         | facts
         | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"}
+        | ({"fresh": True} if request.fresh else {})
         | ({} if request.branch.named is None else {"named": request.branch.named}),
     )
 

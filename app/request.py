@@ -40,6 +40,8 @@ class Request:
     """A pack captured before, perhaps elsewhere; otherwise the reference is captured here when need be."""
     exhaustive: bool = False
     """Ask everything, also of a task of which all that the policy judges is settled."""
+    fresh: bool = False
+    """Ask everything anew, also what a deployment that repeats itself has answered before."""
     max_items: int | None = None
     """Of each eval task at most so many items, in whole blocks."""
     top_k: int | None = None

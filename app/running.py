@@ -12,19 +12,25 @@ from app.policies.measurable import refuse_unmeasurable
 from app.readable import check_readable
 from app.referencing import Reference
 from app.request import Request
+from app.reusing import reuse_answers
 from app.showable import refuse_unshowable
 from q36eval.asking import Work
 from q36eval.checkpoints.inspection import Section
 from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.following import SECOND
 from q36eval.gate import PolicyRule, Stage, StageState
 from q36eval.gate.schemes import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
+from q36eval.history.attempts import REUSED
+from q36eval.history.records import REFERENCE_ANSWERS
+from q36eval.history.run_files import RunFiles
 from q36eval.probes import Probe
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.runner import AskedDifferentlyError, run_probes
 from q36eval.sinks import Captures, Progress
 
 if TYPE_CHECKING:
+    from q36eval.capturing import OpenCaptures
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
 
@@ -66,6 +72,8 @@ class Running:
     progress: Progress
     rule: PolicyRule | None
     """When the verdict stands, so that nothing more is asked; None asks everything."""
+    files: RunFiles
+    """Where the files of runs are kept."""
     stages: list[Stage] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -190,6 +198,8 @@ class Running:
             if policy is not None:
                 refuse_unmeasurable(policy, declared_by(works, self.request.family.name, self.request.suite))
             captures = reference.captures(works, self.progress)
+            self._keep_reference_answers(works, captures)
+            self._reuse(works)
             floors.settle(works, captures)
             if reference.load is not None:
                 reference.load.forget()  # its memory is the branch's from here on
@@ -207,6 +217,31 @@ class Running:
         self.stages += asked.stages
         self.timings[SET_UP] += asked.seconds.pop("reference")
         self.timings |= asked.seconds
+
+    def _keep_reference_answers(self, works: Sequence[Work], captures: "OpenCaptures") -> None:
+        """Which answers of the reference the branch is held against: captured anew they may be others."""
+        known = {}
+        for work in (work for work in works if work.failed is None):
+            capture = captures[work.probe.name]
+            keys = [key for item in work.items for key in (item.key, item.key + SECOND) if key in capture]
+            known[work.probe.name.value] = f"{len(work.items)}:{capture.content_sha256(keys)}"
+        run = self.history.get_run(self.run.id)
+        self.history.update_run(self.run.id, provenance=run.provenance | {REFERENCE_ANSWERS: known})
+
+    def _reuse(self, works: Sequence[Work]) -> None:
+        """Take over what an earlier gate was answered, unless told not to; a resumed run goes on as it began.
+
+        A run that only measures has no report to say so in, and may be there to see whether the engine repeats itself.
+        """
+        run = self.history.get_run(self.run.id)
+        if self.request.policy is None or self.request.fresh:
+            return
+        if self.request.resume is not None and REUSED not in run.provenance:
+            return
+        found = reuse_answers(self.history, run, works, self.files)
+        if found is not None:
+            self.progress.stage(f"taking over the answers of run {found.run_id}", found.items)
+            self.progress.advance(found.items)
 
     def _write(self, measurements: Sequence[Measurement]) -> None:
         for measurement in measurements:

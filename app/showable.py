@@ -45,7 +45,7 @@ def _check(policy: Policy, criterion: Criterion, measurement: Measurement) -> No
     counts = measurement.counts
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
         return  # that the reference could not be measured is what the verdict must say
-    result = judge(criterion, [measurement], [])
+    result = judge(criterion.model_copy(update={"informative": None}), [measurement], [])
     asked = f"{criterion.id} for {criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
     if result.verdict is CriterionVerdict.NOT_MEASURED:
         raise UsageError(

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kl.corpus_plan import corpus_name
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 
@@ -36,6 +35,8 @@ def suite_place(asked: str, paths: Paths) -> SuitePlace:
     if name not in shipped:
         known = ", ".join(shipped)
         raise UsageError(f"There is no suite {name!r}; known suites: {known}, or name a .yaml file.")
+    from kl.corpus_plan import corpus_name  # deciding a kept run again needs nothing that measures
+
     own = paths.data / "corpus" / corpus_name(name)
     beside = None if data is None else corpus_beside(data)
     corpus = own if beside is None or not beside.is_dir() else beside

@@ -1,6 +1,7 @@
 """How often the drift charts alarm over stable histories, and how soon they find a shift, by simulation.
 
-`python -m benchmarks.drift_alarms` prints two Markdown tables, with `--unlike` one of what the charts do not assume.
+`python -m benchmarks.drift_alarms` prints two Markdown tables, with `--unlike` one of what the charts do not assume,
+with `--recaptured` one of stable branches whose reference was captured anew.
 Effects are in standard errors of one run, as a run's own interval gives it; how far runs really scatter about their
 level is a share of that, as they ask the same items.
 """
@@ -139,6 +140,24 @@ def false_alarms(shape: Shape, histories: int, rng: np.random.Generator) -> floa
     return found / histories
 
 
+def recaptured(scatter: float, moved: float, histories: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Shares of stable branches that alarm when the reference is captured anew after half of the runs.
+
+    Every effect then moves by the reference's own noise, normal with `moved` standard errors of a run. First with all
+    runs on one line, then as `q36eval.drift.lines` lays them out: a line of its own for each capture.
+    """
+    one_line = two_lines = 0
+    for first in range(0, histories, CHUNK):
+        size = (RUNS, min(CHUNK, histories - first), METRICS)
+        effects, errors = normal(scatter)(size, rng)
+        effects[RUNS // 2 :] += moved * rng.standard_normal(size[1:])
+        captures = slice(None, RUNS // 2), slice(RUNS // 2, None)
+        one_line += int((alarms(effects, errors, METRICS)[0] < NEVER).sum())
+        each = [alarms(effects[runs], errors[runs], METRICS)[0] < NEVER for runs in captures]
+        two_lines += int(np.logical_or(*each).sum())
+    return one_line / histories, two_lines / histories
+
+
 def delay(shift: float, scatter: float, before: int, watched: int, histories: int, rng: np.random.Generator) -> str:
     """Runs until the alarm, the first shifted one counted: median, and the share that alarms within 30."""
     effects, errors = normal(scatter)((before + 30, histories, 1), rng)
@@ -155,8 +174,19 @@ def main() -> None:
     parser.add_argument("--histories", type=int, default=5_000)
     parser.add_argument("--delays", type=int, default=1_000)
     parser.add_argument("--unlike", action="store_true", help="Only histories that scatter otherwise than assumed.")
+    parser.add_argument("--recaptured", action="store_true", help="Only references that are captured anew.")
     chosen = parser.parse_args()
     rng = np.random.default_rng(20_260_417)
+    if chosen.recaptured:
+        print(
+            "| scatter of runs, reference's move, in standard errors | alarmed, %: one line | a line for each capture |"
+        )
+        print("|---|---|---|")
+        for scatter in (0.0, 0.3, 1.0):
+            for moved in (1.0, 2.0):
+                before, after = recaptured(scatter, moved, chosen.histories, rng)
+                print(f"| {scatter:g}, {moved:g} | {100 * before:.1f} | {100 * after:.1f} |", flush=True)
+        return
     stated = 100 * (1 - np.exp(-RUNS / IN_CONTROL_RUN_LENGTH))
     print(f"| {chosen.histories:,} stable histories of {RUNS} runs | metrics | alarmed, % (stated: {stated:.1f}) |")
     print("|---|---|---|")

@@ -64,7 +64,7 @@ DRAWS = {"failures-structured": 3_800, "failures-freeform": 2_200, "wrong-conclu
 FIXED = {"fixed-prompts-structured": 60, "fixed-prompts-freeform": 30}
 FAILING = {"failures-structured": 0.05, "failures-freeform": 0.05, "wrong-conclusions": 0.02}
 FAILING |= dict.fromkeys(FIXED, 0.02)
-ABSOLUTE, ALL_FIXED = 35, 125
+ABSOLUTE, ALL_FIXED = 25, 125
 ARTICLES = 62
 
 KL_SIGMA = 0.9
@@ -460,8 +460,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--policy", type=Path, default=POLICY)
     parser.add_argument("--only", default="")
-    parser.add_argument("--persistence", type=float, default=0.89, help="share of flips that stay in other batches")
-    parser.add_argument("--near", type=float, default=1.0, help="share of flips that the margin floor leaves")
+    parser.add_argument("--persistence", type=float, default=0.91, help="share of flips that stay in other batches")
+    parser.add_argument("--near", type=float, default=0.0, help="share of flips that the margin floor leaves")
     parser.add_argument("--before", action="store_true", help="beside it what was before")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no row after so long")
     parser.add_argument("--json", type=Path)

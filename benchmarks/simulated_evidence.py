@@ -22,6 +22,7 @@ from q36eval.records import (
     Counts,
     Direction,
     Estimator,
+    FamilyCompetence,
     Interval,
     Measurement,
     Schedule,
@@ -225,7 +226,11 @@ NOT_SHOWN = Interval(lower=-np.inf, upper=np.inf, level=0.95, method="not comput
 
 
 def _measured(
-    criterion: Criterion, estimator: Estimator, clusters: Clusters, figures: tuple[float, float | None, float]
+    criterion: Criterion,
+    estimator: Estimator,
+    clusters: Clusters,
+    figures: tuple[float, float | None, float],
+    competence: FamilyCompetence | None = None,
 ) -> Measurement:
     """A measurement from its evidence; `figures` are value, reference value and effect."""
     value, reference_value, effect = figures
@@ -243,7 +248,13 @@ def _measured(
         effect_interval=NOT_SHOWN,
         counts=Counts(total=scored, scored=scored, errored=0),
         clusters=clusters,
+        competence=None if competence is None else (competence,),
     )
+
+
+def _competence(criterion: Criterion, right: int, items: int) -> FamilyCompetence:
+    """What the reference gets right of all that is planned, as one family."""
+    return FamilyCompetence(name=criterion.slice, items=items, informative=right, causes={"wrong": items - right})
 
 
 def accuracy_measured(criterion: Criterion, draws: Draws, gate: int, rounds: int) -> Measurement:
@@ -261,7 +272,9 @@ def accuracy_measured(criterion: Criterion, draws: Draws, gate: int, rounds: int
         schedule=Schedule(largest=1, blocks=blocks[:asked]),
     )
     figures = (float(branch.mean()), float(reference.mean()), float((branch - reference).mean()))
-    return _measured(criterion, "paired_mean", clusters, figures)
+    planned = draws.reference[gate]
+    competence = _competence(criterion, int((planned == 1.0).sum()), planned.size)
+    return _measured(criterion, "paired_mean", clusters, figures, competence)
 
 
 @cache
@@ -291,7 +304,8 @@ def _failures(criterion: Criterion, both: int, worse: int, better: int, items: i
         bounds=(0.0, 1.0),
     )
     figures = ((both + worse) / items, (both + better) / items, (worse - better) / items)
-    return _measured(criterion, "paired_proportions", clusters, figures)
+    competence = _competence(criterion, worse + neither, items)
+    return _measured(criterion, "paired_proportions", clusters, figures, competence)
 
 
 def documents_measured(criterion: Criterion, draws: Draws, gate: int) -> Measurement:

@@ -14,6 +14,7 @@ from app.canary_details import (
     reasons,
 )
 from app.canary_figures import (
+    FAILURE_RATE,
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
     RATE_COLUMNS,
@@ -30,6 +31,7 @@ from canaries.must_pass import Standing
 from canaries.risk import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports._text import plain
+from q36eval.reports.answers import unable_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -87,6 +89,7 @@ def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
         if rows:
             yield Text("")
             yield plain_table(columns, rows, right=right, whole=(0,))
+    yield from (Text(plain(line)) for line in unable_words(run.found(FAILURE_RATE)))
     yield from _risk_lines(at_risk(run.items))
     yield from _flip_parts(flips(run.items))
 

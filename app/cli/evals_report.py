@@ -9,6 +9,7 @@ from app.evals_model import (
     PART_COLUMNS,
     PERPLEXITY_COLUMNS,
     Flip,
+    answer_words,
     flip_json,
     flip_words,
     flips_of,
@@ -80,6 +81,8 @@ def _parts(
     groups = group_rows(figures, seconds)
     if groups:
         yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 9, 10, 11))
+    for line in answer_words(figures):
+        yield Text(plain(line))
     for line in macro_words(figures):
         yield Text(plain(line))
     for group in (row[0] for row in groups if by_task):

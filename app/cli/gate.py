@@ -57,7 +57,13 @@ def gate(
     context: ContextOption = None,
     allow_code_execution: AllowCodeExecution = False,
     canaries: OwnCanaries = None,
+    draws: Annotated[
+        int | None, typer.Option(help="Draws of every canary family, instead of the suite's number.", min=1, max=1_000)
+    ] = None,
     exhaustive: Annotated[bool, typer.Option(help="Ask everything, also once the verdict stands.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ask again what an engine that repeats itself has answered before.")
+    ] = False,
     max_items: MaxItems = None,
     waivers_from: Annotated[
         Path | None,
@@ -120,8 +126,9 @@ def gate(
             allow_code_execution=allow_code_execution,
             reference_pack=reference_pack,
             exhaustive=exhaustive,
+            fresh=fresh,
             max_items=max_items,
-            canaries=CanaryChoice(own=canaries),
+            canaries=CanaryChoice(own=canaries, draws=draws),
             require_sign_off=require_sign_off,
         )
         return finish(branches.measured(request, history), branches, history, output)

@@ -169,7 +169,8 @@ def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:
         report=report,
         exit_code=report.exit_code,
         size_bytes=size,
-        unsigned=run.circumstances is not None and run.circumstances.require_sign_off and not report.signed_by,
+        unsigned=report.awaiting_sign_off
+        or (run.circumstances is not None and run.circumstances.require_sign_off and not report.signed_by),
     )
     return Judged(candidate, run, folder)
 

@@ -34,6 +34,8 @@ def print_words(words: "PolicyWords") -> None:
     for name in words.not_judged:
         print(f"\nLane {name} is not judged: a PASS says nothing about it.")
     print(f"\n{words.not_measured}\n{words.false_fail}")
+    if words.attempts:
+        print(words.attempts)
 
 
 def _print_rules(rules: "Sequence[Rule]") -> None:

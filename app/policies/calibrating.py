@@ -156,7 +156,7 @@ def _result(
 
 def noise_of(criterion: Criterion, run: NoiseRun, measurement: Measurement) -> Noise | None:
     """What a run lost by a criterion; None where it cannot be judged by it."""
-    result = judge(criterion, [measurement], [])
+    result = judge(criterion.model_copy(update={"informative": None}), [measurement], [])
     if result.loss is None or result.loss_interval is None or not math.isfinite(result.loss_interval.upper):
         return None
     needed = _needed(result.loss, result.loss_interval.upper, criterion.confidence)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.policies.declarations import Declared
 from app.policies.shown import power_of
-from q36eval.gate import Criterion, Policy
+from q36eval.gate import Criterion, Informative, Policy
 from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import least_clusters
@@ -94,6 +94,7 @@ class PolicyWords:
     lanes: tuple[LaneRules, ...]
     not_judged: tuple[str, ...]
     not_measured: str = NOT_MEASURED
+    attempts: str = ""
 
 
 def explain(policy: Policy, declared: Declared, *, with_power: bool = False) -> PolicyWords:
@@ -116,6 +117,10 @@ def explain(policy: Policy, declared: Declared, *, with_power: bool = False) -> 
             for lane in policy.lanes
         ),
         tuple(lane.value for lane in Lane if lane not in policy.lanes),
+        attempts=""
+        if policy.max_attempts is None
+        else f"From attempt {policy.max_attempts + 1} of one deployment on, counted by sets of answers, a PASS takes a "
+        f"reviewer's sign-off.",
     )
 
 
@@ -194,7 +199,17 @@ def _evidence(criterion: Criterion) -> str:
     if criterion.min_clusters is not None:
         of = "documents or sources of them" if criterion.probe is ProbeName.KL else "independent clusters"
         parts.append(f"from at least {criterion.min_clusters:,} {of}, counted by weight")
+    if criterion.informative is not None and criterion.probe is not ProbeName.KL:
+        parts.append(_able(criterion.informative))
     return ", ".join(parts) or "everything is counted"
+
+
+def _able(asked: Informative) -> str:
+    """What the reference must be able to do."""
+    return (
+        f"where answers are right or wrong of families alone of which the reference solves {asked.min_items} items and "
+        f"{asked.min_share:.4g} of what guessing leaves, holding {asked.min_weight:.4g} of all items"
+    )
 
 
 def _undecided(criterion: Criterion) -> str:

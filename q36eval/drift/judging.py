@@ -10,7 +10,7 @@ from typing import Any
 from q36eval.drift.charts import RESIDUAL_CAP
 from q36eval.drift.limits import IN_CONTROL_RUN_LENGTH, Limits, limits_for
 from q36eval.drift.lines import Placed, place, unmeasured_since
-from q36eval.drift.monitoring import Followed, follow, standard_error
+from q36eval.drift.monitoring import ROUNDING, Followed, follow, standard_error
 from q36eval.drift.records import BranchDrift, DeploymentChange, DriftPoint, DriftState, MetricDrift
 from q36eval.gate.noise import of_reference_alone
 from q36eval.history.records import SeriesPoint, SeriesRun
@@ -18,6 +18,8 @@ from q36eval.records import Direction
 
 FEWEST_RUNS = 3
 """The charts say nothing before the third run of a line: two have a distance, and no spread to hold it against."""
+
+NO_SCATTER = ", beyond all earlier values, whose scatter is zero"
 
 Judged = tuple[DriftState, str]
 
@@ -230,17 +232,24 @@ def _judged(
     back = ", back at the accepted level" if len(now.stretches) > now.stretch_of(blessed or 0) + 1 else ""
     newest = now.rows[count - 1]
     outlier = abs(newest["residual"]) >= RESIDUAL_CAP
-    aside = f"; the newest run alone lies {abs(newest['residual']):.1f} spreads off" if outlier else ""
+    aside = f"; {_far_off(now)}" if outlier else ""
     if now.hint is not None and not outlier:
         aside = f"; it may have changed with run {now.points[now.hint].run.id}, which is no alarm yet"
     return DriftState.STABLE, f"Stable over {count} runs at {_figure(now.level(len(now.stretches) - 1))}{back}{aside}."
 
 
+def _far_off(now: Followed) -> str:
+    """How far the newest run lies from those before it on its level."""
+    *earlier, last = now.points[now.stretches[-1] :]
+    if earlier:
+        apart = abs(last.effect - earlier[-1].effect)
+        if _usual_error(earlier, apart) is None and _repeats(earlier, apart):
+            return f"the newest run alone lies off{NO_SCATTER}"
+    return f"the newest run alone lies {abs(now.rows[len(now.points) - 1]['residual']):.1f} spreads off"
+
+
 def _drifting(line: _Line, now: Followed, move: _Move) -> str:
-    error = median(standard_error(point) for point in now.points)
-    size = f"{move.change:+.3g}"
-    if math.isfinite(error) and error > 0:
-        size += f", {abs(move.change) / error:.1f} standard errors of a run"
+    size = f"{move.change:+.3g}{_in_errors(now, move)}"
     changed, near = _changed_at(line.placed, move.since).identity_changes, _changed_near(line.placed, move.since)
     with_it = f"changed there: {', '.join(changed)}" if changed else "nothing in the deployment changed there"
     if near:
@@ -248,6 +257,31 @@ def _drifting(line: _Line, now: Followed, move: _Move) -> str:
     way = "worse" if move.worse else "better"
     levels = f"{_figure(move.before)} -> {_figure(move.after)} ({size})"
     return f"Drifting for the {way} since run {move.since.run.id}: {levels}; {with_it}."
+
+
+def _in_errors(now: Followed, move: _Move) -> str:
+    """The size of a move in standard errors of a run, or words where no earlier run has one that means anything."""
+    before = now.points[: now.points.index(move.since)]
+    error = _usual_error(before, abs(move.change))
+    if error is not None:
+        return f", {abs(move.change) / error:.1f} standard errors of a run"
+    return NO_SCATTER if _repeats(before, abs(move.change)) else ""
+
+
+def _usual_error(points: Sequence[SeriesPoint], size: float) -> float | None:
+    """The median standard error of runs; None where it is nothing beside `size`.
+
+    What repeats to the last bit has an interval as wide as its rounding, and a quotient by that says nothing.
+    """
+    errors = [error for error in map(standard_error, points) if math.isfinite(error)]
+    error = median(errors) if errors else 0.0
+    return error if error > ROUNDING * max(size, *(abs(point.effect) for point in points)) else None
+
+
+def _repeats(points: Sequence[SeriesPoint], size: float) -> bool:
+    """Whether runs differ by no more than rounding."""
+    effects = [point.effect for point in points]
+    return max(effects) - min(effects) <= ROUNDING * max(size, *map(abs, effects))
 
 
 def _not_with_blessed(line: _Line) -> str:

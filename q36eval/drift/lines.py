@@ -25,10 +25,11 @@ class Placed:
 def place(points: Sequence[SeriesPoint], runs: Sequence[SeriesRun]) -> list[Placed]:
     """The points of one metric, oldest first, on their lines; `runs` are all of the branch, in the same order.
 
-    Runs compare when they were asked the same (suite hash), of the same reference, of the same engine, and the figure
-    is defined alike. A new checkpoint, another engine version, KV-cache dtype, template or setting is what drift is
-    about: it stays on the line and is named, and so is a reference captured anew by another version or setting of its
-    engine, which is the same model.
+    Runs compare when they were asked the same (suite hash), against the same answers of the same reference, of the
+    same engine, and the figure is defined alike. A new checkpoint, another engine version, KV-cache dtype, template or
+    setting of the branch is what drift is about: it stays on the line and is named. A reference that was captured anew
+    and answers otherwise begins a new line: every effect is taken against it, so what moved then is no move of the
+    branch. One that answers the same, by whichever version, is the same.
     """
     placed: list[Placed] = []
     heads: list[SeriesPoint] = []
@@ -73,24 +74,57 @@ def _differences(before: SeriesPoint, after: SeriesPoint) -> list[str]:
         found += ["the deployment could not be identified"]
     elif one.engine != other.engine:
         found.append(f"another engine: {one.engine} -> {other.engine}")
-    if not _same_reference(before.run.reference_identity, after.run.reference_identity):
-        found.append(_of_reference(before.run.reference_identity, after.run.reference_identity))
+    found += _of_reference(before, after)
     if (before.estimator, before.unit) != (after.estimator, after.unit):
         found.append("the metric is defined otherwise")
     return found
 
 
-def _same_reference(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> bool:
-    """Whether the branch was held against the same model: one captured anew by another version of the engine is."""
-    if one is other or one is None or other is None:  # what many runs share is read once
-        return one is other
-    return not set(one.differing_fields(other)) - {"engine_version", "settings"}
+def _of_reference(before: SeriesPoint, after: SeriesPoint) -> list[str]:
+    """How the references of two figures differ, in at most one sentence.
 
-
-def _of_reference(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> str:
+    What the reference answered decides where both runs kept its hash: a new version that answers the same is the same,
+    and the same version may answer otherwise when it is asked again. Where a run kept none, the identity decides.
+    """
+    one, other = before.run.reference_identity, after.run.reference_identity
+    then, now = (point.run.reference_answers.get(point.probe.value) for point in (before, after))
+    of_same_items = then is not None and now is not None and _items(then) == _items(now)
     if one is None or other is None:
-        return "another reference"
-    return f"another reference ({', '.join(_changed(one, other))})"
+        return [] if one is other else ["another reference"]
+    changed = [] if one is other else one.differing_fields(other)  # what many runs share is read once
+    if set(changed) - {"engine_version", "settings", "kv_cache_dtype"}:
+        return [f"another reference ({', '.join(_changed(one, other))})"]
+    if then == now if of_same_items else not changed:
+        return []
+    how = f" ({', '.join(_changed(one, other))})" if changed else ""
+    return [f"the reference was captured anew{how}{_paired_shift(before, after)}"]
+
+
+def _items(answers: str) -> str:
+    """Of how many items the hash is: other items have other answers, which says nothing of the reference."""
+    return answers.partition(":")[0]
+
+
+def _paired_shift(before: SeriesPoint, after: SeriesPoint) -> str:
+    """How far the reference's own figure moved, and the branch's, where both stand in the figure."""
+    own = [_own_figure(point) for point in (before, after)]
+    if before.scored != after.scored or own[0] is None or own[1] is None:
+        return ""
+    return (
+        f": its own figure went from {own[0]:.4g} to {own[1]:.4g}, the branch's from {before.value:.4g} to "
+        f"{after.value:.4g}"
+    )
+
+
+def _own_figure(point: SeriesPoint) -> float | None:
+    """The reference's figure behind a paired effect; None where there is none, as of a divergence."""
+    if not (math.isfinite(point.effect) and math.isfinite(point.value)):
+        return None
+    if point.estimator in ("paired_mean", "paired_proportions"):
+        return point.value - point.effect
+    if point.estimator in ("ratio", "perplexity") and point.effect:
+        return point.value / point.effect
+    return None
 
 
 def _unknown(point: SeriesPoint, which: str) -> list[str]:

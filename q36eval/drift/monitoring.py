@@ -20,6 +20,9 @@ HINT_LIMIT = 2.8
 """The greatest change of level that is worth a word though it is no alarm: in hindsight, over all runs at once, it is
 passed by about 1 % of stable lines of up to 60 runs (benchmarks/README.md). Advisory: it sets no state."""
 
+ROUNDING = 1e-9
+"""Share of a figure's size below which a scatter or a standard error is that of its last bits: it measures nothing."""
+
 _SMALLEST = 1e-6
 _STILL_AWAY = 3.0
 """Errors between two stretches' levels below which they are the same level again; only asked after an alarm."""
@@ -51,6 +54,7 @@ def least_spreads(points: Sequence[SeriesPoint]) -> Array:
     """
     errors = np.array([standard_error(point) for point in points])
     sizes = np.array([abs(point.effect) for point in points])
+    errors = np.where(errors > ROUNDING * float(np.max(sizes)), errors, np.nan)
     if np.isnan(errors).all() and all(point.estimator == "census" and point.effect.is_integer() for point in points):
         errors = np.full(len(points), max(1.0, float(np.mean(sizes)) ** 0.5))
     if np.isnan(errors).all():

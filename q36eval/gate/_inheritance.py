@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from q36eval.gate.policy import Policy, stricter
+from q36eval.gate.policy import PAIRED_KINDS, Policy, stricter
 from q36eval.schemes import mixture_name, parts_of
 
 DECIDES = ("kind", "value", "against", "beyond", "beyond_margins", "of")
@@ -49,9 +49,11 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
     lanes = given.get("lanes")
     narrowed = merged if lanes is None else _narrowed(merged, lanes)
     problems += [] if lanes is None else _unjudged(merged, narrowed, lanes)
-    document = {key: value for key, value in given.items() if key in ("name", "description", "purpose", "alpha")}
+    own = ("name", "description", "purpose", "alpha", "max_attempts")
+    document = {key: value for key, value in given.items() if key in own}
     if base is not None:
-        document = {"alpha": base.alpha, "purpose": base.purpose, "lineage": (*base.lineage, base.name), **document}
+        kept = {"alpha": base.alpha, "purpose": base.purpose, "max_attempts": base.max_attempts}
+        document = {**kept, "lineage": (*base.lineage, base.name), **document}
     document["criteria"] = [fields for _, fields in narrowed]
     return Inherited(document, tuple(place for place, _ in narrowed), tuple(problems))
 
@@ -64,7 +66,10 @@ def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
             figure for figure in inherited["margin"].get("schemes", ()) if _still_inside(figure, margin, inherited)
         ]
         margin["schemes"] = _merged_schemes(inside, changed.get("schemes", ()))
-    return {**inherited, **change, "margin": margin}
+    informative = change.get("informative")
+    if margin["kind"] in PAIRED_KINDS:
+        informative = {**(inherited["informative"] or {}), **(informative or {})}
+    return {**inherited, **change, "margin": margin, "informative": informative}
 
 
 def _still_inside(figure: Mapping[str, Any], margin: Mapping[str, Any], inherited: Mapping[str, Any]) -> bool:

@@ -170,6 +170,7 @@ def _in_pairs(ours: Clusters, theirs: Clusters, rows: Rows) -> Clusters:
         strata=_only(ours.strata, rows[0]),
         schedule=schedule,
         names=_only(ours.names, rows[0]),
+        families=_only(ours.families, rows[0]),
     )
 
 

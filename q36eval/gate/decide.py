@@ -5,12 +5,15 @@ from datetime import date
 
 from q36eval.errors import ExitCode
 from q36eval.gate.anomalous import accepted, held_back
+from q36eval.gate.attempts import Tried, attempts_of
+from q36eval.gate.competence import without_competence
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import (
     NOTHING_FOUND,
+    RULES,
     CriterionResult,
     CriterionVerdict,
     GateReport,
@@ -38,12 +41,15 @@ def decide(
     stages: Sequence[Stage] = (),
     require_sign_off: bool = False,
     sign_offs: Sequence[SignOff] = (),
+    rules: int = RULES,
+    tried: Tried | None = None,
 ) -> GateReport:
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
 
     `blessed` are the measurements of the run that the branch was last accepted with, `blessed_refused` says of a probe
     why its figures there are of something else, `stages` what was asked in which order (passed on into the report),
-    `sign_offs` the signatures under this very report, as it is found without any.
+    `sign_offs` the signatures under this very report, as it is found without any, `rules` the version of judging,
+    `tried` the earlier gates of the same deployment by the same criteria.
     Their order is of no matter, nor is that of criteria, measurements, failures or waivers.
 
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
@@ -63,14 +69,16 @@ def decide(
 
     A margin that depends on the scheme is the one of the schemes that the weights probe found (`gate.schemes`). Where a
     sign-off is required and missing, what would pass is INCONCLUSIVE, and so is a criterion that passes by an
-    implausible gain (`gate.anomalous`); a signature turns nothing but these.
+    implausible gain (`gate.anomalous`); a signature turns nothing but these. It is required too where the policy
+    allows fewer attempts than were made.
 
     Of a policy whose purpose is a pre-check nothing passes: it finds damage (FAIL) or NOTHING FOUND, which is
     INCONCLUSIVE, exit code 3, so that no pipeline releases by it.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
     held = margins_held(policy, measurements)
-    policy = _in_order(with_thresholds(with_integrity(held.policy, measurements)))
+    asked = with_thresholds(with_integrity(held.policy, measurements))
+    policy = _in_order(asked if rules >= 2 else without_competence(asked))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
     signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
     drifted = drifts(measurements)
@@ -86,7 +94,9 @@ def decide(
         notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
     pre_check = policy.purpose == "pre-check"
     nothing_found = pre_check and verdict is Verdict.PASS
-    awaiting = require_sign_off and not signed_by and verdict is Verdict.PASS and not pre_check
+    attempts = attempts_of(policy, tried)
+    too_many = attempts is not None and attempts.too_many
+    awaiting = (require_sign_off or too_many) and not signed_by and verdict is Verdict.PASS and not pre_check
     if awaiting or nothing_found:
         verdict = Verdict.INCONCLUSIVE
     if pre_check:
@@ -106,6 +116,7 @@ def decide(
         stages=tuple(stages),
         awaiting_sign_off=awaiting,
         signed_by=signed_by,
+        attempts=attempts,
         notes=tuple(notes),
     )
 

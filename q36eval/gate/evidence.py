@@ -9,7 +9,7 @@ from q36eval.gate.judge import judge, why_unfinished
 from q36eval.gate.noise import floor_of, is_floor
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult
-from q36eval.records import Clusters, Measurement, ProbeFailure, ProbeName
+from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeFailure, ProbeName
 
 TWIN = "-must-pass"
 """Ends the name of a canary whose prompts are fixed, beside the family of the name before it, which is drawn."""
@@ -114,11 +114,24 @@ def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement
     clusters = measurement.clusters
     if clusters is None or clusters.names is None or clusters.tail is not None or measurement.estimator == "derived":
         return measurement
-    kept = [row for row, name in enumerate(clusters.names) if not is_of(_canary_of(name), canaries)]
-    return measured(measurement, _rows(clusters, kept), measurement.estimator)
+    if clusters.families is None:
+        kept = _rows(
+            clusters, [row for row, name in enumerate(clusters.names) if not is_of(_canary_of(name), canaries)]
+        )
+    else:
+        kept = clusters.of_families([name for name in set(clusters.families) if not is_of(name, canaries)])
+    rest = measured(measurement, kept, measurement.estimator)
+    return rest.model_copy(update={"competence": _competence_without(measurement, canaries)})
+
+
+def _competence_without(measurement: Measurement, canaries: Collection[str]) -> tuple[FamilyCompetence, ...] | None:
+    """What the reference can do of the other canaries: what is excused weighs nothing."""
+    found = measurement.competence
+    return None if found is None else tuple(family for family in found if not is_of(family.name, canaries))
 
 
 def _rows(clusters: Clusters, kept: Sequence[int]) -> Clusters:
+    """Some of the clusters of evidence that says nothing of families."""
     columns = {
         name: None if column is None else tuple(column[row] for row in kept)
         for name in ("units", "branch", "reference", "errored", "strata", "names")

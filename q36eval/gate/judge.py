@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from q36eval.gate.blessed import against_blessed
+from q36eval.gate.blessed import against_blessed, measured
+from q36eval.gate.competence import Remaining, compares_answers, remaining
 from q36eval.gate.noise import NoiseFloor, below_floor
 from q36eval.gate.policy import Criterion
 from q36eval.gate.report import CriterionResult, CriterionVerdict
@@ -33,14 +34,52 @@ def judge(
     if not _already_proven(criterion, found[0]) and any(failure.kind == "crashed" for failure in failures):
         reason = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
         return described.model_copy(update={"reason": reason, "infrastructure": True})
+    able = _remaining(criterion, found[0])
+    if able is not None:
+        described = described.model_copy(update={"competence": able.competence, "causes": found[0].causes})
+        errored = _why_errored(found[0])
+        refusal = able.refusal if errored is None else errored
+        if refusal is not None:
+            return described.model_copy(update={"reason": refusal, "infrastructure": errored is not None})
     if criterion.margin.against == "reference":
-        return _tested(criterion, found[0], described, floor)
+        return _compared(criterion, found[0], described, floor, able)
     paired = blessed if isinstance(blessed, str) else against_blessed(found[0], blessed)
     if isinstance(paired, str):
         # what stands beside it is the reference's, which this criterion does not ask about
         return described.model_copy(update={"reason": paired, "reference_value": None})
-    described = _describe(criterion, paired).model_copy(update={"noise_floor": floor})
-    return _tested(criterion, paired, described, floor)
+    return _compared(criterion, paired, described, floor, able)
+
+
+def _remaining(criterion: Criterion, measurement: Measurement) -> Remaining | None:
+    """What of a comparison of answers the reference can do; None where the criterion compares none."""
+    if criterion.informative is None or not compares_answers(criterion, measurement):
+        return None
+    return remaining(criterion.informative, measurement)
+
+
+def _compared(
+    criterion: Criterion,
+    measurement: Measurement,
+    described: CriterionResult,
+    floor: NoiseFloor | None,
+    able: Remaining | None,
+) -> CriterionResult:
+    """The test of what remains. It passes only where all items together do too: no family passes by dropping out."""
+    if able is None or able.all_kept or measurement.clusters is None:
+        return _tested(criterion, measurement, _with_figures(described, measurement), floor)
+    try:
+        kept = measured(measurement, able.of(measurement.clusters), measurement.estimator)
+    except ValueError as error:
+        return described.model_copy(update={"reason": str(error)})
+    result = _tested(criterion, kept, _with_figures(described, kept), floor)
+    needed = 1.0 - criterion.confidence
+    if result.p_pass > needed:
+        return result
+    whole = _tested(criterion, measurement, _with_figures(described, measurement), floor)
+    if whole.p_pass <= needed:
+        return result
+    reason = "it lies inside the margin in what remains, and not together with the families that dropped out"
+    return result.model_copy(update={"p_pass": whole.p_pass, "reason": reason})
 
 
 def _tested(
@@ -144,6 +183,10 @@ def _blank(criterion: Criterion) -> CriterionResult:
 
 
 def _describe(criterion: Criterion, measurement: Measurement) -> CriterionResult:
+    return _with_figures(_blank(criterion), measurement)
+
+
+def _with_figures(described: CriterionResult, measurement: Measurement) -> CriterionResult:
     update = {
         "unit": measurement.unit,
         "direction": measurement.direction,
@@ -151,16 +194,24 @@ def _describe(criterion: Criterion, measurement: Measurement) -> CriterionResult
         "reference_value": measurement.reference_value,
         "counts": measurement.counts,
     }
-    return _blank(criterion).model_copy(update=update)
+    return described.model_copy(update=update)
+
+
+def _why_errored(measurement: Measurement) -> str | None:
+    counts = measurement.counts
+    if counts.errored <= MAX_ERRORED_SHARE * counts.total:
+        return None
+    # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
+    what = "errored or were not asked again" if measurement.estimator == "census" else "errored"
+    return f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}"
 
 
 def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[str, bool] | None:
     """Why a measurement cannot be judged, and whether the engine is to blame; None when it can."""
     counts = measurement.counts
-    if counts.errored > MAX_ERRORED_SHARE * counts.total:
-        # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
-        what = "errored or were not asked again" if measurement.estimator == "census" else "errored"
-        return f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}", True
+    errored = _why_errored(measurement)
+    if errored is not None:
+        return errored, True
     if counts.scored < criterion.min_scored:
         return f"{counts.scored} items were scored, and the policy asks for {criterion.min_scored}", counts.errored > 0
     if not math.isfinite(measurement.value) or not math.isfinite(measurement.effect):

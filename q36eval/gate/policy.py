@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from q36eval.records import Lane, ProbeName
 from q36eval.schemes import mixture_name, parts_of
@@ -138,6 +138,28 @@ def is_distance(probe: ProbeName, metric: str) -> bool:
     return probe is ProbeName.EVALS and metric in PERPLEXITIES
 
 
+PAIRED_KINDS: tuple[MarginKind, ...] = ("max_increase", "min_recovery")
+"""Margins that hold a branch's answers against a baseline's."""
+
+
+class Informative(PolicyModel):
+    """What the reference must be able to do, for a comparison of answers that are right or wrong to be evidence.
+
+    An item is informative where the reference answers it right within its budget. A family of items drops out whole
+    where fewer than `min_items` or less than `min_share` of its items are; the share is what guessing leaves,
+    (right / items - chance) / (1 - chance). The criterion is not measured where less than `min_weight` of its items lie
+    in the families that remain. All of it is counted over what is planned, before the branch is evaluated.
+
+    The defaults: a reference that solves less than half of a task is mostly compared where both sides fail. Of a
+    family with 5 informative items a branch that lost half of what the reference solves shows none of it 3 times in 100
+    (0.5^5). A fifth of the items is what a criterion may lose and still be called by its name.
+    """
+
+    min_items: int = Field(default=5, ge=1)
+    min_share: float = Field(default=0.5, gt=0, le=1)
+    min_weight: float = Field(default=0.8, gt=0, le=1)
+
+
 class Criterion(PolicyModel):
     """One rule over one measurement.
 
@@ -149,7 +171,8 @@ class Criterion(PolicyModel):
     error rate of evidence that was laid out in blocks, `looks_share` pays for stopping at any look, `midway_share` for
     one look where draws by the reference's margin end, and the rest for the planned end (`stats.LookShares`).
     `on_inconclusive: fail` refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a
-    corrupt checkpoint, non-finite outputs).
+    corrupt checkpoint, non-finite outputs). `informative` is there for margins against a baseline alone,
+    with its defaults where nothing is said of it.
     """
 
     id: CriterionId
@@ -162,6 +185,7 @@ class Criterion(PolicyModel):
     confidence: float = Field(default=0.975, gt=0.5, lt=1)
     min_scored: int = Field(default=1, ge=1)
     min_clusters: int | None = Field(default=None, ge=1)
+    informative: Informative | None = Field(default=None, validate_default=True)
     estimand: Literal["population", "these_items"] = "population"
     looks_share: float = Field(default=0.2, gt=0, le=1)
     midway_share: float = Field(default=0.4, ge=0, lt=1)
@@ -185,6 +209,16 @@ class Criterion(PolicyModel):
         """Key of the measurement it judges, as `Measurement.key` writes it."""
         return f"{self.probe}.{self.metric}[{self.slice}]"
 
+    @field_validator("informative")
+    @classmethod
+    def _of_paired_margins(cls, given: Informative | None, info: ValidationInfo) -> Informative | None:
+        margin: Margin | None = info.data.get("margin")
+        if margin is None or margin.kind in PAIRED_KINDS:
+            return given or Informative()
+        if given is not None:
+            raise ValueError(f"a {margin.kind} margin compares no answers, so it asks nothing of the reference")
+        return None
+
     @model_validator(mode="after")
     def _schemes_are_named_for_distances(self) -> "Criterion":
         distance = self.margin.kind != "max_count" and is_distance(self.probe, self.metric)
@@ -207,7 +241,9 @@ class Policy(PolicyModel):
     """All criteria, and `alpha`, the chance that Holm's correction leaves of any false FAIL.
 
     The `purpose` of a pre-check is to find damage soon: where it finds nothing, that is its best answer and never a
-    release. It is whole: what it inherited is in it. `lineage` names the policies it was made of, the oldest first.
+    release. `max_attempts` is how many sets of answers of one deployment may be tried for a PASS; from the next one on
+    it takes a reviewer's signature. None allows any number.
+    It is whole: what it inherited is in it. `lineage` names the policies that it was made of, the oldest first.
     """
 
     name: str = Field(min_length=1)
@@ -215,6 +251,7 @@ class Policy(PolicyModel):
     purpose: Purpose = Field(default="release", exclude_if=is_release)
     lineage: tuple[str, ...] = ()
     alpha: float = Field(default=0.025, gt=0, lt=0.5)
+    max_attempts: int | None = Field(default=None, ge=1)
     criteria: tuple[Criterion, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from q36eval.config.unique_keys import UniqueKeyLoader
 from q36eval.errors import UsageError
 from q36eval.gate._inheritance import inherit
 from q36eval.gate.policy import Policy
-from q36eval.gate.policy_schema import KEYS, CriterionPart, MarginPart, PolicyFile, SchemePart
+from q36eval.gate.policy_schema import KEYS, CriterionPart, InformativePart, MarginPart, PolicyFile, SchemePart
 
 FILE_ENDINGS = (".yaml", ".yml")
 
@@ -147,5 +147,6 @@ def _dotted(location: tuple[int | str, ...], text: str = "") -> str:
 def _keys_at(location: tuple[int | str, ...]) -> str:
     level: type[Any] = PolicyFile
     if location[:1] == ("criteria",):
-        level = SchemePart if "schemes" in location else MarginPart if "margin" in location else CriterionPart
+        below = {"schemes": SchemePart, "margin": MarginPart, "informative": InformativePart}
+        level = next((part for key, part in below.items() if key in location), CriterionPart)
     return ", ".join(KEYS[level])

@@ -101,6 +101,23 @@ class MarginPart(TypedDict, total=False):
 
 
 @with_config(_STRICT)
+class InformativePart(TypedDict, total=False):
+    """What the reference must be able to do, for a comparison of answers that are right or wrong to be evidence."""
+
+    min_items: Annotated[
+        int, Field(ge=1, description="The least items of a family that the reference answers right; 5.")
+    ]
+    min_share: Annotated[
+        float,
+        Field(gt=0, le=1, description="The least share of a family's items that it answers right, above chance; 0.5."),
+    ]
+    min_weight: Annotated[
+        float,
+        Field(gt=0, le=1, description="The least share of all items that lie in the families that remain; 0.8."),
+    ]
+
+
+@with_config(_STRICT)
 class CriterionPart(TypedDict, total=False):
     """One rule over one measurement; of an inherited criterion only what changes."""
 
@@ -119,6 +136,10 @@ class CriterionPart(TypedDict, total=False):
     min_scored: Annotated[int, Field(ge=1, description="The least items to judge on.")]
     min_clusters: Annotated[
         int | None, Field(ge=1, description="The least independent clusters (documents, draws), counted by weight.")
+    ]
+    informative: Annotated[
+        InformativePart | None,
+        Field(description="What the reference must be able to do; for margins max_increase and min_recovery alone."),
     ]
     estimand: Annotated[
         Literal["population", "these_items"],
@@ -166,6 +187,12 @@ class PolicyFile(PolicyModel):
     alpha: float = Field(
         default=0.025, gt=0, lt=0.5, description="The chance of any false FAIL that Holm's correction leaves; 0.025."
     )
+    max_attempts: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many sets of answers of one deployment may be tried for a PASS; beyond that a PASS is "
+        "INCONCLUSIVE until a reviewer signs the run. Without it any number.",
+    )
     extends: str | None = Field(
         default=None,
         min_length=1,
@@ -182,6 +209,7 @@ class PolicyFile(PolicyModel):
 KEYS: dict[type[Any], tuple[str, ...]] = {
     SchemePart: tuple(SchemePart.__annotations__),
     MarginPart: tuple(MarginPart.__annotations__),
+    InformativePart: tuple(InformativePart.__annotations__),
     CriterionPart: tuple(CriterionPart.__annotations__),
     PolicyFile: tuple(PolicyFile.model_fields),
 }

@@ -2,13 +2,16 @@
 
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from q36eval.gate.attempts import Attempts, Tried
+from q36eval.gate.competence import Competence
 from q36eval.gate.noise import NoiseFloor
 from q36eval.gate.policy import Margin, Purpose, SchemeFigure, is_release
-from q36eval.records import Counts, Direction, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
+from q36eval.gate.supplies import Remedy, Supplies
+from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
 NOTHING_FOUND = "NOTHING FOUND"
 """The best answer of a pre-check."""
@@ -59,11 +62,20 @@ class SignOff(Record):
     report_sha256: str
 
 
+RULES = 2
+"""The version of how evidence is judged, kept with every decision, so that an old one is made again as it was made.
+
+1: a comparison was judged whatever the reference can do. 2: by `Criterion.informative`.
+"""
+
+
 class Circumstances(Record):
     """What a decision hangs on besides the policy and the evidence; kept with the run, so that a replay is exact.
 
     `on` is the day of the decision, `waivers` those that were known then, `waivers_from` the file they came from where
-    history's own did not count, `blessed_run` the run that margins `against: blessed` were held against.
+    history's own did not count, `blessed_run` the run that margins `against: blessed` were held against, `rules` the
+    version of judging (`RULES`). `tried` are the earlier gates of the same deployment by the same criteria; None where
+    they were not looked for. `supplies` are what could be asked in addition; they decide nothing.
     """
 
     on: date
@@ -71,6 +83,17 @@ class Circumstances(Record):
     waivers_from: str | None = None
     blessed_run: str | None = None
     require_sign_off: bool = False
+    rules: int = Field(default=RULES, ge=1, le=RULES)
+    tried: Tried | None = None
+    supplies: Supplies | None = None
+
+
+def _from_before_rules(kept: Any) -> Any:
+    return {"rules": 1, **kept} if isinstance(kept, dict) else kept
+
+
+KeptCircumstances = Annotated[Circumstances, BeforeValidator(_from_before_rules)]
+"""As history kept them: those that name no version of judging are from before there was another than the first."""
 
 
 class StageState(StrEnum):
@@ -125,6 +148,8 @@ class CriterionResult(Record):
     that decided would have to move for another verdict: of a PASS how far the upper bound lies inside the limit, of a
     FAIL how far the lower one lies outside, of an INCONCLUSIVE how far the upper bound lies outside. `noise_floor` is
     what the reference loses against itself in that figure, None where it was not measured or the metric has none.
+    `competence` is there where answers are compared that are right or wrong: figures and counts are then those of the
+    families that the reference can do. `causes` say why answers of either side are not right, also of those left out.
     `waived_by` is there only where waivers made a difference; the verdict beside it stays what was found. `margin` is
     the one that held; `held` says why it was that one, where it depends on the scheme. `anomalous` says that the branch
     gains more than is plausible, whether or not that was signed.
@@ -156,6 +181,8 @@ class CriterionResult(Record):
     noise_floor: NoiseFloor | None = None
     counts: Counts | None = None
     infrastructure: bool = False
+    competence: Competence | None = Field(default=None, exclude_if=_is_absent)
+    causes: FailureCauses | None = Field(default=None, exclude_if=_is_absent)
     waived_by: tuple[Waiver, ...] = ()
     held: HeldMargin | None = Field(default=None, exclude_if=_is_absent)
     anomalous: bool = Field(default=False, exclude_if=_is_absent)
@@ -194,8 +221,9 @@ class GateReport(Record):
 
     `criteria` come by tier (blocking first), probe and id, whatever order the policy wrote them in. `stages` is the
     order of asking, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks it
-    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found. Of a pre-check nothing passes:
-    what would have is INCONCLUSIVE with the headline that nothing was found.
+    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found. `attempts` is there where the
+    same deployment was gated by the same criteria before, `remedies` say of an INCONCLUSIVE what would help. Of a
+    pre-check nothing passes: what would have is INCONCLUSIVE with the headline that nothing was found.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -212,6 +240,8 @@ class GateReport(Record):
     stages: tuple[Stage, ...] = ()
     awaiting_sign_off: bool = False
     signed_by: tuple[SignOff, ...] = ()
+    attempts: Attempts | None = None
+    remedies: tuple[Remedy, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -12,7 +12,16 @@ from q36eval.history import _tables as tables
 from q36eval.history._connected import Connected
 from q36eval.history._rows import figure, text_value, timestamp, unreadable
 from q36eval.history._texts import texts_of
-from q36eval.history.records import BranchSummary, RunFilter, RunState, RunSummary, SeriesPoint, SeriesRun
+from q36eval.history.records import (
+    REFERENCE_ANSWERS,
+    BranchSummary,
+    JudgedRun,
+    RunFilter,
+    RunState,
+    RunSummary,
+    SeriesPoint,
+    SeriesRun,
+)
 from q36eval.records import DeploymentIdentity, Direction, Interval, ProbeName, Verdict
 
 LINE = [tables.runs.c[name] for name in RunSummary.model_fields if name != "policy"]
@@ -73,6 +82,21 @@ class Listing(Connected):
         """Every finished run of a branch, oldest first, whether or not it measured anything."""
         with self._reading() as connection, self._whole():
             return list(_known_runs(connection, branch, family).values())
+
+    def judged_runs(self, checkpoint_sha256: str) -> list[JudgedRun]:
+        """Every finished gate of that checkpoint, whatever it was called, in the order in which they ended."""
+        runs = tables.runs.c
+        parts = ("identity", "reference_identity", "policy", "suites", "provenance")
+        query = select(runs.id, runs.finished, runs.verdict, *(runs[name] for name in parts)).where(
+            runs.checkpoint_sha256 == checkpoint_sha256,
+            runs.state == RunState.FINISHED.value,
+            runs.verdict.is_not(None),
+            runs.policy.is_not(None),
+        )
+        with self._reading() as connection, self._whole():
+            rows = connection.execute(query.order_by(runs.finished, runs.id)).all()
+            texts = texts_of(connection, (getattr(row, name) for row in rows for name in parts))
+        return [_judged_run(row, parts, texts) for row in rows]
 
     def metric_series(
         self, branch: str, family: str | None = None, keys: Sequence[str] | None = None
@@ -151,16 +175,22 @@ def _figures_of(branch: str, family: str | None, metrics: list[int] | None) -> S
 def _known_runs(connection: Connection, branch: str, family: str | None) -> dict[int, SeriesRun]:
     """Finished runs of a branch by their numbers, oldest first."""
     runs = tables.runs.c
-    texts = (runs.suites, runs.identity, runs.reference_identity)
+    texts = (runs.suites, runs.identity, runs.reference_identity, runs.provenance)
     query = select(runs.number, runs.id, runs.started, runs.verdict, runs.policy_name, *texts)
     rows = connection.execute(query.where(_finished(branch, family)).order_by(runs.started, runs.id)).all()
-    numbers = {number for row in rows for number in (row.suites, row.identity, row.reference_identity)}
+    numbers = {number for row in rows for number in (row.suites, row.identity, row.reference_identity, row.provenance)}
     return _series_runs(rows, texts_of(connection, numbers))
 
 
 def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, SeriesRun]:
     """By their numbers. A text that many runs share is read once."""
     identities: dict[int, DeploymentIdentity] = {}
+    answers: dict[int, dict[str, str]] = {}
+
+    def reference_answers(number: int | None, run_id: str) -> dict[str, str]:
+        if number is not None and number not in answers:
+            answers[number] = (text_value(texts, number, f"run {run_id}") or {}).get(REFERENCE_ANSWERS) or {}
+        return {} if number is None else answers[number]
 
     def identity(number: int | None, run_id: str) -> DeploymentIdentity | None:
         if number is not None and number not in identities:
@@ -180,9 +210,27 @@ def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, Ser
             suites=text_value(texts, row.suites, f"run {row.id}"),
             identity=identity(row.identity, row.id),
             reference_identity=identity(row.reference_identity, row.id),
+            reference_answers=reference_answers(row.provenance, row.id),
         )
         for row in rows
     }
+
+
+def _judged_run(row: Any, parts: Sequence[str], texts: Mapping[int, str]) -> JudgedRun:
+    found = {name: text_value(texts, getattr(row, name), f"run {row.id}") for name in parts}
+    try:
+        identities = {
+            name: None if found[name] is None else DeploymentIdentity.model_validate(found[name])
+            for name in ("identity", "reference_identity")
+        }
+    except ValidationError as error:
+        raise unreadable(f"run {row.id}", error) from error
+    return JudgedRun(
+        id=row.id,
+        finished=datetime.fromisoformat(row.finished),
+        verdict=Verdict(row.verdict),
+        **{**found, **identities},
+    )
 
 
 def _point(row: Any, run: SeriesRun, metric: Any, reading: Any) -> SeriesPoint:

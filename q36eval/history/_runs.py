@@ -88,6 +88,7 @@ class Runs(Connected):
         state: RunState | None = None,
         circumstances: Circumstances | None = None,
         timings: Mapping[str, float] | None = None,
+        provenance: Mapping[str, Any] | None = None,
     ) -> RunRecord:
         """Add what only became known after the start, or reopen a run to resume it; None leaves a field as it is."""
         given = {
@@ -96,6 +97,7 @@ class Runs(Connected):
             "suites": None if suites is None else dict(suites),
             "circumstances": circumstances,
             "timings": None if timings is None else dict(timings),
+            "provenance": None if provenance is None else dict(provenance),
         }
         values: dict[str, Any] = {} if state is None else {"state": state.value}
         values |= {} if identity is None else of_identity(identity)

@@ -10,10 +10,15 @@ from pydantic import ValidationError
 
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
+from q36eval.gate.remedies import remedies
+from q36eval.history.attempts import tried_before
 from q36eval.history.cut_short import WHY, stopped_at_will, tasks_cut_short
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
+
+CAME_LATER = ("attempts", "remedies")
+"""Fields of a report that reports of before them lack."""
 
 
 @dataclass(frozen=True)
@@ -35,32 +40,36 @@ def circumstances_on(
     """What a decision over `run` on that day hangs on besides its evidence.
 
     All waivers that were not revoked, the expired ones too, so that the report can say that they are; of a `source`
-    only its own. A run decided before keeps the blessed run it was held against: blessed itself since then, it would
-    be compared with itself and lose nothing.
+    only its own. A run decided before keeps the blessed run it was held against (blessed itself since then, it would be
+    compared with itself and lose nothing) and the gates that were earlier than it.
     """
     waivers = history.waivers(run.family, run.branch).values() if source is None else source.waivers
     decided = run.circumstances is not None or run.report is not None
-    blessed_run = circumstances_then(history, run).blessed_run if decided else _newest_blessed(history, run)
+    then = circumstances_then(history, run) if decided else None
+    blessed_run = _newest_blessed(history, run) if then is None else then.blessed_run
     return Circumstances(
         on=on,
         waivers=tuple(waivers),
         waivers_from=None if source is None else source.file,
         blessed_run=blessed_run,
         require_sign_off=require_sign_off,
+        tried=tried_before(history, run) if then is None else then.tried,
+        supplies=None if then is None else then.supplies,
     )
 
 
 def circumstances_then(history: History, run: RunRecord) -> Circumstances:
     """What was kept with the run's decision; of one from before they were kept, what its dates still tell.
 
-    That is the day it finished, and the run that was blessed by then; of waivers none, which never eases a verdict.
+    That is the day it finished, and the run that was blessed by then; of waivers none, which never eases a verdict. It
+    was judged by the first rules, as all were then.
     """
     if run.circumstances is not None:
         return run.circumstances
     ended = run.finished or run.started
     earlier = (b for b in history.blessings(run.branch, run.family) if b.at <= ended and b.run_id != run.id)
     blessing = next(earlier, None)
-    return Circumstances(on=ended.date(), blessed_run=None if blessing is None else blessing.run_id)
+    return Circumstances(on=ended.date(), blessed_run=None if blessing is None else blessing.run_id, rules=1)
 
 
 def _newest_blessed(history: History, run: RunRecord) -> str | None:
@@ -152,7 +161,7 @@ def _decided(
     require_sign_off: bool,
     sign_offs: tuple[SignOff, ...],
 ) -> GateReport:
-    return decide(
+    report = decide(
         policy,
         evidence.measurements,
         circumstances.waivers,
@@ -163,12 +172,23 @@ def _decided(
         stages=evidence.stages,
         require_sign_off=require_sign_off,
         sign_offs=sign_offs,
+        rules=circumstances.rules,
+        tried=circumstances.tried,
     )
+    if circumstances.supplies is None:  # of before remedies were told: a replay gives the report that was kept
+        return report
+    helping = remedies(report, policy, evidence.measurements, circumstances.supplies)
+    return report.model_copy(update={"remedies": helping})
 
 
 def report_sha256(report: GateReport) -> str:
-    """SHA-256 of a report's JSON with sorted keys and nothing between them."""
-    text = json.dumps(json.loads(report.model_dump_json()), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """SHA-256 of a report's JSON with sorted keys and nothing between them.
+
+    Fields that came later are left out where they say nothing: signatures of before then stay of the same report.
+    """
+    body = json.loads(report.model_dump_json())
+    body = {name: value for name, value in body.items() if name not in CAME_LATER or value}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -212,7 +232,7 @@ def under(history: History, run: RunRecord, policy: Policy) -> GateReport:
     No signature is asked for: one is of the verdict that was given. Of a task that the run's own policy stopped,
     another one judges no more than that one did: what may be stopped.
     """
-    circumstances = circumstances_then(history, run)
+    circumstances = circumstances_then(history, run).model_copy(update={"tried": None})  # the own policy's attempts
     evidence = evidence_of(history, run, circumstances)
     tasks = tasks_cut_short(evidence.measurements)
     fit = tuple(m for m in evidence.measurements if not stopped_at_will(m, tasks))

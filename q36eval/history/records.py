@@ -1,14 +1,14 @@
 """What goes into history and comes out of it. Callers never see a table, a session or a row."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
 
-from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
+from q36eval.gate.report import GateReport, KeptCircumstances, SignOff, Waiver
 from q36eval.records import (
     DeploymentIdentity,
     Direction,
@@ -25,6 +25,9 @@ from q36eval.records import (
 
 BranchKey = tuple[str, str]
 """Family and branch."""
+
+REFERENCE_ANSWERS = "reference_answers"
+"""Where a run's provenance holds the hashes of `SeriesRun.reference_answers`."""
 
 
 class RunState(StrEnum):
@@ -57,7 +60,7 @@ class RunRecord(Record):
     finished: datetime | None = None
     verdict: Verdict | None = None
     report: GateReport | None = None
-    circumstances: Circumstances | None = None
+    circumstances: KeptCircumstances | None = None
     timings: dict[str, float] = Field(default_factory=dict)
 
 
@@ -89,7 +92,7 @@ class Decision(Record):
 
     replaced: datetime
     report: GateReport
-    circumstances: Circumstances | None = None
+    circumstances: KeptCircumstances | None = None
 
 
 class RunProgress(Record):
@@ -208,6 +211,8 @@ class SeriesRun:
     suites: Mapping[str, str]
     identity: DeploymentIdentity | None
     reference_identity: DeploymentIdentity | None
+    reference_answers: Mapping[str, str] = field(default_factory=dict)
+    """By probe: hash of the reference's answers that the branch was held against. Older runs kept none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +236,20 @@ class SeriesPoint:
     def suite_sha256(self) -> str | None:
         """Hash of what the measurement's probe asked."""
         return self.run.suites.get(self.probe.value)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """One finished gate, with what says of which deployment, by what and over what it was; no report comes with it."""
+
+    id: str
+    finished: datetime
+    verdict: Verdict
+    identity: DeploymentIdentity
+    reference_identity: DeploymentIdentity | None
+    policy: Mapping[str, Any]
+    suites: Mapping[str, str]
+    provenance: Mapping[str, Any]
 
 
 class KeptDrift(Record):

@@ -207,6 +207,23 @@ class Capture(Mapping[str, Digest]):
         """The hash of what was asked for an item."""
         return self._answers[item_key].asked if item_key in self._answers else self._shards[item_key].asked
 
+    def content_sha256(self, item_keys: Collection[str]) -> str:
+        """Hash of what is kept of those items, whoever captured it and when; those that are missing count as missing.
+
+        Two captures of one model are the same evidence only where these agree: a GPU answers otherwise the next time.
+        """
+        hashed = hashlib.sha256()
+        for key in sorted(item_keys):
+            if key in self._answers:
+                held: Any = _answer_line(key, self._answers[key])
+            else:
+                held = self._entries[self._shards[key].file].sha256 if key in self._shards else None
+            hashed.update(json.dumps([key, held], sort_keys=True).encode())
+        for name in (SHARED_FILE, WITHHELD_FILE):
+            if name in self._entries:
+                hashed.update(self._entries[name].sha256.encode())
+        return hashed.hexdigest()
+
     @property
     def has_shared(self) -> bool:
         """Whether the tensors that all digests share were captured, themselves or as their hash."""

@@ -15,6 +15,7 @@ from q36eval.reports._card_data import BEGIN, END, card_data, published_name, up
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures, not_measured
 from q36eval.reports._text import markdown as md
 from q36eval.reports._text import plain, waiver_text
+from q36eval.reports.answers import TITLE, answer_lines
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -42,6 +43,7 @@ def _section(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]
     yield from _fitness(report, run)
     yield from _figure_table(figures)
     yield from _check_table(report, run)
+    yield from _answers(report, run)
     yield from _missing(report, run)
     yield from ("", "### How it was measured", "")
     yield from _how(report, run, figures)
@@ -106,6 +108,14 @@ def _check_table(report: GateReport, run: "RunRecord") -> Iterator[str]:
         yield from ("", "### Counted", "")
         rows = ((check.name, check.count, check.items, check.margin, check.result) for check in checks)
         yield from _table(("what", "count", "of", "asked for", "result"), rows)
+
+
+def _answers(report: GateReport, run: "RunRecord") -> Iterator[str]:
+    names = {result.id: called(result, run) for result in report.criteria}
+    told = answer_lines(report)
+    if told:
+        yield from ("", f"### {TITLE}", "")
+        yield from (f"- {md(names[name])}: {md(words)}." for name, words in told)
 
 
 def _missing(report: GateReport, run: "RunRecord") -> Iterator[str]:

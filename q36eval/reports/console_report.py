@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from q36eval.gate.report import CriterionResult, GateReport
+from q36eval.gate.supplies import Remedy
 from q36eval.reports._text import (
     ADVISORY_NOTE,
     COLUMNS,
@@ -24,6 +25,7 @@ from q36eval.reports._text import (
     verdict_text,
     why_text,
 )
+from q36eval.reports.answers import TITLE, answer_lines
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import (
     decided_by,
@@ -32,6 +34,7 @@ from q36eval.reports.story import (
     not_measured,
     notes,
     reasons,
+    remedy_text,
     stage_text,
 )
 from q36eval.reports.ui_address import links
@@ -68,8 +71,10 @@ class _ConsoleReport:
         yield _criteria_table(self.report, wide=options.max_width >= WIDE)
         yield from (_text(line, limit=SENTENCE) for line in held_lines(self.report))
         yield from (_text(line) for line in floor_lines(self.report))
+        yield from _listed(TITLE, [_answers(name, told) for name, told in answer_lines(self.report)])
         yield from _listed("Why", [_reason(result) for result in reasons(self.report)])
         yield from _listed("Not measured", [_gap(why, names) for why, names in not_measured(self.report)])
+        yield from _listed("What would help", [_help(remedy) for remedy in self.report.remedies])
         yield from _listed("Asked, in this order", _stage_lines(self.report))
         yield from _listed("Notes", [_text(note) for note in notes(self.report)])
         yield from _listed("Next", _next_lines(self.report, self.run))
@@ -152,6 +157,14 @@ def _decided_lines(report: GateReport) -> list["Text"]:
 
 def _reason(result: CriterionResult) -> "Text":
     return _text(result.id, "bold").append(": ").append_text(_text(why_text(result)))
+
+
+def _answers(name: str, told: str) -> "Text":
+    return _text(name, "bold").append(": ").append_text(_text(told))
+
+
+def _help(remedy: Remedy) -> "Text":
+    return _text(remedy.criterion, "bold").append(": ").append_text(_text(remedy_text(remedy)))
 
 
 def _gap(why: str, names: tuple[str, ...]) -> "Text":

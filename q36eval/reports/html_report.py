@@ -24,9 +24,19 @@ from q36eval.reports._text import (
     verdict_text,
     why_text,
 )
+from q36eval.reports.answers import TITLE, answer_lines
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
 from q36eval.reports.next_step import next_steps
-from q36eval.reports.story import decided_by, decided_title, decision_line, not_measured, notes, reasons, stage_text
+from q36eval.reports.story import (
+    decided_by,
+    decided_title,
+    decision_line,
+    not_measured,
+    notes,
+    reasons,
+    remedy_text,
+    stage_text,
+)
 from q36eval.reports.ui_address import links
 
 if TYPE_CHECKING:
@@ -77,10 +87,14 @@ def _sections(report: GateReport, run: "RunRecord | None", measurements: Sequenc
     yield section("KL divergence by slice", kl_plot(report, measurements))
     yield section("Flips", flips_plot(measurements), _lengths(report, measurements))
     yield section("All criteria", table(COLUMNS, map(_cells, report.criteria), NUMERIC), _advisory(report))
+    answers = [f"<b>{html(name)}</b>: {html(told)}" for name, told in answer_lines(report)]
+    yield section(TITLE, bullets(answers))
     yield section("Margins that depend on the scheme", bullets(html(line, SENTENCE) for line in held_lines(report)))
     why = [f"<b>{html(r.id)}</b> {_says(r.verdict, verdict_text(r))}: {html(why_text(r))}" for r in reasons(report)]
     yield section("Why", bullets(why))
     yield section("Not measured", bullets(_gap(reason, names) for reason, names in not_measured(report)))
+    helping = [f"<b>{html(remedy.criterion)}</b>: {html(remedy_text(remedy))}" for remedy in report.remedies]
+    yield section("What would help", bullets(helping))
     yield section(
         "Asked, in this order", bullets(f"<b>{html(s.name)}</b>: {html(stage_text(s))}" for s in report.stages)
     )

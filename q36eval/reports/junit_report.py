@@ -21,6 +21,7 @@ from q36eval.reports._text import (
     plain,
     why_text,
 )
+from q36eval.reports.answers import answers_text
 from q36eval.reports.story import distance_text, notes, stage_text
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def _criterion_case(suite: ET.Element, classname: str, result: CriterionResult) 
     case = ET.SubElement(suite, "testcase", classname=plain(classname), name=plain(result.id))
     figures = plain(_figures(result), SENTENCE)
     _add_result(case, result, figures)
-    ET.SubElement(case, "system-out").text = figures
+    answers = plain(answers_text(result), LIMIT)
+    ET.SubElement(case, "system-out").text = f"{figures}\n{answers}" if answers else figures
 
 
 def _figures(result: CriterionResult) -> str:

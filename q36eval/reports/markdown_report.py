@@ -22,6 +22,7 @@ from q36eval.reports._text import (
     why_text,
 )
 from q36eval.reports._text import markdown as md
+from q36eval.reports.answers import NOT_RIGHT, TITLE, answer_lines, not_right_cell
 from q36eval.reports.evals_figures import (
     EvalsFigures,
     GroupFigures,
@@ -41,6 +42,7 @@ from q36eval.reports.story import (
     not_measured,
     notes,
     reasons,
+    remedy_text,
     stage_text,
 )
 from q36eval.reports.ui_address import links
@@ -59,6 +61,7 @@ EVALS_HEADER = (
     "answers changed",
     "scored",
     "errored",
+    NOT_RIGHT,
 )
 
 
@@ -95,6 +98,7 @@ def _group_cells(group: GroupFigures) -> tuple[str, ...]:
         percent(None if group.answers_changed is None else group.answers_changed.value),
         used_words(group),
         str(group.accuracy.counts.errored),
+        not_right_cell(group.accuracy.causes),
     )
     return tuple(map(md, cells))
 
@@ -132,8 +136,11 @@ def _criteria(report: GateReport) -> Iterator[str]:
 
 def _gaps(report: GateReport) -> Iterator[str]:
     why = [f"**{md(result.id)}** {md(verdict_text(result))}: {md(why_text(result))}" for result in reasons(report)]
+    yield from _list(TITLE, [f"**{md(name)}**: {md(told)}" for name, told in answer_lines(report)])
     yield from _list("Why", why)
     yield from _list("Not measured", [_gap(reason, names) for reason, names in not_measured(report)])
+    helping = [f"**{md(remedy.criterion)}**: {md(remedy_text(remedy))}" for remedy in report.remedies]
+    yield from _list("What would help", helping)
     yield from _list("Asked, in this order", [f"{md(s.name)}: {md(stage_text(s))}" for s in report.stages])
     yield from _list("Notes", [md(note) for note in notes(report)])
 

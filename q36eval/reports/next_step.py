@@ -10,7 +10,7 @@ from q36eval.errors import ExitCode
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.records import ProbeName, Verdict
 from q36eval.reports._text import plain
-from q36eval.reports.story import decided_by, stopped_early
+from q36eval.reports.story import chance_text, decided_by, stopped_early
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -79,14 +79,47 @@ def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextSt
         open_ = tuple(result for result in open_ if not result.anomalous)
         if not open_:
             return
-    if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not open_:
+    unable = [result for result in open_ if _beyond_the_reference(result)]
+    open_ = tuple(result for result in open_ if result not in unable)
+    if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not (open_ or unable):
         yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {_missing(open_)}")
+    if unable:
+        named = ", ".join(result.id for result in unable)
+        yield NextStep(
+            "q36eval ui", f"shows why the reference fails what {named} asks: a larger budget, or other items"
+        )
     if any(result.verdict is CriterionVerdict.INCONCLUSIVE for result in open_):
-        if run.provenance.get("exhaustive") is not True:
+        if report.remedies:
+            yield from _more_items(report, run)
+            return
+        if not _asked_whole(report, run):
             yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "asks every item of the suite")
         yield NextStep(
             f"q36eval gate {branch_option(run)} --suite NAME", "a larger suite: more items narrow the interval"
         )
+
+
+def _beyond_the_reference(result: CriterionResult) -> bool:
+    """Whether it was not measured since the reference cannot do it: measured again, it would be as it is."""
+    found = result.competence
+    return result.verdict is CriterionVerdict.NOT_MEASURED and found is not None and bool(found.left_out)
+
+
+def _more_items(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
+    """The options that help most criteria, those of the greatest chance first."""
+    offered: dict[str, list[tuple[str, float]]] = {}
+    for remedy in report.remedies:
+        for option in remedy.options:
+            offered.setdefault(option.option, []).append((remedy.criterion, option.chance))
+    for name, helped in sorted(offered.items(), key=lambda each: -max(chance for _, chance in each[1])):
+        why = ", ".join(f"{criterion}: chance of PASS {chance_text(chance)}" for criterion, chance in helped)
+        yield NextStep(f"q36eval gate {branch_option(run)} {name}", why)
+
+
+def _asked_whole(report: GateReport, run: "RunRecord") -> bool:
+    """Whether every item was evaluated, so that asking exhaustively asks nothing more."""
+    whole = bool(report.stages) and all(stage.items >= stage.planned for stage in report.stages)
+    return whole or run.provenance.get("exhaustive") is True
 
 
 def _missing(open_: tuple[CriterionResult, ...]) -> str:

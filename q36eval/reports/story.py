@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable
 
+from q36eval.gate.attempts import Attempts
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
+from q36eval.gate.supplies import MoreItems, Remedy
 from q36eval.records import ProbeFailure
 from q36eval.reports._text import figure_text, margin_text, number, why_text
 
 COUNTED = "max_count"
+
+EARLIER_SHOWN = 5
+"""Earlier gates that are named, the newest of them."""
 
 
 def by_id(report: GateReport) -> dict[str, CriterionResult]:
@@ -125,8 +130,91 @@ def stopped_early(report: GateReport) -> bool:
     return any(stage.state is StageState.NOT_ASKED for stage in report.stages)
 
 
+def remedy_text(remedy: Remedy) -> str:
+    """What would help one criterion, with the chance of PASS then."""
+    if remedy.note:
+        return remedy.note
+    told = [f"{remedy.items or 0:,} {remedy.kind} were evaluated"]
+    if remedy.needed is not None:
+        told.append(f"at the loss observed {remedy.needed:,} pass 4 times in 5")
+    elif remedy.hopeless:
+        told.append("at the loss observed no number of them passes")
+    if remedy.needed_lossless is not None:
+        told.append(f"were nothing lost, {remedy.needed_lossless:,} would")
+    told += [_option_text(option, remedy.kind) for option in remedy.options]
+    if not remedy.options and remedy.kind == "items":
+        told.append("no suite here asks more of them")
+    elif not remedy.options:
+        told.append("more of them come with a larger corpus (--corpus FILE)")
+    return "; ".join(told)
+
+
+def _option_text(option: MoreItems, kind: str) -> str:
+    lossless = "" if option.chance_lossless is None else f", {chance_text(option.chance_lossless)} were nothing lost"
+    return f"{option.option} evaluates {option.items:,} {kind}: chance of PASS {chance_text(option.chance)}{lossless}"
+
+
+def chance_text(chance: float) -> str:
+    """A chance to whole per cents, which is as much as it is known."""
+    return "under 1 %" if chance < 0.01 else "over 99 %" if chance > 0.99 else f"{100 * chance:.0f} %"
+
+
 def notes(report: GateReport) -> tuple[str, ...]:
     """What a reader should know beside the verdict: signatures, what is awaited, the gate's own notes."""
     signed = tuple(f"signed by {by.owner} at {by.at:%Y-%m-%d %H:%M} UTC: {by.reason}" for by in report.signed_by)
     awaited = ("a reviewer's sign-off is required and missing, so nothing passes yet",)
-    return (*(awaited if report.awaiting_sign_off else ()), *signed, *report.notes)
+    tried = () if report.attempts is None else attempts_text(report.attempts)
+    return (*(awaited if report.awaiting_sign_off else ()), *tried, *signed, *report.notes)
+
+
+def attempts_text(attempts: Attempts) -> tuple[str, ...]:
+    """The earlier gates of the same deployment, what they do to the chance of a false PASS, and what was reused."""
+    told = []
+    if attempts.reused is not None:
+        told.append(
+            f"{attempts.reused.items:,} items were not asked again: this engine repeats itself, and the answers are "
+            f"those of run {attempts.reused.run_id}"
+        )
+    if attempts.earlier:
+        told.append(f"gated before, {_times(len(attempts.earlier))}: {_earlier_text(attempts)}")
+        told.append(_chance_text(attempts))
+    if attempts.too_many:
+        told.append(
+            f"the policy allows {_sets(attempts.allowed or 0)}, and this is number {attempts.answer_sets}: a PASS "
+            "needs a reviewer's sign-off"
+        )
+    return tuple(told)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _sets(count: int) -> str:
+    return f"{count} set{'' if count == 1 else 's'} of answers"
+
+
+def _earlier_text(attempts: Attempts) -> str:
+    """The newest of them, by run and verdict."""
+    shown = attempts.earlier[-EARLIER_SHOWN:]
+    others = len(attempts.earlier) - len(shown)
+    named = [
+        f"run {gate.run_id} {gate.verdict}"
+        + (f" (another suite of {', '.join(gate.other_suites)})" * bool(gate.other_suites))
+        for gate in reversed(shown)
+    ]
+    return ", ".join(named) + (f", and {others} more" if others else "")
+
+
+def _chance_text(attempts: Attempts) -> str:
+    each = f"{attempts.false_pass_each:.1%}"
+    if attempts.answer_sets == 1:
+        return (
+            f"all of them rest on the same answers: a branch just at a margin still passes at most {each} of the time, "
+            "and gating it again tells nothing new"
+        )
+    return (
+        f"with this one they rest on {_sets(attempts.answer_sets)}: a branch just at a margin passes one gate at most "
+        f"{each} of the time, and at least one of so many over other items {attempts.false_pass_any:.1%} (over the "
+        "same items less)"
+    )

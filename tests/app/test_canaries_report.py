@@ -76,7 +76,7 @@ def test_rates_are_those_of_the_measurements_and_differences_those_of_passing(ru
     rows = {row[0]: row for row in rate_rows(found)}
     assert next(iter(rows)) == "discount", "canaries come before their sums"
     assert rows["discount"][1:3] == ("75.0 %", "75.0 %")
-    assert rows["discount"][5:] == ("1", "1", "1")
+    assert rows["discount"][5:] == ("1", "1", "1", "branch 1 errored, 1 wrong; reference 1 wrong")
     assert fails_words(rate.model_copy(update={"value": math.nan})).startswith("– of")
     worse = [item(f"discount/{n}", answer(1.0), answer(float(n > 7))) for n in range(10)]
     lost = next(row[3] for row in rate_rows(CanaryRun.of(measured(worse), worse)) if row[0] == "discount")

@@ -126,6 +126,7 @@ def gate(state: Path, family: Family) -> Callable[..., RunRecord]:
             policy=Policy.load(state / "policy.yaml"),
             probes=(ProbeName.WEIGHTS, ProbeName.KL),
             reference_pack=pack,
+            fresh=True,
         )
         return measure(replace(request, **changes), paths, history, Silent())  # type: ignore[arg-type]
 

@@ -20,6 +20,7 @@ from q36eval.reports._text import (
     number,
     why_text,
 )
+from q36eval.reports.answers import NOT_RIGHT, able_text, left_out_text, not_right_cell
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,9 @@ def _criterion_row(result: CriterionResult) -> dict[str, str]:
         "margin": margin_text(result.margin, result.unit),
         "scored": "–" if counts is None else str(counts.scored),
         "errored": "–" if counts is None else str(counts.errored),
+        "reference can do": able_text(result) or "–",
+        "left out": left_out_text(result) or "–",
+        NOT_RIGHT: not_right_cell(result.causes),
         "tier": result.tier,
         "reason": why_text(result),
         "branch": number(result.value),

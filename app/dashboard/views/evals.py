@@ -30,6 +30,7 @@ from app.evals_model import (
     PART_COLUMNS,
     PERPLEXITY_COLUMNS,
     Flip,
+    answer_words,
     flip_words,
     flips_of,
     group_rows,
@@ -77,7 +78,7 @@ def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
     st.caption("The same items asked of reference and branch. Recovery is the branch's score over the reference's.")
     rows = [dict(zip(GROUP_COLUMNS[:SHOWN_COLUMNS], row, strict=False)) for row in group_rows(figures)]
     table(rows, "Score, recovery and flips by group", f"evals {run.id}")
-    for sentence in macro_words(figures):
+    for sentence in (*macro_words(figures), *answer_words(figures)):
         st.text(line(sentence))
     asked = {} if run.report is None else recovery_asked(run.report)
     lengths = effective_lengths(figures, asked)

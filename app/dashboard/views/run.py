@@ -32,7 +32,7 @@ from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord, RunState
 from q36eval.reports.next_step import next_steps
-from q36eval.reports.story import decided_title
+from q36eval.reports.story import decided_title, notes, remedy_text
 from q36eval.reports.ui_address import evidence_place
 
 PROBES = {"kl": "KL", "evals": "Evals", "canaries": "Canaries"}
@@ -143,7 +143,13 @@ def _draw_gaps(reader: Reader, run: RunRecord) -> None:
             st.warning("Probes without figures")
             for failure in failures:
                 st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
-    for note in () if run.report is None else run.report.notes:
+    helping = () if run.report is None else run.report.remedies
+    if helping:
+        with st.container(border=True):
+            st.caption("What would help")
+            for remedy in helping:
+                st.text(line(f"{remedy.criterion}: {remedy_text(remedy)}"))
+    for note in () if run.report is None else notes(run.report):
         st.text(f"Note: {line(note)}")
 
 

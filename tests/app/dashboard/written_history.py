@@ -19,6 +19,7 @@ from q36eval.records import (
     ProbeName,
 )
 from q36eval.stats import summarize
+from tests.q36eval.gate.evidence import competence_of
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "sandbox.yaml"
 HOSTILE = (
@@ -39,12 +40,14 @@ def measured(
 ) -> Measurement:
     value, reference, effect, interval = summarize(clusters, estimator)
     scored, errored = sum(clusters.units), sum(clusters.errored)
+    direction = Direction.HIGHER_IS_BETTER if metric in HIGHER_IS_BETTER else Direction.LOWER_IS_BETTER
+    compares = clusters.reference is not None and clusters.bounds is not None
     return Measurement(
         probe=probe,
         metric=metric,
         slice=slice,
         unit=unit,
-        direction=Direction.HIGHER_IS_BETTER if metric in HIGHER_IS_BETTER else Direction.LOWER_IS_BETTER,
+        direction=direction,
         estimator=estimator,
         value=value,
         reference_value=reference,
@@ -52,6 +55,7 @@ def measured(
         effect_interval=interval,
         counts=Counts(total=scored + errored, scored=scored, errored=errored),
         clusters=clusters,
+        competence=competence_of(clusters, direction, slice) if compares else None,
     )
 
 

@@ -13,9 +13,10 @@ ERROR = 0.01
 
 
 def point(day: int, effect: float, *, metric: str = "perplexity", suite: str = "s", error: float = ERROR, **changed):
-    """`changed` are fields of the run's identity; `higher`, `reference` and `scored` are the point's own."""
+    """`changed` are fields of the run's identity; the others that are popped here are the point's own."""
     higher, reference = changed.pop("higher", False), changed.pop("reference", IDENTITY)
-    scored = changed.pop("scored", 9)
+    scored, answers = changed.pop("scored", 9), changed.pop("answers", None)
+    own = changed.pop("own", 0.5)  # the reference's own figure
     run = SeriesRun(
         id=f"r{day:02d}",
         started=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day),
@@ -24,6 +25,7 @@ def point(day: int, effect: float, *, metric: str = "perplexity", suite: str = "
         suites={"evals": suite},
         identity=IDENTITY.model_copy(update=changed),
         reference_identity=reference,
+        reference_answers={} if answers is None else {"evals": answers},
     )
     arm = 1.959964 * error
     return SeriesPoint(
@@ -34,7 +36,7 @@ def point(day: int, effect: float, *, metric: str = "perplexity", suite: str = "
         unit="fraction",
         direction=Direction.HIGHER_IS_BETTER if higher else Direction.LOWER_IS_BETTER,
         estimator="paired_mean",
-        value=0.5 + effect,
+        value=own + effect,
         effect=effect,
         effect_interval=Interval(lower=effect - arm, upper=effect + arm, level=0.95, method="betting"),
         scored=scored,

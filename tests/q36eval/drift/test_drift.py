@@ -94,14 +94,54 @@ def test_another_reference_is_another_line() -> None:
     assert found.baseline_run_id == "r06"
 
 
-def test_a_reference_captured_anew_by_another_version_stays_on_the_line_and_is_named() -> None:
+def test_a_reference_that_answers_the_same_by_another_version_stays_on_the_line_and_is_named() -> None:
     """Else every upgrade of the program would begin all lines anew, and nothing would ever be long enough to watch."""
     other = IDENTITY.model_copy(update={"engine_version": "0", "settings": {"code": "c0"}})
-    (found,) = drift(line(STEADY, reference=other) + moved(0.0), None)
+    (found,) = drift(line(STEADY, reference=other, answers="9:aa") + moved(0.0, answers="9:aa"), None)
     assert found.points[6].breaks == ()
     changes = found.points[6].identity_changes
     assert changes == ("the reference's engine version 0 -> 1", "the reference's setting code c0 -> unset")
     assert found.baseline_run_id == "r00"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ({"answers": "9:aa"}, {"answers": "9:bb"}, "the reference was captured anew"),
+        ({"answers": "9:aa", "reference": IDENTITY.model_copy(update={"engine_version": "0"})}, {"answers": "9:bb"},
+         "the reference was captured anew (engine version 0 -> 1)"),
+        # of runs that kept no answers, and of other items, only the identity is known
+        ({"reference": IDENTITY.model_copy(update={"kv_cache_dtype": "fp8"})}, {},
+         "the reference was captured anew (KV-cache dtype fp8 -> auto)"),
+        ({"answers": "5:aa"}, {"answers": "9:bb"}, None),
+    ],
+)  # fmt: skip
+def test_a_reference_captured_anew_is_a_new_line_and_no_move_of_the_branch(before, after, why) -> None:
+    shifted = line(STEADY, **before) + moved(0.05, own=0.45, **after)
+    (found,) = drift(shifted, "r00")
+    if why is None:
+        assert found.state is DriftState.DRIFTING
+        return
+    told = why + ": its own figure went from 0.5 to 0.45, the branch's from 0.499 to 0.5"
+    assert (found.points[6].breaks, found.state) == ((told,), DriftState.INCOMPARABLE)
+    assert told in found.statement
+    assert not any(one.signal for one in found.points)
+    (accepted,) = drift(shifted, "r06")
+    assert (accepted.state, accepted.baseline_run_id) == (DriftState.STABLE, "r06")
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-17])
+def test_a_figure_that_always_repeated_is_never_a_trillion_errors_away(error) -> None:
+    same = [point(day, 0.3, error=error) for day in range(8)]
+    (found,) = drift([*same, *(point(8 + day, 0.35, error=error) for day in range(4))], "r00")
+    assert (found.state, found.since_run_id) == (DriftState.DRIFTING, "r08")
+    assert "(+0.05, beyond all earlier values, whose scatter is zero);" in found.statement
+    (outlier,) = drift([*same, point(8, 0.35, error=error)], "r00")
+    assert outlier.statement.endswith(
+        "the newest run alone lies off, beyond all earlier values, whose scatter is zero."
+    )
+    (rounding,) = drift([*same, *(point(8 + day, 0.3 + 1e-12, error=error) for day in range(4))], "r00")
+    assert rounding.state is DriftState.STABLE
 
 
 def test_a_run_of_fewer_items_may_differ_by_the_items_it_lacks() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from q36eval.gate import Criterion, Margin, Policy
-from q36eval.records import Clusters, Counts, Direction, Estimator, Lane, Measurement, ProbeName
+from q36eval.records import Clusters, Counts, Direction, Estimator, FamilyCompetence, Lane, Measurement, ProbeName
 from q36eval.stats import summarize
 
 WEIGHT_CENSUSES = (
@@ -29,6 +29,7 @@ def measurement(
 ) -> Measurement:
     value, reference_value, effect, interval = summarize(clusters, estimator)
     scored, errored = sum(clusters.units), sum(clusters.errored)
+    paired = clusters.bounds is not None and clusters.reference is not None
     return Measurement(
         probe=probe,
         metric=metric,
@@ -42,7 +43,24 @@ def measurement(
         effect_interval=interval,
         counts=Counts(total=scored + errored, scored=scored, errored=errored),
         clusters=clusters,
+        competence=competence_of(clusters, direction, slice) if paired else None,
     )
+
+
+def competence_of(clusters: Clusters, direction: Direction, name: str) -> tuple[FamilyCompetence, ...]:
+    """What the reference gets right of items that are 0 or 1, family by family; all are one without names."""
+    assert clusters.reference is not None
+    families = clusters.families or (name,) * len(clusters.units)
+    rows = list(zip(families, clusters.units, clusters.reference, clusters.errored, strict=True))
+    found = []
+    for family in dict.fromkeys(families):
+        items, scored, ones, errored = (
+            sum(column) for column in zip(*((u + e, u, r, e) for f, u, r, e in rows if f == family), strict=True)
+        )
+        right = round(ones if direction is HIGHER else scored - ones)
+        causes = {"wrong": scored - right, "errored": errored}
+        found.append(FamilyCompetence(name=family, items=items, informative=right, causes=causes))
+    return tuple(found)
 
 
 def accuracy(branch: Sequence[int], reference: Sequence[int], slice: str = "mmlu", errored: int = 0) -> Measurement:

@@ -59,8 +59,8 @@ def judged(
 def test_what_was_accepted_counts_and_not_the_reference() -> None:
     half = [0] * (N // 2) + [1] * (N // 2)
     assert judged(answers(half), [shuffled(answers(half))]).verdict is CriterionVerdict.PASS
-    better_than_reference = answers(half, [0] * N)
-    fell = judged(better_than_reference, [shuffled(answers([1] * N, [0] * N))])
+    theirs = [1] * (N * 3 // 5) + [0] * (N * 2 // 5)  # enough to be evidence at all
+    fell = judged(answers(half, theirs), [shuffled(answers([1] * N, theirs))])
     assert (fell.verdict, fell.figure, fell.value, fell.reference_value) == (CriterionVerdict.FAIL, 0.5, 0.5, 1.0)
 
 

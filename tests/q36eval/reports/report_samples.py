@@ -18,6 +18,7 @@ from q36eval.records import (
     ProbeName,
 )
 from q36eval.stats import summarize
+from tests.q36eval.gate.evidence import competence_of
 
 HOSTILE = (
     "\x1b]0;t\x07\x1b[31m[red]a|b</b><script>alert('owned')</script><img src=x onerror=alert(1)>\x00\u202e`x` "
@@ -63,6 +64,7 @@ def accuracy(group: str, lost: int, gained: int) -> Measurement:
         effect_interval=interval,
         counts=Counts(total=N, scored=N, errored=0),
         clusters=clusters,
+        competence=competence_of(clusters, Direction.HIGHER_IS_BETTER, group),
     )
 
 

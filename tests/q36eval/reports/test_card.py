@@ -26,6 +26,7 @@ from q36eval.records import (
 )
 from q36eval.reports.card_report import to_card, update_card
 from q36eval.stats import summarize
+from tests.q36eval.gate.evidence import competence_of
 
 HOSTILE = "\x1b[31ma|b</b><script>\x00\u202e`x` ![i](http://evil) @all #1\n---\n# big ::error::"
 DAY = date(2026, 5, 1)
@@ -53,6 +54,7 @@ def accuracy(slice_name: str, wrong: int, of: int = 400, errored: int = 0) -> Me
         effect_interval=interval,
         counts=Counts(total=of + errored, scored=of, errored=errored),
         clusters=clusters,
+        competence=competence_of(clusters, Direction.HIGHER_IS_BETTER, slice_name),
     )
 
 

@@ -1,15 +1,21 @@
 """What a report tells to do next are commands that exist."""
 
+import html
+import io
 import shlex
 from typing import Any
 
 import pytest
 import typer
 from report_samples import HOSTILE, clean_report, hostile_report, interval_criteria, measured, run_of
+from rich.console import Console
 
 from app.cli.main import app
-from q36eval.gate import GateReport, Policy, decide
+from q36eval.gate import GateReport, Policy, Stage, StageState, decide
+from q36eval.gate.supplies import MoreItems, Remedy
 from q36eval.records import Verdict
+from q36eval.reports import to_console, to_markdown
+from q36eval.reports.html_report import to_html
 from q36eval.reports.next_step import next_steps
 
 
@@ -42,6 +48,39 @@ def test_what_is_told_fits_the_verdict() -> None:
     nothing = {"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "headline": "NOTHING FOUND (pre-check, not a release)"}
     checked = passed.model_copy(update={"purpose": "pre-check", **nothing})
     assert steps(checked) == ["q36eval gate --branch main --suite release"]
+
+
+def test_exhaustive_is_not_offered_where_everything_was_asked() -> None:
+    whole = Stage(name="evals", state=StageState.MEASURED, items=400, planned=400)
+    asked = inconclusive().model_copy(update={"stages": (whole,)})
+    assert not [s for s in steps(asked) if "--exhaustive" in s]
+    part = asked.model_copy(update={"stages": (whole.model_copy(update={"items": 300}),)})
+    assert [s for s in steps(part) if "--exhaustive" in s]
+
+
+def test_what_would_help_most_is_offered_with_its_chance_and_shown_in_every_format() -> None:
+    options = (
+        MoreItems(option="--suite release", items=14_042, chance=0.97, chance_lossless=0.995),
+        MoreItems(option="--exhaustive", items=800, chance=0.31, chance_lossless=0.4),
+    )
+    helping = (
+        Remedy(criterion="mmlu", items=400, needed=5_300, needed_lossless=3_100, options=options),
+        Remedy(criterion="tools", items=200, hopeless=True),
+        Remedy(criterion="kl", kind="documents", items=40, note="what errored must be measured"),
+    )
+    report = inconclusive().model_copy(update={"remedies": helping})
+    told = next_steps(report, run_of("main"))
+    assert [step.command.partition("main ")[2] for step in told] == ["", "--suite release", "--exhaustive"]
+    assert told[1].why == "mmlu: chance of PASS 97 %"
+    console = Console(width=400, record=True, file=io.StringIO())
+    console.print(to_console(report))
+    for text in (console.export_text(), html.unescape(to_markdown(report)), html.unescape(to_html(report))):
+        assert "400 items were evaluated; at the loss observed 5,300 pass 4 times in 5" in text
+        assert "--suite release evaluates 14,042 items: chance of PASS 97 %, over 99 % were nothing lost" in text
+        assert "at the loss observed no number of them passes" in text
+        assert "what errored must be measured" in text
+    again = GateReport.model_validate_json(report.model_dump_json())
+    assert again == report
 
 
 def test_names_are_safe_to_copy() -> None:

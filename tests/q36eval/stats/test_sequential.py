@@ -9,6 +9,7 @@ from q36eval.gate import Criterion, Policy, decide
 from q36eval.gate import Margin as GateMargin
 from q36eval.records import Clusters, Counts, Direction, Lane, Measurement, ProbeName, Schedule
 from q36eval.stats import margin_looks, margin_test, mcnemar, planned_largest, settled, summarize
+from tests.q36eval.gate.evidence import competence_of
 
 HIGHER = Direction.HIGHER_IS_BETTER
 SMALL = Suite(np.array([300, 200, 150, 120, 100, 80, 60, 50, 40]), np.array([1, 1, 1, 1, 1, 1, 3, 3, 3]), 50)
@@ -153,6 +154,7 @@ def accuracy(clusters: Clusters, name: str) -> Measurement:
         effect_interval=interval,
         counts=Counts(total=count, scored=count, errored=0),
         clusters=clusters,
+        competence=competence_of(clusters, HIGHER, name),
     )
 
 

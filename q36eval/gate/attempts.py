@@ -1,0 +1,89 @@
+"""Earlier gates of the same checkpoint: how often a PASS was tried for, and what that does to a false one. Pure."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from q36eval.records import Record, Verdict
+
+if TYPE_CHECKING:
+    from q36eval.gate.policy import Policy
+
+
+class EarlierGate(Record):
+    """A finished gate of the same deployment by the same criteria.
+
+    `other_suites` are the probes that it asked another suite (another corpus among them). `answers` names the answers
+    that it rests on: gates of the same name rest on the same ones, and are one try.
+    """
+
+    run_id: str
+    finished: datetime
+    verdict: Verdict
+    answers: str
+    other_suites: tuple[str, ...] = ()
+
+
+class ReusedAnswers(Record):
+    """Answers that were not asked for again: so many `items` are those of run `run_id`."""
+
+    run_id: str
+    items: int = Field(ge=0)
+
+
+class Tried(Record):
+    """What a decision knows of other gates: the earlier ones, oldest first, and the name of this gate's answers."""
+
+    earlier: tuple[EarlierGate, ...] = ()
+    answers: str = ""
+    reused: ReusedAnswers | None = None
+
+
+class Attempts(Record):
+    """How often this deployment was gated by these criteria, and the chance of a false PASS over all of it.
+
+    `answer_sets` counts the sets of answers that all gates up to this one rest on: one that reused another's is no
+    further try. `false_pass_each` is the chance that a branch just at a margin passes one gate, the greatest over the
+    blocking criteria; `false_pass_any` that of one or more PASS among as many independent gates, which is what other
+    items give. Gates of the same items are alike, and give less. `allowed` is the policy's `max_attempts`.
+    """
+
+    earlier: tuple[EarlierGate, ...] = ()
+    answer_sets: int = Field(ge=1)
+    false_pass_each: float
+    false_pass_any: float
+    allowed: int | None = None
+    reused: ReusedAnswers | None = None
+
+    @property
+    def too_many(self) -> bool:
+        """Whether the policy allows fewer: then a PASS needs a reviewer's signature."""
+        return self.allowed is not None and self.answer_sets > self.allowed
+
+
+def attempts_of(policy: "Policy", tried: Tried | None) -> Attempts | None:
+    """The attempts that a decision by `policy` is the last of; None where it is the first, and took over nothing."""
+    if tried is None or not (tried.earlier or tried.reused):
+        return None
+    sets = len({gate.answers for gate in tried.earlier} | {tried.answers})
+    each = max(
+        (1.0 - c.confidence for c in policy.criteria if c.tier == "blocking" and c.margin.kind != "max_count"),
+        default=0.0,
+    )
+    return Attempts(
+        earlier=tried.earlier,
+        answer_sets=sets,
+        false_pass_each=each,
+        false_pass_any=1.0 - (1.0 - each) ** sets,
+        allowed=policy.max_attempts,
+        reused=tried.reused,
+    )
+
+
+def judged_content(policy: "Policy") -> dict[str, Any]:
+    """What of a policy decides: not its name, nor its words, nor how often it may be tried."""
+    criteria = [
+        criterion.model_dump(mode="json", exclude={"note": True, "margin": {"source"}}) for criterion in policy.criteria
+    ]
+    return {"alpha": policy.alpha, "criteria": sorted(criteria, key=lambda criterion: criterion["id"])}

@@ -1,0 +1,148 @@
+"""What the reference can do of what a criterion compares: a gate before any comparison, never a filter of items. Pure.
+
+A comparison in which the reference fails says nothing. So a family of items that the reference cannot do drops out
+whole, by what it answered to all that is planned, never by what the branch answered; within a family every item stays.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from q36eval.gate.policy import Criterion, Informative, Policy
+from q36eval.records import Clusters, Estimator, FamilyCompetence, Measurement, Record
+
+PAIRED: tuple[Estimator, ...] = ("paired_mean", "paired_proportions")
+"""What compares answers of two deployments; of unbounded values none is right or wrong."""
+
+CAUSES = {
+    "cut_off": "cut off at their budget",
+    "no_end": "never ended their reasoning",
+    "loop": "went in circles",
+    "unreadable": "unreadable",
+    "errored": "errored",
+    "wrong": "wrong",
+}
+"""Why an answer is not right, in words; other causes go by their own names."""
+
+NAMED = 3
+"""So many families are named in one sentence; the report lists them all."""
+
+
+class Competence(Record):
+    """What the reference can do of what a criterion judges, over all items planned.
+
+    `items` are those behind the figure, `informative` those that the reference answers right, `remaining` those in
+    families that it can do. `left_out` are the other families, by name: none of their items was judged.
+    """
+
+    items: int
+    informative: int
+    remaining: int
+    left_out: tuple[FamilyCompetence, ...] = ()
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What of a criterion's evidence may be judged: the families named `kept`; `refusal` says why none of it may."""
+
+    competence: Competence
+    kept: frozenset[str]
+    refusal: str | None = None
+
+    @property
+    def all_kept(self) -> bool:
+        """Whether no family dropped out."""
+        return not self.competence.left_out
+
+    def of(self, clusters: Clusters) -> Clusters:
+        """Their clusters.
+
+        Raises:
+            ValueError: the evidence does not say which family a cluster belongs to, or its items weigh differently, so
+                that what remains would no longer weigh as it should.
+        """
+        if self.all_kept:
+            return clusters
+        if clusters.families is None:
+            raise ValueError("the evidence does not say which items belong to the families that dropped out")
+        if clusters.strata is not None or clusters.bounds is None or clusters.bounds[1] > 1.0:
+            raise ValueError("its items do not weigh alike, so that no family can be left out of it")
+        return clusters.of_families(self.kept)
+
+
+def compares_answers(criterion: Criterion, measurement: Measurement) -> bool:
+    """Whether both deployments' answers, right or wrong, stand behind the criterion."""
+    clusters = measurement.clusters
+    if criterion.informative is None or measurement.estimator not in PAIRED or clusters is None:
+        return False
+    return clusters.bounds is not None and all(map(math.isfinite, clusters.bounds))
+
+
+def remaining(asked: Informative, measurement: Measurement) -> Remaining:
+    """What of a comparison may be judged, by what the reference can do."""
+    families = measurement.competence or ()
+    kept = [family for family in families if is_able(family, asked)]
+    competence = Competence(
+        items=sum(family.items for family in families),
+        informative=sum(family.informative for family in families),
+        remaining=sum(family.items for family in kept),
+        left_out=tuple(family for family in families if family not in kept),
+    )
+    names = frozenset(family.name for family in kept)
+    return Remaining(competence, names, _refusal(asked, measurement, competence, names))
+
+
+def without_competence(policy: Policy) -> Policy:
+    """The policy as it was judged before comparisons asked anything of the reference."""
+    criteria = tuple(criterion.model_copy(update={"informative": None}) for criterion in policy.criteria)
+    return policy.model_copy(update={"criteria": criteria})
+
+
+def is_able(family: FamilyCompetence, asked: Informative) -> bool:
+    """Whether the reference can do enough of a family for a comparison over it to be evidence."""
+    return family.informative >= asked.min_items and share_above_chance(family) >= asked.min_share
+
+
+def share_above_chance(family: FamilyCompetence) -> float:
+    """The share of a family's items that the reference answers right, of what guessing leaves; 0 without items."""
+    if not family.items:
+        return 0.0
+    return (family.informative / family.items - family.chance) / (1.0 - family.chance)
+
+
+def _refusal(asked: Informative, measurement: Measurement, competence: Competence, kept: Collection[str]) -> str | None:
+    if measurement.competence is None:
+        return "its probe does not say what the reference can do of it, so that the comparison proves nothing"
+    names = [family.name for family in measurement.competence]
+    known = set((measurement.clusters and measurement.clusters.families) or ())
+    if len(set(names)) < len(names) or not known <= set(names) or competence.items < measurement.counts.total:
+        return "its probe does not say of all items what the reference can do of them"
+    if not kept or competence.remaining < asked.min_weight * competence.items - 1e-9:
+        share = f"{competence.remaining:,} of {competence.items:,} items lie in families that it can do"
+        return f"{families_words(competence.left_out)}; {share}, and the policy asks for {100 * asked.min_weight:.4g} %"
+    return None
+
+
+def families_words(families: Sequence[FamilyCompetence]) -> str:
+    """`the reference solves 3 of 200 in json-nested (190 cut off at their budget, 7 wrong)`, the largest first."""
+    if not families:
+        return "the reference was asked nothing of it"
+    ordered = sorted(families, key=lambda family: (-family.items, family.name))
+    told = [family_words(family) for family in ordered[:NAMED]]
+    more = len(ordered) - NAMED
+    told += [f"too few in {more} more famil{'y' if more == 1 else 'ies'}"] if more > 0 else []
+    return f"the reference solves {', '.join(told)}"
+
+
+def family_words(family: FamilyCompetence) -> str:
+    """`3 of 200 in json-nested (190 cut off at their budget, 7 wrong)`."""
+    beside = [f"{family.chance:.3g} of them by guessing"] if family.chance else []
+    beside += [causes_words(family.causes)] if any(family.causes.values()) else []
+    told = f"{family.informative:,} of {family.items:,} in {family.name}"
+    return f"{told} ({'; '.join(beside)})" if beside else told
+
+
+def causes_words(causes: "dict[str, int]") -> str:
+    """`190 cut off at their budget, 7 wrong`: the most frequent first; empty where there are none."""
+    ordered = sorted(causes.items(), key=lambda entry: (-entry[1], entry[0]))
+    return ", ".join(f"{count:,} {CAUSES.get(cause, cause.replace('_', ' '))}" for cause, count in ordered if count)

@@ -1,0 +1,79 @@
+"""Which gates of the same deployment by the same criteria history holds, and which of them rest on the same answers."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from q36eval.engines.repeating import repeats_itself
+from q36eval.gate import EarlierGate, Policy, ReusedAnswers, Tried
+from q36eval.gate.attempts import judged_content
+from q36eval.history.records import JudgedRun, RunRecord
+from q36eval.history.store import History
+from q36eval.records import DeploymentIdentity
+
+REUSED = "answers_reused"
+"""Where a run's provenance holds whose answers it took over (`ReusedAnswers`), if any."""
+
+OF_OUR_CODE = "code"
+"""The setting that is a hash of our own source: what answers is the same deployment, whichever version asks it."""
+
+
+def tried_before(history: History, run: RunRecord) -> Tried | None:
+    """The finished gates of the run's deployment by the criteria of its policy; None of a run that has neither yet."""
+    if run.identity is None or run.policy is None:
+        return None
+    mine = _content(run.policy)
+    earlier = [
+        _earlier(gate, run)
+        for gate in history.judged_runs(run.identity.checkpoint_sha256)
+        if gate.id != run.id and _same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
+    ]
+    reused = run.provenance.get(REUSED)
+    return Tried(
+        earlier=tuple(earlier),
+        answers=_answers(run.id, run.identity, run.suites, run.provenance),
+        reused=None if reused is None else ReusedAnswers.model_validate(reused),
+    )
+
+
+def _earlier(gate: JudgedRun, run: RunRecord) -> EarlierGate:
+    others = {probe for probe in {*gate.suites, *run.suites} if gate.suites.get(probe) != run.suites.get(probe)}
+    could_pass = set(gate.suites) >= set(run.suites)  # one that left a probe out tried for no PASS
+    whose = gate if could_pass else run
+    return EarlierGate(
+        run_id=gate.id,
+        finished=gate.finished,
+        verdict=gate.verdict,
+        answers=_answers(whose.id, whose.identity or gate.identity, whose.suites, whose.provenance),
+        other_suites=tuple(sorted(others)),
+    )
+
+
+def _same_deployment(one: DeploymentIdentity, other: DeploymentIdentity) -> bool:
+    """Whether the same thing was gated: another version of an engine or of our code is no other checkpoint to try."""
+    return _tried(one) == _tried(other)
+
+
+def _tried(identity: DeploymentIdentity) -> dict[str, Any]:
+    found = identity.model_dump(mode="json", exclude={"engine_version"})
+    found["settings"] = {name: value for name, value in identity.settings.items() if name != OF_OUR_CODE}
+    return found
+
+
+def _answers(run_id: str, identity: DeploymentIdentity, suites: Mapping[str, str], asked: Mapping[str, Any]) -> str:
+    """The name of a gate's answers: of a deployment that repeats itself that of what was asked, else the run's own."""
+    if not repeats_itself(identity):
+        return run_id
+    said = [identity.model_dump(mode="json"), dict(suites), asked.get("max_items", "all")]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _content(policy: Mapping[str, Any]) -> Any:
+    """What decides in a kept policy; of one that says what this version does not know, all that it says."""
+    try:
+        return judged_content(Policy.model_validate(policy))
+    except ValidationError:
+        return dict(policy)

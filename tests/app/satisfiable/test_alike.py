@@ -1,0 +1,126 @@
+"""Two deployments that fail alike: real probes ask both, and no shipped policy passes what neither can do."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canaries.probe import CanaryProbe
+from canaries.specification import load_specs
+from evals.probe import EvalsProbe
+from q36eval.asking import Work
+from q36eval.capturing import captured
+from q36eval.gate import CriterionVerdict, Policy, decide
+from q36eval.probes import Probe
+from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
+from q36eval.references import Capture
+from q36eval.runner import run_probes
+from q36eval.sinks import Captures
+from tests.app.satisfiable.stub_deployment import Abridging, RightAnswers, StubDeployment, right_answers
+from tests.evals.small_suite import FROZEN, write_small_suite
+
+POLICIES = Path(__file__).parents[3] / "data" / "policies"
+SHIPPED = {path.stem: Policy.load(path) for path in sorted(POLICIES.glob("*.yaml"))}
+DRAWS = 25
+NOTHING = "???"
+
+
+class MemorySink:
+    def __init__(self) -> None:
+        self.items: list[ItemOutcome] = []
+        self.measurements: list[Measurement] = []
+        self.failures: list[ProbeFailure] = []
+
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
+        self.items += outcomes
+
+    def add_measurement(self, measurement: Measurement) -> None:
+        self.measurements.append(measurement)
+
+    def add_failure(self, failure: ProbeFailure) -> None:
+        self.failures.append(failure)
+
+    def known_items(self) -> Sequence[ItemOutcome]:
+        return tuple(self.items)
+
+
+class Silent:
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+def knowing(probe: Any, share: float) -> RightAnswers:
+    """Right answers to a seeded share of all items, and the same wrong ones to the rest."""
+    right = right_answers([probe])
+    documents = {key: document for key, (document, _) in getattr(probe, "_asked", {}).items()}
+    keys = sorted(documents) or sorted(right.texts)
+    known = set(random.Random(5).sample(keys, round(share * len(keys))))
+    if not documents:
+        return RightAnswers({key: text if key in known else NOTHING for key, text in right.texts.items()}, {})
+    texts, choices = dict(right.texts), dict(right.choices)
+    for key, (document, encoded) in probe._asked.items():
+        for number, reading in enumerate(encoded.readings if key not in known else ()):
+            if reading.generation_key is not None:
+                texts[reading.generation_key] = NOTHING
+            elif document.choices:
+                wrong = number == (document.target + 1) % len(document.choices)
+                for piece in reading.pieces:
+                    choices.pop(piece.request_key, None) if not wrong else None
+                choices |= {piece.request_key: piece.token_ids for piece in reading.pieces} if wrong else {}
+    return RightAnswers(texts, choices)
+
+
+def measured_alike(probe: Probe, tokenizer: Any, folder: Path, share: float) -> list[Measurement]:
+    """What is measured of a branch that answers just as a reference does that knows that share of the answers."""
+    sink, deployment = MemorySink(), StubDeployment(tokenizer, RightAnswers({}, {}))
+
+    def captures_of(planned: Sequence[Work]) -> Captures:
+        deployment.right = knowing(probe, share)
+
+        def open_capture(own: Probe) -> Capture:
+            return Capture(folder, deployment.identity, own.name, own.suite_sha256)
+
+        return captured(planned, open_capture, lambda: deployment, Silent())
+
+    run_probes(deployment, tokenizer, captures_of, [probe], sink, Silent())
+    assert not sink.failures, sink.failures
+    return sink.measurements
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return Abridging(AutoTokenizer.from_pretrained(POLICIES.parent / "sandbox" / "bf16", local_files_only=True))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.015, 0.2])
+def test_what_neither_can_do_passes_no_shipped_policy(tokenizer: Any, tmp_path: Path, share: float) -> None:
+    counts = {f"ruler/{file.name}": 6 for file in (FROZEN / "ruler").glob("*.jsonl")}
+    counts |= {
+        "mmlu/law.jsonl": 15,
+        "mmlu_dev/law.jsonl": 5,
+        "short_answers/law.jsonl": 15,
+        "short_answers_dev/law.jsonl": 5,
+    }
+    probes = [CanaryProbe(load_specs(n=DRAWS)), EvalsProbe(write_small_suite(tmp_path, counts))]
+    found = [m for probe in probes for m in measured_alike(probe, tokenizer, tmp_path / probe.name, share)]
+    keys = {measurement.key for measurement in found}
+    for name, policy in SHIPPED.items():
+        report = decide(policy, found)
+        assert report.verdict is not Verdict.PASS, name
+        compared = {c.id for c in policy.criteria if c.informative is not None and c.key in keys}
+        others = ("decisive_margin_ratio",)  # has no right and wrong; and there is no blessed run to compare with
+        compared -= {c.id for c in policy.criteria if c.metric in others or c.margin.against == "blessed"}
+        assert compared >= {"failures-structured", "failures-freeform"} & {c.id for c in policy.criteria}
+        for result in report.criteria:
+            if result.id in compared:
+                assert result.verdict is CriterionVerdict.NOT_MEASURED, (name, result.id, result.verdict)
+                assert "the reference solves" in result.reason
+    # as it was judged before anything was asked of the reference
+    before = {result.id: result.verdict for result in decide(SHIPPED["sandbox"], found, rules=1).criteria}
+    assert before["failures-structured"] is CriterionVerdict.PASS
+    assert {m.probe for m in found} == {ProbeName.CANARIES, ProbeName.EVALS}

@@ -1,0 +1,221 @@
+"""A comparison is evidence only where the reference can do the task: families drop out whole, and none passes by it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from evidence import HIGHER, LOWER, measurement
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Informative, Margin, Policy, PolicyRule, decide
+from q36eval.gate.competence import share_above_chance
+from q36eval.gate.judge import judge
+from q36eval.records import Clusters, FamilyCompetence, Lane, Measurement, ProbeName, Schedule
+
+SHIPPED = sorted((Path(__file__).parents[3] / "data" / "policies").glob("*.yaml"))
+
+Family = tuple[str, int, int, int]
+"""Name, items, how many the reference answers right, and how many of those the branch loses."""
+
+
+def compared(families: Sequence[Family], kind: str = "failure_rate", *, in_blocks: int | None = None) -> Measurement:
+    """Items of several families, shuffled alike each time; `failure_rate` counts failures, `accuracy` right answers."""
+    rows = [
+        (name, float(row < right), float(lost <= row < right))
+        for name, items, right, lost in families
+        for row in range(items)
+    ]
+    order = np.random.default_rng(3).permutation(len(rows))
+    names, reference, branch = zip(*(rows[row] for row in order), strict=True)
+    failing = kind == "failure_rate"
+    blocks = tuple(row // (in_blocks or 1) for row in range(len(rows)))
+    clusters = Clusters(
+        units=(1,) * len(rows),
+        branch=tuple(1.0 - value if failing else value for value in branch),
+        reference=tuple(1.0 - value if failing else value for value in reference),
+        errored=(0,) * len(rows),
+        bounds=(0.0, 1.0),
+        schedule=None if in_blocks is None else Schedule(largest=1, blocks=blocks),
+        names=tuple(f"{name}/{row}" for row, name in enumerate(names)),
+        families=names,
+    )
+    probe = ProbeName.CANARIES if failing else ProbeName.EVALS
+    estimator = "paired_proportions" if failing else "paired_mean"
+    return measurement(probe, kind, clusters, estimator, LOWER if failing else HIGHER)
+
+
+def rule(found: Measurement, margin: float = 0.05, kind: str = "max_increase", **changes: object) -> Criterion:
+    return Criterion.model_validate(
+        {
+            "id": "it",
+            "probe": found.probe,
+            "metric": found.metric,
+            "margin": Margin.model_validate({"kind": kind, "value": margin, "source": "test"}),
+            "lanes": (Lane.STRUCTURED,),
+        }
+        | changes
+    )
+
+
+def verdict(found: Measurement, criterion: Criterion | None = None) -> CriterionResult:
+    (result,) = decide(Policy(name="p", criteria=(criterion or rule(found),)), [found]).criteria
+    return result
+
+
+@pytest.mark.parametrize("right", [0, 3, 40])
+def test_two_models_that_fail_alike_never_pass(right: int) -> None:
+    """0, 1.5 and 20 % of 200 items, wherever the margin lies."""
+    found = compared([("json-nested", 200, right, 0)])
+    result = verdict(found, rule(found, margin=1.0))
+    assert result.verdict is CriterionVerdict.NOT_MEASURED
+    assert f"the reference solves {right} of 200 in json-nested ({200 - right} wrong)" in result.reason
+    scores = compared([("vt", 200, right, 0)], "accuracy")
+    assert verdict(scores, rule(scores, 0.01, "min_recovery")).verdict is CriterionVerdict.NOT_MEASURED
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_no_shipped_policy_judges_a_reference_that_solves_a_fifth(path: Path) -> None:
+    """Whatever families its right answers are in: less than `min_weight` times `min_share` of all items is too few."""
+    asked = {c.id: c.informative for c in Policy.load(path).criteria if c.informative is not None}
+    assert asked
+    assert all(informative.min_share * informative.min_weight > 0.2 for informative in asked.values()), asked
+
+
+def test_a_family_drops_out_whole_and_by_name() -> None:
+    families = [("easy", 850, 840, 0), ("hard", 150, 70, 0)]
+    result = verdict(compared(families))
+    assert result.verdict is CriterionVerdict.PASS
+    assert result.competence is not None
+    assert (result.competence.items, result.competence.informative, result.competence.remaining) == (1000, 910, 850)
+    assert [(family.name, family.informative) for family in result.competence.left_out] == [("hard", 70)]
+    assert result.counts is not None
+    assert (result.counts.scored, result.reference_value) == (850, pytest.approx(10 / 850))
+    alone = verdict(compared(families[:1]))
+    assert result.loss_interval == alone.loss_interval, "what remains is judged as if nothing else had been asked"
+    asks_for_more = rule(compared(families), min_scored=851)
+    assert verdict(compared(families), asks_for_more).reason == "850 items were scored, and the policy asks for 851"
+
+
+def test_right_by_guessing_is_no_knowledge() -> None:
+    guessing = FamilyCompetence(name="mmlu", items=400, informative=100, chance=0.25, causes={"wrong": 300})
+    assert share_above_chance(guessing) == 0
+    assert share_above_chance(guessing.model_copy(update={"informative": 250})) == pytest.approx(0.5)
+    found = compared([("mmlu", 400, 240, 0)], "accuracy")
+    told = found.competence[0].model_copy(update={"chance": 0.25}) if found.competence else guessing
+    criterion = rule(found, 0.8, "min_recovery")
+    assert verdict(found, criterion).verdict is CriterionVerdict.PASS
+    assert verdict(found.model_copy(update={"competence": (told,)}), criterion).verdict is CriterionVerdict.NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"competence": None}, "its probe does not say what the reference can do"),
+        ({"competence": ()}, "of all items"),
+        ({"competence": (FamilyCompetence(name="other", items=400, informative=400),)}, "of all items"),
+        ({"competence": (FamilyCompetence(name="easy", items=399, informative=399),)}, "of all items"),
+    ],
+)
+def test_what_the_probe_does_not_say_proves_nothing(changes: dict[str, object], reason: str) -> None:
+    found = compared([("easy", 400, 400, 0)])
+    assert verdict(found).verdict is CriterionVerdict.PASS
+    result = verdict(found.model_copy(update=changes))
+    assert (result.verdict, reason in result.reason) == (CriterionVerdict.NOT_MEASURED, True), result.reason
+
+
+def test_evidence_without_families_or_with_weights_is_left_whole_or_not_judged() -> None:
+    found = compared([("easy", 850, 840, 0), ("hard", 150, 30, 0)])
+    assert found.clusters is not None
+    for update, words in (({"families": None}, "does not say which"), ({"bounds": (0.0, 1.5)}, "do not weigh alike")):
+        clusters = found.clusters.model_copy(update=update)
+        result = verdict(found.model_copy(update={"clusters": clusters}))
+        assert (result.verdict, words in result.reason) == (CriterionVerdict.NOT_MEASURED, True), result.reason
+
+
+def test_an_engine_that_broke_is_to_blame_and_not_the_reference() -> None:
+    found = compared([("json", 200, 0, 0)])
+    assert found.clusters is not None
+    broken = found.clusters.model_copy(
+        update={name: (value,) * 10 + getattr(found.clusters, name)[10:] for name, value in ERRORED.items()}
+    )
+    result = verdict(measurement(found.probe, found.metric, broken, found.estimator, LOWER))
+    assert (result.infrastructure, "10 of 200 items errored" in result.reason) == (True, True)
+
+
+ERRORED = {"units": 0, "branch": 0.0, "reference": 0.0, "errored": 1}
+
+
+def test_looks_judge_the_same_families_as_the_decision() -> None:
+    found = compared([("easy", 900, 890, 0), ("hard", 100, 40, 10)], "accuracy", in_blocks=100)
+    criterion = rule(found, 0.9, "min_recovery")
+    settled = PolicyRule(Policy(name="p", criteria=(criterion,))).settled([found])
+    assert settled == {found.key}
+    assert judge(criterion, [found], []).p_pass == verdict(found, criterion).p_pass
+    unable = compared([("hard", 1000, 200, 0)], "accuracy", in_blocks=100)
+    assert PolicyRule(Policy(name="p", criteria=(criterion,))).settled([unable]) == frozenset()
+
+
+def test_against_a_blessed_run_the_same_families_drop_out() -> None:
+    families = [("easy", 900, 890, 0), ("hard", 100, 10, 0)]
+    found = compared(families)
+    margin = Margin(kind="max_increase", value=0.05, against="blessed", source="test")
+    policy = Policy(name="p", criteria=(rule(found).model_copy(update={"margin": margin}),))
+    (result,) = decide(policy, [found], blessed=[found]).criteria
+    assert result.verdict is CriterionVerdict.PASS
+    assert result.counts is not None
+    assert result.counts.scored == 900
+    (result,) = decide(policy, [compared([("easy", 100, 100, 0), ("hard", 900, 10, 0)])], blessed=[found]).criteria
+    assert result.verdict is CriterionVerdict.NOT_MEASURED
+
+
+def test_old_decisions_are_made_again_by_the_rules_they_were_made_by() -> None:
+    found = compared([("json", 200, 0, 0)]).model_copy(update={"competence": None})
+    policy = Policy(name="p", criteria=(rule(found),))
+    assert decide(policy, [found], rules=1).criteria[0].verdict is CriterionVerdict.PASS
+    assert decide(policy, [found]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
+
+
+def test_only_comparisons_ask_anything_of_the_reference() -> None:
+    found = compared([("easy", 100, 100, 0)])
+    assert rule(found).informative == Informative()
+    assert rule(found, informative={"min_share": 0.7}).informative == Informative(min_share=0.7)
+    assert rule(found, 0, "max_count").informative is None
+    with pytest.raises(ValidationError, match="a max_count margin compares no answers"):
+        rule(found, 0, "max_count", informative={"min_items": 5})
+
+
+LOSSES = st.sampled_from([0.0, 0.0, 0.02, 0.1, 1.0])
+FAMILIES = st.lists(st.tuples(st.integers(20, 300), st.floats(0, 1), LOSSES), min_size=1, max_size=4)
+
+
+@given(FAMILIES, st.integers(0, 3), st.sampled_from([10, 50, 300]), st.sampled_from(["failure_rate", "accuracy"]))
+@settings(max_examples=25, deadline=None)
+def test_items_that_both_get_wrong_pass_nothing_by_dropping_a_family(
+    drawn: list[tuple[int, float, float]], which: int, more: int, kind: str
+) -> None:
+    """What passes with such items would pass too were no family ever left out of it."""
+    families: list[Family] = []
+    for number, (items, share, loss) in enumerate(drawn):
+        right = round(items * share)
+        families.append((f"f{number}", items, right, round(right * loss)))
+    name, items, right, lost = families[which % len(families)]
+    families[which % len(families)] = (name, items + more, right, lost)
+    found = compared(families, kind)
+    criterion = rule(found, 0.05) if kind == "failure_rate" else rule(found, 0.93, "min_recovery")
+    if verdict(found, criterion).verdict is CriterionVerdict.PASS:
+        assert judge(criterion.model_copy(update={"informative": None}), [found], []).p_pass <= 0.025
+
+
+def test_a_ruined_family_does_not_pass_by_dropping_out() -> None:
+    """Its loss is seen while the reference solves 60 of 100; forty more that both get wrong, and it drops out."""
+    before = compared([("easy", 900, 900, 0), ("ruined", 100, 60, 60)])
+    after = compared([("easy", 900, 900, 0), ("ruined", 140, 60, 60)])
+    assert verdict(before).verdict is not CriterionVerdict.PASS
+    result = verdict(after)
+    assert result.competence is not None
+    assert [family.name for family in result.competence.left_out] == ["ruined"]
+    assert result.verdict is CriterionVerdict.INCONCLUSIVE
+    assert "not together with the families that dropped out" in result.reason
