@@ -63,10 +63,10 @@ def _schemes(inspection: Inspection) -> list[Measurement]:
 
 def declared_figures(*, against_reference: bool = True) -> list[DeclaredFigure]:
     """What `measurements` gives of a whole checkpoint, with the reference's weights beside it or without them."""
+    known = [(metric, UNIT) for section, (metric, _) in METRICS.items() if against_reference or section in OF_ITSELF]
     return [
-        DeclaredFigure(ProbeName.WEIGHTS, metric, "all", ESTIMATOR, DIRECTION, UNIT)
-        for section, (metric, _) in METRICS.items()
-        if against_reference or section in OF_ITSELF
+        DeclaredFigure(ProbeName.WEIGHTS, metric, "all", ESTIMATOR, DIRECTION, unit)
+        for metric, unit in (*known, (QUANTIZED_TENSORS, "tensors"))
     ]
 
 

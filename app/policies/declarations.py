@@ -20,7 +20,7 @@ from kl.spans import KINDS
 from q36eval.asking import Work
 from q36eval.config import Family, Paths
 from q36eval.declared import DeclaredFigure
-from q36eval.probes import Declares
+from q36eval.probes import Declares, KeepsTopK
 from q36eval.records import ProbeName
 
 GROUPED_BY_TEXTS = ("position=", "entropy=")
@@ -111,8 +111,12 @@ def _slices_of_texts(suite: str, place: SuitePlace) -> tuple[str, ...] | None:
 
 
 def declared_by(works: Iterable[Work], family: str, suite: str) -> Declared:
-    """What the probes of planned work will yield; of one that crashed or declares nothing, nothing is known."""
-    declaring = [work.probe for work in works if isinstance(work.probe, Declares) and work.failed is None]
+    """What the probes of planned work will yield; of one that crashed or declares nothing, nothing is known.
+
+    Nor of one that keeps the likeliest tokens alone: whoever gates against such a pack looks for damage.
+    """
+    whole = [work.probe for work in works if work.failed is None and not isinstance(work.probe, KeepsTopK)]
+    declaring = [probe for probe in whole if isinstance(probe, Declares)]
     figures = tuple(figure for probe in declaring for figure in probe.declared())
     return Declared(family, suite, figures, probes=frozenset(probe.name for probe in declaring))
 
