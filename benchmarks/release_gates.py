@@ -260,7 +260,7 @@ class Gates:
                 gained, lost = min(0.005, failing), 0.005 + lost - gained
             drawn = self.rng.multinomial(items, [lost, gained, max(0.0, 1 - lost - gained)], self.count)
             both = np.array(
-                [_exact(int(w), int(b), items, loss_limit(criterion.margin), self.before) for w, b, _ in drawn]
+                [exact_p_values(int(w), int(b), items, loss_limit(criterion.margin), self.before) for w, b, _ in drawn]
             )
             found[name] = Found((drawn[:, 0] - drawn[:, 1]) / items, both[:, 0], both[:, 1], np.ones(self.count))
         return found
@@ -324,7 +324,7 @@ def _found(rows: Sequence[tuple[float, float, float]]) -> Found:
 
 
 @lru_cache(maxsize=1 << 18)
-def _exact(worse: int, better: int, items: int, limit: float, before: bool) -> tuple[float, float]:
+def exact_p_values(worse: int, better: int, items: int, limit: float, before: bool) -> tuple[float, float]:
     """p-values of a difference of rates; before, of more than 2,000 pairs by constant bets."""
     if not before or items <= 2_000:
         pairs = PairedProportions(worse, better, items)
