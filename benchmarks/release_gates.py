@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from benchmarks.draws_by_margin import MARGIN_SPREAD
 from benchmarks.gate_errors import environment, interval
+from benchmarks.simulated_gates import LISTED_FLIPS
 from evals.margin_draws import Allocation
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.thresholds import with_thresholds
@@ -461,7 +462,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--policy", type=Path, default=POLICY)
     parser.add_argument("--only", default="")
     parser.add_argument("--persistence", type=float, default=0.91, help="share of flips that stay in other batches")
-    parser.add_argument("--near", type=float, default=0.0, help="share of flips that the margin floor leaves")
+    parser.add_argument("--near", type=float, default=LISTED_FLIPS, help="share of flips that the margin floor leaves")
     parser.add_argument("--before", action="store_true", help="beside it what was before")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no row after so long")
     parser.add_argument("--json", type=Path)
