@@ -7,6 +7,7 @@ from typing import Any
 
 from app.estimate import Estimate
 from app.measuring import limits_of, reference_of
+from app.policies.shown import ASSUMED_SCORE
 from app.probing import build_evals
 from app.request import Request
 from app.running import load_branch
@@ -25,9 +26,6 @@ from q36eval.stats import Power, as_expected, power, tightest_limit
 
 SAMPLE_ITEMS = 32
 """Items of each task that are asked to learn what one costs."""
-
-ASSUMED_SCORE = 0.8
-"""Share that the reference is taken to get right where nothing of it was captured yet."""
 
 FLIPS = (0.02, 0.04, 0.06)
 """Shares of changed answers, half each way, of branches without loss: near-lossless ones change 2 to 6 % of MMLU's."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from app.floors import FloorKeeper, refuse_known
 from app.kept_progress import note
+from app.policies.declarations import declared_by
+from app.policies.measurable import refuse_unmeasurable
 from app.readable import check_readable
 from app.referencing import Reference
 from app.request import Request
@@ -193,6 +195,8 @@ class Running:
         floors = FloorKeeper(reference.identity, reference.root, reference.load, policy, self.sink, self.progress)
 
         def captures_of(works: Sequence[Work]) -> Captures:
+            if policy is not None:
+                refuse_unmeasurable(policy, declared_by(works, self.request.family.name, self.request.suite))
             captures = reference.captures(works, self.progress)
             self._keep_reference_answers(works, captures)
             self._reuse(works)

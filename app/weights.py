@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from q36eval.checkpoints.inspection import Inspection, Section
+from q36eval.declared import DeclaredFigure
 from q36eval.gate.schemes import QUANTIZED_TENSORS
-from q36eval.records import Counts, Direction, Interval, Measurement, ProbeName
+from q36eval.records import Counts, Direction, Estimator, Interval, Measurement, ProbeName
 
 METRICS = {
     Section.INTEGRITY: ("integrity_faults", "every stored tensor was used once, every parameter filled once"),
@@ -17,6 +18,10 @@ METRICS = {
         "configuration, tokenizer, chat template and generation config are as the reference's",
     ),
 }
+UNIT, DIRECTION = "faults", Direction.LOWER_IS_BETTER
+ESTIMATOR: Estimator = "census"
+OF_ITSELF = (Section.INTEGRITY, Section.COVERAGE)
+"""What is judged without a reference's weights."""
 NOTED = 20
 """Findings named in one note."""
 
@@ -56,11 +61,20 @@ def _schemes(inspection: Inspection) -> list[Measurement]:
     ]
 
 
+def declared_figures(*, against_reference: bool = True) -> list[DeclaredFigure]:
+    """What `measurements` gives of a whole checkpoint, with the reference's weights beside it or without them."""
+    return [
+        DeclaredFigure(ProbeName.WEIGHTS, metric, "all", ESTIMATOR, DIRECTION, UNIT)
+        for section, (metric, _) in METRICS.items()
+        if against_reference or section in OF_ITSELF
+    ]
+
+
 def _census(section: Section, messages: Sequence[str], scored: int, errored: int) -> Measurement:
     metric, clean = METRICS[section]
     scored = max(1, scored, len(messages))
     noted = [*messages[:NOTED], *([f"and {len(messages) - NOTED} more"] if len(messages) > NOTED else [])]
-    found = _counted(metric, "faults", len(messages), scored, errored)
+    found = _counted(metric, UNIT, len(messages), scored, errored)
     return found.model_copy(update={"note": " ".join(noted) or clean})
 
 
@@ -71,8 +85,8 @@ def _counted(metric: str, unit: str, found: int, scored: int, errored: int = 0, 
         metric=metric,
         slice=slice,
         unit=unit,
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
+        direction=DIRECTION,
+        estimator=ESTIMATOR,
         value=count,
         effect=count,
         effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),

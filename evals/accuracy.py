@@ -27,6 +27,7 @@ from q36eval.records import (
     Clusters,
     Counts,
     Direction,
+    Estimator,
     Interval,
     ItemOutcome,
     Measurement,
@@ -35,6 +36,28 @@ from q36eval.records import (
 from q36eval.stats import mcnemar, summarize
 
 Stratum = Callable[[ItemOutcome], str]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a metric is, whatever it is measured over; `bounded` says whether one item's value lies between bounds."""
+
+    metric: str
+    unit: str
+    estimator: Estimator
+    direction: Direction = Direction.HIGHER_IS_BETTER
+    bounded: bool = True
+
+
+ACCURACY = Figure("accuracy", "fraction", "paired_mean")
+RECOVERY = Figure("recovery", "of the reference", "derived")
+MACRO_ACCURACY = Figure("macro_accuracy", "fraction", "paired_mean")
+MACRO_RECOVERY = Figure("macro_recovery", "of the reference", "derived")
+ITEMS_LOST = Figure("items_lost", "items", "census", Direction.LOWER_IS_BETTER)
+ITEMS_GAINED = Figure("items_gained", "items", "census")
+ITEMS_PLANNED = Figure("items_planned", "items", "census")
+ANSWERS_CHANGED = Figure("answers_changed", "share of items", "mean", Direction.LOWER_IS_BETTER)
+CHOICE_MARGIN = Figure("choice_margin", "nats", "paired_mean", bounded=False)
 
 
 @dataclass(frozen=True)
@@ -74,7 +97,7 @@ def accuracy(
     note = (
         f"{lost} items lost and {gained} gained (full marks under one of the two only), {_mcnemar_words(lost, gained)}"
     )
-    yield from _with_recovery("accuracy", name, clusters, note, plan.told(outcomes))
+    yield from _with_recovery(ACCURACY, RECOVERY, name, clusters, note, plan.told(outcomes))
 
 
 def macro_accuracy(
@@ -92,35 +115,30 @@ def macro_accuracy(
         f" of {len(names)}, the others were not scored" if scored < len(names) else ""
     )
     clusters = with_families(macro_clusters(outcomes, stratum, plan.weights), outcomes, plan.known)
-    yield from _with_recovery("macro_accuracy", name, clusters, note, plan.told(outcomes))
+    yield from _with_recovery(MACRO_ACCURACY, MACRO_RECOVERY, name, clusters, note, plan.told(outcomes))
 
 
 def _with_recovery(
-    metric: str, name: str, clusters: Clusters, note: str, told: dict[str, Any]
+    mean: Figure, kept: Figure, name: str, clusters: Clusters, note: str, told: dict[str, Any]
 ) -> Iterator[Measurement]:
     share, share_interval = recovery(clusters)
-    yield _paired(metric, name, "fraction", clusters, f"recovery {share:.2%}; {note}", **told)
+    yield _paired(mean, name, clusters, f"recovery {share:.2%}; {note}", **told)
     yield _measurement(
-        metric.replace("accuracy", "recovery"),
+        kept,
         name,
-        "of the reference",
-        estimator="derived",
         value=share,
         effect=share,
         effect_interval=share_interval,
         counts=counts_of(clusters),
-        note=f"of evals.{metric}[{name}]",
+        note=f"of evals.{mean.metric}[{name}]",
     )
 
 
 def hidden_changes(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
     """Items lost and gained, and the answers that changed, whether right or wrong."""
     lost, gained = flip_counts(outcomes)
-    for metric, count, direction in (
-        ("items_lost", lost, Direction.LOWER_IS_BETTER),
-        ("items_gained", gained, Direction.HIGHER_IS_BETTER),
-    ):
-        yield _count(metric, name, count, counts_of(paired_clusters(outcomes, scores)), direction)
+    for figure, count in ((ITEMS_LOST, lost), (ITEMS_GAINED, gained)):
+        yield _count(figure, name, count, counts_of(paired_clusters(outcomes, scores)))
     if any(outcome.branch.text is not None for outcome in outcomes):
         yield _answers_changed(name, outcomes, plan)
 
@@ -128,7 +146,7 @@ def hidden_changes(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_P
 def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> Measurement:
     """How many items the suite has; fewer were used where an answer was certain earlier."""
     counts = counts_of(paired_clusters(outcomes, scores))
-    return _count("items_planned", name, planned, counts, Direction.HIGHER_IS_BETTER)
+    return _count(ITEMS_PLANNED, name, planned, counts)
 
 
 def _answers_changed(name: str, outcomes: Sequence[ItemOutcome], plan: Plan) -> Measurement:
@@ -140,13 +158,10 @@ def _answers_changed(name: str, outcomes: Sequence[ItemOutcome], plan: Plan) -> 
 
     clusters = paired_clusters(outcomes, changed, bounds=(0.0, 1.0), weights=plan.weights)
     clusters = clusters.model_copy(update={"reference": None})
-    value, _, effect, interval = summarize(clusters, "mean")
+    value, _, effect, interval = summarize(clusters, ANSWERS_CHANGED.estimator)
     return _measurement(
-        "answers_changed",
+        ANSWERS_CHANGED,
         name,
-        "share of items",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="mean",
         value=value,
         effect=effect,
         effect_interval=interval,
@@ -169,17 +184,15 @@ def choice_margin(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PL
         return
     clusters = paired_clusters(outcomes, details("margin_nats"), weights=plan.weights)
     note = "log-likelihood of the right choice less that of the best wrong one"
-    yield _paired("choice_margin", name, "nats", clusters, note)
+    yield _paired(CHOICE_MARGIN, name, clusters, note)
 
 
-def _paired(metric: str, name: str, unit: str, clusters: Clusters, note: str, **told: Any) -> Measurement:
+def _paired(figure: Figure, name: str, clusters: Clusters, note: str, **told: Any) -> Measurement:
     """The mean under branch and reference, and their difference."""
-    value, reference_value, effect, interval = summarize(clusters, "paired_mean")
+    value, reference_value, effect, interval = summarize(clusters, figure.estimator)
     return _measurement(
-        metric,
+        figure,
         name,
-        unit,
-        estimator="paired_mean",
         value=value,
         reference_value=reference_value,
         effect=effect,
@@ -191,31 +204,23 @@ def _paired(metric: str, name: str, unit: str, clusters: Clusters, note: str, **
     )
 
 
-def _count(metric: str, name: str, count: int, counts: Counts, direction: Direction) -> Measurement:
+def _count(figure: Figure, name: str, count: int, counts: Counts) -> Measurement:
     exact = Interval(lower=count, upper=count, level=0.95, method="census")
-    return _measurement(
-        metric,
-        name,
-        "items",
-        direction=direction,
-        estimator="census",
-        value=count,
-        effect=count,
-        effect_interval=exact,
-        counts=counts,
-    )
+    return _measurement(figure, name, value=count, effect=count, effect_interval=exact, counts=counts)
 
 
 def _mcnemar_words(lost: int, gained: int) -> str:
     return f"exact McNemar p = {mcnemar(lost, gained):.2g}"
 
 
-def _measurement(metric: str, name: str, unit: str, **fields: Any) -> Measurement:
-    """A measurement of this probe; higher is better unless `fields` say otherwise."""
+def _measurement(figure: Figure, name: str, **fields: Any) -> Measurement:
+    """A measurement of this probe."""
     return Measurement(
         probe=ProbeName.EVALS,
-        metric=metric,
+        metric=figure.metric,
         slice=name,
-        unit=unit,
-        **({"direction": Direction.HIGHER_IS_BETTER} | fields),
+        unit=figure.unit,
+        direction=figure.direction,
+        estimator=figure.estimator,
+        **fields,
     )

@@ -3,26 +3,36 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from evals.accuracy import Figure
 from evals.paired_clusters import counts_of, details, is_scored, paired_clusters
 from q36eval.records import Direction, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import summarize
 
-UNITS = {"perplexity": "tokens", "word_perplexity": "words", "byte_perplexity": "bytes"}
-"""Metric -> what it counts. Tokens are those of the one tokenizer of both; words are lm-eval's, split at blanks."""
+PERPLEXITY, WORD_PERPLEXITY, BYTE_PERPLEXITY = (
+    Figure(metric, unit, "perplexity", Direction.LOWER_IS_BETTER, bounded=False)
+    for metric, unit in (
+        ("perplexity", "perplexity"),
+        ("word_perplexity", "perplexity per word"),
+        ("byte_perplexity", "perplexity per byte"),
+    )
+)
+
+UNITS = {PERPLEXITY: "tokens", WORD_PERPLEXITY: "words", BYTE_PERPLEXITY: "bytes"}
+"""Figure -> what it counts. Tokens are those of the one tokenizer of both; words are lm-eval's, split at blanks."""
 
 
 def perplexities(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
     """Each exp(negative log-likelihood in nats / units), branch over reference as a ratio, a cluster per document."""
-    for metric, unit in UNITS.items():
+    for figure, unit in UNITS.items():
         clusters = paired_clusters(outcomes, details("nll_nats"), units=partial(_units, unit))
-        value, reference_value, effect, interval = summarize(clusters, "perplexity")
+        value, reference_value, effect, interval = summarize(clusters, figure.estimator)
         yield Measurement(
             probe=ProbeName.EVALS,
-            metric=metric,
+            metric=figure.metric,
             slice=name,
-            unit="perplexity" if unit == "tokens" else f"perplexity per {unit.removesuffix('s')}",
-            direction=Direction.LOWER_IS_BETTER,
-            estimator="perplexity",
+            unit=figure.unit,
+            direction=figure.direction,
+            estimator=figure.estimator,
             value=value,
             reference_value=reference_value,
             effect=effect,

@@ -18,8 +18,9 @@ from evals.lm_names import one_line
 from evals.margin_draws import draws_by_margin
 from evals.paired_clusters import DrawnItem, PlannedItem
 from evals.suite import LoadedSuite, TaskGroup
-from evals.summaries import accuracies, suite_measurements
+from evals.summaries import accuracies, declared_figures, suite_measurements
 from q36eval.asking import in_block
+from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.probes import Digest, ItemResults, WorkItem
@@ -243,6 +244,10 @@ class EvalsProbe:
         groups = [group for group in self._loaded.groups if group.measure == kind]
         named = {group.name for group in groups if part == group.slice or part.startswith(f"{group.slice}/")}
         return frozenset(named or {group.name for group in groups})
+
+    def declared(self) -> list[DeclaredFigure]:
+        """What `summarize` yields once all is evaluated; before `plan`, what the suite's file tells of it."""
+        return list(declared_figures(self._loaded.groups, self._planned or None))
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """What `evals.summaries` makes of each group, its slices, and the suite as a whole."""

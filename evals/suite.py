@@ -27,7 +27,12 @@ TASK_FIELD = "$task"
 RULER_DRAWS = 2
 """Raised whenever RULER's samples are drawn in another way, so that older frozen data is not taken for it."""
 
-TELLING: Any = {"data": True, "sources": True, "groups": {"__all__": {"title", "dataset", "options_field"}}}
+TELLING: Any = {
+    "data": True,
+    "sources": True,
+    "policy": True,
+    "groups": {"__all__": {"title", "dataset", "items", "options_field"}},
+}
 """What of a suite tells where its items lie and what they are called, and so is no part of what is asked."""
 
 
@@ -86,6 +91,8 @@ class TaskGroup(BaseModel):
     chat_template: bool = False
     thinking: bool = False
     max_new_tokens: int | None = Field(default=None, ge=1)
+    items: int | None = Field(default=None, ge=1)
+    """How many items its data hold, where that is known before they are frozen; what is planned is counted then."""
     sample: int | None = Field(default=None, ge=1)
     """At most so many rows of every split that is asked, drawn with the suite's seed when it is frozen."""
     ruler: RulerSettings | None = None
@@ -127,6 +134,8 @@ class EvalSuite(BaseModel):
 
     name: str
     data: str
+    policy: str | None = None
+    """The policy that it is judged by where none is named; by default the family's own."""
     max_length: int = Field(ge=16)
     block_items: int = Field(default=300, ge=1)
     """About so many items of a group are asked between two looks at whether its criteria are settled."""

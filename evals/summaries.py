@@ -4,13 +4,32 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evals.accuracy import NO_PLAN, Plan, accuracy, choice_margin, hidden_changes, items_planned, macro_accuracy
+from evals.accuracy import (
+    ACCURACY,
+    ANSWERS_CHANGED,
+    CHOICE_MARGIN,
+    ITEMS_GAINED,
+    ITEMS_LOST,
+    ITEMS_PLANNED,
+    MACRO_ACCURACY,
+    MACRO_RECOVERY,
+    NO_PLAN,
+    RECOVERY,
+    Figure,
+    Plan,
+    accuracy,
+    choice_margin,
+    hidden_changes,
+    items_planned,
+    macro_accuracy,
+)
 from evals.competence import LENGTH_FIELDS, Known, merged
 from evals.paired_clusters import PlannedItem, estimate_weights, is_scored
-from evals.perplexity import perplexities
+from evals.perplexity import UNITS, perplexities
 from evals.suite import TaskGroup
+from q36eval.declared import DeclaredFigure
 from q36eval.paired import RecoveryAt, effective_length
-from q36eval.records import Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Counts, Interval, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import DEFAULT_LEVEL
 
 SUITE = "suite"
@@ -18,6 +37,12 @@ SUITE = "suite"
 
 EFFECTIVE_RECOVERY = 0.97
 """What must be kept at a length for it to be effective: the cards' RULER recovery."""
+
+
+EFFECTIVE_LENGTH = Figure("effective_length", "tokens", "derived")
+
+CHOICE_METRICS = ("acc", "acc_norm")
+"""lm-eval's metrics of a question with choices."""
 
 
 def suite_measurements(
@@ -64,19 +89,20 @@ def measurements(
     lengths: dict[int, RecoveryAt] = {}
     for part in _slices(group, outcomes):
         if group.measure == "perplexity":
-            yield from perplexities(part.name, part.outcomes)
+            yield from perplexities(part.place.name, part.outcomes)
             continue
-        found = list(accuracy(part.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan)))
+        place = part.place
+        found = list(accuracy(place.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan)))
         if group.slice_fields:
-            found += macro_accuracy(part.name, part.outcomes, _task, "tasks", part.of(plan))
+            found += macro_accuracy(place.name, part.outcomes, _task, "tasks", part.of(plan))
         yield from found
-        if part.field is None:
-            yield from hidden_changes(part.name, part.outcomes, plan)
-            yield from choice_margin(part.name, part.outcomes, plan)
-        elif part.field in LENGTH_FIELDS and part.value.isdigit():
+        if place.field is None:
+            yield from hidden_changes(place.name, part.outcomes, plan)
+            yield from choice_margin(place.name, part.outcomes, plan)
+        elif place.length is not None:
             # the mean over tasks is RULER's own figure; with one task there is none beside the plain mean
             recovery = [measurement for measurement in found if measurement.estimator == "derived"][-1]
-            lengths[int(part.value)] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
+            lengths[place.length] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
     if lengths:
         yield _effective_length(group.slice, lengths, effective_recovery, outcomes)
 
@@ -86,49 +112,169 @@ def accuracies(
 ) -> Iterator[Measurement]:
     """Of those slices of a group what may be looked at early: its accuracies."""
     for part in _slices(group, outcomes):
-        if part.name in slices:
+        if part.place.name in slices:
             weighed = replace(plan, weights=estimate_weights(outcomes, plan.items))
-            yield from accuracy(part.name, part.outcomes, part.of(weighed), in_blocks=part.in_blocks(plan))
+            yield from accuracy(part.place.name, part.outcomes, part.of(weighed), in_blocks=part.in_blocks(plan))
 
 
-def _task(outcome: ItemOutcome) -> str:
+def _task(item: ItemOutcome | PlannedItem) -> str:
     """The first slice field tells lm-eval's tasks of a group apart: MMLU's subject, RULER's kind."""
-    return outcome.stratum.split("/")[0]
+    return item.stratum.split("/")[0]
+
+
+def declared_figures(
+    groups: Sequence[TaskGroup], planned: Sequence[PlannedItem] | None = None
+) -> Iterator[DeclaredFigure]:
+    """What `suite_measurements` yields of these groups once all their `planned` items are evaluated.
+
+    Without a plan only what the suite's file tells: whole groups and RULER's lengths (see `only_data_tell`).
+    """
+    asked = []
+    for group in groups:
+        own = None if planned is None else [item for item in planned if item.group == group.name]
+        if own is None or own:
+            asked += [group] if group.measure == "accuracy" else []
+            yield from _declared_of_file(group) if own is None else _declared_of_plan(group, own)
+    if len(asked) > 1:
+        names = {group.name for group in asked}
+        items, clusters = _items_told(asked), None
+        if planned is not None:
+            together = [item for item in planned if item.group in names]
+            items, clusters = len(together), len({item.cluster for item in together})
+        figures = (ACCURACY, RECOVERY, MACRO_ACCURACY, MACRO_RECOVERY, ITEMS_LOST, ITEMS_GAINED, ANSWERS_CHANGED)
+        yield from (_declared(figure, SUITE, items, clusters) for figure in figures)
+
+
+def _items_told(groups: Sequence[TaskGroup]) -> int | None:
+    """How many items the groups have together; None where the file does not say so of one."""
+    told = [group.items for group in groups if group.items is not None]
+    return sum(told) if len(told) == len(groups) else None
+
+
+def only_data_tell(groups: Sequence[TaskGroup], metric: str, name: str) -> bool:
+    """Whether a group may have that figure over that slice though its file does not say so.
+
+    By the value of a field (a subject, a task), or as a mean over the tasks that its data hold.
+    """
+    for group in groups:
+        inside = name == group.slice or name.startswith(_below(group, ""))
+        if not group.slice_fields or not inside:
+            continue
+        value = "" if name == group.slice else name.removeprefix(_below(group, ""))
+        if value.isdigit() and group.ruler is not None:
+            continue  # the file names every length
+        figures = UNITS if group.measure == "perplexity" else (ACCURACY, RECOVERY, MACRO_ACCURACY, MACRO_RECOVERY)
+        if metric in {figure.metric for figure in figures}:
+            return True
+    return False
+
+
+def _declared_of_file(group: TaskGroup) -> Iterator[DeclaredFigure]:
+    yield from _declared_whole(group, group.items, None if group.measure == "accuracy" else group.items)
+    lengths = () if group.ruler is None else group.ruler.lengths
+    if group.measure == "accuracy" and any(field in LENGTH_FIELDS for field in group.slice_fields):
+        for length in lengths:
+            items = None if group.items is None else group.items // len(lengths)
+            yield from (_declared(figure, _below(group, str(length)), items, None) for figure in (ACCURACY, RECOVERY))
+        if lengths:
+            yield _declared(EFFECTIVE_LENGTH, group.slice, group.items, None)
+
+
+def _declared_of_plan(group: TaskGroup, planned: Sequence[PlannedItem]) -> Iterator[DeclaredFigure]:
+    lengths = False
+    for place in _places(group, {item.stratum for item in planned}):
+        own = [item for item in planned if place.holds(item.stratum)]
+        clusters = len({item.cluster for item in own})
+        if place.field is None:
+            yield from _declared_whole(group, len(own), clusters)
+        else:
+            figures = tuple(UNITS) if group.measure == "perplexity" else (ACCURACY, RECOVERY)
+            yield from (_declared(figure, place.name, len(own), clusters) for figure in figures)
+        if group.measure == "accuracy" and group.slice_fields and len({_task(item) for item in own}) > 1:
+            yield _declared(MACRO_ACCURACY, place.name, len(own), clusters)
+            yield _declared(MACRO_RECOVERY, place.name, len(own), clusters)
+        lengths = lengths or (group.measure == "accuracy" and place.length is not None)
+    if lengths:
+        yield _declared(EFFECTIVE_LENGTH, group.slice, len(planned), None)
+
+
+def _declared_whole(group: TaskGroup, items: int | None, clusters: int | None) -> Iterator[DeclaredFigure]:
+    figures: tuple[Figure, ...] = tuple(UNITS)
+    if group.measure == "accuracy":
+        figures = (ACCURACY, RECOVERY, ITEMS_LOST, ITEMS_GAINED, ITEMS_PLANNED, ANSWERS_CHANGED)
+        figures += (CHOICE_MARGIN,) if group.metric in CHOICE_METRICS else ()
+    yield from (_declared(figure, group.slice, items, clusters) for figure in figures)
+
+
+def _declared(figure: Figure, name: str, items: int | None, clusters: int | None) -> DeclaredFigure:
+    """A perplexity rests on the tokens, words or bytes of its documents, which only the texts tell."""
+    return DeclaredFigure(
+        ProbeName.EVALS,
+        figure.metric,
+        name,
+        figure.estimator,
+        figure.direction,
+        figure.unit,
+        figure.bounded,
+        None if figure in UNITS else items,
+        clusters,
+    )
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a slice is called: the whole group where `field` is None, else its items of one `value` at a `position`."""
+
+    name: str
+    field: str | None = None
+    value: str = ""
+    position: int = 0
+
+    def holds(self, stratum: str) -> bool:
+        """Whether an item of that stratum is in it."""
+        return self.field is None or stratum.split("/")[self.position] == self.value
+
+    @property
+    def length(self) -> int | None:
+        """The number of tokens that it is of; None where it is of no length."""
+        return int(self.value) if self.field in LENGTH_FIELDS and self.value.isdigit() else None
+
+
+def _places(group: TaskGroup, strata: Collection[str]) -> Iterator[_Place]:
+    """The group, then each value of each of its fields among those strata."""
+    if not strata:
+        return
+    yield _Place(group.slice)
+    for position, field in enumerate(group.slice_fields):
+        for value in sorted({stratum.split("/")[position] for stratum in strata}, key=_natural):
+            yield _Place(_below(group, value), field, value, position)
+
+
+def _below(group: TaskGroup, value: str) -> str:
+    return value if group.slice == "all" else f"{group.slice}/{value}"
 
 
 @dataclass(frozen=True)
 class _Slice:
-    """The whole group where `field` is None, else its items with one value of that field, at that `position`."""
+    """A place and the outcomes in it."""
 
-    name: str
-    field: str | None
-    value: str
+    place: _Place
     outcomes: Sequence[ItemOutcome]
-    position: int = 0
 
     def in_blocks(self, plan: Plan) -> bool:
         """Whether it may be looked at after each block: draws by margin give a slice no fixed number in every one."""
-        return self.field is None or all(item.drawn is None for item in plan.items)
+        return self.place.field is None or all(item.drawn is None for item in plan.items)
 
     def of(self, plan: Plan) -> Plan:
         """The plan of those of the group's items that are in this slice."""
-        if self.field is None:
+        if self.place.field is None:
             return plan
-        own = [item for item in plan.items if item.stratum.split("/")[self.position] == self.value]
-        return replace(plan, items=own)
+        return replace(plan, items=[item for item in plan.items if self.place.holds(item.stratum)])
 
 
 def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[_Slice]:
-    if not outcomes:
-        return
-    yield _Slice(group.slice, None, "", outcomes)
-    prefix = "" if group.slice == "all" else f"{group.slice}/"
-    for position, field in enumerate(group.slice_fields):
-        by_value: dict[str, list[ItemOutcome]] = {}
-        for outcome in outcomes:
-            by_value.setdefault(outcome.stratum.split("/")[position], []).append(outcome)
-        for value, chosen in sorted(by_value.items(), key=lambda entry: _natural(entry[0])):
-            yield _Slice(prefix + value, field, value, chosen, position)
+    for place in _places(group, {outcome.stratum for outcome in outcomes}):
+        yield _Slice(place, [outcome for outcome in outcomes if place.holds(outcome.stratum)])
 
 
 def _natural(value: str) -> tuple[int, str]:
@@ -149,11 +295,11 @@ def _effective_length(
     scored = sum(is_scored(outcome) for outcome in outcomes)
     return Measurement(
         probe=ProbeName.EVALS,
-        metric="effective_length",
+        metric=EFFECTIVE_LENGTH.metric,
         slice=name,
-        unit="tokens",
-        direction=Direction.HIGHER_IS_BETTER,
-        estimator="derived",
+        unit=EFFECTIVE_LENGTH.unit,
+        direction=EFFECTIVE_LENGTH.direction,
+        estimator=EFFECTIVE_LENGTH.estimator,
         value=value,
         effect=value,
         effect_interval=Interval(

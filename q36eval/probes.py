@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.records import ItemOutcome, Measurement, ProbeName
 
@@ -92,6 +93,15 @@ class Probe(Protocol):
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """Measurements over all outcomes of this probe, with intervals and counts."""
+        ...
+
+
+@runtime_checkable
+class Declares(Protocol):
+    """A probe that can say what `summarize` will yield, so that a policy is refused before anything is measured."""
+
+    def declared(self) -> Sequence[DeclaredFigure]:
+        """One for each measurement once all is evaluated without an error; after `plan` with every count known."""
         ...
 
 

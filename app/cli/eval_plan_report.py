@@ -2,7 +2,8 @@
 
 from app.cli.tables import plain_table
 from app.estimate import duration
-from app.eval_plan import ASSUMED_SCORE, FLIPS, SAMPLE_ITEMS, CriterionPlan, EvalPlan
+from app.eval_plan import FLIPS, SAMPLE_ITEMS, CriterionPlan, EvalPlan
+from app.policies.shown import ASSUMED_SCORE
 from q36eval.stats import GREATEST_LIMIT
 
 COLUMNS = ("criterion", "asks", "items", "excludes", "flips", "passes", "finds, 80 %", "finds, 95 %")

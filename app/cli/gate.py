@@ -74,9 +74,14 @@ def gate(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Judge branches against the reference: exit 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured."""
+    """Judge branches against the reference: exit 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured.
+
+    A pre-check (--suite quick) that finds nothing exits 3: it releases nothing.
+    """
     from app.cli.gating import Branches, Output, finish
     from app.cli.github_output import announcing
+    from app.policies.declarations import Subject, declared_for, limited
+    from app.policies.measurable import refuse_unmeasurable
     from app.probing import CanaryChoice
     from app.request import ALL_PROBES, Request
     from app.targets import load_family
@@ -91,7 +96,8 @@ def gate(
             raise UsageError("--resume continues one run; give exactly one --branch with it.")
         paths = Paths.default()
         chosen = load_family(family, paths)
-        rules = load_policy(policy, chosen, paths)
+        asked = suite or chosen.suite
+        rules = load_policy(policy, chosen, paths, asked)
         check_device(device)
         check_kv_cache_dtype(kv_cache_dtype)
         branches = Branches(branch, chosen, paths, waivers_from, out, formats)
@@ -99,14 +105,17 @@ def gate(
         if resume is not None and require_sign_off and history.get_run(resume).state.value == "finished":
             judged = branches.decided_again(history.get_run(resume), history, None if policy is None else rules)
             return finish([judged], branches, history, output)
+        probes = tuple(name for name in ALL_PROBES if name not in (skip or []))
+        subject = Subject(chosen, asked, canaries, corpus=corpus is not None, code=allow_code_execution)
+        refuse_unmeasurable(rules, limited(declared_for(subject, paths), probes))
         branches.resolve()
         request = partial(
             Request,
             family=chosen,
             reference=resolve_reference(reference, reference_pack, chosen, paths),
-            suite=suite or chosen.suite,
+            suite=asked,
             policy=rules,
-            probes=tuple(name for name in ALL_PROBES if name not in (skip or [])),
+            probes=probes,
             device=device,
             emulate_activations=not weights_only,
             kv_cache_dtype=kv_cache_dtype,
@@ -125,13 +134,13 @@ def gate(
         return finish(branches.measured(request, history), branches, history, output)
 
 
-def load_policy(name_or_path: str | None, family: "Family", paths: Paths) -> "Policy":
-    """The policy of that name or file; the family's own when None.
+def load_policy(name_or_path: str | None, family: "Family", paths: Paths, suite: str | None = None) -> "Policy":
+    """The policy of that name or file; when None that of the suite, if it has one, else the family's own.
 
     Raises:
         UsageError: an unknown name, or a policy that is malformed.
     """
-    from app.policies.files import policy_file
+    from app.policies.files import policy_file, policy_for
     from q36eval.gate import Policy
 
-    return Policy.load(policy_file(name_or_path or family.policy, paths))
+    return Policy.load(policy_file(name_or_path or policy_for(family, suite or family.suite, paths), paths))

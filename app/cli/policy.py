@@ -35,9 +35,8 @@ def list_policies(as_json: JsonOption = False) -> None:
         return
     for row in rows:
         made_of = f", extends {row['lineage'][-1]}" if row["lineage"] else ""
-        print(
-            f"{row['name']}: {', '.join(row['lanes'])}; {row['blocking']} blocking, {row['advisory']} advisory{made_of}"
-        )
+        tiers = f"{row['blocking']} blocking, {row['advisory']} advisory"
+        print(f"{row['name']}: {row['purpose']}; {', '.join(row['lanes'])}; {tiers}{made_of}")
         print(f"    {row['description']}")
 
 
@@ -49,6 +48,7 @@ def _row(policy: "Policy") -> dict[str, Any]:
         "lanes": [lane.value for lane in policy.lanes],
         "blocking": tiers.count("blocking"),
         "advisory": tiers.count("advisory"),
+        "purpose": policy.purpose,
         "description": policy.description,
     }
 
@@ -105,14 +105,27 @@ def check(
 
 
 @app.command("explain")
-def explain(policy: PolicyArgument, as_json: JsonOption = False) -> None:
+def explain(
+    policy: PolicyArgument,
+    family: ForFamily = None,
+    suite: SuiteOption = None,
+    with_power: Annotated[
+        bool, typer.Option("--power", help="Also simulate what the suite's items can show; this takes a minute.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Say in words, lane by lane, what would block a branch and what only warns."""
     from dataclasses import asdict
 
     from app.cli.policy_report import print_words
+    from app.policies.declarations import Subject, declared_for
+    from app.policies.files import family_of, suite_of
     from app.policies.words import explain as in_words
 
-    words = in_words(_load(policy))
+    rules, paths = _load(policy), Paths.default()
+    chosen = family_of(rules, family, paths)
+    declared = declared_for(Subject(chosen, suite or suite_of(rules, chosen)), paths)
+    words = in_words(rules, declared, with_power=with_power)
     if as_json:
         print_json(asdict(words))
     else:

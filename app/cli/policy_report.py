@@ -22,6 +22,9 @@ def print_words(words: "PolicyWords") -> None:
     """A policy lane by lane."""
     made_of = f", made of {' > '.join(words.lineage)}" if words.lineage else ""
     print(plain(f"{words.name}{made_of}: {words.description}", LONG))
+    if words.purpose == "pre-check":
+        print("A pre-check: it finds damage. Where it finds nothing it says so (exit 3), and releases nothing.")
+    print(f"Explained for {plain(words.explained_for)}.")
     for lane in words.lanes:
         print(f"\nLane {lane.lane}. A release needs all of this; where it is undecided: {UNDECIDED}.")
         _print_rules(lane.blocks)
@@ -47,6 +50,8 @@ def _print_rules(rules: "Sequence[Rule]") -> None:
             print("      " + plain(f"{sentence}.", LONG))
         if rule.note:
             print("      " + plain(f"Note: {rule.note}", LONG))
+        if rule.power:
+            print("      " + plain(f"Shows: {rule.power}.", LONG))
 
 
 def print_calibration(found: "Calibration", text: str, out: Path | None, *, widen: bool) -> None:

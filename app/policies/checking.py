@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from app.eval_plan import ASSUMED_SCORE
-from app.policies.files import family_of
-from app.policies.measurable import Asked, asked_of, figure_of, not_asked, unjudgeable
+from app.policies.declarations import Declared, Subject, declared_for
+from app.policies.files import family_of, suite_of
+from app.policies.measurable import never_passes
 from app.policies.noise import KnownFloor, known_floor
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
@@ -16,7 +15,7 @@ from q36eval.gate.noise import below_floor, floor_of, has_floor
 from q36eval.gate.policy_file import policy_problems
 from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
-from q36eval.stats import GREATEST_LIMIT, as_expected, can_show, least_clusters, tightest_limit, unseen_share
+from q36eval.stats import unseen_share
 
 HARMLESS_CONFIDENCE = 0.9
 """One-sided: a PASS at less is wrong more than once in ten."""
@@ -58,22 +57,24 @@ def check_policy(
         return PolicyCheck(str(file), problems)
     policy = Policy.load(file)
     chosen = family_of(policy, family, paths)
-    asked, known = asked_of(chosen, suite, paths, canaries), _floor(chosen, paths)
+    subject = Subject(chosen, suite or suite_of(policy, chosen), own=canaries)
+    declared, known = declared_for(subject, paths), _floor(chosen, paths)
     return PolicyCheck(
         str(file),
-        tuple(_problems(policy, asked, known)),
-        tuple(_remarks(policy, asked)),
-        checked_for=f"family {asked.family}, suite {asked.suite}",
+        tuple(_problems(policy, declared, known)),
+        tuple(_remarks(policy, declared)),
+        checked_for=f"family {declared.family}, suite {declared.suite}",
         floor=known.source,
-        unseen=tuple(_unseen(policy, asked)),
+        unseen=tuple(_unseen(policy, declared)),
     )
 
 
-def _unseen(policy: Policy, asked: Asked) -> Iterator[str]:
+def _unseen(policy: Policy, declared: Declared) -> Iterator[str]:
     """Of criteria over texts, alike for all that rest on the same ones."""
     rows: dict[tuple[int, float], list[str]] = {}
     for criterion in policy.criteria:
-        clusters = asked.clusters_of(criterion)
+        figure = declared.by_key.get(criterion.key)
+        clusters = None if figure is None or (figure.bounded and figure.estimator != "maximum") else figure.clusters
         if clusters and criterion.margin.kind in ("max_share", "max_value", "min_retention"):
             rows.setdefault((clusters, criterion.confidence), []).append(criterion.id)
     for (clusters, confidence), names in rows.items():
@@ -91,9 +92,9 @@ def _floor(family: Family, paths: Paths) -> KnownFloor:
         return KnownFloor(source=f"no noise floor could be read: {error}")
 
 
-def _problems(policy: Policy, asked: Asked, known: KnownFloor) -> Iterator[str]:
+def _problems(policy: Policy, declared: Declared, known: KnownFloor) -> Iterator[str]:
     for criterion in policy.criteria:
-        found = unjudgeable(criterion) or not_asked(criterion, asked) or _too_few(criterion, asked)
+        found = never_passes(criterion, declared)
         below = _below_floor(criterion, known)
         if found:
             yield f"{criterion.id}: {found}."
@@ -109,50 +110,7 @@ def _below_floor(criterion: Criterion, known: KnownFloor) -> str | None:
     return ceiling or next((f"for {scheme}, {why}" for scheme, why in figures if why is not None), None)
 
 
-def _too_few(criterion: Criterion, asked: Asked) -> str | None:
-    """Where fewer are asked than must be scored, or than its margin takes, nothing ever passes."""
-    if criterion.margin.kind == "max_share":
-        return _too_few_clusters(criterion, asked)
-    available = asked.scored_of(criterion)
-    if available is None:
-        return None
-    if available < criterion.min_scored:
-        return f"it asks for {criterion.min_scored} scored, and {asked.suite} asks {available} of {criterion.slice}"
-    figure = figure_of(criterion)
-    if figure is None or figure.estimator != "paired_proportions" or criterion.margin.against == "blessed":
-        return None
-    identical = as_expected([1] * available, ASSUMED_SCORE)
-    settings: dict[str, Any] = {
-        "confidence": criterion.confidence,
-        "direction": figure.direction,
-        "estimator": figure.estimator,
-    }
-    if can_show(identical, criterion.margin, **settings):
-        return None
-    least = tightest_limit(identical, criterion.margin.kind, **settings)
-    excluded = f"over {GREATEST_LIMIT:g}" if least is None else f"{least:.2g}"
-    return (
-        f"its margin of {criterion.margin.value:g} cannot be shown by the {available} draws of {criterion.slice}: even "
-        f"of the reference itself they exclude no loss below {excluded}"
-    )
-
-
-def _too_few_clusters(criterion: Criterion, asked: Asked) -> str | None:
-    """Where not one of all clusters beyond the threshold would show that the share allowed is kept."""
-    available = asked.clusters_of(criterion)
-    if available is None:
-        return None
-    least = least_clusters(criterion.margin.value, criterion.confidence)
-    if available >= least:
-        return None
-    unseen = unseen_share(available, criterion.confidence)
-    return (
-        f"its share of {criterion.margin.value:.2%} takes {least:,} independent clusters, not one of them beyond; "
-        f"{asked.suite} asks at most {available:,} of {criterion.slice}, which show no share below {unseen:.2%}"
-    )
-
-
-def _remarks(policy: Policy, asked: Asked) -> Iterator[str]:
+def _remarks(policy: Policy, declared: Declared) -> Iterator[str]:
     for lane in Lane:
         if lane not in policy.lanes:
             yield f"Lane {lane} is not judged: a PASS says nothing about it."
@@ -162,17 +120,17 @@ def _remarks(policy: Policy, asked: Asked) -> Iterator[str]:
             if probe not in blocking:
                 yield f"Lane {lane} is unguarded by {probe}: nothing that the {probe} probe finds can block it."
     for criterion in policy.criteria:
-        yield from (f"{criterion.id}: {sentence}" for sentence in _remarks_on(criterion, asked))
+        yield from (f"{criterion.id}: {sentence}" for sentence in _remarks_on(criterion, declared))
 
 
-def _remarks_on(criterion: Criterion, asked: Asked) -> Iterator[str]:
+def _remarks_on(criterion: Criterion, declared: Declared) -> Iterator[str]:
     if criterion.confidence < HARMLESS_CONFIDENCE:
         wrong = 1.0 - criterion.confidence
         yield f"at a confidence of {criterion.confidence:.1%} a loss at its margin passes {wrong:.0%} of the time."
     if criterion.margin.against == "blessed" and criterion.tier == "blocking":
         yield "it blocks every branch that was never blessed, since there is nothing to hold it against."
-    texts = criterion.probe is ProbeName.KL and criterion.slice != "all" and "=" not in criterion.slice
-    if texts and asked.texts is None:
-        yield f"{asked.suite} brings no texts: the corpus that --corpus names must have a slice {criterion.slice}."
+    open_ = declared.open(criterion.probe, criterion.metric, criterion.slice)
+    if criterion.key not in declared.by_key and open_:
+        yield f"{open_}."
     if criterion.margin.value == 0 and has_floor(criterion.probe, criterion.metric):
         yield "a margin of 0 is kept by no computation that rounds."

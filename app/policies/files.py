@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from app.suites import shipped_suites, suite_place
 from app.targets import load_family
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
@@ -43,3 +44,22 @@ def family_of(policy: Policy, asked: str | None, paths: Paths) -> Family:
         if found is not None:
             return found
     return load_family(None, paths)
+
+
+def suite_of(policy: Policy, family: Family) -> str:
+    """The shipped suite that names this policy as its own; else the family's."""
+    from evals.suite import read_suite
+
+    named = [name for name, file in shipped_suites().items() if read_suite(file).policy == policy.name]
+    return named[0] if named else family.suite
+
+
+def policy_for(family: Family, suite: str, paths: Paths) -> str:
+    """The name of the policy by which a suite is judged where a person names none: its own, else the family's.
+
+    Raises:
+        UsageError: there is no such suite, or its file is malformed.
+    """
+    from evals.suite import read_suite
+
+    return read_suite(suite_place(suite, paths).file).policy or family.policy

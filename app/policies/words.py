@@ -1,12 +1,46 @@
 """A policy in words: by lane, what would block, what only warns, on how much evidence, and what is not decided."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.policies.measurable import figure_of
+from app.policies.declarations import Declared
+from app.policies.shown import power_of
 from q36eval.gate import Criterion, Informative, Policy
 from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import least_clusters
+
+WORDS = {
+    "accuracy": "accuracy, the mean over items",
+    "macro_accuracy": "accuracy, the mean of the tasks' means",
+    "items_lost": "items lost",
+    "answers_changed": "share of answers that changed, right or wrong",
+    "choice_margin": "lead of the right choice over the best wrong one",
+    "perplexity": "perplexity per token",
+    "word_perplexity": "perplexity per word",
+    "byte_perplexity": "perplexity per byte",
+    "kl_divergence": "divergence from the reference, KL(reference || branch)",
+    "reverse_kl_divergence": "divergence the other way, KL(branch || reference)",
+    "kl_macro_average": "divergence, its slices equally weighted",
+    "kl_median": "divergence that half of all tokens do not exceed",
+    "kl_max": "greatest divergence of a token",
+    "kl_document_max": "mean divergence of each source's worst document",
+    "top1_agreement": "share of tokens with the reference's likeliest token",
+    "delta_p_rms": "root mean square change of the label's probability",
+    "label_probability": "mean probability of the label",
+    "non_finite_tokens": "tokens without finite figures",
+    "must_pass_flips": "must-pass prompts flipped in every batch",
+    "must_pass_unstable": "must-pass prompts flipped in some batches only",
+    "fixed_prompt_failure_rate": "share of the other fixed prompts answered wrong",
+    "failure_rate": "share of draws answered wrong",
+    "at_risk": "share of answers with a margin below 0.5 nats",
+    "right_numbers_wrong_conclusion": "share of draws with right amounts and a wrong comparison",
+    "schema_accuracy": "share of tool calls that meet their schema",
+    "call_trigger_agreement": "share of turns that call a tool as the reference does",
+    "decisive_margin": "mean least margin of an answer",
+    "decisive_margin_ratio": "mean least margin of an answer, over the reference's",
+}
+"""What metrics are, where their name does not say it."""
 
 WHOSE = {"reference": "the reference's", "blessed": "the last blessed run's"}
 UNDECIDED = "INCONCLUSIVE (exit 3), which blocks as well"
@@ -33,6 +67,8 @@ class Rule:
     waivable: bool
     source: str
     note: str
+    power: str
+    """What the items that are declared can show; empty where their number is not known, or chance moves nothing."""
     by_scheme: tuple[str, ...] = ()
 
 
@@ -51,7 +87,9 @@ class PolicyWords:
 
     name: str
     description: str
+    purpose: str
     lineage: tuple[str, ...]
+    explained_for: str
     false_fail: str
     lanes: tuple[LaneRules, ...]
     not_judged: tuple[str, ...]
@@ -59,16 +97,24 @@ class PolicyWords:
     attempts: str = ""
 
 
-def explain(policy: Policy) -> PolicyWords:
-    """The policy in words."""
+def explain(policy: Policy, declared: Declared, *, with_power: bool = False) -> PolicyWords:
+    """The policy in words for what is `declared` of a family and a suite; `with_power` also what its items can show."""
+    powers = {}
+    for criterion in policy.criteria if with_power else ():
+        figure = declared.by_key.get(criterion.key)
+        shown = None if figure is None else power_of(criterion, policy, figure)
+        powers[criterion.id] = "" if shown is None else shown.sentence
     return PolicyWords(
         policy.name,
         policy.description,
+        policy.purpose,
         policy.lineage,
+        f"family {declared.family}, suite {declared.suite}",
         f"Of branches that lose no more than every margin allows, at most {policy.alpha:.1%} are failed by chance "
         f"(Holm's correction over all blocking criteria); one counted fault more than allowed fails by itself.",
         tuple(
-            LaneRules(lane, _rules(policy, lane, "blocking"), _rules(policy, lane, "advisory")) for lane in policy.lanes
+            LaneRules(lane, *(_rules(policy, lane, tier, declared, powers) for tier in ("blocking", "advisory")))
+            for lane in policy.lanes
         ),
         tuple(lane.value for lane in Lane if lane not in policy.lanes),
         attempts=""
@@ -78,58 +124,59 @@ def explain(policy: Policy) -> PolicyWords:
     )
 
 
-def _rules(policy: Policy, lane: Lane, tier: str) -> tuple[Rule, ...]:
-    return tuple(
-        rule_of(criterion) for criterion in policy.criteria if criterion.tier == tier and lane in criterion.lanes
-    )
+def _rules(policy: Policy, lane: Lane, tier: str, declared: Declared, powers: Mapping[str, str]) -> tuple[Rule, ...]:
+    chosen = [criterion for criterion in policy.criteria if criterion.tier == tier and lane in criterion.lanes]
+    return tuple(_rule_of(criterion, declared, powers.get(criterion.id, "")) for criterion in chosen)
 
 
-def rule_of(criterion: Criterion) -> Rule:
-    """One criterion in words."""
+def _rule_of(criterion: Criterion, declared: Declared, power: str) -> Rule:
+    figure = declared.by_key.get(criterion.key)
+    unit = "" if figure is None else figure.unit
     return Rule(
         criterion.id,
         criterion.probe,
-        f"{_what(criterion)}: {allowed(criterion)}{' whatever the scheme' if criterion.margin.schemes else ''}",
+        f"{_what(criterion)}: {allowed(criterion, unit)}{' whatever the scheme' if criterion.margin.schemes else ''}",
         _evidence(criterion),
         _undecided(criterion),
         criterion.waivable,
         criterion.margin.source,
         criterion.note,
-        _by_scheme(criterion),
+        power,
+        _by_scheme(criterion, unit),
     )
 
 
-def _by_scheme(criterion: Criterion) -> tuple[str, ...]:
+def _by_scheme(criterion: Criterion, unit: str) -> tuple[str, ...]:
     """What is asked of each scheme that has a figure, and of those that have none."""
     figures = criterion.margin.schemes
     if not figures:
         return ()
-    each = (f"{figure.scheme}: {allowed(held_to(criterion, figure))}; source: {figure.source}" for figure in figures)
+    each = (
+        f"{figure.scheme}: {allowed(held_to(criterion, figure), unit)}; source: {figure.source}" for figure in figures
+    )
     return (*each, OTHER_SCHEMES)
 
 
 def _what(criterion: Criterion) -> str:
-    figure = figure_of(criterion)
-    words = criterion.metric.replace("_", " ") if figure is None else figure.words
+    words = WORDS.get(criterion.metric, criterion.metric.replace("_", " "))
     return words if criterion.slice == "all" else f"{words} ({criterion.slice})"
 
 
-def allowed(criterion: Criterion) -> str:
-    """What its margin allows, in words."""
+def allowed(criterion: Criterion, unit: str = "") -> str:
+    """What its margin allows, in words, in the `unit` of its figure."""
     kind, value, whose = criterion.margin.kind, criterion.margin.value, WHOSE[criterion.margin.against]
-    figure = figure_of(criterion)
-    unit = "" if figure is None else f" {figure.unit}"
+    spaced = f" {unit}" if unit else ""
     if kind == "max_count":
         return "none" if value == 0 else f"at most {value:g}"
     if kind == "max_share":
         return f"at most {value:.2%} of clusters beyond {_threshold(criterion)}"
     if kind == "max_value":
-        return f"at most {value:g}{unit}"
+        return f"at most {value:g}{spaced}"
     if kind == "min_recovery":
         return f"at least {value:.4g} of {whose} (a loss of at most {1 - value:.2%})"
     if kind == "min_retention":
         return f"at most {1 / value - 1:.2%} above {whose} (retention {value:.4g})"
-    points = f" ({100 * value:g} in 100)" if figure is not None and figure.unit == "fraction" else unit
+    points = f" ({100 * value:g} in 100)" if unit == "fraction" else spaced
     return f"worse than {whose} by at most {value:g}{points}"
 
 

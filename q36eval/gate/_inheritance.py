@@ -49,10 +49,10 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
     lanes = given.get("lanes")
     narrowed = merged if lanes is None else _narrowed(merged, lanes)
     problems += [] if lanes is None else _unjudged(merged, narrowed, lanes)
-    own = ("name", "description", "alpha", "max_attempts")
+    own = ("name", "description", "purpose", "alpha", "max_attempts")
     document = {key: value for key, value in given.items() if key in own}
     if base is not None:
-        kept = {"alpha": base.alpha, "max_attempts": base.max_attempts}
+        kept = {"alpha": base.alpha, "purpose": base.purpose, "max_attempts": base.max_attempts}
         document = {**kept, "lineage": (*base.lineage, base.name), **document}
     document["criteria"] = [fields for _, fields in narrowed]
     return Inherited(document, tuple(place for place, _ in narrowed), tuple(problems))

@@ -12,6 +12,7 @@ from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import (
+    NOTHING_FOUND,
     RULES,
     CriterionResult,
     CriterionVerdict,
@@ -70,6 +71,9 @@ def decide(
     sign-off is required and missing, what would pass is INCONCLUSIVE, and so is a criterion that passes by an
     implausible gain (`gate.anomalous`); a signature turns nothing but these. It is required too where the policy
     allows fewer attempts than were made.
+
+    Of a policy whose purpose is a pre-check nothing passes: it finds damage (FAIL) or NOTHING FOUND, which is
+    INCONCLUSIVE, exit code 3, so that no pipeline releases by it.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
     held = margins_held(policy, measurements)
@@ -88,15 +92,21 @@ def decide(
     if unguarded:
         verdict = Verdict.INCONCLUSIVE
         notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
+    pre_check = policy.purpose == "pre-check"
+    nothing_found = pre_check and verdict is Verdict.PASS
     attempts = attempts_of(policy, tried)
     too_many = attempts is not None and attempts.too_many
-    awaiting = (require_sign_off or too_many) and not signed_by and verdict is Verdict.PASS
-    if awaiting:
+    awaiting = (require_sign_off or too_many) and not signed_by and verdict is Verdict.PASS and not pre_check
+    if awaiting or nothing_found:
         verdict = Verdict.INCONCLUSIVE
+    if pre_check:
+        lanes = tuple(_of_pre_check(lane) for lane in lanes)
+    headline = _headline(f"{NOTHING_FOUND} (pre-check, not a release)" if nothing_found else verdict, waived)
     return GateReport(
         policy=policy.name,
+        purpose=policy.purpose,
         verdict=verdict,
-        headline=_headline(verdict, waived) + (", awaiting sign-off" if awaiting else ""),
+        headline=headline + (", awaiting sign-off" if awaiting else ""),
         exit_code=int(_exit_code(verdict, blocking)),
         decisive=decisive,
         waived=waived,
@@ -187,8 +197,16 @@ def _combine(
     return Verdict.PASS, (), waived
 
 
-def _headline(verdict: Verdict, waived: tuple[str, ...]) -> str:
+def _headline(verdict: str, waived: tuple[str, ...]) -> str:
     return f"{verdict} with waivers" if waived else str(verdict)
+
+
+def _of_pre_check(lane: LaneResult) -> LaneResult:
+    """What would pass is that nothing was found."""
+    if lane.verdict is not Verdict.PASS:
+        return lane
+    headline = _headline(NOTHING_FOUND, lane.waived)
+    return lane.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "headline": headline})
 
 
 def _exit_code(verdict: Verdict, blocking: list[CriterionResult]) -> ExitCode:

@@ -9,6 +9,14 @@ from q36eval.records import Lane, ProbeName
 from q36eval.schemes import mixture_name, parts_of
 from q36eval.stats import LookShares, MarginKind
 
+Purpose = Literal["release", "pre-check"]
+
+
+def is_release(purpose: object) -> bool:
+    """What every policy was for is not written: signatures and runs to resume are of what was written."""
+    return purpose == "release"
+
+
 THRESHOLD_KINDS = ("max_value", "min_retention")
 """Margins that limit a loss in nats per token, of which a threshold may be a multiple."""
 
@@ -232,13 +240,15 @@ class Criterion(PolicyModel):
 class Policy(PolicyModel):
     """All criteria, and `alpha`, the chance that Holm's correction leaves of any false FAIL.
 
-    `max_attempts` is how many sets of answers of one deployment may be tried for a PASS; from the next one on it takes
-    a reviewer's signature. None allows any number.
+    The `purpose` of a pre-check is to find damage soon: where it finds nothing, that is its best answer and never a
+    release. `max_attempts` is how many sets of answers of one deployment may be tried for a PASS; from the next one on
+    it takes a reviewer's signature. None allows any number.
     It is whole: what it inherited is in it. `lineage` names the policies that it was made of, the oldest first.
     """
 
     name: str = Field(min_length=1)
     description: str = ""
+    purpose: Purpose = Field(default="release", exclude_if=is_release)
     lineage: tuple[str, ...] = ()
     alpha: float = Field(default=0.025, gt=0, lt=0.5)
     max_attempts: int | None = Field(default=None, ge=1)

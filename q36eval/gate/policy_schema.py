@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Required
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic refuses that of typing before Python 3.12
 
-from q36eval.gate.policy import CriterionId, PolicyModel
+from q36eval.gate.policy import CriterionId, PolicyModel, Purpose
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import MarginKind
 
@@ -179,6 +179,11 @@ class PolicyFile(PolicyModel):
 
     name: str = Field(min_length=1, description="What reports call it; never the name of a policy that it extends.")
     description: str = Field(default="", description="What it is for.")
+    purpose: Purpose = Field(
+        default="release",
+        description="release: what passes may be released. pre-check: it finds damage, and its best answer is that it "
+        "found nothing (exit 3), never a release.",
+    )
     alpha: float = Field(
         default=0.025, gt=0, lt=0.5, description="The chance of any false FAIL that Holm's correction leaves; 0.025."
     )

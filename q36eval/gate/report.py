@@ -9,9 +9,12 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from q36eval.gate.attempts import Attempts, Tried
 from q36eval.gate.competence import Competence
 from q36eval.gate.noise import NoiseFloor
-from q36eval.gate.policy import Margin, SchemeFigure
+from q36eval.gate.policy import Margin, Purpose, SchemeFigure, is_release
 from q36eval.gate.supplies import Remedy, Supplies
 from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
+
+NOTHING_FOUND = "NOTHING FOUND"
+"""The best answer of a pre-check."""
 
 
 class CriterionVerdict(StrEnum):
@@ -219,11 +222,13 @@ class GateReport(Record):
     `criteria` come by tier (blocking first), probe and id, whatever order the policy wrote them in. `stages` is the
     order of asking, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks it
     (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found. `attempts` is there where the
-    same deployment was gated by the same criteria before, `remedies` say of an INCONCLUSIVE what would help.
+    same deployment was gated by the same criteria before, `remedies` say of an INCONCLUSIVE what would help. Of a
+    pre-check nothing passes: what would have is INCONCLUSIVE with the headline that nothing was found.
     """
 
     schema_version: Literal[1, 2] = 2
     policy: str
+    purpose: Purpose = Field(default="release", exclude_if=is_release)
     verdict: Verdict
     headline: str
     exit_code: int
@@ -238,3 +243,8 @@ class GateReport(Record):
     attempts: Attempts | None = None
     remedies: tuple[Remedy, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def nothing_found(self) -> bool:
+        """Whether this is a pre-check that found no damage: its best answer, and no release."""
+        return self.headline.startswith(NOTHING_FOUND)

@@ -43,6 +43,9 @@ def _steps(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         yield NextStep(
             f"q36eval gate {branch_option(run)}", "measure again, once what kept the engine from it is mended"
         )
+    elif report.nothing_found:
+        why = "a pre-check releases nothing: this measures what a release takes"
+        yield NextStep(f"q36eval gate {branch_option(run)} --suite release", why)
     elif report.verdict is Verdict.INCONCLUSIVE:
         yield from _after_inconclusive(report, run)
     else:

@@ -171,6 +171,8 @@ def _verdict_needs(judged: RunSummary, report: GateReport | None) -> Iterable[Ne
         yield Need(Urgency.FAILED, f"Failed: {names(open_)}" if open_ else "Failed.")
     elif judged.awaiting_sign_off:
         yield Need(Urgency.UNSIGNED, "Passes but for a signature: read it and sign.")
+    elif report is not None and report.nothing_found:
+        yield Need(Urgency.NOT_DECIDED, "A pre-check found nothing: gate it over the suite that releases.")
     elif judged.verdict is Verdict.INCONCLUSIVE and (open_ or not missing):
         yield Need(Urgency.NOT_DECIDED, f"Not decided: {names(open_)}" if open_ else "Not decided.")
     # what a FAIL left out was mostly not asked any more: nothing it could find would change the verdict

@@ -22,7 +22,7 @@ def own(folder: Path, **says: object) -> str:
 def test_list_names_what_ships(tmp_path: Path) -> None:
     done = commands.q36eval("policy", "list", "--json", state=tmp_path)
     rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert set(rows) == {"sandbox", "release", "release-structured", "release-freeform", "strict"}
+    assert set(rows) == {"sandbox", "release", "release-structured", "release-freeform", "strict", "pre-check"}
     assert rows["release-structured"]["lanes"] == ["structured"]
     assert rows["strict"]["lineage"] == ["release"]
 
@@ -75,9 +75,9 @@ def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert (done.returncode, found["sound"]) == (2, False)
     problems = "\n".join(found["problems"])
-    assert "kl-slovak: the texts of the suite sandbox have no slice 'slovak'" in problems
-    assert "too-tight: its margin of 0.001 cannot be shown by the 780 draws of all" in problems
-    assert "must-pass-freeform: it asks for 30 scored, and sandbox asks 10 of freeform" in problems
+    assert "kl-slovak: the texts of sandbox give no kl_divergence of 'slovak'" in problems
+    assert "too-tight: its margin of 0.001 cannot be shown by the 780 items of all" in problems
+    assert "must-pass-freeform: it asks for 30 scored, and sandbox has 10 of freeform" in problems
     assert len(found["problems"]) == 3
 
 
@@ -101,7 +101,7 @@ def test_check_of_what_is_no_policy_names_all_that_is_wrong_with_the_file(tmp_pa
 def test_an_unknown_policy_is_one_sentence(command: str, tmp_path: Path) -> None:
     done = commands.q36eval("policy", command, "nope", state=tmp_path)
     assert done.returncode == 2
-    assert "There is no policy 'nope'; known policies: release, " in done.stderr
+    assert "There is no policy 'nope'; known policies: pre-check, " in done.stderr
     assert "Traceback" not in done.stderr
 
 

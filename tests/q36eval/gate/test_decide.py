@@ -37,6 +37,21 @@ def test_lanes_are_judged_apart() -> None:
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("tools",))
 
 
+def test_a_pre_check_finds_damage_or_nothing_and_releases_nothing() -> None:
+    pre_check = small_policy().model_copy(update={"purpose": "pre-check"})
+    clean = decide(pre_check, evidence())
+    assert (clean.verdict, clean.exit_code, clean.decisive) == (Verdict.INCONCLUSIVE, 3, ())
+    assert clean.headline == "NOTHING FOUND (pre-check, not a release)"
+    assert [(lane.verdict, lane.headline) for lane in clean.lanes] == [(Verdict.INCONCLUSIVE, "NOTHING FOUND")] * 2
+    signing = decide(pre_check, evidence(), require_sign_off=True)
+    assert not signing.awaiting_sign_off, "no signature makes a release of it"
+    broken = decide(pre_check, evidence(tools_broken=80))
+    assert (broken.verdict, broken.exit_code, broken.headline) == (Verdict.FAIL, 1, "FAIL")
+    assert {lane.lane: lane.headline for lane in broken.lanes} == {"structured": "FAIL", "freeform": "NOTHING FOUND"}
+    open_ = decide(pre_check, evidence(mmlu_lost=18))
+    assert (open_.verdict, open_.headline, open_.nothing_found) == (Verdict.INCONCLUSIVE, "INCONCLUSIVE", False)
+
+
 def test_across_the_margin_is_inconclusive_unless_the_policy_refuses() -> None:
     report = decide(small_policy(), evidence(mmlu_lost=18))
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.INCONCLUSIVE, 3, ("mmlu",))

@@ -106,7 +106,7 @@ def test_a_shipped_policy_is_extended_by_its_name_from_anywhere(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("says", "words"),
     [
-        ({"extends": "no-such"}, "extends: there is no policy 'no-such'; known policies: release, "),
+        ({"extends": "no-such"}, "extends: there is no policy 'no-such'; known policies: pre-check, release, "),
         ({"extends": "../etc/base"}, "extends: there is no policy '../etc/base'"),
         ({"extends": "no-such.yaml"}, "extends: there is no file "),
         ({"extends": "own.yaml"}, "policies extend each other in a circle: own.yaml -> own.yaml"),

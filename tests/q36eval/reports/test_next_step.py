@@ -45,6 +45,9 @@ def test_what_is_told_fits_the_verdict() -> None:
     broken = open_.model_copy(update={"exit_code": 4})
     assert steps(broken) == ["q36eval gate --branch main"]
     assert next_steps(passed) == ()
+    nothing = {"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "headline": "NOTHING FOUND (pre-check, not a release)"}
+    checked = passed.model_copy(update={"purpose": "pre-check", **nothing})
+    assert steps(checked) == ["q36eval gate --branch main --suite release"]
 
 
 def test_exhaustive_is_not_offered_where_everything_was_asked() -> None:

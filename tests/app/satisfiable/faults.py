@@ -1,0 +1,204 @@
+"""One fault for each blocking criterion: what a deployment answers, or a checkpoint stores, wrong, and nothing else."""
+
+import math
+import random
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from q36eval.engines.base import ScoreRequest
+from q36eval.gate import Criterion
+from q36eval.records import Lane
+from tests.app.satisfiable.asked import Asked
+from tests.app.satisfiable.stub_deployment import Fault
+from tests.q36eval.checkpoints.inspection import damage, damaged_scales, damaged_tensors
+
+SHOPS = ("obchod A", "obchod B", "obchod C")
+
+
+def part(keys: Collection[str], share: float) -> frozenset[str]:
+    """A seeded part of them, at most all."""
+    wanted = min(len(keys), math.ceil(share * len(keys) - 1e-9))
+    return frozenset(random.Random(7).sample(sorted(keys), wanted))
+
+
+# ---- canaries
+
+
+def of_canaries(asked: Asked, criterion: Criterion, margins: float) -> Fault:
+    """The fault that a criterion over canaries is for."""
+    specs = {spec.id: spec for spec in asked.probe.specs}
+    fixed = [o for o in asked.outcomes if o.must_pass]
+    drawn = [o for o in asked.outcomes if not o.must_pass]
+    if criterion.metric == "must_pass_flips":
+        in_slice = [o for o in fixed if specs[o.group].absolute and _inside(specs[o.group], criterion)]
+        # of those that most slices hold last: a canary of both lanes concerns both
+        chosen = min(in_slice, key=lambda o: (len(specs[o.group].lanes), o.cluster))
+        return _answered({chosen.item_key}, "?")
+    if criterion.metric == "fixed_prompt_failure_rate":
+        judged = {o.item_key for o in fixed if not specs[o.group].absolute and _inside(specs[o.group], criterion)}
+        return _answered(part(judged, margins * criterion.margin.value), "?")
+    if criterion.metric == "right_numbers_wrong_conclusion":
+        concluding = {o.item_key: o for o in drawn if "discount" in specs[o.group].checks}
+        wrong = part(concluding, margins * criterion.margin.value)
+        texts = {key: _other_conclusion(asked.right.texts[key]) for key in wrong}
+        return Fault(frozenset(wrong), texts=texts)
+    assert criterion.metric == "failure_rate", criterion.id
+    inside = {o.item_key for o in drawn if _inside(specs[o.group], criterion)}
+    alone = {o.item_key for o in drawn if _alone(specs[o.group], criterion)}
+    return _answered(part(alone, margins * criterion.margin.value * len(inside) / len(alone)), "?")
+
+
+def _inside(spec: Any, criterion: Criterion) -> bool:
+    return criterion.slice in ("all", spec.id, *spec.lanes)
+
+
+def _alone(spec: Any, criterion: Criterion) -> bool:
+    """Of that slice and of no other lane's."""
+    lanes = {lane.value for lane in Lane}
+    return _inside(spec, criterion) and (criterion.slice not in lanes or len(spec.lanes) == 1)
+
+
+def _answered(keys: Collection[str], text: str) -> Fault:
+    return Fault(frozenset(keys), texts=dict.fromkeys(keys, text))
+
+
+def _other_conclusion(answer: str) -> str:
+    """The same amounts, and another shop named; of a tie one of them."""
+    body, _, said = answer.rpartition("\n")
+    shop = next((shop for shop in SHOPS if shop in said), None)
+    if shop is None:
+        return f"{body}\nLevnější je {SHOPS[0]}."
+    return f"{body}\n{said.replace(shop, next(other for other in SHOPS if other != shop))}"
+
+
+# ---- evals
+
+
+def of_evals(asked: Asked, criterion: Criterion, margins: float) -> Fault:
+    """Wrong answers, or unlikely texts, in that slice."""
+    group = next(g for g in asked.probe._loaded.groups if criterion.slice.split("/")[0] == g.slice or g.slice == "all")
+    own = [o for o in asked.outcomes if o.group == group.name]
+    if criterion.metric.endswith("perplexity"):
+        keys = {o.item_key for o in own}
+        some = criterion.margin.kind == "max_share"
+        return _unlikely(
+            part(keys, margins * criterion.margin.value) if some else keys, asked, 0.6 if some else LESS_SURE
+        )
+    value = criterion.slice.removeprefix(f"{group.slice}/")
+    if value != criterion.slice:
+        own = [o for o in own if value in o.stratum.split("/")]
+        wrong = part({o.item_key for o in own}, margins * (1.0 - criterion.margin.value))
+    else:
+        # spread over what no criterion judges apart: a length of its own keeps its answers
+        rest = {o.item_key for o in own if "131072" not in o.stratum.split("/")}
+        wrong = part(rest, margins * (1.0 - criterion.margin.value) * len(own) / len(rest))
+    texts, choices = {}, {}
+    for key in wrong:
+        document, encoded = asked.probe._asked[key]
+        for number, reading in enumerate(encoded.readings):
+            if reading.generation_key is not None:
+                texts[reading.generation_key] = " wrong"
+            elif number == (document.target + 1) % len(document.choices):
+                choices |= {piece.request_key: piece.token_ids for piece in reading.pieces}
+    return Fault(wrong, texts=texts, choices=choices)
+
+
+def _unlikely(keys: Collection[str], asked: Asked, sure: float) -> Fault:
+    requests = {request.key for item in asked.work.items if item.key in keys for request in item.scores}
+
+    def less_sure(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
+        return states * sure if request.key in requests else states
+
+    return Fault(frozenset(keys), states=less_sure)
+
+
+LESS_SURE = 0.9
+"""Of every logit so much: the words of a text become less likely by more than three margins of perplexity."""
+
+
+# ---- divergence
+
+
+def of_texts(asked: Asked, criterion: Criterion, margins: float) -> Fault:
+    """Another distribution throughout, or at one token none at all."""
+    keys = sorted(item.key for item in asked.work.items)
+    if criterion.metric == "non_finite_tokens":
+        (first,) = (item for item in asked.work.items if item.key == keys[0])
+
+        def no_number(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
+            if request.key == first.scores[0].key:
+                states = states.clone()
+                states[len(states) // 2] = math.nan
+            return states
+
+        return Fault(frozenset([first.key]), states=no_number)
+    if criterion.margin.kind == "max_share":
+        return _in_some_documents(asked, criterion)
+    return Fault(frozenset(keys), states=lambda request, states: _blank(states, BLANK_THROUGHOUT))
+
+
+BLANK_THROUGHOUT = 0.022
+"""Of every document such a share of tokens is told nothing: beyond the margin of the mean, far from ten of them."""
+BLANK_OF_DOCUMENT = {"kl_document_max": 0.22, "perplexity": 0.09}
+"""Of some documents: beyond ten margins of their divergence, or of their perplexity alone."""
+
+
+def _blank(states: torch.Tensor, share: float) -> torch.Tensor:
+    """The first of them say nothing of what comes next."""
+    states = states.clone()
+    states[: math.ceil(share * len(states))] = 0.0
+    return states
+
+
+def _in_some_documents(asked: Asked, criterion: Criterion) -> Fault:
+    """A catastrophe in so few documents that the mean stays inside its margin."""
+    share = {"kl_max": 0.12}.get(criterion.metric, 0.05)
+    wrong = part([item.key for item in asked.work.items], share)
+    requests = {request.key for item in asked.work.items if item.key in wrong for request in item.scores}
+
+    def change(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
+        if request.key not in requests:
+            return states
+        if criterion.metric != "kl_max":
+            return _blank(states, BLANK_OF_DOCUMENT[criterion.metric])
+        states = states.clone()
+        states[0] *= -4.0
+        return states
+
+    return Fault(wrong, states=change)
+
+
+# ---- weights
+
+
+def second_nearest(folder: Path) -> None:
+    """One expert of which a third of the values is rounded to the second nearest of the grid, its size kept."""
+
+    def change(tensors: damage.Tensors) -> None:
+        module = f"{damage.EXPERT}.up_proj"
+        weight = load_file(damaged_scales.REFERENCE)[f"{module}.weight"].float()
+        scale = tensors[f"{module}.weight_scale"].float() / tensors[f"{module}.weight_global_scale"]
+        away = ((weight / scale.repeat_interleave(16, 1)).abs().unsqueeze(-1) - damaged_scales.FP4).abs()
+        nearest = away.topk(2, -1, largest=False).indices
+        drawn = torch.rand(weight.shape, generator=torch.Generator().manual_seed(1))
+        # rounding up more often than down takes back what small values lose
+        second = torch.where(nearest[..., 1] > nearest[..., 0], drawn < 0.45, drawn < 0.25).long()
+        codes = nearest.gather(-1, second.unsqueeze(-1)).squeeze(-1) | ((weight < 0).long() << 3)
+        tensors[f"{module}.weight_packed"] = (codes[:, ::2] | (codes[:, 1::2] << 4)).to(torch.uint8)
+
+    damage.edit_tensors(folder, change)
+
+
+OF_WEIGHTS: dict[str, Callable[[Path], object]] = {
+    "integrity_faults": damage.stray_file,
+    "coverage_faults": damage.dead_ignore_list,
+    "error_outliers": second_nearest,
+    "errors_beyond_scheme": damaged_scales.twice_as_coarse,
+    "unquantized_differences": damaged_tensors.other_unquantized_weight,
+    "configuration_differences": damage.other_generation_config,
+}
+"""By metric, what is stored wrong in the sandbox's NVFP4 branch."""

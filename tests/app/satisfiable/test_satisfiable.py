@@ -1,0 +1,82 @@
+"""Every shipped policy: PASS in every lane of what answers as the reference, and each criterion FAILs by its own fault.
+
+Real probes ask a stub deployment through the real runner, and the real gate decides: no figure is made up. Suites and
+corpora are of the shipped ones' shape, with fewer items (`benchmarks/satisfiable.py` asks as many as a release).
+"""
+
+from pathlib import Path
+
+import pytest
+
+from app.policies.files import shipped_policies
+from q36eval.config import Paths
+from q36eval.gate import CriterionVerdict, Policy, decide
+from q36eval.gate.integrity import ENGINE_DRIFT
+from q36eval.records import Verdict
+from tests.app.satisfiable.evidence import FEW, Evidence
+
+REPOSITORY = Path(__file__).parents[3]
+PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
+SHIPPED = shipped_policies(PATHS)
+
+TOGETHER = {
+    "czech-discount": {"must-pass-freeform", "must-pass-structured"},  # it is on the absolute list of both lanes
+    "must-pass-freeform": {"must-pass-structured"},  # the absolute prompts of free text are asked of both lanes
+    "fixed-prompts-structured": {"fixed-prompts-freeform"},  # some prompts are asked of both lanes
+    "fixed-prompts-freeform": {"fixed-prompts-structured"},
+    "kl-worst-documents": {"perplexity-worst-texts"},  # what diverges so far is as far from its perplexity
+    "kl-worst-tokens": {"perplexity-worst-texts"},
+    "perplexity-worst-articles": {"perplexity"},  # articles are too few for a catastrophe that no mean shows
+    "ruler-128k": {"ruler"},  # one of its lengths
+    "wrong-conclusions": {"failures-freeform"},  # a wrong conclusion is a wrong answer
+}
+"""Faults that concern more by necessity."""
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    return Evidence(tmp_path_factory.mktemp("satisfiable"), PATHS, FEW)
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_what_answers_as_the_reference_passes_every_lane(name: str, evidence: Evidence) -> None:
+    policy = evidence.policy(name)
+    report = decide(policy, evidence.clean(name))
+    best = Verdict.PASS if policy.purpose == "release" else Verdict.INCONCLUSIVE
+    assert not report.decisive, [(c.id, c.reason) for c in report.criteria if c.id in report.decisive]
+    assert report.verdict is best
+    assert report.nothing_found == (policy.purpose == "pre-check")
+    assert [lane.verdict for lane in report.lanes] == [best] * len(policy.lanes)
+
+
+def blocking() -> list[tuple[str, str]]:
+    policies = {name: Policy.load(file) for name, file in SHIPPED.items()}
+    return [(name, c.id) for name, policy in policies.items() for c in policy.criteria if c.tier == "blocking"]
+
+
+@pytest.mark.parametrize(("name", "criterion"), blocking())
+def test_one_fault_fails_the_criterion_that_is_for_it_and_no_other(
+    name: str, criterion: str, evidence: Evidence
+) -> None:
+    report = decide(evidence.policy(name), evidence.faulty(name, criterion))
+    found = {c.id: c for c in report.criteria if c.tier == "blocking"}
+    assert found[criterion].verdict is CriterionVerdict.FAIL, found[criterion].reason
+    failed = {c.id for c in found.values() if c.verdict is CriterionVerdict.FAIL}
+    assert failed - TOGETHER.get(criterion, set()) == {criterion}
+    assert {lane.verdict for lane in report.lanes if lane.lane in found[criterion].lanes} == {Verdict.FAIL}
+    assert report.exit_code == 1
+
+
+@pytest.mark.parametrize("suite", ["extended", "quick", "sandbox"])
+def test_what_is_declared_is_what_is_yielded(suite: str, evidence: Evidence) -> None:
+    for asked in evidence.asked(suite):
+        declared = {figure.key: figure for figure in asked.probe.declared()}
+        # that the engine repeats itself is the runner's own figure of every probe
+        yielded = {m.key: m for m in asked.measurements if m.metric != ENGINE_DRIFT}
+        assert set(yielded) <= set(declared)
+        # how sure the reference is of a token is not known before it has answered
+        assert not [key for key in set(declared) - set(yielded) if "entropy=" not in key]
+        for key, found in yielded.items():
+            figure = declared[key]
+            assert (figure.estimator, figure.direction, figure.unit) == (found.estimator, found.direction, found.unit)
+            assert figure.items in (None, found.counts.total), key
