@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from benchmarks.draws_by_margin import MARGIN_SPREAD
 from benchmarks.gate_errors import environment, interval
+from benchmarks.simulated_gates import LISTED_FLIPS
 from evals.margin_draws import Allocation
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.thresholds import with_thresholds
@@ -260,7 +261,7 @@ class Gates:
                 gained, lost = min(0.005, failing), 0.005 + lost - gained
             drawn = self.rng.multinomial(items, [lost, gained, max(0.0, 1 - lost - gained)], self.count)
             both = np.array(
-                [_exact(int(w), int(b), items, loss_limit(criterion.margin), self.before) for w, b, _ in drawn]
+                [exact_p_values(int(w), int(b), items, loss_limit(criterion.margin), self.before) for w, b, _ in drawn]
             )
             found[name] = Found((drawn[:, 0] - drawn[:, 1]) / items, both[:, 0], both[:, 1], np.ones(self.count))
         return found
@@ -324,7 +325,7 @@ def _found(rows: Sequence[tuple[float, float, float]]) -> Found:
 
 
 @lru_cache(maxsize=1 << 18)
-def _exact(worse: int, better: int, items: int, limit: float, before: bool) -> tuple[float, float]:
+def exact_p_values(worse: int, better: int, items: int, limit: float, before: bool) -> tuple[float, float]:
     """p-values of a difference of rates; before, of more than 2,000 pairs by constant bets."""
     if not before or items <= 2_000:
         pairs = PairedProportions(worse, better, items)
@@ -461,7 +462,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--policy", type=Path, default=POLICY)
     parser.add_argument("--only", default="")
     parser.add_argument("--persistence", type=float, default=0.91, help="share of flips that stay in other batches")
-    parser.add_argument("--near", type=float, default=0.0, help="share of flips that the margin floor leaves")
+    parser.add_argument("--near", type=float, default=LISTED_FLIPS, help="share of flips that the margin floor leaves")
     parser.add_argument("--before", action="store_true", help="beside it what was before")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no row after so long")
     parser.add_argument("--json", type=Path)

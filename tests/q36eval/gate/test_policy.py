@@ -30,7 +30,10 @@ def criterion(document: dict, name: str) -> dict:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda d: d.update(criterias=[]), "unknown key 'criterias'; valid keys there are name, description, purpose, alpha"),
+        (
+            lambda d: d.update(criterias=[]),
+            "unknown key 'criterias'; valid keys there are name, description, purpose, alpha",
+        ),
         (lambda d: d["criteria"][2].update(mertic="kl"), "unknown key 'criteria[2].mertic'; valid keys there are id,"),
         (
             lambda d: d["criteria"][2]["margin"].update(vlaue=1),
