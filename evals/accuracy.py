@@ -7,6 +7,7 @@ they are one.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from evals.competence import Known, competence, failure_causes, with_families
@@ -66,8 +67,18 @@ class Plan:
 
     items: Sequence[PlannedItem] = ()
     known: Known | None = None
+    partial: bool = False
+    """Whether they are a part of what the suite has, as a person asked."""
+
     weights: Mapping[str, float] | None = None
     """What a unit of each cluster counts, where items were drawn by margin and not all are evaluated."""
+
+    @cached_property
+    def right(self) -> frozenset[str] | None:
+        """Keys of the items that the reference gets right; None where that is not known."""
+        return (
+            None if self.known is None else frozenset(key for key, found in self.known.items() if found.cause is None)
+        )
 
     def family_of(self, item: PlannedItem) -> str:
         """The family of items that a planned one belongs to; "" where none is known."""
@@ -91,7 +102,8 @@ def accuracy(
     Items of one group were laid out `in_blocks`, so that the figure may be looked at after each; those of several not.
     """
     clusters = paired_clusters(outcomes, scores, bounds=(0.0, 1.0), weights=plan.weights)
-    laid_out = scheduled(clusters, outcomes, plan.items if in_blocks else (), plan.family_of)
+    items = plan.items if in_blocks else ()
+    laid_out = scheduled(clusters, outcomes, items, plan.family_of, plan.right, partial=plan.partial)
     clusters = with_families(laid_out, outcomes, plan.known)
     lost, gained = flip_counts(outcomes)
     note = (

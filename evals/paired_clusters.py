@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from q36eval.records import Clusters, Counts, ItemOutcome, PlannedClusters, Schedule
@@ -46,11 +46,15 @@ def scheduled(
     outcomes: Iterable[ItemOutcome],
     planned: Sequence[PlannedItem],
     family_of: Callable[[PlannedItem], str] = lambda item: "",
+    right: Collection[str] | None = None,
+    *,
+    partial: bool = False,
 ) -> Clusters:
     """The same clusters with the block each was asked in and what was planned, known before any answer of the branch.
 
     `clusters` are those of `outcomes`, in the order of their first ones; `family_of` a planned item is the family of
-    its cluster. As they are where the plan is not known, or a cluster lies in several blocks: then only one look may be
+    its cluster, `right` are the keys of those that the reference gets right, `partial` says that a part of the items
+    was planned. As they are where the plan is not known, or a cluster lies in several blocks: then only one look may be
     taken.
     """
     blocks: dict[str, set[int]] = {}
@@ -71,10 +75,12 @@ def scheduled(
         if not drawn or one_of[name].block <= drawn[name].last_bet
     }
     largest = planned_largest(list(weighted.values()))
+    solved = None if right is None else Counter(item.cluster for item in planned if item.key in right)
     schedule = Schedule(
         largest=largest,
         blocks=tuple(one_of[name].block for name in names),
-        planned=_by_family(dict(sizes), one_of, family_of, largest),
+        planned=_by_family(dict(sizes), one_of, family_of, largest, solved),
+        partial=partial,
         last_bet=next(iter(drawn.values())).last_bet if drawn else None,
         weights=tuple(drawn[name].weight for name in names) if drawn else None,
         first=_by_family(weighted, one_of, family_of, largest) if drawn else None,
@@ -88,12 +94,18 @@ def _by_family(
     one_of: Mapping[str, PlannedItem],
     family_of: Callable[[PlannedItem], str],
     largest: float,
+    solved: Mapping[str, int] | None = None,
 ) -> dict[str, PlannedClusters]:
-    """What was planned of each family's clusters; `one_of` has an item of every cluster."""
-    by_family: dict[str, list[float]] = {}
-    for name, size in sizes.items():
-        by_family.setdefault(family_of(one_of[name]), []).append(size)
-    return {family: planned_clusters(found, largest) for family, found in sorted(by_family.items())}
+    """What was planned of each family's clusters; `one_of` has an item of each, `solved` counts right items."""
+    by_family: dict[str, list[str]] = {}
+    for name in sizes:
+        by_family.setdefault(family_of(one_of[name]), []).append(name)
+    found = {}
+    for family, names in sorted(by_family.items()):
+        plan = planned_clusters([sizes[name] for name in names], largest)
+        right = None if solved is None else float(sum(solved.get(name, 0) for name in names))
+        found[family] = plan.model_copy(update={"right": right})
+    return found
 
 
 def estimate_weights(outcomes: Iterable[ItemOutcome], planned: Sequence[PlannedItem]) -> dict[str, float] | None:

@@ -51,6 +51,8 @@ def suite_measurements(
     planned: Sequence[PlannedItem] = (),
     effective_recovery: float = EFFECTIVE_RECOVERY,
     known: Known | None = None,
+    *,
+    partial: bool = False,
 ) -> Iterator[Measurement]:
     """Every group, then all right-or-wrong items together where several groups have some.
 
@@ -63,7 +65,9 @@ def suite_measurements(
     for group in groups:
         found = by_group[group.name]
         own = [item for item in planned if item.group == group.name]
-        yield from measurements(group, found, Plan(own, known, estimate_weights(found, own)), effective_recovery)
+        yield from measurements(
+            group, found, Plan(own, known, partial, estimate_weights(found, own)), effective_recovery
+        )
         if found and group.measure == "accuracy" and own:
             yield items_planned(group.slice, len(own), found)
     judged = [group.name for group in groups if group.measure == "accuracy" and by_group[group.name]]
@@ -73,7 +77,7 @@ def suite_measurements(
         weights: dict[str, float] = {}
         for name in judged:
             weights |= estimate_weights(by_group[name], [item for item in every if item.group == name]) or {}
-        plan = Plan(every, None if known is None else merged(every, known), weights or None)
+        plan = Plan(every, None if known is None else merged(every, known), partial, weights or None)
         yield from accuracy(SUITE, together, plan, in_blocks=False)
         yield from macro_accuracy(SUITE, together, lambda outcome: outcome.group, "groups", plan)
         yield from hidden_changes(SUITE, together, plan)

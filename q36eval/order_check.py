@@ -17,6 +17,9 @@ from q36eval.sinks import Captures, Progress
 from q36eval.stats import DEFAULT_LEVEL, proportion_interval
 
 ITEMS = 64
+AMONG = 4
+"""They are chosen among so many times as many."""
+
 PROBES = (ProbeName.CANARIES, ProbeName.EVALS)
 FALSE_ALARMS = 0.001
 """How often a run may be called not measured though its engine is as it was, all probes together."""
@@ -32,17 +35,29 @@ EXAMPLE_CHARACTERS = 60
 
 
 def first_answered(outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
-    """The first items that the branch answered, in the order of asking; texts that are only scored are no answers."""
+    """First items that the branch answered, in the order of asking; texts that are only scored are no answers.
+
+    Of choices those that the reference is surest of: near ties are evaluated first, and would flip by themselves.
+    """
     answered = (o for o in outcomes if o.branch.error is None and o.branch.score is not None)
-    return [outcome for outcome in answered if outcome.branch.text is not None][:ITEMS]
+    first = [outcome for outcome in answered if outcome.branch.text is not None][: AMONG * ITEMS]
+    surest = sorted(range(len(first)), key=lambda place: (-_reference_margin(first[place]), place))[:ITEMS]
+    return [first[place] for place in sorted(surest)]
+
+
+def _reference_margin(outcome: ItemOutcome) -> float:
+    """By how many nats the reference decided a choice; 0 where it is not known, so that the first ones are taken."""
+    margin = outcome.reference.detail.get("margin_nats")
+    return abs(float(margin)) if isinstance(margin, int | float) else 0.0
 
 
 def most_disagreements(items: int, repeats: tuple[int, int], *, deterministic: bool) -> int:
     """So many of `items` may disagree before the engine is not what it was: none where it is deterministic.
 
     Else the least number that is exceeded with at most half a probe's share of `FALSE_ALARMS`, where items disagree
-    independently at `STATED_RATE` (exact binomial). `repeats` counts re-runs of the reference: those that disagreed,
-    and all. Where they refute the stated rate, the other half pays for their own upper bound (Clopper & Pearson).
+    independently at the engine's rate (exact binomial). `repeats` counts re-runs of the reference: those that
+    disagreed, and all. Their upper bound is the rate (Clopper & Pearson, for the other half), but for few re-runs no
+    more than `STATED_RATE`, which they must refute to be exceeded.
     """
     from scipy.special import bdtrc
 
@@ -50,7 +65,8 @@ def most_disagreements(items: int, repeats: tuple[int, int], *, deterministic: b
         return 0
     alpha = FALSE_ALARMS / len(PROBES) / 2
     measured = proportion_interval(*repeats, level=1.0 - 2.0 * alpha) if repeats[1] else None
-    rate = STATED_RATE if measured is None or measured.lower <= STATED_RATE else measured.upper
+    upper = STATED_RATE if measured is None else measured.upper
+    rate = upper if measured is not None and measured.lower > STATED_RATE else min(upper, STATED_RATE)
     return next(k for k in range(items + 1) if k == items or bdtrc(k, items, rate) <= alpha)
 
 

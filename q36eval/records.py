@@ -94,13 +94,17 @@ class Tail(Record):
 
 
 class PlannedClusters(Record):
-    """Clusters as they were planned, known before any answer: how many, their `units`, the sum of the `squares` of
-    their sizes, and the units beyond `Schedule.largest`, which bets leave out (`cut`)."""
+    """Clusters as they were planned, known before any answer of the branch.
+
+    How many, their `units`, the sum of the `squares` of their sizes, the units beyond `Schedule.largest`, which bets
+    leave out (`cut`), and, where it is known, how many units the reference gets `right`.
+    """
 
     clusters: int = Field(ge=1)
     units: float = Field(gt=0)
     squares: float = Field(gt=0)
     cut: float = Field(default=0.0, ge=0)
+    right: float | None = Field(default=None, ge=0)
 
 
 class Schedule(Record):
@@ -109,7 +113,8 @@ class Schedule(Record):
     `blocks` numbers the block that each cluster was asked in, ascending in the order of asking; a cluster lies within
     one block. `largest` is the size of the largest cluster that bets allow for (`stats.planned_largest` of the sizes of
     all clusters planned, asked or not): larger ones weigh as much as it. `planned` is the planned end, by family of
-    items ("" without families); evidence of before it was recorded has None, and bets alone decide.
+    items ("" without families); evidence of before it was recorded has None, and bets alone decide. It is `partial`
+    where a person asked for a part of the items.
 
     Where items are drawn by what the reference's margin says of them, `last_bet` is the last block that is bet on: in
     every block up to it each stratum has the same number of clusters, `weights` say what a unit of each cluster counts
@@ -120,6 +125,7 @@ class Schedule(Record):
     largest: int | float = Field(gt=0)
     blocks: tuple[int, ...]
     planned: dict[str, PlannedClusters] | None = None
+    partial: bool = False
     last_bet: int | None = None
     weights: tuple[float, ...] | None = None
     first: dict[str, PlannedClusters] | None = None

@@ -45,6 +45,12 @@ def parts_of(name: str) -> frozenset[str]:
     return frozenset(parts)
 
 
+def finer_than(one: str, other: str) -> bool:
+    """Whether `one` keeps more bits of the weights than `other`, both of them integers with inputs left as they are."""
+    bits = [re.fullmatch(r"W([1-8])A16", name) for name in (one, other)]
+    return bits[0] is not None and bits[1] is not None and int(bits[0][1]) > int(bits[1][1])
+
+
 def mixture_name(parts: Iterable[str]) -> str:
     """The name of a mixture, its parts in a fixed order."""
     return JOIN.join(sorted(parts))

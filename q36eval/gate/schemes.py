@@ -4,13 +4,14 @@ What a scheme costs in divergence or perplexity is a property of the scheme, and
 for another. The scheme is what stands in the checkpoint, tensor by tensor, never what somebody calls it. Pure.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from q36eval.gate.policy import Criterion, Margin, Policy, SchemeFigure, stricter
 from q36eval.gate.report import CriterionResult, HeldMargin
+from q36eval.gate.thresholds import with_thresholds
 from q36eval.records import Measurement, ProbeName
-from q36eval.schemes import mixture_name, parts_of
+from q36eval.schemes import finer_than, mixture_name, parts_of
 
 QUANTIZED_TENSORS = "quantized_tensors"
 """The weights probe's census of quantized weights, by scheme (its slice) and as `all` their sum."""
@@ -70,16 +71,20 @@ def margins_held(policy: Policy, measurements: Sequence[Measurement]) -> HeldMar
 
 def margins_for(policy: Policy, schemes: Schemes) -> HeldMargins:
     """The policy as it holds for a checkpoint of these schemes."""
-    named = [criterion for criterion in policy.criteria if criterion.margin.schemes]
-    if not named:
-        return HeldMargins(policy)
-    why = {criterion.id: _held(criterion.margin, schemes) for criterion in named}
-    held = tuple(
-        held_to(criterion, why[criterion.id].accepted) if criterion.id in why else criterion
-        for criterion in policy.criteria
-    )
-    ceilings = {criterion.id: held_to(criterion, None) for criterion in named} if schemes is None else {}
-    return HeldMargins(policy.model_copy(update={"criteria": held}), why, ceilings)
+    why = {c.id: _held(c.margin, schemes) for c in policy.criteria if c.margin.schemes}
+    held = _with_margins(policy, {name: found.accepted for name, found in why.items()})
+    if schemes is not None or not why:
+        return HeldMargins(held, why)
+    # a threshold that counts in another criterion's margins has a ceiling of its own
+    at_ceiling = _with_margins(policy, dict.fromkeys(why)).criteria
+    ceilings = {own.id: own for own, strict in zip(at_ceiling, held.criteria, strict=True) if own != strict}
+    return HeldMargins(held, why, ceilings)
+
+
+def _with_margins(policy: Policy, figures: Mapping[str, SchemeFigure | None]) -> Policy:
+    """The policy with these criteria held to their figures (None: to their ceilings), and what counts in them."""
+    criteria = tuple(held_to(c, figures[c.id]) if c.id in figures else c for c in policy.criteria)
+    return with_thresholds(policy.model_copy(update={"criteria": criteria}))
 
 
 def _held(margin: Margin, schemes: Schemes) -> HeldMargin:
@@ -94,18 +99,23 @@ def _held(margin: Margin, schemes: Schemes) -> HeldMargin:
 def accepted_figure(margin: Margin, schemes: Schemes) -> SchemeFigure | None:
     """The figure that a checkpoint of these schemes is held to; None where the margin has none for them.
 
-    That of exactly this mixture; else the strictest of those of its parts. Where nothing is quantized nothing may be
-    lost, and where nobody knows the scheme it may be any: the strictest of all.
+    That of exactly this mixture; else the strictest of those of its parts, or of a coarser scheme than one of them:
+    8-bit weights may lose no more than 4-bit ones. Where nothing is quantized nothing may be lost, and where nobody
+    knows the scheme it may be any: the strictest of all.
     """
     for figure in margin.schemes:
         if parts_of(figure.scheme) == schemes:
             return figure
-    fitting = [figure for figure in margin.schemes if not schemes or parts_of(figure.scheme) <= schemes]
+    fitting = [figure for figure in margin.schemes if not schemes or _holds_for_a_part(figure.scheme, schemes)]
     strictest = None
     for figure in fitting:
         if strictest is None or stricter(margin.kind, figure.value, strictest.value):
             strictest = figure
     return strictest
+
+
+def _holds_for_a_part(figure: str, schemes: frozenset[str]) -> bool:
+    return parts_of(figure) <= schemes or any(finer_than(part, figure) for part in schemes)
 
 
 def held_to(criterion: Criterion, figure: SchemeFigure | None) -> Criterion:
@@ -126,5 +136,7 @@ def held_words(held: HeldMargin) -> str | None:
     if held.accepted is None:
         return f"no accepted figure for {name}, so the ceiling holds alone"
     if parts_of(held.accepted.scheme) != frozenset(held.schemes):
+        if not parts_of(held.accepted.scheme) <= frozenset(held.schemes):
+            return f"no accepted figure for {name}, so that of the coarser {held.accepted.scheme} holds"
         return f"no accepted figure for {name}, so that of its part {held.accepted.scheme} holds"
     return None

@@ -17,6 +17,7 @@ from q36eval.stats._betting import EAGER, bets
 from q36eval.stats._contrast import Array, Columns
 
 BISECTION_STEPS = 40
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,12 @@ class FixedMean:
             return 1.0
         worst = contrast.sums + np.where(contrast.errored > 0, contrast.errored * contrast.high, 0.0)
         evaluated, total = contrast.total(sizes), contrast.total(worst)
-        if evaluated >= self.units - 1e-9:
-            return 0.0 if total < margin * self.units else 1.0
+        # exactly the margin is neither inside it nor outside, and rounding must not make it so
+        reached = margin * self.units - ROUNDING * self.units
+        if evaluated >= self.units - ROUNDING:
+            return 0.0 if total < reached else 1.0
         # so much would be reached even if every item to come were the worst: nothing is left to chance
-        if total + (self.units - evaluated) * contrast.high < margin * self.units:
+        if total + (self.units - evaluated) * contrast.high < reached:
             return 0.0
         if not self.early:
             return 1.0

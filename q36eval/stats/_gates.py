@@ -35,6 +35,8 @@ class Kinds:
     expected_changes: Array | None = None
     last_bet: int | None = None
     last_look: bool = True
+    right_share: float = 1.0
+    """What the reference gets right of all units planned, as far as the plan says it."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def margin_looks(kinds: Kinds, margin: MarginLike, shares: LookShares = DEFAULT_
     """
     limit = loss_limit(margin)
     recovery = margin.kind == "min_recovery"
+    per_unit = limit * kinds.right_share if recovery else limit
     weights = np.ones_like(kinds.units) if kinds.weights is None else kinds.weights
     sizes = weights * kinds.units
     kept = np.minimum(1.0, kinds.largest / sizes) * weights
@@ -100,7 +103,7 @@ def margin_looks(kinds: Kinds, margin: MarginLike, shares: LookShares = DEFAULT_
         last_bet = end if kinds.last_bet is None else min(kinds.last_bet, end)
         bet_on = counts[:, : last_bet + 1]
         best = BlockTotals(*(bet_on @ row for row in rows)).best_bets(limit, 1.0) if kinds.by_block else None
-        taken = _taken(kinds, limit, shares, counts[:1], last_bet)
+        taken = _taken(kinds, per_unit, shares, counts[:1], last_bet)
         p_pass, p_fail = (_p_values(side, counts, last_bet, best, taken) for side in sides)
         return p_pass, p_fail
 

@@ -270,12 +270,19 @@ def _planned(columns: Columns, edge: Edge) -> tuple[Array | None, Array | None]:
 
 
 def _fixed_mean(clusters: Clusters, weights: tuple[float, float]) -> FixedMean:
-    """Of the items planned; an early look takes blocks that hold every stratum at its share."""
+    """Of the items planned; an early look takes blocks that hold every stratum at its share.
+
+    Raises:
+        ValueError: the plan is not known, or is of a part of the items.
+    """
     schedule = clusters.schedule
-    plan = None if schedule is None else schedule.planned
-    units = sum(clusters.units) + sum(clusters.errored) if plan is None else sum(p.units for p in plan.values())
-    early = schedule is not None and schedule.weights is None
-    return FixedMean(columns_of(clusters.model_copy(update={"weights": None})), weights, float(units), early)
+    if schedule is None or not schedule.planned:
+        raise ValueError("what these items lose is known only where all of them were planned and recorded")
+    if schedule.partial:
+        raise ValueError("only a part of these items is planned (--max-items), which says nothing of all of them")
+    units = sum(plan.units for plan in schedule.planned.values())
+    columns = columns_of(clusters.model_copy(update={"weights": None}))
+    return FixedMean(columns, weights, float(units), early=schedule.weights is None)
 
 
 def _fixed_test(clusters: Clusters, margin: MarginLike, direction: Direction, level: float) -> MarginTest:
@@ -336,7 +343,9 @@ class _Shortfall:
             return _fixed_mean(self._clusters, (-1.0, rho))
         if self._evidence is not None:
             weights, bets = (-1.0, rho), (self._below, self._above)
-            return ScheduledMean(self._evidence, weights, self._limit, self._shares, *bets, loss=1.0 - rho)
+            # a recovery loses so much of what the reference gets right, not of all items
+            limit, loss = (each * self._evidence.right_share for each in (self._limit, 1.0 - rho))
+            return ScheduledMean(self._evidence, weights, limit, self._shares, *bets, loss=loss)
         contrast = self._columns.contrast(-1.0, rho)
         return MeanInference(contrast, EVEN, planned_below=self._below, planned_above=self._above)
 

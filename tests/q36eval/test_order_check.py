@@ -114,7 +114,15 @@ class AnswersProbe:
         scores = [(o.branch.score or 0.0, o.reference.score or 0.0) for o in outcomes]
         branch, reference = zip(*scores, strict=True)
         n = len(scores)
-        clusters = Clusters(units=(1,) * n, branch=branch, reference=reference, errored=(0,) * n, bounds=(0.0, 1.0))
+        wrong = {"wrong": n - int(sum(reference))}
+        clusters = Clusters(
+            units=(1,) * n,
+            branch=branch,
+            reference=reference,
+            errored=(0,) * n,
+            bounds=(0.0, 1.0),
+            families=("g",) * n,
+        )
         value, reference_value, effect, interval = summarize(clusters, "paired_mean")
         yield Measurement(
             probe=self.name,
@@ -128,6 +136,7 @@ class AnswersProbe:
             effect_interval=interval,
             counts=Counts(total=n, scored=n, errored=0),
             clusters=clusters,
+            competence=(FamilyCompetence(name="g", items=n, informative=int(sum(reference)), causes=wrong),),
         )
 
 
@@ -258,5 +267,5 @@ def test_a_noisy_engine_is_let_be_and_a_changed_one_is_found() -> None:
     repeats = rng.binomial(250, 0.2, 2_000)
     limits = np.array([most_disagreements(ITEMS, (int(k), 250), deterministic=False) for k in repeats])
     assert (rng.binomial(ITEMS, 0.2, (200, 2_000)) > limits).mean() <= alpha
-    assert most_disagreements(ITEMS, (0, 250), deterministic=False) == limit
+    assert most_disagreements(ITEMS, (0, 250), deterministic=False) == 8, "250 re-runs show less than 6 %"
     assert most_disagreements(ITEMS, (50, 250), deterministic=True) == 0

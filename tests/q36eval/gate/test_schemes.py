@@ -1,6 +1,7 @@
 """Margins by scheme: which holds for what the weights probe found, under one ceiling, and never by a declared name."""
 
 import json
+import math
 import re
 from collections.abc import Iterable
 
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, decide, failed_lanes
 from q36eval.gate.schemes import QUANTIZED_TENSORS, margins_for, schemes_found
-from q36eval.records import Lane, Measurement, ProbeName, Verdict
+from q36eval.records import Clusters, Counts, Lane, Measurement, ProbeName, Verdict
 from q36eval.schemes import parts_of, scheme_name
 
 CEILING = 0.1
@@ -76,6 +77,37 @@ def test_weights_that_were_not_inspected_pass_the_strictest_and_fail_the_ceiling
     verdicts = [judged(mean, []).verdict for mean in (0.003, 0.03, 0.11)]
     assert verdicts == [Verdict.PASS, Verdict.INCONCLUSIVE, Verdict.FAIL]
     assert "not inspected" in judged(0.03, []).criteria[0].reason
+
+
+def test_what_counts_in_the_margins_of_another_fails_by_its_ceiling_too_where_the_scheme_is_not_known() -> None:
+    """A threshold of ten W4A16 margins failed every NVFP4 branch whose weights were not inspected."""
+    share = {"kind": "max_share", "value": 0.01, "beyond_margins": 10, "of": "kl", "source": "ours"}
+    worst = {"id": "worst", "probe": "kl", "metric": "kl_document_max", "margin": share, "lanes": ["freeform"]}
+    rules = Policy.model_validate(
+        {**policy().model_dump(mode="json"), "criteria": []}
+        | {"criteria": [*policy().model_dump(mode="json")["criteria"], worst]}
+    )
+    mean = kl(0.03)
+    documents = tuple([0.03] * 460 + [0.3] * 40)
+    tail = mean.model_copy(
+        update={
+            "metric": "kl_document_max",
+            "estimator": "maximum",
+            "clusters": Clusters(units=(300,) * 500, branch=documents, errored=(0,) * 500, bounds=(0.0, math.inf)),
+            "counts": Counts(total=150_000, scored=150_000, errored=0),
+        }
+    )
+    unknown = decide(rules, [mean, tail])
+    assert {c.id: c.verdict for c in unknown.criteria} == dict.fromkeys(("kl", "worst"), CriterionVerdict.INCONCLUSIVE)
+    assert failed_lanes(rules, [mean, tail], {ProbeName.KL}) == {}
+    assert decide(rules, [mean, tail, *found(NVFP4=5)]).verdict is Verdict.PASS
+    assert decide(rules, [mean, tail, *found(W4A16=5)]).verdict is Verdict.FAIL
+
+
+def test_more_bits_of_the_same_kind_may_lose_no_more() -> None:
+    for scheme, holds in (("W8A16", 0.014), ("W2A16", CEILING), ("W4A8", CEILING)):
+        held = margins_for(policy({"W4A16": 0.014}), frozenset({scheme})).policy.criteria[0].margin.value
+        assert held == holds
 
 
 def test_a_census_that_lost_a_part_is_no_inspection() -> None:

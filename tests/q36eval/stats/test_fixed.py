@@ -62,6 +62,19 @@ def test_under_the_margin_no_look_expects_to_win(block_items: int) -> None:
         assert np.mean(wealth) > 0.5, "a bet that nothing is staked on shows nothing"
 
 
+def test_exactly_the_margin_is_neither_and_a_part_of_the_items_says_nothing() -> None:
+    for items, lost in ((1_000, 70), (700, 49)):
+        whole = paired([0] * lost + [1] * (items - lost), [1] * items, items)
+        test = margin_test(whole, "paired_mean", Margin("min_recovery", 0.93), direction=HIGHER, these_items=True)
+        assert (test.p_pass, test.p_fail) == (1.0, 1.0)
+    part = whole.model_copy(update={"schedule": whole.schedule.model_copy(update={"partial": True})})
+    with pytest.raises(ValueError, match="--max-items"):
+        margin_test(part, "paired_mean", Margin("min_recovery", 0.93), direction=HIGHER, these_items=True)
+    unplanned = whole.model_copy(update={"schedule": None})
+    with pytest.raises(ValueError, match="planned and recorded"):
+        margin_test(unplanned, "paired_mean", Margin("min_recovery", 0.93), direction=HIGHER, these_items=True)
+
+
 def test_without_replacement_fewer_items_decide() -> None:
     rng = np.random.default_rng(1)
     reference = np.ones(2_000)
