@@ -89,7 +89,9 @@ def margin_kinds(plan: Allocation) -> Kinds:
     columns = [np.tile(column, strata) for column in ([0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 1.0, 0.0], [1.0] * 4)]
     weights, rates = np.repeat(plan.weights, 4), np.repeat(plan.rates, 4)
     largest = float(plan.weights.max())
-    return Kinds(*columns, largest, weights=weights, expected_changes=rates, last_bet=plan.blocks - 1)
+    return Kinds(
+        *columns, largest, weights=weights, expected_changes=rates, last_bet=plan.blocks - 1, right_share=SCORE
+    )
 
 
 def scenarios() -> Iterator[tuple[str, Scenario, bool]]:

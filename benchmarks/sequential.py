@@ -112,7 +112,7 @@ def kinds(suite: Suite, *, by_block: bool = True, last_look: bool = True) -> Kin
     largest = float(planned_largest(np.repeat(suite.items, suite.clusters).tolist()))
     columns = (np.outer(sizes, column).ravel() for column in (branch, reference, np.ones(4)))
     cut = (suite.clusters * np.maximum(suite.items - largest, 0)).sum() / (suite.clusters @ suite.items)
-    return Kinds(*columns, largest, by_block, cut_share=float(cut), last_look=last_look)
+    return Kinds(*columns, largest, by_block, cut_share=float(cut), last_look=last_look, right_share=SCORE)
 
 
 def draw(suite: Suite, scenario: Scenario, gates: int, rng: np.random.Generator) -> Array:
