@@ -146,8 +146,8 @@ def test_explain_says_what_the_reference_must_be_able_to_do_where_answers_are_co
         rule["id"]: rule["able"] for lane in json.loads(done.stdout)["lanes"] for rule in lane["blocks"] + lane["warns"]
     }
     assert rules["mmlu"] == (
-        "The reference must solve at least 1 item and 25 % of a family (above chance for multiple choice); other families "
-        "are left out, and those left must hold 80 % of the items"
+        "The reference must solve at least 1 item and 25 % of a family (above chance for multiple choice); other "
+        "families are left out, and those left must hold 80 % of the items"
     )
     assert rules["failures-freeform"].startswith("The reference must solve at least 5 items and 50 % of a family")
     assert {rules[name] for name in ("margins-freeform", "kl", "perplexity", "must-pass-freeform")} == {""}
