@@ -81,7 +81,7 @@ def gate(
     from app.cli.gating import Branches, Output, finish
     from app.cli.github_output import announcing
     from app.policies.declarations import Subject, declared_for, limited
-    from app.policies.measurable import refuse_unmeasurable
+    from app.policies.measurable import refuse_unmeasurable, without_reference_weights
     from app.probing import CanaryChoice
     from app.request import ALL_PROBES, Request
     from app.targets import load_family
@@ -106,13 +106,17 @@ def gate(
             judged = branches.decided_again(history.get_run(resume), history, None if policy is None else rules)
             return finish([judged], branches, history, output)
         probes = tuple(name for name in ALL_PROBES if name not in (skip or []))
-        subject = Subject(chosen, asked, canaries, corpus=corpus is not None, code=allow_code_execution)
-        refuse_unmeasurable(rules, limited(declared_for(subject, paths), probes))
+        subject = Subject(chosen, asked, canaries, draws, corpus=corpus is not None, code=allow_code_execution)
+        refuse_unmeasurable(rules, limited(declared_for(subject, paths), probes), default_family=family is None)
         branches.resolve()
+        against = resolve_reference(reference, reference_pack, chosen, paths)
+        never_passes = without_reference_weights(rules) if against is None else None
+        if never_passes is not None:
+            print(never_passes, file=sys.stderr)
         request = partial(
             Request,
             family=chosen,
-            reference=resolve_reference(reference, reference_pack, chosen, paths),
+            reference=against,
             suite=asked,
             policy=rules,
             probes=probes,

@@ -22,11 +22,13 @@ def print_words(words: "PolicyWords") -> None:
     """A policy lane by lane."""
     made_of = f", made of {' > '.join(words.lineage)}" if words.lineage else ""
     print(plain(f"{words.name}{made_of}: {words.description}", LONG))
+    needs = "A release needs all of this"
     if words.purpose == "pre-check":
+        needs = "To have found nothing takes all of this"
         print("A pre-check: it finds damage. Where it finds nothing it says so (exit 3), and releases nothing.")
     print(f"Explained for {plain(words.explained_for)}.")
     for lane in words.lanes:
-        print(f"\nLane {lane.lane}. A release needs all of this; where it is undecided: {UNDECIDED}.")
+        print(f"\nLane {lane.lane}. {needs}; where it is undecided: {UNDECIDED}.")
         _print_rules(lane.blocks)
         if lane.warns:
             print(f"\nLane {lane.lane}. Shown beside it, and never blocking:")
@@ -45,6 +47,8 @@ def _print_rules(rules: "Sequence[Rule]") -> None:
             print(f"      Undecided: {rule.undecided}.")
         if not rule.waivable:
             print("      Nobody may waive it.")
+        if rule.able:
+            print(f"      {rule.able}.")
         print("      " + plain(f"Source: {rule.source}.", LONG))
         for sentence in rule.by_scheme:
             print("      " + plain(f"{sentence}.", LONG))

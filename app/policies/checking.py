@@ -1,6 +1,6 @@
 """Whether a policy can be judged by: what is wrong with its file, its margins, its slices and its lanes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.noise import below_floor, floor_of, has_floor
-from q36eval.gate.policy_file import policy_problems
+from q36eval.gate.policy_file import extended, policy_problems
 from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import unseen_share
@@ -62,11 +62,21 @@ def check_policy(
     return PolicyCheck(
         str(file),
         tuple(_problems(policy, declared, known)),
-        tuple(_remarks(policy, declared)),
+        (*_promoted(policy, extended(file, paths.policies)), *_remarks(policy, declared)),
         checked_for=f"family {declared.family}, suite {declared.suite}",
         floor=known.source,
         unseen=tuple(_unseen(policy, declared)),
     )
+
+
+def _promoted(policy: Policy, bases: Sequence[Policy]) -> Iterator[str]:
+    """What a release inherits of a policy that is too small for one."""
+    names = [base.name for base in bases if base.purpose == "pre-check"]
+    if policy.purpose == "release" and names:
+        yield (
+            f"Its purpose is a release, and it extends {names[0]}, a pre-check: the margins that it inherits are for "
+            f"finding damage, not for releasing."
+        )
 
 
 def _unseen(policy: Policy, declared: Declared) -> Iterator[str]:

@@ -55,6 +55,8 @@ class Declared:
     texts_open: bool = False
     probes: frozenset[ProbeName] = frozenset(ProbeName)
     """The probes that declared what they yield; of others nothing is known."""
+    draws: int | None = None
+    """What a person asked for instead of the suite's draws of every canary family."""
 
     @cached_property
     def by_key(self) -> dict[str, DeclaredFigure]:
@@ -97,7 +99,7 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
         *of_texts({name: Held() for name in texts or ()}, {f"kind={kind}": Held() for kind in KINDS}, whole),
         *of_evals(groups),
     )
-    return Declared(subject.family.name, subject.suite, figures, groups, texts is None)
+    return Declared(subject.family.name, subject.suite, figures, groups, texts is None, draws=subject.draws)
 
 
 def _slices_of_texts(suite: str, place: SuitePlace) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.policies.declarations import Declared, suites_with
 from app.policies.shown import ASSUMED_SCORE
+from app.weights import declared_figures as of_weights
 from q36eval.declared import DeclaredFigure
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
@@ -85,6 +86,8 @@ def unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
 def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) -> str | None:
     """Where fewer are evaluated than must be scored, or than its margin takes, nothing ever passes."""
     asks, suite = criterion.min_clusters, declared.suite
+    if declared.draws is not None and criterion.probe is ProbeName.CANARIES:
+        suite += f" with --draws {declared.draws}"
     if figure.items is not None and figure.items < criterion.min_scored:
         return f"it asks for {criterion.min_scored} scored, and {suite} has {figure.items} of {criterion.slice}"
     if asks is not None and figure.clusters is not None and figure.clusters < asks:
@@ -119,8 +122,10 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
     )
 
 
-def refuse_unmeasurable(policy: Policy, declared: Declared) -> None:
+def refuse_unmeasurable(policy: Policy, declared: Declared, *, default_family: bool = False) -> None:
     """Refuse to measure for a policy that nothing could pass, whatever the branch.
+
+    `default_family` says that nobody named the family, which may be all that is wrong.
 
     Raises:
         UsageError: blocking criteria that will never PASS; names each of them and why.
@@ -128,10 +133,29 @@ def refuse_unmeasurable(policy: Policy, declared: Declared) -> None:
     found = list(_never(policy, declared))
     if found:
         each = "; ".join(f"{criterion.id}: {why}" for criterion, why in found)
+        family = (
+            f" for the family {declared.family} (the default; name another with --family)" if default_family else ""
+        )
         raise UsageError(
-            f"No branch can pass the policy {policy.name} over the suite {declared.suite}, so nothing is measured. "
+            f"No branch can pass the policy {policy.name} over the suite {declared.suite}{family}, so nothing is "
+            f"measured. "
             f"{each}. Choose another suite or policy; q36eval policy check says all that is wrong."
         )
+
+
+def without_reference_weights(policy: Policy) -> str | None:
+    """What a gate without the reference's weights leaves open, in one sentence; None where it can PASS.
+
+    It is worth its while all the same: a FAIL is one, and what the weights are compared for can be judged elsewhere.
+    """
+    compared = {f.key for f in of_weights()} - {f.key for f in of_weights(against_reference=False)}
+    named = [c.id for c in policy.criteria if c.tier == "blocking" and c.key in compared]
+    if not named:
+        return None
+    return (
+        f"The policy asks for {', '.join(named)}, which {'needs' if len(named) == 1 else 'need'} the reference's "
+        f"weights; with the pack alone the verdict can be FAIL or INCONCLUSIVE, never PASS."
+    )
 
 
 def _never(policy: Policy, declared: Declared) -> Iterator[tuple[Criterion, str]]:

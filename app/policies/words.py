@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from app.policies.declarations import Declared
 from app.policies.shown import power_of
-from q36eval.gate import Criterion, Informative, Policy
+from q36eval.declared import DeclaredFigure
+from q36eval.gate import Criterion, Policy
+from q36eval.gate.competence import PAIRED
 from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
 from q36eval.stats import least_clusters
@@ -70,6 +72,8 @@ class Rule:
     power: str
     """What the items that are declared can show; empty where their number is not known, or chance moves nothing."""
     by_scheme: tuple[str, ...] = ()
+    able: str = ""
+    """What the reference must be able to do of what is compared."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ def _rule_of(criterion: Criterion, declared: Declared, power: str) -> Rule:
         criterion.note,
         power,
         _by_scheme(criterion, unit),
+        _able(criterion, figure),
     )
 
 
@@ -199,16 +204,21 @@ def _evidence(criterion: Criterion) -> str:
     if criterion.min_clusters is not None:
         of = "documents or sources of them" if criterion.probe is ProbeName.KL else "independent clusters"
         parts.append(f"from at least {criterion.min_clusters:,} {of}, counted by weight")
-    if criterion.informative is not None and criterion.probe is not ProbeName.KL:
-        parts.append(_able(criterion.informative))
     return ", ".join(parts) or "everything is counted"
 
 
-def _able(asked: Informative) -> str:
-    """What the reference must be able to do."""
+def _able(criterion: Criterion, figure: DeclaredFigure | None) -> str:
+    """What the reference must be able to do; empty where no answers that are right or wrong are compared."""
+    asked = criterion.informative
+    if asked is None or criterion.probe in (ProbeName.KL, ProbeName.WEIGHTS):
+        return ""
+    if figure is not None and not (figure.estimator in PAIRED and figure.bounded):
+        return ""
+    items = "1 item" if asked.min_items == 1 else f"{asked.min_items:,} items"
     return (
-        f"where answers are right or wrong of families alone of which the reference solves {asked.min_items} items and "
-        f"{asked.min_share:.4g} of what guessing leaves, holding {asked.min_weight:.4g} of all items"
+        f"The reference must solve at least {items} and {100 * asked.min_share:.4g} % of a family (above chance for "
+        f"multiple choice); other families are left out, and those left must hold {100 * asked.min_weight:.4g} % of "
+        f"the items"
     )
 
 

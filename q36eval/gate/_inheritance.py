@@ -7,6 +7,9 @@ from typing import Any
 from q36eval.gate.policy import PAIRED_KINDS, Policy, stricter
 from q36eval.schemes import mixture_name, parts_of
 
+THRESHOLD = ("beyond",)
+THRESHOLD_OF = ("beyond_margins", "of")
+"""The two ways to name the threshold of a share; a policy names one."""
 DECIDES = ("kind", "value", "against", "beyond", "beyond_margins", "of")
 """What of a margin its source speaks of."""
 
@@ -31,7 +34,7 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
     criteria: Sequence[Mapping[str, Any]] = given.get("criteria", ())
     drop: Sequence[str] = given.get("drop", ())
     inherited = {} if base is None else {c.id: c.model_dump(mode="json") for c in base.criteria}
-    problems = [*_dropping(base, drop, criteria), *_naming(base, given), *_repeating(criteria)]
+    problems = [*_dropping(base, drop, criteria), *_naming(base, given), *_repeating(criteria), *_doubling(criteria)]
     merged: list[tuple[str, dict[str, Any]]] = [
         (f"criterion {name!r} of {'' if base is None else base.name}", fields)
         for name, fields in inherited.items()
@@ -60,7 +63,8 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
 
 def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     changed = change.get("margin", {})
-    margin = {**inherited["margin"], **changed}
+    replaced = (*(THRESHOLD_OF if "beyond" in changed else ()), *(THRESHOLD if "beyond_margins" in changed else ()))
+    margin = {**{key: value for key, value in inherited["margin"].items() if key not in replaced}, **changed}
     if inherited["margin"].get("schemes") or "schemes" in changed:
         inside = [
             figure for figure in inherited["margin"].get("schemes", ()) if _still_inside(figure, margin, inherited)
@@ -147,6 +151,14 @@ def _repeating(criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for number, name in enumerate(names):
         if name in names[:number]:
             yield f"criteria[{number}].id: criterion id {name!r} is used more than once"
+
+
+def _doubling(criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Of two thresholds only one would hold."""
+    for number, criterion in enumerate(criteria):
+        margin = criterion.get("margin", {})
+        if any(key in margin for key in THRESHOLD) and any(key in margin for key in THRESHOLD_OF):
+            yield f"criteria[{number}].margin: the threshold is beyond, or beyond_margins and of; name one of the two"
 
 
 def _naming(base: Policy | None, given: Mapping[str, Any]) -> Iterator[str]:

@@ -47,6 +47,23 @@ def policy_problems(path: Path, shipped: Path | None = None) -> tuple[str, ...]:
     return ()
 
 
+def extended(path: Path, shipped: Path | None = None) -> tuple[Policy, ...]:
+    """The policies that the one in `path`, which is valid, is made of, the nearest first.
+
+    Raises:
+        UsageError: a file is missing, is no YAML, or does not say what a policy says.
+    """
+    folder = shipped or Paths.default().policies
+    found: list[Policy] = []
+    try:
+        while (named := PolicyFile.model_validate(_document(path)).extends) is not None:
+            path = _parent(path, named, folder)
+            found.append(_resolved(path, folder, ()))
+    except _PolicyError as error:
+        raise UsageError(error.sentences[0]) from error
+    return tuple(found)
+
+
 def _resolved(path: Path, shipped: Path, below: tuple[Path, ...]) -> Policy:
     chain = (*below, path.resolve())
     if path.resolve() in below:
@@ -127,8 +144,16 @@ def _problem(error: ErrorDetails, places: Sequence[str] = ()) -> str:
         return f"unknown key {where!r}; valid keys there are {_keys_at(location[:-1])}"
     if error["type"] == "missing":
         return f"key {where!r} is missing; the keys there are {_keys_at(location[:-1])}"
+    if error["type"] in ("float_type", "int_type"):
+        return f"{where}: {_no_number(error['input'])}"
     message = error["msg"].removeprefix("Value error, ")
     return f"{where}: {message[:1].lower()}{message[1:]}" if where else message
+
+
+def _no_number(given: object) -> str:
+    wanted = f"a number is asked for, not {str(given).lower() if isinstance(given, bool) else repr(given)}"
+    spelt = isinstance(given, str) and "e" in given.lower() and "." not in given
+    return f"{wanted} (YAML reads 1e-3 as text; write 1.0e-3)" if spelt else wanted
 
 
 def _where(location: tuple[int | str, ...], places: Sequence[str]) -> str:

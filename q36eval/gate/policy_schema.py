@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from pydantic import ConfigDict, Field, Strict, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic refuses that of typing before Python 3.12
 
 from q36eval.gate.policy import CriterionId, PolicyModel, Purpose
@@ -12,6 +12,11 @@ from q36eval.stats import MarginKind
 TITLE = "q36eval policy"
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+Number = Annotated[float, Strict()]
+"""Neither a boolean nor a string, which would be read as 1 or as what it spells; an integer is fine."""
+Whole = Annotated[int, Strict()]
+"""The same, of integers."""
 
 _MARGIN_BY_KIND: dict[str, Any] = {
     "allOf": [
@@ -27,6 +32,8 @@ _MARGIN_BY_KIND: dict[str, Any] = {
             "if": {"properties": {"kind": {"enum": ["max_value", "max_count", "max_share"]}}, "required": ["kind"]},
             "then": {"properties": {"against": {"const": "reference"}}},
         },
+        {"not": {"required": ["beyond", "beyond_margins"]}},
+        {"not": {"required": ["beyond", "of"]}},
     ]
 }
 _WHOLE_WITHOUT_EXTENDS: dict[str, Any] = {
@@ -60,7 +67,9 @@ class SchemePart(TypedDict, total=False):
             ),
         ]
     ]
-    value: Annotated[float, Field(ge=0, description="In the terms of the margin; never beyond its value, the ceiling.")]
+    value: Annotated[
+        Number, Field(ge=0, description="In the terms of the margin; never beyond its value, the ceiling.")
+    ]
     source: Annotated[
         str, Field(min_length=1, description="Where the figure comes from; one that is changed brings its own.")
     ]
@@ -78,14 +87,14 @@ class MarginPart(TypedDict, total=False):
             "many may be counted. max_share: which share of the independent clusters may lie beyond a threshold."
         ),
     ]
-    value: Annotated[float, Field(ge=0, description="In the metric's unit; a ratio for recovery and retention.")]
+    value: Annotated[Number, Field(ge=0, description="In the metric's unit; a ratio for recovery and retention.")]
     against: Annotated[
         Literal["reference", "blessed"],
         Field(description="The baseline: the reference (default), or the run that the branch was last blessed with."),
     ]
-    beyond: Annotated[float, Field(gt=0, description="Of max_share: the threshold, in nats per token or unit.")]
+    beyond: Annotated[Number, Field(gt=0, description="Of max_share: the threshold, in nats per token or unit.")]
     beyond_margins: Annotated[
-        float, Field(gt=0, description="Of max_share: the threshold as so many margins of the criterion `of`.")
+        Number, Field(gt=0, description="Of max_share: the threshold as so many margins of the criterion `of`.")
     ]
     of: Annotated[CriterionId, Field(description="The criterion whose margin `beyond_margins` counts in.")]
     source: Annotated[
@@ -105,14 +114,14 @@ class InformativePart(TypedDict, total=False):
     """What the reference must be able to do, for a comparison of answers that are right or wrong to be evidence."""
 
     min_items: Annotated[
-        int, Field(ge=1, description="The least items of a family that the reference answers right; 5.")
+        Whole, Field(ge=1, description="The least items of a family that the reference answers right; 5.")
     ]
     min_share: Annotated[
-        float,
+        Number,
         Field(gt=0, le=1, description="The least share of a family's items that it answers right, above chance; 0.5."),
     ]
     min_weight: Annotated[
-        float,
+        Number,
         Field(gt=0, le=1, description="The least share of all items that lie in the families that remain; 0.8."),
     ]
 
@@ -131,11 +140,11 @@ class CriterionPart(TypedDict, total=False):
         Literal["blocking", "advisory"], Field(description="Whether it decides (default), or is shown beside it.")
     ]
     confidence: Annotated[
-        float, Field(gt=0.5, lt=1, description="One-sided, of the bound that must lie inside the margin; 0.975.")
+        Number, Field(gt=0.5, lt=1, description="One-sided, of the bound that must lie inside the margin; 0.975.")
     ]
-    min_scored: Annotated[int, Field(ge=1, description="The least items to judge on.")]
+    min_scored: Annotated[Whole, Field(ge=1, description="The least items to judge on.")]
     min_clusters: Annotated[
-        int | None, Field(ge=1, description="The least independent clusters (documents, draws), counted by weight.")
+        Whole | None, Field(ge=1, description="The least independent clusters (documents, draws), counted by weight.")
     ]
     informative: Annotated[
         InformativePart | None,
@@ -149,10 +158,10 @@ class CriterionPart(TypedDict, total=False):
         ),
     ]
     looks_share: Annotated[
-        float, Field(gt=0, le=1, description="Share of the error rate that pays for stopping at any look; 0.2.")
+        Number, Field(gt=0, le=1, description="Share of the error rate that pays for stopping at any look; 0.2.")
     ]
     midway_share: Annotated[
-        float,
+        Number,
         Field(
             ge=0,
             lt=1,
@@ -184,10 +193,10 @@ class PolicyFile(PolicyModel):
         description="release: what passes may be released. pre-check: it finds damage, and its best answer is that it "
         "found nothing (exit 3), never a release.",
     )
-    alpha: float = Field(
+    alpha: Number = Field(
         default=0.025, gt=0, lt=0.5, description="The chance of any false FAIL that Holm's correction leaves; 0.025."
     )
-    max_attempts: int | None = Field(
+    max_attempts: Whole | None = Field(
         default=None,
         ge=1,
         description="How many sets of answers of one deployment may be tried for a PASS; beyond that a PASS is "

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.policies.declarations import Declared, Subject, declared_for
-from app.policies.measurable import never_passes, refuse_unmeasurable
+from app.policies.measurable import never_passes, refuse_unmeasurable, without_reference_weights
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
@@ -82,3 +82,13 @@ def test_a_gate_refuses_what_no_branch_can_pass_and_names_each_criterion() -> No
 def test_texts_of_a_persons_own_may_have_any_slice(release: Declared) -> None:
     slovak = criterion("kl", "kl_divergence", "slovak", "max_value")
     assert never_passes(slovak, declared_for(Subject(FAMILY, "release", corpus=True), PATHS)) is None
+
+
+def test_what_needs_the_references_weights_is_told_before_a_gate_against_a_pack() -> None:
+    told = without_reference_weights(Policy.load(PATHS.policies / "release.yaml"))
+    assert told is not None
+    assert "unquantized-equal" in told
+    assert "checkpoint-intact" not in told, "a checkpoint is intact by itself"
+    intact = criterion("weights", "integrity_faults", kind="max_count")
+    kl = criterion("kl", "kl_divergence", kind="max_value").model_copy(update={"id": "kl"})
+    assert without_reference_weights(Policy(name="own", criteria=(intact, kl))) is None

@@ -113,3 +113,51 @@ def test_hostile_text_of_a_policy_stays_one_line(tmp_path: Path) -> None:
     assert "\x1b" not in printed
     assert "\u202e" not in printed
     assert not any(line.startswith(("::", "second")) for line in printed.splitlines())
+
+
+def test_a_gate_counts_the_draws_that_are_asked_for(tmp_path: Path) -> None:
+    """Too few are refused before any work, and more than the suite's may be what a policy asks for."""
+    gate = ("gate", "--branch", "nowhere", "--policy")
+    few = commands.q36eval(*gate, "sandbox", "--draws", "2", state=tmp_path)
+    assert few.returncode == 2
+    assert "failures-structured: it asks for 100 scored, and sandbox with --draws 2 has " in few.stderr
+    assert "over the suite sandbox for the family sandbox (the default; name another with --family)" in few.stderr
+    more = own(tmp_path, criteria=[{"id": "failures-structured", "min_scored": 5000}])
+    assert "failures-structured: it asks for 5000 scored" in commands.q36eval(*gate, more, state=tmp_path).stderr
+    enough = commands.q36eval(*gate, more, "--draws", "1000", state=tmp_path)
+    assert enough.returncode == 2
+    assert "No branch can pass" not in enough.stderr
+    assert "nowhere" in enough.stderr, "the next that is wrong"
+
+
+def test_a_gate_against_a_pack_alone_says_first_that_it_cannot_pass(tmp_path: Path) -> None:
+    """The reference's weights are nowhere here; nor is the pack, so that nothing is measured."""
+    branch = str(POLICIES.parent / "sandbox" / "main")
+    asked = ("--family", "qwen3.6-35b-a3b", "--suite", "quick", "--reference-pack", str(tmp_path / "pack"))
+    done = commands.q36eval("gate", "--branch", branch, *asked, state=tmp_path)
+    assert done.returncode == 2
+    assert "with the pack alone the verdict can be FAIL or INCONCLUSIVE, never PASS." in done.stderr.splitlines()[0]
+
+
+def test_explain_says_what_the_reference_must_be_able_to_do_where_answers_are_compared(tmp_path: Path) -> None:
+    share = {"id": "mmlu", "informative": {"min_items": 1, "min_share": 0.25}}
+    done = commands.q36eval("policy", "explain", own(tmp_path, criteria=[share]), "--json", state=tmp_path)
+    rules = {
+        rule["id"]: rule["able"] for lane in json.loads(done.stdout)["lanes"] for rule in lane["blocks"] + lane["warns"]
+    }
+    assert rules["mmlu"] == (
+        "The reference must solve at least 1 item and 25 % of a family (above chance for multiple choice); other "
+        "families are left out, and those left must hold 80 % of the items"
+    )
+    assert rules["failures-freeform"].startswith("The reference must solve at least 5 items and 50 % of a family")
+    assert {rules[name] for name in ("margins-freeform", "kl", "perplexity", "must-pass-freeform")} == {""}
+
+
+def test_a_pre_check_is_no_release_and_a_release_made_of_one_is_remarked(tmp_path: Path) -> None:
+    printed = commands.q36eval("policy", "explain", "pre-check", state=tmp_path).stdout
+    assert "A release needs" not in printed
+    promoted = own(tmp_path, extends="pre-check", purpose="release")
+    remark = "Its purpose is a release, and it extends pre-check, a pre-check"
+    check = ("--family", "qwen3.6-35b-a3b", "--suite", "quick")
+    assert remark in commands.q36eval("policy", "check", promoted, *check, state=tmp_path).stdout
+    assert remark not in commands.q36eval("policy", "check", "pre-check", *check, state=tmp_path).stdout

@@ -8,6 +8,7 @@ import yaml
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.gate.policy_file import policy_problems
+from q36eval.gate.thresholds import with_thresholds
 from q36eval.records import Lane
 
 SHIPPED = Path(__file__).parents[3] / "data" / "policies"
@@ -182,3 +183,47 @@ def test_one_criterion_is_changed_once(tmp_path: Path) -> None:
     twice = [{"id": "mmlu", "margin": {"value": 0.99, "source": "ours"}}, {"id": "mmlu", "tier": "advisory"}]
     with pytest.raises(UsageError, match=r"criteria\[1\]\.id: criterion id 'mmlu' is used more than once"):
         Policy.load(child(tmp_path, criteria=twice))
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ({"max_attempts": True}, "max_attempts: a number is asked for, not true."),
+        (
+            {"criteria": [{"id": "mmlu", "min_scored": "100"}]},
+            "criteria[0].min_scored: a number is asked for, not '100'.",
+        ),
+        (
+            {"criteria": [{"id": "mmlu", "margin": {"value": True, "source": "x"}}]},
+            "criteria[0].margin.value: a number is asked for, not true.",
+        ),
+        (
+            {"criteria": [{"id": "mmlu", "margin": {"value": "1e-3", "source": "x"}}]},
+            "not '1e-3' (YAML reads 1e-3 as text; write 1.0e-3).",
+        ),
+        ({"criteria": [{"id": "mmlu", "informative": {"min_share": "0.5"}}]}, "min_share: a number is asked for"),
+    ],
+)
+def test_numbers_are_neither_booleans_nor_strings(tmp_path: Path, says: dict, words: str) -> None:
+    (problem,) = policy_problems(child(tmp_path, **says))
+    assert words in problem
+
+
+def test_an_integer_is_a_number(tmp_path: Path) -> None:
+    whole = {"id": "mmlu", "margin": {"value": 1, "source": "x"}}
+    assert Policy.load(child(tmp_path, criteria=[whole])).criteria[0].margin.value == 1.0
+
+
+def test_a_share_has_one_threshold_and_the_last_that_is_named_holds(tmp_path: Path) -> None:
+    of_margins = {"kind": "max_share", "value": 0.01, "beyond_margins": 10, "of": "kl", "source": "ours"}
+    tail = {**NEW, "id": "tail", "metric": "kl_document_max", "margin": of_margins}
+    written(tmp_path, "base", {**BASE, "criteria": [*BASE["criteria"], NEW, tail]})
+    own = {"id": "tail", "margin": {"beyond": 2, "source": "measured"}}
+    policy = Policy.load(written(tmp_path, "own", {"name": "own", "extends": "base.yaml", "criteria": [own]}))
+    margin = with_thresholds(policy).criteria[-1].margin
+    assert (margin.beyond, margin.beyond_margins, margin.of) == (2.0, None, None)
+    tail["margin"] = {**of_margins, "beyond": 2}
+    (problem,) = policy_problems(
+        written(tmp_path, "both", {**BASE, "criteria": [NEW | {"lanes": ["structured"]}, tail]})
+    )
+    assert "criteria[1].margin: the threshold is beyond, or beyond_margins and of; name one of the two." in problem

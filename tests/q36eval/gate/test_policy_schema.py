@@ -46,6 +46,7 @@ def test_shipped_files_name_the_schema_for_editors_and_keep_it(file: Path) -> No
         lambda d: d["criteria"][0].update(lanes=["chat"]),
         lambda d: d["criteria"][0]["margin"].update(kind="min_recovery", value=95),
         lambda d: d["criteria"][0]["margin"].update(kind="max_value", against="blessed"),
+        lambda d: d["criteria"][0]["margin"].update(kind="max_share", value=0.1, beyond=1, beyond_margins=10, of="kl"),
         lambda d: d.pop("criteria"),
         lambda d: d.pop("name"),
     ],
