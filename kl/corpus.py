@@ -94,12 +94,12 @@ def read_json_lines(
     """One document per line `{"id", "slice", "text"}`, and `cluster` where it is not independent of others.
 
     A `cluster_column` that is named in its place must be there in some line: a slip of the pen would make every
-    document independent. With `slice_name` the lines need no slice of their own and theirs is not asked for; a line without `id` is named
-    by what the file is `called` (its name, where nothing is said) and line number.
+    document independent. With `slice_name` the lines need no slice of their own and theirs is not asked for; a line
+    without `id` is named by what the file is `called` (its name, where nothing is said) and line number.
 
     Raises:
-        UsageError: the file is missing, not UTF-8 (with the byte offset), or a line is malformed; it is named. Or no line has
-            the named cluster.
+        UsageError: the file is missing, not UTF-8 (with the byte offset), a line is malformed (it is named), or no line
+            has the `cluster_column`.
     """
     found, called = [], called or path.name
     clusters, clustered = cluster_column or "cluster", False
@@ -131,7 +131,8 @@ def read_json_lines(
             raise UsageError(f'{path}:{number} is not a document {{"id", "slice", "text"}}: {error}.') from error
     if cluster_column is not None and not clustered:
         raise UsageError(
-            f"No line of {path} has the field {cluster_column!r} that names the clusters; name one that it has, or none."
+            f"No line of {path} has the field {cluster_column!r} that names the clusters; name one that it has, "
+            f"or none."
         )
     return found
 

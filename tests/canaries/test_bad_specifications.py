@@ -52,7 +52,11 @@ def refusal(folder: Path, text: str) -> str:
         ("max_new_tokens: 8", "max_new_tokens: 8, temperature: 1", "generation.temperature: unknown key"),
         ("skill: greeting\n", "", "skill: missing"),
         *(
-            ("skill: greeting", f"skill: greeting\nabsolute: {said}", f"absolute is true or false, not {held}; correct it")
+            (
+                "skill: greeting",
+                f"skill: greeting\nabsolute: {said}",
+                f"absolute is true or false, not {held}; correct it",
+            )
             for said, held in (("maybe", "'maybe'"), ("1", "1"), ('"yes"', "'yes'"))
         ),
         ("[freeform]", "[prose]", "lanes.0: Input should be 'structured' or 'freeform'"),

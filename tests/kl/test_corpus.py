@@ -83,7 +83,7 @@ def test_files_of_one_name_and_columns_of_one_file_are_other_documents(folder: P
             "json_lines: [{path: own.jsonl}, {path: copy.jsonl, slice: x}]",
             ["same document twice", "'1'", "copy.jsonl:1"],
         ),
-        ("json_lines: [{path: mixed.jsonl}]", ["mixed.jsonl:2", 'has 7 for \'cluster\'', "leave it out"]),
+        ("json_lines: [{path: mixed.jsonl}]", ["mixed.jsonl:2", "has 7 for 'cluster'", "leave it out"]),
         ("json_lines: [{path: null.jsonl}]", ["null.jsonl:1", "has null for 'cluster'"]),
         ("json_lines: [{path: mixed.jsonl, cluster: book}]", ["mixed.jsonl:1", "has \"  \" for 'book'"]),
         ("json_lines: [{path: own.jsonl, cluster: book}]", ["own.jsonl", "the field 'book'", "or none"]),
