@@ -18,7 +18,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from q36eval.stats import (
     planned_largest,
     why_untrusted,
 )
+from q36eval.stats._margin import MarginTest
 from q36eval.stats._pairs import PairedProportions
 
 Array = NDArray[np.float64]
@@ -65,11 +66,17 @@ DRAWS = {"failures-structured": 3_800, "failures-freeform": 2_200, "wrong-conclu
 FIXED = {"fixed-prompts-structured": 60, "fixed-prompts-freeform": 30}
 FAILING = {"failures-structured": 0.05, "failures-freeform": 0.05, "wrong-conclusions": 0.02}
 FAILING |= dict.fromkeys(FIXED, 0.02)
+FIXED_FLIPS = 0.005
+"""What the fixed prompts off the absolute list lose and gain of answers each: none of 90 flipped on the sandbox."""
+
 ABSOLUTE, ALL_FIXED = 25, 125
 ARTICLES = 62
 
 KL_SIGMA = 0.9
 """Log-spread of the documents' divergences, as measured on the sandbox (benchmarks/simulated_evidence.py)."""
+
+TOKEN_SIGMA = 2.5
+"""Log-spread of a source's tokens, which nobody has measured on this family (data/policies/release.yaml)."""
 
 KL_SOURCES, KL_TOKENS = 400, 300
 """The least number of independent sources that a release corpus is to have, and tokens of each; it is planned with more
@@ -84,7 +91,8 @@ class Branch:
 
     `losses` are by criterion id in margins, `lost` by criterion id in shares of all items. `kl` and `log_perplexity` in
     nats are its means. Of its flips of fixed prompts a share `persistent` come in every batch, `near` of them on
-    prompts of the absolute list, which has a margin floor; `turned` prompts of that list come out wrong always.
+    prompts of the absolute list, which has a margin floor; `turned` prompts of that list come out wrong always. The
+    fixed prompts off the list flip at `FIXED_FLIPS` each way, or with `fixed_flip` as often as everything else.
     """
 
     name: str
@@ -97,6 +105,7 @@ class Branch:
     persistent: float = 0.25
     near: float = 1.0
     turned: int = 0
+    fixed_flip: bool = False
 
     def loss(self, criterion: Criterion, score: float) -> float:
         """What it loses of a criterion's items, as a share of them all."""
@@ -134,9 +143,7 @@ class Gates:
         missing = {
             name
             for name, c in self.criteria.items()
-            if c.margin.kind not in ("max_count", "max_share")
-            and name not in found
-            and not (self.before and name in FIXED)
+            if c.margin.kind != "max_count" and name not in found and not (self.before and name in FIXED)
         }
         if missing:
             raise ValueError(f"nothing is simulated of {', '.join(sorted(missing))}")
@@ -162,6 +169,7 @@ class Gates:
         blocks = BLOCK_ITEMS * len(sizes) / sizes.sum()
         plan = None if self.before else Allocation.of(np.abs(margins), blocks)
         counts, kinds = _laid_out(plan, sizes, rates, self.count, self.rng)
+        kinds = replace(kinds, right_share=score)
         looker = margin_looks(kinds, criterion.margin, BETS_ALONE if self.before else criterion.look_shares)
         found, _ = self._stopped({"mmlu": (looker, counts)}, counts @ kinds.units)
         return found
@@ -213,7 +221,7 @@ class Gates:
             ).astype(np.float64)
             for part, n in per_block.items()
         }
-        kinds = Kinds(*np.array([[0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 1.0, 0.0], [1.0] * 4]), 1.0)
+        kinds = Kinds(*np.array([[0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 1.0, 0.0], [1.0] * 4]), 1.0, right_share=score)
         lookers = {
             name: (
                 margin_looks(
@@ -257,8 +265,8 @@ class Gates:
             criterion, failing = self.criteria[name], FAILING[name]
             gained = min(self.branch.flips / 2, failing)
             lost = gained + self.branch.loss(criterion, 1.0)
-            if name in FIXED:  # a flip that a margin leaves room for, of prompts that few branches flip
-                gained, lost = min(0.005, failing), 0.005 + lost - gained
+            if name in FIXED and not self.branch.fixed_flip:  # none of 90 flipped on the sandbox
+                gained, lost = min(FIXED_FLIPS, failing), FIXED_FLIPS + lost - gained
             drawn = self.rng.multinomial(items, [lost, gained, max(0.0, 1 - lost - gained)], self.count)
             both = np.array(
                 [exact_p_values(int(w), int(b), items, loss_limit(criterion.margin), self.before) for w, b, _ in drawn]
@@ -281,9 +289,8 @@ class Gates:
         criterion = self.criteria["kl"]
         mean = self.branch.losses.get("kl", 0.0) * loss_limit(criterion.margin) or self.branch.kl
         columns: dict[str, list[tuple[float, float, float]]] = {"kl": []}
-        share = [c for c in self.criteria.values() if c.margin.kind == "max_share" and c.metric == "kl_document_max"]
-        for criterion_share in share:
-            columns[criterion_share.id] = []
+        shares = [c for c in self.criteria.values() if c.margin.kind == "max_share" and c.probe == "kl"]
+        columns |= {each.id: [] for each in shares}
         for _ in range(self.count):
             tokens = self.rng.integers(KL_TOKENS // 2, KL_TOKENS * 3 // 2, KL_SOURCES)
             per_token = mean * self.rng.lognormal(-(KL_SIGMA**2) / 2, KL_SIGMA, KL_SOURCES)
@@ -293,16 +300,38 @@ class Gates:
             test = margin_test(clusters, "mean", criterion.margin)
             doubt = why_untrusted(clusters, "mean", test.loss_interval.upper, test.limit)
             columns["kl"].append((test.loss, 1.0 if doubt else test.p_pass, test.p_fail))
-            for each in share:
-                worst = clusters.model_copy(update={"branch": tuple(per_token.tolist()), "bounds": (0.0, np.inf)})
-                beyond = margin_test(worst, "maximum", each.margin)
+            for each in shares:
+                beyond = self._beyond(each, tokens, per_token)
                 columns[each.id].append((beyond.loss, beyond.p_pass, beyond.p_fail))
         return {name: _found(rows) for name, rows in columns.items()}
+
+    def _beyond(self, criterion: Criterion, tokens: NDArray[np.int64], per_token: Array) -> MarginTest:
+        """A share of the sources: by their mean, their worst token, or the change of their own perplexity."""
+        from scipy.special import ndtr
+
+        units = tuple(tokens.tolist())
+        if criterion.metric == "perplexity":
+            lost = self.branch.losses.get("perplexity", 0.0) * loss_limit(self.criteria["perplexity"].margin)
+            lost = lost or self.branch.log_perplexity
+            change = tokens * self.rng.normal(lost, NLL_NOISE + NLL_SPREAD * lost, KL_SOURCES)
+            clusters = Clusters(
+                units=units, branch=tuple(change.tolist()), reference=(0.0,) * KL_SOURCES, errored=(0,) * KL_SOURCES
+            )
+            return margin_test(clusters, "perplexity", criterion.margin)
+        values, beyond = per_token, criterion.margin.beyond
+        assert beyond is not None
+        if criterion.metric == "kl_max":
+            over = ndtr(-(np.log(beyond / per_token) + TOKEN_SIGMA**2 / 2) / TOKEN_SIGMA)
+            values = np.where(self.rng.random(KL_SOURCES) < 1 - (1 - over) ** tokens, 2 * beyond, 0.0)
+        clusters = Clusters(units=units, branch=tuple(values.tolist()), errored=(0,) * KL_SOURCES, bounds=(0.0, np.inf))
+        return margin_test(clusters, "maximum", criterion.margin)
 
     def _perplexity(self) -> dict[str, Found]:
         criterion = self.criteria["perplexity"]
         lost = self.branch.losses.get("perplexity", 0.0) * loss_limit(criterion.margin) or self.branch.log_perplexity
         rows = []
+        shares = [c for c in self.criteria.values() if c.margin.kind == "max_share" and c.probe == "evals"]
+        columns: dict[str, list[tuple[float, float, float]]] = {each.id: [] for each in shares}
         for _ in range(self.count):
             words = self.rng.integers(1_500, 6_500, ARTICLES)
             reference = words * self.rng.normal(2.4, 0.3, ARTICLES)
@@ -316,7 +345,10 @@ class Gates:
             test = margin_test(clusters, "perplexity", criterion.margin)
             doubt = why_untrusted(clusters, "perplexity", test.loss_interval.upper, test.limit)
             rows.append((test.loss, 1.0 if doubt else test.p_pass, test.p_fail))
-        return {"perplexity": _found(rows)}
+            for each in shares:
+                beyond = margin_test(clusters, "perplexity", each.margin)
+                columns[each.id].append((beyond.loss, beyond.p_pass, beyond.p_fail))
+        return {"perplexity": _found(rows)} | {name: _found(each) for name, each in columns.items()}
 
 
 def _found(rows: Sequence[tuple[float, float, float]]) -> Found:
@@ -410,6 +442,9 @@ def branches(policy: Policy, measured: float) -> Iterator[Branch]:
     for persistent in (measured, 0.25):
         for flips in (0.0, 0.01, 0.02, 0.03, 0.04, 0.06):
             yield Branch(f"no loss, {flips:.0%} flips, c = {persistent:.2g}", "lossless", flips, persistent=persistent)
+    for flips in (0.02, 0.04, 0.06):
+        name = f"no loss, {flips:.0%} flips, those of the fixed prompts too, c = {measured:.2g}"
+        yield Branch(name, "lossless", flips, persistent=measured, fixed_flip=True)
     yield Branch(
         "good NVFP4: MMLU -0.3 points, RULER -1 %, canaries -0.3 points, KL 0.055, perplexity +2.5 %, 3% flips",
         "good",

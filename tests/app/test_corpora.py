@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from app.corpora import counts, freeze_corpus
 from app.material import corpus_of
 from app.on_policy import on_policy_prompts
-from app.policies.measurable import asked_of
+from app.policies.declarations import Subject, declared_for
 from kl.corpus_plan import plan_of
 from kl.generators.conversations import prompts
 from kl.on_policy import OnPolicySettings
@@ -111,8 +111,10 @@ def test_release_brings_the_documents_that_its_plan_names(data: Paths) -> None:
 def asked_of_slices(data: Paths) -> set[str]:
     from q36eval.config import Family
 
-    texts = asked_of(Family.load(data.families / "qwen3.6-35b-a3b.yaml"), "release", data).texts
-    return set(texts or ())
+    subject = Subject(Family.load(data.families / "qwen3.6-35b-a3b.yaml"), "release")
+    figures = declared_for(subject, data).figures
+    of_texts = {each.slice for each in figures if each.key.startswith("kl.kl_divergence[")}
+    return {name for name in of_texts if "=" not in name} - {"all"}
 
 
 def test_what_is_not_frozen_or_was_changed_is_one_sentence(data: Paths, monkeypatch: pytest.MonkeyPatch) -> None:

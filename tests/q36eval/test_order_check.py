@@ -18,6 +18,7 @@ from q36eval.records import (
     Counts,
     DeploymentIdentity,
     Direction,
+    FamilyCompetence,
     ItemOutcome,
     Lane,
     Measurement,

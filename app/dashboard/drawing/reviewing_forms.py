@@ -122,7 +122,7 @@ def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
     st.code(what.sha256, language=None)
     if not what.stands:
         st.warning("This version decides the run otherwise than was reported; decide it again, then sign that.")
-        _draw_again(reader, run, report, allowed)
+        _draw_again(reader, run, report, allowed, "sign")
         return
     st.text(lanes_words(what.found))
     for signature in reader.sign_offs(run.id):
@@ -164,7 +164,7 @@ def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: P
                 _write_button("Revoke", f"revoke {number}", allowed, _revoking(reader, run, number))
     if not standing:
         st.text("No waiver of this branch stands.")
-    _draw_again(reader, run, report, allowed)
+    _draw_again(reader, run, report, allowed, "waivers")
 
 
 def _revoking(reader: Reader, run: RunRecord, number: int) -> Callable[[str], str]:
@@ -176,12 +176,12 @@ def _waiver_words(number: int, waiver: Waiver) -> str:
     return f"{number}: {waiver.scope}, {state} {waiver.expires}, by {waiver.owner}"
 
 
-def _draw_again(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
+def _draw_again(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission, tab: str) -> None:
     now = decided_today(reader.history, run, today())
     _draw_change(report, now, "Decided as of today, with today's waivers and signatures:")
     if lanes_words(now) != lanes_words(report):
         seen = state_of(report_sha256(report), report_sha256(now))
-        _write_button("Decide again", f"again {seen}", allowed, lambda typed: decide_today(reader, run, typed))
+        _write_button("Decide again", f"again {tab} {seen}", allowed, lambda typed: decide_today(reader, run, typed))
 
 
 def _draw_change(before: GateReport, after: GateReport, title: str) -> None:

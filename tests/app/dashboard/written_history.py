@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from q36eval.gate import Policy, Waiver, decide
+from q36eval.gate import Circumstances, Policy, Waiver, decide
 from q36eval.history import History, RunRecord
 from q36eval.records import (
     Answer,
@@ -175,7 +175,9 @@ def write_run(
     if without is not None:
         failures.append(ProbeFailure(probe=without, reason=f"out of memory {HOSTILE}", kind="crashed"))
         history.add_failure(run.id, failures[0])
-    return history.finish_run(run.id, decide(policy, found, waivers, failures, on=run.started.date()))
+    circumstances = Circumstances(on=run.started.date(), waivers=waivers)
+    history.update_run(run.id, circumstances=circumstances)
+    return history.finish_run(run.id, decide(policy, found, waivers, failures, on=circumstances.on))
 
 
 def write_history(path: Path, n_items: int = 30) -> dict[str, RunRecord]:
