@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from canaries._prompts import check_messages
 from canaries._yaml import read_mapping
@@ -37,7 +37,7 @@ class GenerationSettings(_Written):
     """How the answer is generated. The answer must end within `max_new_tokens`, reasoning included."""
 
     decoding: Literal["greedy"] = "greedy"
-    enable_thinking: bool = False
+    enable_thinking: StrictBool = False
     max_new_tokens: Annotated[int, Field(ge=1, le=32_768)]
 
 
@@ -116,8 +116,8 @@ class CanarySpec(_Written):
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     skill: str
-    only_where_declared: bool = False
-    absolute: bool = False
+    only_where_declared: StrictBool = False
+    absolute: StrictBool = False
     lanes: Annotated[list[Lane], Field(min_length=1)]
     why: Annotated[str, Field(min_length=1)]
     generation: GenerationSettings
@@ -283,4 +283,6 @@ def _first_problem(error: ValidationError) -> tuple[str, str]:
         return place, "unknown key"
     if first["type"] == "missing":
         return place, "missing"
+    if first["type"] == "bool_type":
+        return place, f"{first['loc'][-1]} is true or false, not {first['input']!r}"
     return place, first["msg"].removeprefix("Value error, ").rstrip(".")

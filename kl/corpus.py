@@ -89,17 +89,20 @@ def read_json_lines(
     slice_name: str | None = None,
     column: str = "text",
     called: str | None = None,
-    cluster_column: str = "cluster",
+    cluster_column: str | None = None,
 ) -> list[CorpusDocument]:
     """One document per line `{"id", "slice", "text"}`, and `cluster` where it is not independent of others.
 
-    With `slice_name` the lines need no slice of their own and theirs is not asked for; a line without `id` is named
-    by what the file is `called` (its name, where nothing is said) and line number.
+    A `cluster_column` that is named in its place must be there in some line: a slip of the pen would make every
+    document independent. With `slice_name` the lines need no slice of their own and theirs is not asked for; a line
+    without `id` is named by what the file is `called` (its name, where nothing is said) and line number.
 
     Raises:
-        UsageError: the file is missing, not UTF-8 (with the byte offset), or a line is malformed; it is named.
+        UsageError: the file is missing, not UTF-8 (with the byte offset), a line is malformed (it is named), or no line
+            has the `cluster_column`.
     """
     found, called = [], called or path.name
+    clusters, clustered = cluster_column or "cluster", False
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
@@ -110,13 +113,14 @@ def read_json_lines(
                 raise TypeError(f"{column!r} is no string")
             text.encode()
             name = str(body["slice"]) if slice_name is None else slice_name
-            cluster = body.get(cluster_column)
+            cluster = cluster_of(body[clusters], clusters, f"{path}:{number}") if clusters in body else None
+            clustered = clustered or cluster is not None
             found.append(
                 CorpusDocument(
                     id=str(body.get("id", f"{called}:{number}")),
                     slice=name,
                     text=text,
-                    cluster=None if cluster is None else str(cluster),
+                    cluster=cluster,
                 )
             )
         except KeyError as error:
@@ -125,7 +129,26 @@ def read_json_lines(
             ) from error
         except (ValueError, TypeError, RecursionError) as error:
             raise UsageError(f'{path}:{number} is not a document {{"id", "slice", "text"}}: {error}.') from error
+    if cluster_column is not None and not clustered:
+        raise UsageError(
+            f"No line of {path} has the field {cluster_column!r} that names the clusters; name one that it has, "
+            f"or none."
+        )
     return found
+
+
+def cluster_of(named: object, field: str, where: str) -> str:
+    """The name of a document's cluster, as it was written.
+
+    Raises:
+        UsageError: it is no text or an empty one; `where` it is written and in which field are said.
+    """
+    if not isinstance(named, str) or not named.strip():
+        raise UsageError(
+            f"{where} has {json.dumps(named, default=repr)} for {field!r}, which names a cluster; give it a text that "
+            f"is not empty, or leave it out where the document is independent."
+        )
+    return named
 
 
 def read_text(path: Path) -> str:

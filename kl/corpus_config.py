@@ -22,8 +22,11 @@ class JsonLinesSource(_Written):
     path: Path
     slice: Annotated[str, Field(min_length=1)] | None = None
     column: str = "text"
-    cluster: Annotated[str, Field(min_length=1)] = "cluster"
-    """The field that names what a document shares with others; a line without it is a cluster of its own."""
+    cluster: Annotated[str, Field(min_length=1)] | None = None
+    """The field that names what a document shares with others, if not `cluster`; some line must have it.
+
+    A line without it is a cluster of its own.
+    """
 
 
 class TextSource(_Written):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from kl.corpus import CorpusDocument
+from kl.corpus import CorpusDocument, cluster_of
 from q36eval.errors import UsageError
 
 WIKITEXT_TITLE = r"^ = [^=].* = $"
@@ -116,7 +116,10 @@ def documents_of(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> li
     for place, number in enumerate(chosen):
         name = f"{source.prefix}-{place:0{width}d}"
         parts = list(pieces(texts[number], source.piece_characters, source.max_pieces))
-        cluster = f"{source.name}#{shared[number]}" if shared else f"{name}." if len(parts) > 1 else None
+        cluster = f"{name}." if len(parts) > 1 else None
+        if source.cluster is not None:
+            row = f"Row {number} of the split {source.split!r} of {source.called}"
+            cluster = f"{source.name}#{cluster_of(shared[number], source.cluster, row)}"
         for part, text in enumerate(parts):
             called = name if len(parts) == 1 else f"{name}.{part}"
             found.append(CorpusDocument(id=called, slice=source.slice, text=text, cluster=cluster))

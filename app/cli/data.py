@@ -9,6 +9,7 @@ import typer
 from app.cli.options import JsonOption, print_json
 from app.suites import corpus_beside, shipped_suites, suite_place
 from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Freeze and verify what eval suites read; after that nothing is fetched.")
 
@@ -34,6 +35,8 @@ def freeze(
 
     paths = Paths.default()
     place = suite_place(suite, paths)
+    if not tokenizer.is_dir():
+        raise UsageError(f"There is no folder {tokenizer}; name a checkpoint folder.")
     target = out if out is not None else place.data
     frozen = []
     if place.corpus is not None:  # first, since it takes minutes where RULER takes hours

@@ -42,6 +42,7 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
             ["inferRouter/Qwen3.6-35B-A3B-NVFP4@main", "GiB"],
         ),
         (["data", "freeze", "nope", "--tokenizer", "x"], ["nope", "sandbox", "release"]),
+        (["data", "freeze", "release", "--tokenizer", "no/such"], ["no folder no/such; name a checkpoint folder."]),
         (["data", "verify", "release"], ["no frozen data", "q36eval data freeze release --tokenizer"]),
         (["gate"], ["--branch"]),
         (["branches", "show", "nope"], ["nope", "gptq-int4"]),

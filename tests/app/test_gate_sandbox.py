@@ -17,6 +17,7 @@ from kl.probe import KLProbe
 from q36eval.config import Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.gate import Policy
+from q36eval.gate.schemes import QUANTIZED_TENSORS
 from q36eval.history import History, RunRecord, RunState
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
 
@@ -190,9 +191,15 @@ def test_a_whole_branch_has_every_measurement_of_the_static_probe(gate: Callable
     policy = Policy.load(REPOSITORY / "data" / "policies" / "sandbox.yaml")
     asked = {criterion.metric for criterion in policy.criteria if criterion.probe is ProbeName.WEIGHTS}
     measured = gate.history.measurements(gate("gptq-int4").id)  # type: ignore[attr-defined]
-    found = {m.metric: m.value for m in measured if m.probe is ProbeName.WEIGHTS}
+    found = {(m.metric, m.slice): m.value for m in measured if m.probe is ProbeName.WEIGHTS}
     assert len(asked) == 6
-    assert found == dict.fromkeys(asked, 0.0)
+    assert {figure for figure in found if figure[0] != QUANTIZED_TENSORS} == {(metric, "all") for metric in asked}
+    assert {found[metric, "all"] for metric in asked} == {0.0}
+    # margins may depend on the scheme: three projections of every expert in every layer
+    shape = json.loads((REPOSITORY / "data" / "sandbox" / "bf16" / "config.json").read_text(encoding="utf-8"))
+    experts = 3.0 * shape["num_experts"] * shape["num_hidden_layers"]
+    by_scheme = {name: count for (metric, name), count in found.items() if metric == QUANTIZED_TENSORS}
+    assert by_scheme == {"all": experts, "W4A16": experts}
 
 
 def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Callable[..., RunRecord], tmp_path: Path) -> None:

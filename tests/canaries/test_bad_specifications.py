@@ -51,6 +51,14 @@ def refusal(folder: Path, text: str) -> str:
         ("max_new_tokens: 8", "max_new_tokens: 0", "generation.max_new_tokens: Input should be greater"),
         ("max_new_tokens: 8", "max_new_tokens: 8, temperature: 1", "generation.temperature: unknown key"),
         ("skill: greeting\n", "", "skill: missing"),
+        *(
+            (
+                "skill: greeting",
+                f"skill: greeting\nabsolute: {said}",
+                f"absolute is true or false, not {held}; correct it",
+            )
+            for said, held in (("maybe", "'maybe'"), ("1", "1"), ('"yes"', "'yes'"))
+        ),
         ("[freeform]", "[prose]", "lanes.0: Input should be 'structured' or 'freeform'"),
         ("[exact_text]", "[exact]", "no check is called 'exact'; there are exact_text"),
         ("{text: Hello}", "{txt: Hello}", "must_pass 'hello': expected.text: missing"),

@@ -11,7 +11,7 @@ from hub_cache import cache_dataset
 
 from kl.corpus import CorpusDocument, corpus_sha256, windows
 from kl.corpus_config import load_configured_corpus, load_corpus_config
-from kl.hub_datasets import articles
+from kl.hub_datasets import HubDataset, articles, documents_of
 from kl.on_policy import OnPolicyAnswer
 from kl.planning import Material, plan_material
 from kl.probe import KLProbe
@@ -83,6 +83,11 @@ def test_files_of_one_name_and_columns_of_one_file_are_other_documents(folder: P
             "json_lines: [{path: own.jsonl}, {path: copy.jsonl, slice: x}]",
             ["same document twice", "'1'", "copy.jsonl:1"],
         ),
+        ("json_lines: [{path: mixed.jsonl}]", ["mixed.jsonl:2", "has 7 for 'cluster'", "leave it out"]),
+        ("json_lines: [{path: null.jsonl}]", ["null.jsonl:1", "has null for 'cluster'"]),
+        ("json_lines: [{path: mixed.jsonl, cluster: book}]", ["mixed.jsonl:1", "has \"  \" for 'book'"]),
+        ("json_lines: [{path: own.jsonl, cluster: book}]", ["own.jsonl", "the field 'book'", "or none"]),
+        ("json_lines: [{path: own.jsonl, cluster: cluster}]", ["own.jsonl", "the field 'cluster'"]),
         ("texts: [{path: notes, slice: n, pattern: '*.rst'}]", ["notes", "'*.rst'"]),
         ("texts: [{path: gone.txt, slice: n}]", ["gone.txt"]),
         ("texts: [{path: notes}]", ["texts.0.slice"]),
@@ -100,6 +105,13 @@ def test_bad_input_is_one_sentence(folder: Path, config: str, needles: list[str]
     (folder / "number.jsonl").write_text('{"slice": "s", "text": null}')
     (folder / "surrogate.jsonl").write_text('{"slice": "s", "text": "\\ud800"}')
     (folder / "copy.jsonl").write_text(lines({"text": "one"}))
+    (folder / "mixed.jsonl").write_text(
+        lines(
+            {"slice": "s", "text": "x", "cluster": "a", "book": "  "},
+            {"slice": "s", "text": "y", "cluster": 7},
+        )
+    )
+    (folder / "null.jsonl").write_text(lines({"slice": "s", "text": "x", "cluster": None}))
     with pytest.raises(UsageError) as caught:
         written(folder, config)
     sentence = str(caught.value)
@@ -156,6 +168,15 @@ def test_rows_and_whole_splits(hub: Path) -> None:
     assert [d.text for d in written(hub, source % "documents: whole")] == ["a b\na b\nc d\n"]
     with pytest.raises(UsageError, match=r"twice, as '\S+train:w-0' and '\S+train:w-1'"):
         written(hub, source % "documents: rows")
+
+
+@pytest.mark.parametrize("shared", ["", None, 7, ["a"]])
+def test_a_row_that_names_no_cluster_is_refused(shared: object) -> None:
+    source = HubDataset(name="a/b", split="test", slice="s", cluster="link")
+    columns = {"text": ["one", "two"], "link": ["page", shared]}
+    with pytest.raises(UsageError, match=r"^Row 1 of the split 'test' of a/b has .* for 'link'"):
+        documents_of(source, columns)
+    assert [d.cluster for d in documents_of(source, columns | {"link": ["page", "page"]})] == ["a/b#page"] * 2
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class Evidence:
         self._tokenizer = Abridging(tokenizer)
         self._asked: dict[tuple[str, ProbeName], Asked] = {}
         self._weights: dict[str, tuple[Measurement, ...]] = {}
-        self._faulty: dict[tuple[str, str], tuple[Measurement, ...]] = {}
+        self._faulty: dict[tuple[int, str, str, float], tuple[Measurement, ...]] = {}
         self._policies: dict[str, Policy] = {}
         self.shipped = {name: Policy.load(file) for name, file in shipped_policies(paths).items()}
 
@@ -117,11 +117,13 @@ class Evidence:
         if criterion.probe is ProbeName.WEIGHTS:
             wrong: tuple[Measurement, ...] = self._inspected(criterion.metric)
         else:
-            if (suite, criterion_id) not in self._faulty:
-                asked = self._of(suite, criterion.probe)
+            asked = self._of(suite, criterion.probe)
+            # suites that ask the same of a probe are shown the same fault
+            fault = (id(asked), criterion.key, criterion.margin.kind, criterion.margin.value)
+            if fault not in self._faulty:
                 made = FAULTS[criterion.probe](asked, criterion, self._sizes.margins)
-                self._faulty[suite, criterion_id] = asked.with_fault(made)
-            wrong = self._faulty[suite, criterion_id]
+                self._faulty[fault] = asked.with_fault(made)
+            wrong = self._faulty[fault]
         return [*(each for each in self.clean(name) if each.probe is not criterion.probe), *wrong]
 
     def suite(self, policy: str) -> str:

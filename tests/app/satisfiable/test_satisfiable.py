@@ -4,6 +4,7 @@ Real probes ask a stub deployment through the real runner, and the real gate dec
 corpora are of the shipped ones' shape, with fewer items (`benchmarks/satisfiable.py` asks as many as a release).
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from q36eval.gate import CriterionVerdict, Policy, decide
 from q36eval.gate.integrity import ENGINE_DRIFT
 from q36eval.records import Verdict
 from tests.app.satisfiable.evidence import FEW, Evidence
+from tests.app.satisfiable.remembered import remembered
 
 REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
@@ -34,8 +36,9 @@ TOGETHER = {
 
 
 @pytest.fixture(scope="module")
-def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    return Evidence(tmp_path_factory.mktemp("satisfiable"), PATHS, FEW)
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
+    with remembered():
+        yield Evidence(tmp_path_factory.mktemp("satisfiable"), PATHS, FEW)
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
