@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from canaries.competence import PlannedItem, cause_of
 from canaries.specification import CanarySpec
 from canaries.summary import summarize_outcomes
 from evals.accuracy import accuracy
@@ -80,7 +81,8 @@ def documents() -> list[ItemOutcome]:
 
 
 def of_canaries(outcomes: Sequence[ItemOutcome]) -> list[Measurement]:
-    return list(summarize_outcomes([*FAMILIES, *FIXED], outcomes))
+    planned = [PlannedItem(o.group, cause_of(o.reference), absolute=o.must_pass) for o in outcomes]
+    return list(summarize_outcomes([*FAMILIES, *FIXED], outcomes, planned))
 
 
 def of_evals(outcomes: Sequence[ItemOutcome]) -> list[Measurement]:

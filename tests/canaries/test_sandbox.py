@@ -35,5 +35,7 @@ def test_the_reference_passes_its_must_pass_prompts(tmp_path: Path) -> None:
     assert not told.failures
     failed = [outcome.cluster for outcome in told.items.values() if outcome.reference.score != 1.0]
     assert len(failed) <= 0.03 * len(told.items), failed
-    flips = told.measurements["must_pass_flips[all]"]
-    assert (flips.value, flips.counts.scored) == (0.0, len(told.items) - len(failed))
+    flips, rate = (told.measurements[f"{name}[all]"] for name in ("must_pass_flips", "fixed_prompt_failure_rate"))
+    assert (flips.value, rate.effect) == (0.0, 0.0)
+    assert flips.counts.scored >= 20, "the policy asks for so many of the absolute list"
+    assert flips.counts.scored + rate.counts.scored == len(told.items), "what is not on the list is judged as a rate"

@@ -193,7 +193,7 @@ def test_what_is_settled_early_is_what_the_gate_decides() -> None:
 def test_an_mmlu_sized_branch_without_loss_is_settled_by_few_items_and_passes_oftener() -> None:
     """With bets alone 17.7 % of the items settled 2 % flips, and 85 to 94 % of branches with 6 % flips passed."""
     few = margin_row(Scenario(0.02, 0.0, RECOVERY), 200, 5, by_margin=True)
-    assert few.asked <= 0.16
+    assert few.asked <= 0.17  # 15.8 % (benchmarks/README.md); 200 gates know it to 0.3 points, one standard error
     assert few.passed == 1.0
     many = margin_row(Scenario(0.06, 0.0, RECOVERY), 200, 6, by_margin=True)
     assert many.asked <= 0.45
