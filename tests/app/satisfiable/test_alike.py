@@ -14,10 +14,11 @@ from q36eval.asking import Work
 from q36eval.capturing import captured
 from q36eval.gate import CriterionVerdict, Policy, decide
 from q36eval.probes import Probe
-from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
+from q36eval.records import Measurement, ProbeName, Verdict
 from q36eval.references import Capture
 from q36eval.runner import run_probes
 from q36eval.sinks import Captures
+from tests.app.satisfiable.asked import MemorySink, Silent
 from tests.app.satisfiable.stub_deployment import Abridging, RightAnswers, StubDeployment, right_answers
 from tests.evals.small_suite import FROZEN, write_small_suite
 
@@ -25,31 +26,6 @@ POLICIES = Path(__file__).parents[3] / "data" / "policies"
 SHIPPED = {path.stem: Policy.load(path) for path in sorted(POLICIES.glob("*.yaml"))}
 DRAWS = 25
 NOTHING = "???"
-
-
-class MemorySink:
-    def __init__(self) -> None:
-        self.items: list[ItemOutcome] = []
-        self.measurements: list[Measurement] = []
-        self.failures: list[ProbeFailure] = []
-
-    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
-        self.items += outcomes
-
-    def add_measurement(self, measurement: Measurement) -> None:
-        self.measurements.append(measurement)
-
-    def add_failure(self, failure: ProbeFailure) -> None:
-        self.failures.append(failure)
-
-    def known_items(self) -> Sequence[ItemOutcome]:
-        return tuple(self.items)
-
-
-class Silent:
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 def knowing(probe: Any, share: float) -> RightAnswers:
