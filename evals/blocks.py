@@ -19,7 +19,7 @@ def in_blocks(strata: Mapping[K, str], clusters: Mapping[K, str], block_items: i
     """
     if block_items < 1:
         raise ValueError(f"a block holds at least one item, not {block_items}")
-    members = _members(strata, clusters)
+    members = members_of(strata, clusters)
     order = _interleaved(_by_stratum(members, strata), seed)
     blocks: list[list[K]] = [[]]
     for cluster in order:
@@ -34,10 +34,11 @@ def in_blocks(strata: Mapping[K, str], clusters: Mapping[K, str], block_items: i
 
 def interleaved(strata: Mapping[K, str], clusters: Mapping[K, str], seed: str) -> list[str]:
     """The clusters of the keys in such an order, without blocks."""
-    return _interleaved(_by_stratum(_members(strata, clusters), strata), seed)
+    return _interleaved(_by_stratum(members_of(strata, clusters), strata), seed)
 
 
-def _members(strata: Mapping[K, str], clusters: Mapping[K, str]) -> dict[str, list[K]]:
+def members_of(strata: Mapping[K, str], clusters: Mapping[K, str]) -> dict[str, list[K]]:
+    """The keys of each cluster, whatever their order was."""
     members: dict[str, list[K]] = {}
     for key in sorted(strata, key=str):
         members.setdefault(clusters[key], []).append(key)

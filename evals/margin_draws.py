@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evals.blocks import in_blocks, interleaved
+from evals.blocks import in_blocks, interleaved, members_of
 
 K = TypeVar("K", bound=Hashable)
 Array = NDArray[np.float64]
@@ -61,9 +61,7 @@ def draws_by_margin(
     `margins` (key -> nats) are the reference's, of the right choice over the best wrong one; None is taken for none at
     all. `strata` and `clusters` are those of `in_blocks`; within a margin's stratum each of them keeps its share.
     """
-    members: dict[str, list[K]] = {}
-    for key in sorted(strata, key=str):
-        members.setdefault(clusters[key], []).append(key)
+    members = members_of(strata, clusters)
     names = list(members)
     if len(names) < LEAST_CLUSTERS:
         return None

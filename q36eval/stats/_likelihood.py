@@ -2,8 +2,8 @@
 
 The best constant bet in hindsight has the wealth max over lambda of sum log(1 + lambda * gain), which is Owen's
 empirical log likelihood ratio (Biometrika 75 (1988), 237-249). Its signed root, sqrt(2 * log wealth), is standard
-normal in large samples. A z-test of rare flips errs 3.9 % where 2.5 % are allowed, for its variance is least where its
-mean is. This one is asymptotic all the same: `LEAST_EXPECTED` says from when on.
+normal in large samples. A z-test of rare losses errs over 3 % where 2 % are allowed, for its variance is least where
+its mean is. This one is asymptotic all the same: `LEAST_EXPECTED` says from when on.
 """
 
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from q36eval.stats._contrast import Array, Contrast
 
 LEAST_EXPECTED = 30.0
-"""Clusters of equal size times the margin from which the test errs as promised: 5.9 % at 140 items and a margin of .02,
-4.6 % at 85, at most 2.3 % from here on, where 2.5 % are allowed (benchmarks/README.md)."""
+"""Clusters of equal size times the margin from which the test is taken. At a level of 2 %, where every change is a
+loss, it errs 5.9 % at 140 items and a margin of .02, and 2.1 to 2.3 % where 30 to 50 are expected (exact, by a test).
+"""
 
 NEWTON_STEPS = 100
 LARGEST_ROOT = 37.0

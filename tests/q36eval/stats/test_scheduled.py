@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from benchmarks.draws_by_margin import CHUNK, RECOVERY, margin_counts, margin_kinds, margin_row, rates_of
 from benchmarks.sequential import MARGIN, Margin, Scenario
@@ -33,6 +33,17 @@ def test_the_last_look_is_the_empirical_likelihood_test() -> None:
         assert p_value(kinds, counts)[0] == pytest.approx(naive_p(gains), rel=1e-5)
     both = np.array([[5.0, 0.0, 0.0], [0.0, 3.0, 4.0], [0.0, 0.0, 0.0]])
     assert p_value(np.array([0.1, 0.2, -0.3]), both).tolist() == [0.0, 1.0, 1.0]
+
+
+def test_where_the_last_look_is_taken_it_errs_little_more_than_promised() -> None:
+    """Exactly, where every change is a loss, at a level of 2 %: a z-test errs over 3 % there."""
+    errs = {}
+    for items, margin in ((140, 0.02), (1_500, 0.02), (3_000, 0.01), (5_000, 0.01)):
+        lost = np.arange(items + 1)
+        p = p_value(np.array([margin - 1, margin]), np.stack([lost, items - lost], axis=1))
+        errs[items] = float(binom.pmf(lost, items, margin)[p <= 0.02].sum())
+    assert errs.pop(140) == pytest.approx(0.059, abs=0.001), "2.8 expected are too few"
+    assert max(errs.values()) <= 0.0235
 
 
 def evidence(plan: Allocation, counts: np.ndarray, look: int) -> Clusters:
