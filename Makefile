@@ -10,12 +10,16 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: gate test lint types imports check screens clean
+.PHONY: gate test test-thorough lint types imports check screens clean
 gate: $(INSTALLED)
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
 test: $(INSTALLED_DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
+
+# The same, with runs killed at twenty moments instead of six.
+test-thorough: export Q36EVAL_TEST_KILLS = 20
+test-thorough: test
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

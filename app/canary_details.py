@@ -120,6 +120,8 @@ def reasons(answer: Answer) -> list[str]:
     """Why an answer is wrong or missing, one plain sentence each; whose fault it is where that is known."""
     if answer.error is not None:
         return [f"errored: {answer.error}"]
+    if answer.unreadable is not None:
+        return [f"cannot be read: {answer.unreadable}"]
     found = [failure_words(failure) for failure in failures_of(answer)]
     fault = answer.detail.get("fault")
     return [*found, f"the fault is the {fault}'s"] if isinstance(fault, str) else found

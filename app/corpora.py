@@ -12,7 +12,7 @@ from evals.freezing.hub import Hub
 from evals.freezing.staging import check_replaceable, staging
 from evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
 from evals.generators.prose import document
-from evals.suite import HubSource
+from evals.suite import HubSource, unverified
 from kl.corpus import CorpusDocument, check_documents
 from kl.corpus_plan import CorpusPlan, PlannedDataset, plan_of
 from kl.generators.conversations import dialogues
@@ -39,9 +39,7 @@ def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = la
     if plan is None:
         return None
     check_replaceable(target, plan.name)
-    hub = Hub(
-        {dataset.name: HubSource(revision=dataset.revision, licence=dataset.licence) for dataset in plan.datasets}
-    )
+    hub = Hub(_known(plan))
     documents = [*_generated(plan, tokenizer)]  # first, since a checkpoint without a template is told at once
     for dataset in plan.datasets:
         documents += _of_dataset(dataset, hub)
@@ -81,6 +79,29 @@ def verified(suite: str, folder: Path) -> Manifest:
     if plan is not None and read_manifest(folder).made_from.get("plan_sha256") != plan.sha256:
         raise UsageError(f"{folder} was not frozen from the plan of {plan.name} as it is now; run: {freeze}.")
     return verify(folder)
+
+
+def unverified_texts(suite: str, folder: Path | None) -> tuple[str, ...]:
+    """The repositories whose frozen texts no pinned hash vouches for; none where the suite freezes none.
+
+    Raises:
+        UsageError: the manifest cannot be read, or texts are not those that are pinned.
+    """
+    plan = plan_of(suite)
+    return () if plan is None or folder is None else unverified(read_manifest(folder).sources, _known(plan))
+
+
+def _known(plan: CorpusPlan) -> dict[str, HubSource]:
+    """What the plan says of each repository, of which it may read several splits."""
+    pins: dict[str, dict[str, str]] = {}
+    for dataset in plan.datasets:
+        own = pins.setdefault(dataset.name, {})
+        if dataset.rows_sha256 is not None:
+            own[f"{dataset.config or 'default'}/{dataset.split}"] = dataset.rows_sha256
+    return {
+        dataset.name: HubSource(revision=dataset.revision, licence=dataset.licence, rows_sha256=pins[dataset.name])
+        for dataset in plan.datasets
+    }
 
 
 def counts(documents: Sequence[CorpusDocument]) -> dict[str, int]:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from app.suites import suite_place
+from q36eval.config import Paths
 from q36eval.measured_on import MeasuredOn, Subject
 from q36eval.probes import Probe
 from q36eval.records import Lane, ProbeName
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
 CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 
 
-def published_facts(request: "Request", probes: Sequence[Probe]) -> dict[str, Any]:
-    """`subject` and `measured_on` of a run's provenance (see `q36eval.measured_on`), as JSON values."""
+def published_facts(request: "Request", probes: Sequence[Probe], paths: Paths) -> dict[str, Any]:
+    """`subject`, `measured_on` and `unverified` of a run's provenance (see `q36eval.measured_on`), as JSON values."""
     found = {probe.name.value: _of_probe(request, probe) for probe in probes}
     return {
         "subject": _subject(request).model_dump(mode="json"),
@@ -22,7 +24,21 @@ def published_facts(request: "Request", probes: Sequence[Probe]) -> dict[str, An
             name: {slice_name: on.model_dump(mode="json", exclude_none=True) for slice_name, on in by_slice.items()}
             for name, by_slice in found.items()
         },
+        "unverified": sorted({name for probe in probes for name in _unverified(request, probe, paths)}),
     }
+
+
+def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]:
+    """The repositories that a probe's frozen items are said to be from, where nothing vouches for it."""
+    if probe.name is ProbeName.KL:
+        from app.corpora import unverified_texts
+
+        own = request.corpus is not None
+        return (
+            () if own else unverified_texts(request.suite.partition("=")[0], suite_place(request.suite, paths).corpus)
+        )
+    told: Sequence[str] = getattr(probe, "unverified", ())
+    return told
 
 
 def _subject(request: "Request") -> Subject:

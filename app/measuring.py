@@ -55,7 +55,7 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         probes = _probes(rest, request, scored, reference, paths, progress)
     suites = {probe.name.value: probe.suite_sha256 for probe in probes}
     resume = request.resume
-    facts = published_facts(request, probes)
+    facts = published_facts(request, probes, paths)
     run = _start(request, suites, facts, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):
         if resume is not None:

@@ -90,7 +90,7 @@ def build_probes(
 def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
     """The canary probe of that suite; see `build_probes`."""
     from canaries.probe import CanaryProbe
-    from canaries.specification import left_out, left_out_sentence, load_specs
+    from canaries.specification import for_family, left_out, left_out_sentence, load_specs
     from canaries.suites import draws_per_family
 
     chosen = limits.canaries
@@ -101,8 +101,12 @@ def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
         if absent:
             _tell(left_out_sentence(absent, limits.family.name))
     found = load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills)
+    if limits.family is not None:
+        found = for_family(found, limits.family.answers)
     shipped = {spec.id for spec in load_specs(skills=None)} if chosen.own is not None else {spec.id for spec in found}
-    return CanaryProbe([s for s in found if s.id in shipped], own=[s for s in found if s.id not in shipped])
+    asked = [spec for spec in found if spec.id in shipped]
+    own = [spec for spec in found if spec.id not in shipped]
+    return CanaryProbe(asked, own, "qwen3_xml" if limits.family is None else limits.family.tool_format)
 
 
 def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":

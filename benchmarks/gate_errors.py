@@ -1,9 +1,9 @@
 """How often whole gates err, by simulation: every criterion, correlated, asked sequentially and decided by the gate.
 
 `python -m benchmarks.gate_errors --gates 5000 --processes 16 --json gate_errors.json` prints a Markdown table and
-writes everything it counted. `--only loss` keeps the rows whose name holds that; `--exhaustive` also decides every gate
-with all of its items asked and counts where the two verdicts differ; `--remedies` says instead what margins, or how
-many items, a branch without loss would need at each rate of flips.
+writes everything it counted. `--only 'three|fault'` keeps the rows whose name that regular expression finds;
+`--exhaustive` also decides every gate with all of its items asked and counts where the two verdicts differ;
+`--remedies` says instead what margins, or how many items, a branch without loss would need at each rate of flips.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import platform
+import re
 import sys
 import time
 from collections import Counter
@@ -193,7 +194,7 @@ HEADER = "| branch | PASS, % | FAIL, % | INCONCLUSIVE, % | the criterion itself,
 def simulate(asked: argparse.Namespace) -> None:
     """Every scenario; prints its row, and writes all rows so far, as it is done."""
     policy = Policy.load(asked.policy)
-    chosen = [(n, s) for n, s in enumerate(scenarios(policy)) if asked.only in s.name]
+    chosen = [(n, s) for n, s in enumerate(scenarios(policy)) if re.search(asked.only, s.name)]
     print(f"{policy.name}: {asked.gates:,} gates a row, exact 95 % intervals in brackets\n\n{HEADER}\n|{'---|' * 6}")
     rows: list[dict[str, Any]] = []
     found = {"policy": policy.name, "seed": asked.seed, "environment": environment(), "rows": rows}
@@ -246,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--policy", type=Path, default=POLICY)
     parser.add_argument("--shape", type=Path, default=SHAPE, help="how much is asked, as gate_shape.json says it")
-    parser.add_argument("--only", default="", help="the branches whose name holds this")
+    parser.add_argument("--only", default="", help="the branches whose name this regular expression finds")
     parser.add_argument("--seed", type=int, default=20_261_122)
     parser.add_argument("--exhaustive", action="store_true", help="also decide each gate with everything asked")
     parser.add_argument("--remedies", action="store_true", help="what margins or items would do instead")

@@ -62,12 +62,21 @@ RULER_ITEMS, RULER_LENGTHS, BLOCK_ITEMS = 7_800, 6, 200
 ACCURACY = {"mmlu": 0.85, "ruler": 0.9, "ruler-128k": 0.9}
 """What the reference gets right; of canaries it fails `FAILING`."""
 
-DRAWS = {"failures-structured": 3_800, "failures-freeform": 2_200, "wrong-conclusions": 1_000}
-FIXED = {"fixed-prompts-structured": 60, "fixed-prompts-freeform": 30}
-FAILING = {"failures-structured": 0.05, "failures-freeform": 0.05, "wrong-conclusions": 0.02}
+DRAWS = {"failures-structured": 4_000, "failures-freeform": 2_200, "wrong-conclusions": 1_000, "answers-end": 5_600}
+FIXED = {"fixed-prompts-structured": 76, "fixed-prompts-freeform": 43}
+FAILING = {"failures-structured": 0.05, "failures-freeform": 0.05, "wrong-conclusions": 0.02, "answers-end": 0.01}
 FAILING |= dict.fromkeys(FIXED, 0.02)
 FIXED_FLIPS = 0.005
 """What the fixed prompts off the absolute list lose and gain of answers each: none of 90 flipped on the sandbox."""
+
+SAMPLED = {"thinking-structured": 100, "thinking-freeform": 100, "thinking-ends": 200}
+SEEDS = 4
+HARD = {"thinking-structured": (0.5, 6.0), "thinking-freeform": (0.5, 6.0), "thinking-ends": (0.1, 5.0)}
+"""Sampled prompts, and the beta distribution of how often the reference fails one: 8 % and 2 % of answers. The coupling
+is taken to save nothing: two deployments fail with the same chance and otherwise at random (12 % and 3 % flip)."""
+
+LATER = ("answers-end", *SAMPLED)
+"""What the policy did not ask before."""
 
 ABSOLUTE, ALL_FIXED = 25, 125
 ARTICLES = 62
@@ -139,11 +148,18 @@ class Gates:
 
     def verdicts(self) -> tuple[NDArray[np.str_], dict[str, Found], NDArray[np.bool_]]:
         """Each gate's verdict, what every criterion found, and which gates a confirmed flip failed."""
-        found = {**self._mmlu(), **self._ruler(), **self._canaries(), **self._divergences(), **self._perplexity()}
+        found = {
+            **self._mmlu(),
+            **self._ruler(),
+            **self._canaries(),
+            **self._sampled(),
+            **self._divergences(),
+            **self._perplexity(),
+        }
         missing = {
             name
             for name, c in self.criteria.items()
-            if c.margin.kind != "max_count" and name not in found and not (self.before and name in FIXED)
+            if c.margin.kind != "max_count" and name not in found and not (self.before and name in {*FIXED, *LATER})
         }
         if missing:
             raise ValueError(f"nothing is simulated of {', '.join(sorted(missing))}")
@@ -260,7 +276,7 @@ class Gates:
     def _canaries(self) -> dict[str, Found]:
         found = {}
         for name, items in {**DRAWS, **FIXED}.items():
-            if name not in self.criteria or (self.before and name in FIXED):
+            if name not in self.criteria or (self.before and name in {*FIXED, *LATER}):
                 continue
             criterion, failing = self.criteria[name], FAILING[name]
             gained = min(self.branch.flips / 2, failing)
@@ -272,6 +288,31 @@ class Gates:
                 [exact_p_values(int(w), int(b), items, loss_limit(criterion.margin), self.before) for w, b, _ in drawn]
             )
             found[name] = Found((drawn[:, 0] - drawn[:, 1]) / items, both[:, 0], both[:, 1], np.ones(self.count))
+        return found
+
+    def _sampled(self) -> dict[str, Found]:
+        """Prompts of several seeds each."""
+        found = {}
+        for name, prompts in SAMPLED.items():
+            if name not in self.criteria or self.before:
+                continue
+            criterion = self.criteria[name]
+            hard = self.rng.beta(*HARD[name], size=(self.count, prompts))
+            mean = HARD[name][0] / sum(HARD[name])
+            harder = np.minimum(1.0, hard + self.branch.loss(criterion, 1.0) * (1 - hard) / (1 - mean))
+            reference, branch = self.rng.binomial(SEEDS, hard), self.rng.binomial(SEEDS, harder)
+            rows = []
+            for theirs, own in zip(reference.tolist(), branch.tolist(), strict=True):
+                clusters = Clusters(
+                    units=(SEEDS,) * prompts,
+                    branch=tuple(map(float, own)),
+                    reference=tuple(map(float, theirs)),
+                    errored=(0,) * prompts,
+                    bounds=(0.0, 1.0),
+                )
+                test = margin_test(clusters, "paired_mean", criterion.margin)
+                rows.append((test.loss, test.p_pass, test.p_fail))
+            found[name] = _found(rows)
         return found
 
     def _confirmed_flips(self) -> NDArray[np.bool_]:

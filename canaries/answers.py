@@ -4,7 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from canaries.cases import Case
-from canaries.checks import Decision, Failure, NotJudgedError, call_facts, decisions, fault_of, run_checks
+from canaries.checks import (
+    Decision,
+    Failure,
+    NotJudgedError,
+    Outcome,
+    call_facts,
+    decisions,
+    fault_of,
+    first_loop,
+    outcome_of,
+    run_checks,
+)
 from canaries.margins import DecisiveToken, Teacher
 from q36eval.engines.base import Generated
 from q36eval.probes import Digest
@@ -13,6 +24,9 @@ from q36eval.records import Answer
 THINK_END = "</think>"
 TOOL_CHECKS = frozenset({"tool_call", "tool_calls", "no_tool_call"})
 """Checks of answers that may call tools: whether a call was made, and by its schema, is told of them."""
+
+SCORES = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0, Outcome.UNREADABLE: None}
+"""What an answer counts. One that cannot be read is neither right nor wrong."""
 
 SHOWN_TOKEN_CHARACTERS = 40
 """A token's text in a margin or a choice is cut after so many characters."""
@@ -65,7 +79,7 @@ def judged_answer(
     tokens: int,
     served_calls: Sequence[Mapping[str, Any]] | None = None,
 ) -> Answer:
-    """An answer with its score (1 right, 0 wrong; none where a check could not be finished) and why.
+    """An answer with its score (1 right, 0 wrong; none where a check could not be finished or cannot tell) and why.
 
     The model is judged by its raw text; what a server's parser made of it only says whose fault is what a user saw.
     """
@@ -79,7 +93,12 @@ def judged_answer(
         "finish_reason": finish_reason,
         "tokens": tokens,
     }
-    return Answer(score=0.0 if failures else 1.0, text=storable(text), detail=detail | calls)
+    if case.generation.enable_thinking:
+        detail |= {"loops": first_loop(text) is not None, "budget": case.generation.max_new_tokens}
+    score, unreadable = SCORES[outcome_of(failures)], None
+    if score is None:
+        unreadable = "; ".join(f"{failure.message} ({failure.place})" for failure in failures)
+    return Answer(score=score, text=storable(text), unreadable=unreadable, detail=detail | calls)
 
 
 def _of_calls(
@@ -132,7 +151,8 @@ def repeats_of(case: Case, repeats: Sequence[Mapping[str, Any]]) -> list[dict[st
     found = []
     for repeat in repeats:
         judged = judged_answer(case, repeat["text"], repeat["finish_reason"], 0)
-        found.append({"rows": repeat["rows"], "score": judged.score, "text": repeat["text"]})
+        unreadable = {} if judged.unreadable is None else {"unreadable": judged.unreadable}
+        found.append({"rows": repeat["rows"], "score": judged.score, "text": repeat["text"]} | unreadable)
     return found
 
 

@@ -3,17 +3,22 @@
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from canaries.checks import CHECKS_VERSION, NotJudgedError, run_checks
+from canaries.checks import CHECKS, CHECKS_VERSION, QWEN3_XML, NotJudgedError, run_checks
 from canaries.generators import GENERATORS
+from canaries.generators._tools import hermes_text
 from canaries.specification import CanarySpec, DecisivePlace, Family, FixedPrompt, GenerationSettings
+from q36eval.config.family import ToolFormat
 from q36eval.errors import UsageError
 from q36eval.examples import ChatExample, draw
+
+SEED_MARK = "~"
+"""Between a sampled question's name and the number of its seed."""
 
 MAX_DRAWS_PER_EXAMPLE = 50
 DRAWS_LOOKED_AT = 20
@@ -22,7 +27,10 @@ DRAWS_LOOKED_AT = 20
 
 @dataclass(frozen=True)
 class Case:
-    """One question with its right answer. `name` is unique among all cases and readable: `canary/prompt`."""
+    """One question with its right answer. `name` is unique among all cases and readable: `canary/prompt`.
+
+    Where answers are sampled, a question is asked once for each `seed`, and all of them are of one `question`.
+    """
 
     name: str
     canary: str
@@ -36,6 +44,12 @@ class Case:
     must_pass: bool
     decisive: tuple[str, ...] = ()
     places: tuple[DecisivePlace, ...] = ()
+    seed: int | None = None
+
+    @property
+    def question(self) -> str:
+        """What is one cluster of the evidence: the prompt, whatever seed it is answered with."""
+        return self.name if self.seed is None else self.name.rpartition(SEED_MARK)[0]
 
     @property
     def content(self) -> str:
@@ -45,13 +59,15 @@ class Case:
             "messages": self.messages,
             "tools": self.tools,
             "expected": self.expected,
-            "generation": self.generation.model_dump(),
+            "generation": self.generation.model_dump(exclude_none=True),
             "checks": self.checks,
             "checks_version": CHECKS_VERSION,
             "must_pass": self.must_pass,
             "decisive": self.decisive,
             "places": [place.model_dump() for place in self.places],
         }
+        if self.seed is not None:
+            fields["seed"] = self.seed
         return json.dumps(fields, sort_keys=True, ensure_ascii=False)
 
 
@@ -66,8 +82,14 @@ def cases_of(spec: CanarySpec) -> list[Case]:
         width = len(str(spec.family.n))
         drawn = draws(spec.family, spec.id)
         _check_fit(spec, drawn)
-        return [_case(spec, f"{number:0{width}d}", example) for number, example in enumerate(drawn, 1)]
+        cases = [_case(spec, f"{number:0{width}d}", example) for number, example in enumerate(drawn, 1)]
+        sampling = spec.generation.sampling
+        return cases if sampling is None else [each for case in cases for each in _seeded(case, sampling.seeds)]
     return [_case(spec, prompt.name, prompt, tuple(prompt.decisive)) for prompt in spec.must_pass or ()]
+
+
+def _seeded(case: Case, seeds: int) -> list[Case]:
+    return [replace(case, name=f"{case.name}{SEED_MARK}{seed}", seed=seed) for seed in range(1, seeds + 1)]
 
 
 def _check_fit(spec: CanarySpec, drawn: Sequence[ChatExample]) -> None:
@@ -96,7 +118,7 @@ def _case(
         skill=spec.skill,
         messages=tuple(asked.messages),
         tools=tuple(asked.tools),
-        expected=asked.expected,
+        expected=_what_was_said(spec, asked) | asked.expected,
         answer=asked.answer,
         generation=spec.generation,
         checks=tuple(spec.checks),
@@ -104,6 +126,25 @@ def _case(
         decisive=tuple(spec.decisive),
         places=places,
     )
+
+
+def _keys_read(checks: Sequence[str]) -> frozenset[str]:
+    return frozenset(key for name in checks for key in CHECKS[name].keys)
+
+
+def _what_was_said(spec: CanarySpec, asked: ChatExample | FixedPrompt) -> dict[str, Any]:
+    """The texts of the conversation, for checks that compare an answer's prose with them."""
+    said = [message["content"] for message in asked.messages if isinstance(message.get("content"), str)]
+    return {"known": [text for text in said if text]} if "known" in _keys_read(spec.checks) else {}
+
+
+def in_format(case: Case, tool_format: ToolFormat) -> Case:
+    """The question as it is judged of models whose chat template writes tool calls in that format."""
+    if tool_format == QWEN3_XML or "tool_format" not in _keys_read(case.checks):
+        return case
+    calls = case.expected.get("calls", [case.expected])
+    answer = "\n".join(hermes_text(call["name"], call["arguments"]) for call in calls)
+    return replace(case, expected={**case.expected, "tool_format": tool_format}, answer=answer)
 
 
 def draws(family: Family, name: str) -> list[ChatExample]:

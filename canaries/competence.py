@@ -1,23 +1,30 @@
 """What the reference can do of each canary, and why answers are not right."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from q36eval.records import Answer, FailureCauses, FamilyCompetence, ItemOutcome
 
-ERRORED, LOOP, CUT_OFF, NO_END, WRONG = "errored", "loop", "cut_off", "no_end", "wrong"
+ERRORED, UNREADABLE, LOOP, CUT_OFF, NO_END, WRONG = "errored", "unreadable", "loop", "cut_off", "no_end", "wrong"
 """Causes, the one that explains most first: an answer that goes round is cut off too, and no budget would help it.
 
-`loop`: a checker finds a repetition. `cut_off`: no end within the budget. `no_end`: the reasoning never ends, though
-the answer does. `wrong`: it ended by itself, and a checker rejects it.
+`unreadable`: a checker cannot tell what it says. `loop`: a checker finds a repetition. `cut_off`: no end within the
+budget. `no_end`: the reasoning never ends, though the answer does. `wrong`: it ended by itself, and a checker rejects
+it.
 """
+
+UNREAD_NAMED = 5
+"""So many answers that cannot be read are named beside a figure."""
 
 _BY_CODE = {"repetition": LOOP, "no_answer": NO_END}
 
 
 def cause_of(answer: Answer) -> str | None:
     """Why an answer is not right; None where it is."""
+    if answer.unreadable is not None:
+        return UNREADABLE
     if answer.score is None:
         return ERRORED
     if answer.score == 1.0:
@@ -36,7 +43,15 @@ def failure_causes(outcomes: Iterable[ItemOutcome]) -> FailureCauses:
     return FailureCauses(
         branch=_counted(cause_of(outcome.branch) for outcome in asked),
         reference=_counted(cause_of(outcome.reference) for outcome in asked),
+        unread=tuple(islice(_unread(asked), UNREAD_NAMED)),
     )
+
+
+def _unread(outcomes: Iterable[ItemOutcome]) -> Iterator[str]:
+    for outcome in outcomes:
+        for side, answer in (("branch", outcome.branch), ("reference", outcome.reference)):
+            if answer.unreadable is not None:
+                yield f"{outcome.cluster} on the {side}: {answer.unreadable}"
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
+from canaries.competence import failure_causes
 from canaries.naming import question_name
 from canaries.risk import least_margin
 from q36eval.declared import DeclaredFigure
-from q36eval.records import Answer, Clusters, Counts, Interval, ItemOutcome, Measurement
+from q36eval.records import Answer, Clusters, Interval, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
 
 MARGIN_FLOOR_NATS = 3.0
@@ -32,25 +33,29 @@ class Standing(StrEnum):
     UNSTABLE = "unstable"
     """The branch answers it wrong in one batch and right in another, where the reference never does."""
     NO_CANARY = "no canary"
-    """The reference itself answers it wrong, once or always, so that it says nothing of the branch."""
+    """The reference itself answers it wrong or in a way that cannot be read, once or always: it says nothing."""
     UNCONFIRMED = "unconfirmed"
     """The branch answers it wrong, and was not asked again: the verdict stood by others that were."""
+    UNREADABLE = "unreadable"
+    """A checker cannot tell what the branch's answer says, when it was asked or asked again."""
     UNKNOWN = "unknown"
     """One side errored, when it was asked or asked again."""
 
 
-OPEN = (Standing.UNCONFIRMED, Standing.UNKNOWN)
+OPEN = (Standing.UNCONFIRMED, Standing.UNREADABLE, Standing.UNKNOWN)
 """Neither passed nor flipped: counted as not scored, so that nothing passes by them."""
 
 
 def standing(outcome: ItemOutcome) -> Standing:
     """Of one must-pass prompt."""
     reference, branch = outcome.reference, outcome.branch
-    if reference.score is None:
+    if reference.error is not None:
         return Standing.UNKNOWN
     theirs = _scores(reference)
-    if any(score == 0.0 for score in theirs):
+    if any(score == 0.0 for score in theirs) or _unreadable_batches(reference):
         return Standing.NO_CANARY
+    if branch.unreadable is not None:
+        return Standing.UNREADABLE
     if branch.score is None or None in theirs:
         return Standing.UNKNOWN
     if branch.score == 1.0:
@@ -60,6 +65,8 @@ def standing(outcome: ItemOutcome) -> Standing:
         return Standing.UNSTABLE
     if not again:
         return Standing.UNCONFIRMED
+    if _unreadable_batches(branch):
+        return Standing.UNREADABLE
     return Standing.UNKNOWN if None in again else Standing.FLIPPED
 
 
@@ -67,6 +74,12 @@ def repeat_scores(answer: Answer) -> list[float | None]:
     """Of the same question in other batches, in the order of asking."""
     repeats: Sequence[dict[str, Any]] = answer.detail.get("repeats") or ()
     return [repeat.get("score") for repeat in repeats]
+
+
+def _unreadable_batches(answer: Answer) -> int:
+    """In how many batches, the first included, it cannot be told what it says."""
+    repeats: Sequence[dict[str, Any]] = answer.detail.get("repeats") or ()
+    return sum(reason is not None for reason in (answer.unreadable, *(one.get("unreadable") for one in repeats)))
 
 
 def _scores(answer: Answer) -> list[float | None]:
@@ -79,8 +92,10 @@ def why_not_absolute(reference: Answer) -> str | None:
     One on which the reference errored, in whatever batch, stays on the list: nothing may pass by it.
     """
     scores = _scores(reference)
-    if reference.score is None:
+    if reference.error is not None:
         return None
+    if unreadable := _unreadable_batches(reference):
+        return f"the reference's answer cannot be read in {unreadable} of {len(scores)} batches"
     if 0.0 in scores:
         wrong = scores.count(0.0)
         return f"the reference fails it in {wrong} of {len(scores)} batches"
@@ -126,6 +141,7 @@ _TOLD = {
     Standing.FLIPPED: "flipped in every batch",
     Standing.UNSTABLE: "unstable, flipped in some batches only",
     Standing.UNCONFIRMED: "flipped once and were not asked again",
+    Standing.UNREADABLE: "cannot be read",
     Standing.UNKNOWN: "errored",
 }
 
@@ -139,8 +155,16 @@ def _census(
         each: [outcome.cluster for outcome, came_out in zip(outcomes, standings, strict=True) if came_out is each]
         for each in _TOLD
     }
-    count, unknown = float(len(by_standing[kind])), sum(each in OPEN for each in standings)
+    count = float(len(by_standing[kind]))
     named = [f"{words}: {', '.join(by_standing[each])}" for each, words in _TOLD.items() if by_standing[each]]
+    unreadable = tuple(int(each is Standing.UNREADABLE) for each in standings)
+    clusters = Clusters(
+        units=tuple(int(each not in OPEN) for each in standings),
+        branch=tuple(float(each is kind) for each in standings),
+        errored=tuple(int(each in OPEN) for each in standings),
+        unreadable=unreadable if any(unreadable) else None,
+        names=tuple(question_name(outcome) for outcome in outcomes),
+    )
     return Measurement(
         probe=declared.probe,
         metric=declared.metric,
@@ -151,12 +175,8 @@ def _census(
         value=count,
         effect=count,
         effect_interval=Interval(lower=count, upper=count, level=DEFAULT_LEVEL, method="census"),
-        counts=Counts(total=len(outcomes), scored=len(outcomes) - unknown, errored=unknown),
-        clusters=Clusters(
-            units=tuple(int(each not in OPEN) for each in standings),
-            branch=tuple(float(each is kind) for each in standings),
-            errored=tuple(int(each in OPEN) for each in standings),
-            names=tuple(question_name(outcome) for outcome in outcomes),
-        ),
+        counts=clusters.counts(),
+        clusters=clusters,
+        causes=failure_causes(outcomes) if any(unreadable) else None,
         note="; ".join([*notes, *named]),
     )

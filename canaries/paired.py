@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from canaries.competence import failure_causes
 from canaries.naming import question_name
 from canaries.readings import called
 from canaries.risk import least_margin
 from q36eval.declared import DeclaredFigure
-from q36eval.records import Answer, Clusters, Counts, FailureCauses, Interval, ItemOutcome, Measurement
+from q36eval.records import Answer, Clusters, FailureCauses, Interval, ItemOutcome, Measurement
 from q36eval.stats import proportion_interval, summarize
 
 Reading = Callable[[Answer], float | None]
@@ -18,7 +19,7 @@ Reading = Callable[[Answer], float | None]
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Both readings of every question that has them, None of those that errored, with the questions they are of.
+    """Both readings of every question that has them, None of those that errored or cannot be read, with the questions.
 
     `silent` counts those of which nothing can be read.
     """
@@ -39,9 +40,18 @@ class _Pairs:
             reference=tuple(column[2] for column in columns),
             errored=tuple(column[3] for column in columns),
             bounds=bounds,
+            unreadable=self._unreadable(),
             names=tuple(question_name(outcome) for outcome in self.outcomes),
             families=tuple(outcome.group for outcome in self.outcomes),
         )
+
+    def _unreadable(self) -> tuple[int, ...] | None:
+        """Both sides answered, and what one says cannot be told; None where there is no such question."""
+        found = tuple(
+            int(pair is None and outcome.branch.error is None and outcome.reference.error is None)
+            for pair, outcome in zip(self.values, self.outcomes, strict=True)
+        )
+        return found if any(found) else None
 
 
 def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
@@ -70,6 +80,50 @@ def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Readin
     note = f"{only_branch} only on the branch, {only_reference} only on the reference"
     note += f"; {pairs.silent} questions say nothing of it" if pairs.silent else ""
     return _measurement(declared, clusters, note, _own_interval(clusters), failure_causes(pairs.outcomes))
+
+
+def over_seeds(
+    declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading, bounds: tuple[float, float] | None
+) -> Measurement | None:
+    """The mean of what `read` says of sampled answers, branch against reference; a prompt's seeds are one cluster."""
+    by_prompt: dict[str, list[ItemOutcome]] = {}
+    for outcome in outcomes:
+        by_prompt.setdefault(outcome.cluster, []).append(outcome)
+    rows = [_sums(asked, read) for asked in by_prompt.values()]
+    if not any(row.units for row in rows):
+        return None
+    unreadable = tuple(row.unreadable for row in rows)
+    clusters = Clusters(
+        units=tuple(row.units for row in rows),
+        branch=tuple(row.branch for row in rows),
+        reference=tuple(row.reference for row in rows),
+        errored=tuple(row.without for row in rows),
+        unreadable=unreadable if any(unreadable) else None,
+        bounds=bounds,
+        names=tuple(question_name(asked[0]) for asked in by_prompt.values()),
+        families=tuple(asked[0].group for asked in by_prompt.values()),
+    )
+    same = sum(outcome.branch.text == outcome.reference.text for outcome in outcomes)
+    note = f"{len(outcomes)} sampled answers to {len(rows)} prompts, {same} the same in every character"
+    return _measurement(declared, clusters, note, causes=failure_causes(outcomes))
+
+
+class _Sums(NamedTuple):
+    """Of the answers to one prompt: how many were read on both sides, their sums, how many were not."""
+
+    units: int
+    branch: float
+    reference: float
+    without: int
+    unreadable: int
+
+
+def _sums(asked: Sequence[ItemOutcome], read: Reading) -> _Sums:
+    both = [(read(outcome.branch), read(outcome.reference), outcome) for outcome in asked]
+    scored = [(branch, reference) for branch, reference, _ in both if branch is not None and reference is not None]
+    lost = [outcome for branch, reference, outcome in both if branch is None or reference is None]
+    unreadable = sum(outcome.branch.error is None and outcome.reference.error is None for outcome in lost)
+    return _Sums(len(scored), sum(b for b, _ in scored), sum(r for _, r in scored), len(lost), unreadable)
 
 
 def margin(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
@@ -115,7 +169,6 @@ def _measurement(
     causes: FailureCauses | None = None,
 ) -> Measurement:
     value, reference_value, effect, interval = summarize(clusters, declared.estimator)
-    total, scored = len(clusters.units), sum(clusters.units)
     return Measurement(
         probe=declared.probe,
         metric=declared.metric,
@@ -128,7 +181,7 @@ def _measurement(
         effect=effect,
         effect_interval=interval,
         value_interval=value_interval,
-        counts=Counts(total=total, scored=scored, errored=total - scored),
+        counts=clusters.counts(),
         clusters=clusters,
         causes=causes,
         note=note,

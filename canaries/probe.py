@@ -25,13 +25,15 @@ from canaries.answers import (
     storable,
     with_detail,
 )
-from canaries.cases import Case, cases_of
+from canaries.cases import Case, cases_of, in_format
+from canaries.checks import QWEN3_XML
 from canaries.competence import PlannedItem, cause_of
 from canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
 from canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not_absolute
 from canaries.specification import CanarySpec
 from canaries.summary import declared_figures, summarize_outcomes
 from q36eval.chat import rendered_chat
+from q36eval.config.family import ToolFormat
 from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes
@@ -64,12 +66,18 @@ class CanaryProbe:
 
     name = ProbeName.CANARIES
 
-    def __init__(self, specs: Sequence[CanarySpec], own: Sequence[CanarySpec] = ()) -> None:
-        """`specs` are the canaries that ship, `own` a person's beside them: never in one batch with those."""
+    def __init__(
+        self, specs: Sequence[CanarySpec], own: Sequence[CanarySpec] = (), tool_format: ToolFormat = QWEN3_XML
+    ) -> None:
+        """`specs` are the canaries that ship, `own` a person's beside them: never in one batch with those.
+
+        `tool_format` is how the chat template of the models writes tool calls.
+        """
         self.specs = (*specs, *own)
         parts = {SHIPPED: specs, OWN: own}
         self._cases = {
-            part: [case for spec in part_specs for case in cases_of(spec)] for part, part_specs in parts.items()
+            part: [in_format(case, tool_format) for spec in part_specs for case in cases_of(spec)]
+            for part, part_specs in parts.items()
         }
         self._by_key: dict[str, tuple[Case, str]] = {}
         self._requests: dict[str, GenerationRequest] = {}
@@ -96,8 +104,7 @@ class CanaryProbe:
                 continue
             self._by_key[key], self._parts[key] = (case, prompt), part
             ids = tuple(tokenizer.encode(prompt, add_special_tokens=False))
-            budget = case.generation.max_new_tokens
-            requests[key] = GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, group=GROUPS[part])
+            requests[key] = _request(key, case, ids, GROUPS[part])
         # those alone that are asked together: what one's own canaries begin with moves no batch of the shipped ones
         together: dict[tuple[str, str], list[str]] = {}
         for key in requests:
@@ -141,7 +148,8 @@ class CanaryProbe:
         request = self._requests[item.key]
         answered = _answered(first.values)
         scores: tuple[ScoreRequest, ...] = ()
-        if answered:
+        # a sampled answer is one of many: what decided it says little of the others
+        if answered and self._by_key[item.key][0].seed is None:
             token_ids = request.token_ids + answered
             first_row = len(request.token_ids)
             shared = min(request.shared, first_row - 1)
@@ -218,7 +226,7 @@ class CanaryProbe:
                 probe=self.name,
                 group=case.canary,
                 item_key=item.key,
-                cluster=case.name,
+                cluster=case.question,
                 stratum=case.skill,
                 prompt=prompt,
                 expected=case.answer,
@@ -324,6 +332,23 @@ class CanaryProbe:
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """See `canaries.summary`."""
         yield from summarize_outcomes(self.specs, outcomes, self._planned)
+
+
+def _request(key: str, case: Case, token_ids: tuple[int, ...], group: str) -> GenerationRequest:
+    """Greedy, or sampled so that both deployments draw the same noise (common random numbers)."""
+    budget, sampling = case.generation.max_new_tokens, case.generation.sampling
+    request = GenerationRequest(key=key, token_ids=token_ids, max_new_tokens=budget, group=group)
+    if sampling is None:
+        return request
+    return replace(
+        request,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        presence_penalty=sampling.presence_penalty,
+        seed=case.seed or 0,
+        coupling="gumbel",
+    )
 
 
 def rendered(case: Case, tokenizer: Any) -> str:

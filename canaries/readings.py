@@ -10,6 +10,11 @@ def failed(answer: Answer) -> float | None:
     return None if answer.score is None else float(answer.score == 0.0)
 
 
+def cut_off(answer: Answer) -> float | None:
+    """Whether it had no end within its budget."""
+    return None if answer.score is None else float(answer.detail.get("finish_reason") == "length")
+
+
 def at_risk(answer: Answer) -> float | None:
     """Whether its least margin is below what a right answer is safe by."""
     margin = least_margin(answer)
@@ -32,3 +37,24 @@ def called(answer: Answer) -> bool | None:
     """Whether it calls a tool at all."""
     made: bool | None = answer.detail.get("called")
     return made
+
+
+def unended(answer: Answer) -> float | None:
+    """Whether its reasoning never ends; None where the engine gave no answer."""
+    codes = {failure["code"] for failure in answer.detail.get("failures", ())}
+    return None if answer.error is not None else float("no_answer" in codes)
+
+
+def loops(answer: Answer) -> float | None:
+    """Whether it goes round, in its reasoning or after; None where the engine gave no answer."""
+    return None if answer.error is not None else float(bool(answer.detail.get("loops")))
+
+
+def tokens(answer: Answer) -> float | None:
+    """How many it took, reasoning included; None where the engine gave no answer."""
+    return None if answer.error is not None else float(answer.detail["tokens"])
+
+
+def budget_used(answer: Answer) -> float | None:
+    """The share of its budget that it took, reasoning included; None where the engine gave no answer."""
+    return None if answer.error is not None else min(1.0, answer.detail["tokens"] / answer.detail["budget"])

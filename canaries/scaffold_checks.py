@@ -80,11 +80,17 @@ def _one_call(right: str, transcript: Transcript) -> dict[str, Any]:
     calls = _calls(right, transcript)
     if len(calls) > 1:
         raise UsageError(f"The right answer makes {len(calls)} calls; judge it with --check tool_calls.")
-    return calls[0]
+    return calls[0] | _format(right)
 
 
 def _all_calls(right: str, transcript: Transcript) -> dict[str, Any]:
-    return {"calls": _calls(right, transcript), "any_order": False}
+    return {"calls": _calls(right, transcript), "any_order": False} | _format(right)
+
+
+def _format(right: str) -> dict[str, Any]:
+    """That the calls are JSON, if the right answer's are; otherwise nothing."""
+    written = {call.form for call in parse_reply(right).calls}
+    return {"tool_format": "hermes"} if written == {"json"} else {}
 
 
 def _object(right: str, transcript: Transcript) -> dict[str, Any]:

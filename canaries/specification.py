@@ -1,6 +1,7 @@
 """What a canary is: one YAML file each, checked when it is read."""
 
 import inspect
+import math
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from canaries.checks import CHECKS, NotJudgedError, check_json_value, check_tool
 from canaries.generators import GENERATORS
 from canaries.margins import END
 from canaries.suites import FEW
+from q36eval.config import Answering, SamplingSettings
 from q36eval.errors import UsageError
 from q36eval.records import Lane
 
@@ -34,11 +36,21 @@ class _Written(BaseModel):
 
 
 class GenerationSettings(_Written):
-    """How the answer is generated. The answer must end within `max_new_tokens`, reasoning included."""
+    """How the answer is generated. The answer must end within `max_new_tokens`, reasoning included.
 
-    decoding: Literal["greedy"] = "greedy"
+    Where `decoding` is sampled, each prompt is answered once for each of the `sampling`'s seeds.
+    """
+
+    decoding: Literal["greedy", "sampled"] = "greedy"
     enable_thinking: StrictBool = False
-    max_new_tokens: Annotated[int, Field(ge=1, le=32_768)]
+    max_new_tokens: Annotated[int, Field(ge=1, le=131_072)]
+    sampling: SamplingSettings | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "GenerationSettings":
+        if (self.sampling is not None) != (self.decoding == "sampled"):
+            raise ValueError("decoding: sampled and sampling go together")
+        return self
 
 
 class DecisivePlace(_Written):
@@ -84,12 +96,14 @@ class FixedPrompt(_Written):
 class Family(_Written):
     """`n` distinct draws of a generator on the test side of the split; a suite may ask for another number.
 
+    `share` is the part of the suite's number that this family takes, where two canaries halve it between them.
     `settings` are the generator's own, such as the length of a context.
     """
 
     generator: str
     seed: int
     n: Annotated[int, Field(ge=1, le=100_000)] = FEW
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
     split: Literal["test"] = "test"
     settings: dict[str, int | str] = {}
 
@@ -133,6 +147,8 @@ class CanarySpec(_Written):
             raise ValueError(f"no check is called {unknown[0]!r}; there are {', '.join(CHECKS)}")
         if (self.must_pass is None) == (self.family is None):
             raise ValueError("give exactly one of must_pass and family")
+        if self.must_pass is not None and self.generation.sampling is not None:
+            raise ValueError("must_pass: fixed prompts are answered greedily; a family may be sampled")
         if self.absolute and self.must_pass is None:
             raise ValueError("absolute: only fixed prompts (must_pass) can be on the absolute list")
         known: list[FixedPrompt] = []
@@ -199,7 +215,7 @@ def load_specs(
         directory: where to look.
         own: a person's own canaries, asked beside those.
         only: ids to keep.
-        n: draws of every family, instead of what its file says.
+        n: draws of every family, instead of what its file says; of one that has a `share`, that part of them.
         skills: what the family of models declares; what runs only where it is declared is left out without it (see
             `left_out`). None keeps every canary.
 
@@ -220,6 +236,21 @@ def load_specs(
         raise UsageError(f"The canary {spec.id} runs only on a family whose file lists {spec.skill!r} under skills.")
     chosen = [spec for spec in chosen if spec.id not in lacking]
     return chosen if n is None else [_resized(spec, n) for spec in chosen]
+
+
+def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySpec]:
+    """The canaries with the budgets and the sampling that a family of models is to be asked with."""
+    return [spec.model_copy(update={"generation": _generation_for(spec, answers)}) for spec in specs]
+
+
+def _generation_for(spec: CanarySpec, answers: Answering) -> GenerationSettings:
+    settings, thinking = spec.generation, answers.thinking
+    tokens = answers.tokens_of(spec.skill)
+    if settings.enable_thinking and thinking is not None:
+        tokens = thinking.tokens
+        if settings.sampling is not None and thinking.sampling is not None:
+            settings = settings.model_copy(update={"sampling": thinking.sampling})
+    return settings if tokens is None else settings.model_copy(update={"max_new_tokens": tokens})
 
 
 def left_out(specs: Iterable[CanarySpec], skills: Collection[str] | None) -> list[CanarySpec]:
@@ -272,7 +303,8 @@ def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, Canary
 def _resized(spec: CanarySpec, n: int) -> CanarySpec:
     if spec.family is None:
         return spec
-    return spec.model_copy(update={"family": spec.family.model_copy(update={"n": n})})
+    asked = math.ceil(spec.family.share * n)
+    return spec.model_copy(update={"family": spec.family.model_copy(update={"n": asked})})
 
 
 def _first_problem(error: ValidationError) -> tuple[str, str]:

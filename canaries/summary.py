@@ -12,8 +12,18 @@ from canaries.checks.discount import discount
 from canaries.checks.tool_calls import tool_call, tool_calls
 from canaries.competence import PlannedItem, competence_of
 from canaries.must_pass import flips, unstable, why_not_absolute
-from canaries.paired import Reading, margin, rate, trigger_agreement
-from canaries.readings import at_risk, failed, meets_schema, right_numbers_wrong_conclusion
+from canaries.paired import Reading, margin, over_seeds, rate, trigger_agreement
+from canaries.readings import (
+    at_risk,
+    budget_used,
+    cut_off,
+    failed,
+    loops,
+    meets_schema,
+    right_numbers_wrong_conclusion,
+    tokens,
+    unended,
+)
 from canaries.specification import CanarySpec
 from q36eval.declared import DeclaredFigure
 from q36eval.records import Direction, Estimator, ItemOutcome, Lane, Measurement, ProbeName
@@ -24,6 +34,9 @@ LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 ALL = "all"
 FIXED = "fixed prompts"
 """The family of all prompts that are judged as a rate: a canary has too few of them to be one."""
+
+SAMPLED = {"failure_rate": failed, "unended_rate": unended, "loop_rate": loops, "budget_used": budget_used}
+"""What is read of sampled answers, by metric; `budget_used` shows reasoning that takes longer than the reference's."""
 
 CALLS = {tool_call.name, tool_calls.name}
 """Checks of answers that must hold a call."""
@@ -86,9 +99,11 @@ def summarize_outcomes(
 
 def planned_figures(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
     """Every figure over these canaries, in the order in which they are measured."""
-    families = [spec for spec in specs if spec.family is not None]
+    drawn = [spec for spec in specs if spec.family is not None]
+    families = [spec for spec in drawn if spec.generation.sampling is None]
     for name, chosen in _slices(families):
         yield _rate("failure_rate", name, chosen, failed)
+        yield _rate("cut_off_rate", name, chosen, cut_off)
         yield _figure("decisive_margin", name, chosen, margin, "paired_mean", HIGHER, "nats")
         yield _figure("decisive_margin_ratio", name, chosen, margin, "ratio", HIGHER, "ratio")
         yield _rate("at_risk", name, chosen, at_risk)
@@ -105,6 +120,17 @@ def planned_figures(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
         if calling:
             yield _rate("schema_accuracy", name, calling, meets_schema, HIGHER)
     yield from _of_fixed_prompts([spec for spec in specs if spec.must_pass is not None])
+    yield from _of_sampled([spec for spec in drawn if spec.generation.sampling is not None])
+
+
+def _of_sampled(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
+    """What answers with reasoning are judged by, over prompts and seeds: right, ended, sound, and no longer."""
+    for name, chosen in _slices(specs):
+        for metric, read in SAMPLED.items():
+            measure = partial(over_seeds, read=read, bounds=(0.0, 1.0))
+            yield _figure(f"thinking_{metric}", name, chosen, measure, "paired_mean", LOWER, "fraction")
+        measure = partial(over_seeds, read=tokens, bounds=None)
+        yield _figure("thinking_length_ratio", name, chosen, measure, "ratio", LOWER, "ratio")
 
 
 def _of_fixed_prompts(fixed: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
@@ -142,7 +168,7 @@ def _figure(
         unit=unit,
         bounded=unit not in ("nats", "ratio"),
         items=asked,
-        clusters=asked,
+        clusters=sum(map(_prompts_of, specs)) if items is None else items,
     )
     return PlannedFigure(declared, tuple(specs), measure, off_list, of_answers)
 
@@ -176,5 +202,11 @@ def _together(specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)) 
 
 
 def _items_of(spec: CanarySpec) -> int:
-    """How many questions a canary asks."""
+    """How many questions a canary asks, one for each seed where it is sampled."""
+    sampling = spec.generation.sampling
+    return _prompts_of(spec) * (1 if sampling is None else sampling.seeds)
+
+
+def _prompts_of(spec: CanarySpec) -> int:
+    """How many prompts a canary has: each is a cluster."""
     return spec.family.n if spec.family is not None else len(spec.must_pass or ())

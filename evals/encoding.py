@@ -1,4 +1,4 @@
-"""From lm-eval's requests to ours and back: token ids exactly as lm-eval's `HFLM` makes them (0.4.13).
+"""From lm-eval's requests to ours and back: token ids exactly as lm-eval's `HFLM` makes them (0.4.13), but never cut.
 
 A `Reading` remembers how the engine's results become the response that lm-eval's own scoring expects.
 """
@@ -37,11 +37,19 @@ class Reading:
 
 @dataclass(frozen=True)
 class Encoded:
-    """All requests of one document with the reading of each of its lm-eval instances, in their order."""
+    """All requests of one document with the reading of each of its lm-eval instances, in their order.
+
+    A document that does not fit the suite's context has none: `problem` says so.
+    """
 
     scores: tuple[ScoreRequest, ...]
     generations: tuple[GenerationRequest, ...]
     readings: tuple[Reading, ...]
+    problem: str | None = None
+
+
+class TooLongError(ValueError):
+    """A prompt that does not fit; lm-eval would cut its beginning off, and ask something else without a word."""
 
 
 class Encoder:
@@ -58,6 +66,12 @@ class Encoder:
 
     def encode(self, key: str, instances: Sequence[Any]) -> Encoded:
         """Encode the instances of one document; request keys begin with `key`."""
+        try:
+            return self._encoded(key, instances)
+        except TooLongError as error:
+            return Encoded((), (), (), problem=str(error))
+
+    def _encoded(self, key: str, instances: Sequence[Any]) -> Encoded:
         scores: dict[tuple[tuple[int, ...], int], ScoreRequest] = {}
         generations: list[GenerationRequest] = []
         readings: list[Reading] = []
@@ -72,6 +86,10 @@ class Encoder:
             pieces = [self._scored(scores, key, context, continuation) for context, continuation in pairs]
             readings.append(Reading(pieces=tuple(pieces), rolling=rolling))
         return Encoded(tuple(scores.values()), tuple(generations), tuple(readings))
+
+    def _check_length(self, tokens: int, what: str) -> None:
+        if tokens > self._max_length:
+            raise TooLongError(f"{what}; the suite's max_length is {self._max_length:,}")
 
     def _ids(self, text: str) -> list[int]:
         """`HFLM.tok_encode`: the tokenizer's own special tokens, unless the text brings its prefix token along."""
@@ -106,8 +124,9 @@ class Encoder:
         continuation: list[int],
     ) -> Continuation:
         """The request that scores `continuation`; one-token continuations of the same context share theirs."""
-        ids = (context + continuation)[-(self._max_length + 1) :]
-        first = len(ids) - len(continuation)
+        ids, first = context + continuation, len(context)
+        # the last token is only predicted, so that it takes no place of the context
+        self._check_length(len(ids) - 1, f"the prompt and its answer have {len(ids):,} tokens")
         # What is computed depends on all but the last token, so that alone tells requests apart.
         asked = (tuple(ids[:-1]), first)
         if asked not in scores:
@@ -126,7 +145,10 @@ class Encoder:
                 f"Answers of up to {budget:,} tokens leave no room for a prompt in the suite's max_length of "
                 f"{self._max_length:,}; lower max_new_tokens or raise max_length."
             )
-        ids = tuple(self._ids(context)[-(self._max_length - budget) :])
+        ids = tuple(self._ids(context))
+        self._check_length(
+            len(ids) + budget, f"the prompt has {len(ids):,} tokens, and its answer may take {budget:,} more"
+        )
         return GenerationRequest(key=key, token_ids=ids, max_new_tokens=budget, stop=until), until
 
 

@@ -225,8 +225,7 @@ def macro_clusters(
 
 def counts_of(clusters: Clusters) -> Counts:
     """Units with and without a value."""
-    scored, errored = sum(clusters.units), sum(clusters.errored)
-    return Counts(total=scored + errored, scored=scored, errored=errored)
+    return clusters.counts()
 
 
 def flip_counts(outcomes: Iterable[ItemOutcome]) -> tuple[int, int]:

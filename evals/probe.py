@@ -64,6 +64,7 @@ class EvalsProbe:
         self.suite_sha256 = self._loaded.sha256
         self.skipped = self._loaded.skipped
         self.measured_on = self._loaded.measured_on
+        self.unverified = self._loaded.unverified
 
     def check_tokenizer(self, tokenizer_sha256: str) -> None:
         """Refuse to ask documents that were cut to length for another tokenizer.
@@ -189,6 +190,8 @@ class EvalsProbe:
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
         """The deployment's log-likelihoods or text for one document, and lm-eval's metrics of them."""
         document, encoded = self._asked[item.key]
+        if encoded.problem is not None:
+            return Digest()  # kept, since asking again would not help; `_answer` says what is the matter
         found = responses(encoded, engine, results)
         if _not_finite(found):
             return Digest(error="the log-likelihoods are not numbers")
@@ -279,8 +282,9 @@ def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:
     tokens = sum(len(request.token_ids) - request.first for request in encoded.scores)
     if document.group.measure == "perplexity":
         return _perplexity_answer(document, digest, tokens)
-    if digest.error is not None:
-        return Answer(score=None, error=digest.error, detail={"tokens": tokens})
+    error = encoded.problem or digest.error
+    if error is not None:
+        return Answer(score=None, error=error, detail={"tokens": tokens})
     found, metrics = digest.values["responses"], digest.values["metrics"]
     score = float(metrics[document.group.metric])
     if not math.isfinite(score):

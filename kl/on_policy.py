@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SAMPLED_AGAIN = "delete the file and they are sampled anew"
 """What to do about answers that cannot be used, where the reference is at hand."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file and of how answers come about; another version samples anew."""
 
 
@@ -38,6 +38,8 @@ class OnPolicySettings(Record):
     seed: int = 20261121
     max_new_tokens: Annotated[int, Field(ge=1, le=32_768)] = 128
     """At most; a prompt may ask for fewer."""
+    thinking_tokens: Annotated[int | None, Field(ge=1, le=131_072)] = None
+    """At most with reasoning, so that the answer after it is reached; None is what the prompt itself allows."""
     per_canary: Annotated[int, Field(ge=0)] = 4
     """Questions of every canary; 0 leaves the canaries out."""
     chat: bool = True
@@ -183,10 +185,14 @@ def sample_answers(
 
 def _request(prompt: OnPolicyPrompt, settings: OnPolicySettings, tokenizer: Any) -> GenerationRequest:
     text = rendered_chat(tokenizer, prompt.messages, prompt.tools, enable_thinking=prompt.enable_thinking)
+    # cut off like other answers, most of what is compared would be the beginning of a thought
+    budget = min(prompt.max_new_tokens, settings.max_new_tokens)
+    if prompt.enable_thinking:
+        budget = settings.thinking_tokens or prompt.max_new_tokens
     return GenerationRequest(
         key=hashlib.sha256(prompt.content.encode()).hexdigest(),
         token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
-        max_new_tokens=min(prompt.max_new_tokens, settings.max_new_tokens),
+        max_new_tokens=budget,
         group="on-policy",
         temperature=settings.temperature,
         top_p=settings.top_p,

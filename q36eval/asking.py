@@ -81,7 +81,8 @@ def finished_items(
     """Every item (of that round) with all its results, as soon as the last one came.
 
     What is done is named to the engine too, so that its batches are those of an uninterrupted run. A result that
-    errored is asked for again in a batch of other errored ones before its error stands; `retried` hears of it.
+    errored is asked for again in a batch of other errored ones before its error stands; `retried` hears of it. An item
+    that asks nothing is finished at once: its probe knows why there was nothing to ask.
     """
     waiting: dict[str, _Pending] = {}
     items = [(work, item) for work in works for item in work.of_round(asked)]
@@ -92,6 +93,8 @@ def finished_items(
                 if key in waiting:
                     raise ValueError(f"two requests of the {work.probe.name} probe have the same key {key!r}")
                 waiting[key] = entry
+            if not entry.missing:
+                yield work, item, ItemResults()
     scores = [request for _, item in items for request in item.scores]
     generations = [request for _, item in items for request in item.generations]
     asked_keys = [request.key for request in scores] + [request.key for request in generations]

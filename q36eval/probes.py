@@ -24,7 +24,8 @@ class WorkItem:
 
     Items are asked stage by stage, in the order in which a probe plans its stages, and within a stage in rounds, those
     of `block` n in round n, until the `task` they belong to is settled. Requests of different stages, tasks or blocks
-    never share a batch, so no number depends on where the asking stopped.
+    never share a batch, so no number depends on where the asking stopped. One without requests cannot be asked; its
+    probe says why.
     """
 
     key: str

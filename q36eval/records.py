@@ -52,16 +52,21 @@ class Direction(StrEnum):
 
 
 class Counts(Record):
-    """How many items a figure rests on; `total = scored + errored`."""
+    """How many items a figure rests on. `total = scored + errored + unreadable`.
+
+    `errored`: the engine gave no answer. `unreadable`: both sides answered, and a checker could not tell what one says.
+    """
 
     total: int = Field(ge=0)
     scored: int = Field(ge=0)
     errored: int = Field(ge=0)
+    unreadable: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _add_up(self) -> "Counts":
-        if self.total != self.scored + self.errored:
-            raise ValueError(f"counts do not add up: {self.scored} scored + {self.errored} errored != {self.total}")
+        if self.total != self.scored + self.errored + self.unreadable:
+            parts = f"{self.scored} scored + {self.errored} errored + {self.unreadable} unreadable"
+            raise ValueError(f"counts do not add up: {parts} != {self.total}")
         return self
 
 
@@ -139,12 +144,17 @@ class Schedule(Record):
         return self
 
 
+PER_CLUSTER = ("units", "branch", "reference", "errored", "unreadable", "strata", "names", "families", "weights")
+"""The columns of `Clusters` that hold one entry per cluster."""
+
+
 class Clusters(Record):
     """Sums per independent cluster (document, passage, template draw), the evidence a criterion is tested on.
 
     Each tuple has one entry per cluster. `units` counts what the mean is taken over (tokens or items) and excludes
     errored ones; `branch` and `reference` are the sums of the per-unit values under each deployment (`reference` is
-    None where the value is itself a comparison, as a divergence is); `errored` counts units that gave no value.
+    None where the value is itself a comparison, as a divergence is); `errored` counts units that gave no value, and
+    `unreadable` those of them whose answers could not be read (None: of none that is so).
     `bounds` are the least and greatest possible per-unit values, or None when unbounded. `strata` name each cluster's
     stratum where strata are weighted equally, and `tail` is there where a quantile is judged: then `branch` counts the
     units above its estimate. `names` are the clusters' own, alike in every run that asks the same: by them two runs
@@ -166,28 +176,24 @@ class Clusters(Record):
     names: tuple[str, ...] | None = None
     families: tuple[str, ...] | None = None
     weights: tuple[float, ...] | None = None
+    unreadable: tuple[int, ...] | None = None
 
     @model_validator(mode="after")
     def _same_length(self) -> "Clusters":
-        lengths = {len(self.units), len(self.branch), len(self.errored)}
-        if self.reference is not None:
-            lengths.add(len(self.reference))
-        if self.strata is not None:
-            lengths.add(len(self.strata))
-        if self.names is not None:
-            lengths.add(len(self.names))
-        if self.families is not None:
-            lengths.add(len(self.families))
+        lengths = {len(column) for name in PER_CLUSTER if (column := getattr(self, name)) is not None}
         if self.tail is not None:
             lengths.update(map(len, self.tail.above))
-        if self.weights is not None:
-            lengths.add(len(self.weights))
         if self.schedule is not None:
             columns = (self.schedule.blocks, self.schedule.weights, self.schedule.expected_changes)
             lengths.update(len(column) for column in columns if column is not None)
         if len(lengths) != 1:
             raise ValueError("cluster columns differ in length")
         return self
+
+    def counts(self) -> Counts:
+        """Units with and without a value."""
+        scored, without, unreadable = sum(self.units), sum(self.errored), sum(self.unreadable or ())
+        return Counts(total=scored + without, scored=scored, errored=without - unreadable, unreadable=unreadable)
 
     def of_families(self, kept: Collection[str]) -> "Clusters":
         """The clusters of those families alone, and the plan of them alone.
@@ -200,7 +206,7 @@ class Clusters(Record):
         rows = [row for row, family in enumerate(self.families) if family in kept]
         update: dict[str, Any] = {
             name: tuple(column[row] for row in rows)
-            for name in ("units", "branch", "reference", "errored", "strata", "names", "families", "weights")
+            for name in PER_CLUSTER
             if (column := getattr(self, name)) is not None
         }
         if self.tail is not None:
@@ -247,10 +253,14 @@ class FamilyCompetence(Record):
 
 
 class FailureCauses(Record):
-    """Why answers are not right, by cause and side: how many of the items that a figure rests on."""
+    """Why answers are not right, by cause and side: how many of the items that a figure rests on.
+
+    `unread` names some that a checker could not read, and why, so that a person can.
+    """
 
     branch: dict[str, int] = Field(default_factory=dict)
     reference: dict[str, int] = Field(default_factory=dict)
+    unread: tuple[str, ...] = ()
 
 
 Estimator = Literal[
@@ -323,7 +333,10 @@ class Measurement(Record):
 
 
 class Answer(Record):
-    """What one deployment answered to one item. `score is None` means errored or not scored, never wrong.
+    """What one deployment answered to one item. `score is None` means errored, unreadable or not scored, never wrong.
+
+    `unreadable` says why a checker could not tell what the answer says: the engine did its work, so that nothing is
+    asked again.
 
     Lone surrogates, which no UTF-8 holds and a server's JSON may, become U+FFFD: nothing could be written of them.
     """
@@ -331,9 +344,16 @@ class Answer(Record):
     score: float | None
     text: str | None = None
     error: str | None = None
+    unreadable: str | None = None
     detail: dict[str, Any] = Field(default_factory=dict)
 
-    @field_validator("text", "error", "detail", mode="before")
+    @model_validator(mode="after")
+    def _one_state(self) -> "Answer":
+        if self.unreadable is not None and (self.score is not None or self.error is not None):
+            raise ValueError("an answer that cannot be read has no score, and no error")
+        return self
+
+    @field_validator("text", "error", "unreadable", "detail", mode="before")
     @classmethod
     def _writable(cls, value: object) -> object:
         return _without_surrogates(value)

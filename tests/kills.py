@@ -7,6 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 
+KILLS = int(os.environ.get("Q36EVAL_TEST_KILLS", "6"))
+"""Moments of a test that kills; `make test-thorough` takes twenty."""
+
 
 def _start(work: Callable[[], object]) -> int:
     child = os.fork()

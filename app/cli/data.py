@@ -32,6 +32,7 @@ def freeze(
     """
     from app.corpora import freeze_corpus
     from evals.freezing import freeze_suite
+    from evals.frozen import MANIFEST
 
     paths = Paths.default()
     place = suite_place(suite, paths)
@@ -55,7 +56,13 @@ def freeze(
         print(f"Froze {lines:,} rows of {manifest.name} in {len(manifest.files)} files below {folder}.")
         for source in manifest.sources:
             config = f" ({source.config})" if source.config else ""
-            print(f"  {source.repository}{config} {source.split} at {source.revision[:12]}, {source.licence}")
+            known = "" if source.verified else ", unverified"
+            print(f"  {source.repository}{config} {source.split} at {source.revision[:12]}, {source.licence}{known}")
+        if lacking := sum(not source.verified for source in manifest.sources):
+            print(
+                f"  {lacking} of {len(manifest.sources)} splits are unverified: no hash of their rows is pinned in the "
+                f"suite (rows_sha256), and every report will say so. {folder / MANIFEST} holds the hashes found."
+            )
 
 
 def _tell(line: str) -> None:

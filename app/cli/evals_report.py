@@ -22,6 +22,7 @@ from app.evals_model import (
     shortened,
     task_rows,
 )
+from q36eval.measured_on import recorded_unverified
 from q36eval.records import ProbeName
 from q36eval.reports._text import plain
 from q36eval.reports.evals_figures import EvalsFigures, effective_words, figures_json
@@ -54,6 +55,9 @@ def print_summary(
         console.print(part)
     for part in _flip_parts(flips_of(items), flips):
         console.print(part)
+    unverified = recorded_unverified(run.provenance)
+    if unverified is not None:
+        console.print(Text(plain(unverified)))
     for failure in history.failures(run.id):
         console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
 

@@ -8,6 +8,7 @@ from app.cli.tables import plain_table
 from app.kl_model import GROUPINGS, KLFigures, attribution_of, interval_words
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
+from q36eval.measured_on import recorded_unverified
 from q36eval.reports._text import number, plain
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ def print_summary(run: "RunRecord", history: "History", paths: Paths) -> None:
         console.print(part)
     if tokens is not None:
         console.print(Text(f"every token: {tokens}"), soft_wrap=True)
+    unverified = recorded_unverified(run.provenance)
+    if unverified is not None:
+        console.print(Text(plain(unverified)))
     for failure in history.failures(run.id):
         console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.suites import SuitePlace, shipped_suites, suite_place
 from app.weights import declared_figures as of_weights
-from canaries.specification import load_specs
+from canaries.specification import for_family, load_specs
 from canaries.suites import draws_per_family
 from canaries.summary import declared_figures as of_canaries
 from evals.suite import TaskGroup, read_suite
@@ -91,7 +91,7 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
     plan = None if subject.corpus else plan_of(subject.suite.partition("=")[0])
     whole = Held(clusters=None if plan is None else plan.most_clusters)
     draws = subject.draws or draws_per_family(subject.suite)
-    specs = load_specs(own=subject.own, n=draws, skills=subject.family.skills)
+    specs = for_family(load_specs(own=subject.own, n=draws, skills=subject.family.skills), subject.family.answers)
     groups = tuple(group for group in read_suite(place.file).groups if subject.code or not group.executes_code)
     figures = (
         *of_weights(against_reference=subject.against_reference),

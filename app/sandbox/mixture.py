@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from app.sandbox.curriculum import GENERATORS as CURRICULUM
@@ -15,6 +16,7 @@ THINKING_SHARE = 0.08
 """Share of chat examples rendered with thinking switched on, answered after a short fixed thought."""
 
 THOUGHT = "Zadání je jasné, odpovím přímo."
+LAST_LINE = "_last_line"
 END_OF_TURN = "<|im_end|>"
 
 
@@ -49,7 +51,10 @@ class Renderer:
 
 
 def generator(kind: str) -> Callable[[random.Random], ChatExample | TextExample]:
-    """The generator of that name, from either probe's registry."""
+    """The generator of that name, from either probe's registry; `discount_…_last_line` demands a fixed last line."""
+    base = kind.removesuffix(LAST_LINE)
+    if base != kind and base in CHAT_GENERATORS:
+        return partial(CHAT_GENERATORS[base], last_line="demanded")
     found: Any = CHAT_GENERATORS.get(kind) or TEXT_GENERATORS.get(kind) or CURRICULUM.get(kind)
     if found is None:
         raise KeyError(f"no generator is called {kind!r}; there are {sorted([*CHAT_GENERATORS, *TEXT_GENERATORS])}")

@@ -3,7 +3,18 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from canaries.checks._base import MAX_FAILURES, Check, Decision, Expected, Failure, NotJudgedError, Tools
+from canaries.checks._base import (
+    MAX_FAILURES,
+    Check,
+    Decision,
+    Expected,
+    Failure,
+    NotJudgedError,
+    Outcome,
+    Tools,
+    outcome_of,
+)
+from canaries.checks._loops import first_loop
 from canaries.checks._schema import check_json_value
 from canaries.checks._tool_parser import Call, Reply, parse_reply
 from canaries.checks._tool_types import check_tools
@@ -15,9 +26,9 @@ from canaries.checks.pattern import pattern
 from canaries.checks.stable import stable
 from canaries.checks.style import style
 from canaries.checks.text import enum_member, exact_lines, exact_text, ordered_list
-from canaries.checks.tool_calls import no_tool_call, tool_call, tool_calls
+from canaries.checks.tool_calls import QWEN3_XML, no_tool_call, tool_call, tool_calls
 
-CHECKS_VERSION = 3
+CHECKS_VERSION = 4
 """Part of the suite's hash: raise it whenever a checker would judge some text differently."""
 
 CHECKS: dict[str, Check[Any]] = {
@@ -43,7 +54,7 @@ CHECKS: dict[str, Check[Any]] = {
 
 
 def run_checks(text: str, names: Sequence[str], expected: dict[str, Any], tools: Tools = ()) -> list[Failure]:
-    """All failures of `text` under the named checks; an empty list means right.
+    """All failures of `text` under the named checks; `outcome_of` says what they make of it, none means right.
 
     Raises:
         KeyError: an unknown check.
@@ -78,6 +89,7 @@ __all__ = [
     "CHECKS",
     "CHECKS_VERSION",
     "MAX_FAILURES",
+    "QWEN3_XML",
     "WRONG_CONCLUSION",
     "Call",
     "CallFacts",
@@ -86,12 +98,15 @@ __all__ = [
     "Expected",
     "Failure",
     "NotJudgedError",
+    "Outcome",
     "Reply",
     "call_facts",
     "check_json_value",
     "check_tools",
     "decisions",
     "fault_of",
+    "first_loop",
+    "outcome_of",
     "parse_reply",
     "run_checks",
 ]

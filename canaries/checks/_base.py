@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -15,18 +16,44 @@ MAX_FAILURES = 50
 DIFFERENT_NORMALIZATION = "different_normalization"
 
 
+class Outcome(StrEnum):
+    """What the checks make of an answer."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    UNREADABLE = "unreadable"
+    """No check finds a fault, and one cannot tell what the answer says: neither right nor wrong."""
+
+
 @dataclass(frozen=True)
 class Failure:
-    """One thing wrong with an answer. `code` is what reports group by; `place` says where in the answer."""
+    """One thing wrong with an answer. `code` is what reports group by; `place` says where in the answer.
+
+    One that is `unreadable` is no fault: there the check cannot tell what the answer says, though a person might.
+    """
 
     check: str
     code: str
     place: str
     message: str
+    unreadable: bool = False
 
-    def as_dict(self) -> dict[str, str]:
-        """A JSON object."""
-        return asdict(self)
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON object; `unreadable` stands in it where it is true."""
+        found = asdict(self)
+        if not self.unreadable:
+            del found["unreadable"]
+        return found
+
+
+def outcome_of(failures: Iterable[Failure]) -> Outcome:
+    """One fault makes an answer wrong, whatever else of it cannot be read."""
+    unreadable = False
+    for failure in failures:
+        if not failure.unreadable:
+            return Outcome.WRONG
+        unreadable = True
+    return Outcome.UNREADABLE if unreadable else Outcome.RIGHT
 
 
 @dataclass(frozen=True)

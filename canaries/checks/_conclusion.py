@@ -1,211 +1,366 @@
-"""The decision that a Czech comparison of shops ends with, in whatever words it is stated.
+"""What an answer says of the shops: who is cheaper or dearer, that they cost the same, whom it recommends.
 
-Read token by token, in linear time: shops, words for cheaper, words that turn or qualify a clause.
+A sentence is read clause by clause: a word that says something (a comparative, "save", "buy", "win" …, from the
+lexicon), the shops that it may say it of, those that another is only compared with, and negations. Concessions and what
+does not happen say nothing.
 """
 
-import re
-from bisect import bisect_right
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from canaries.checks._plain import plain
-
-TIE = "tie"
-SHOP_NOUN = r"(?i:obchod|nabíd|prodejn|variant|možnost|dodavatel|prodejc|e-?shop)\w{0,6}[ \t]{1,3}[\"'„“(]{0,2}"
-"""What stands before a shop's letter. The letter is upper case: a small "a" is the conjunction."""
-
-_TOKEN = re.compile(
-    rf"(?P<shop>(?<!\w){SHOP_NOUN}([ABC])(?!\w))"
-    r"|(?P<than>(?<!\w)(?i:než|oproti|proti|vůči|srovnání|porovnání|rozdíl)(?!\w))"
-    r"|(?P<cheaper>(?<!\w)(?i:(?:nej)?(?:levněj\w{1,4}|výhodněj\w{1,4})|vyplatí|vítěz\w{0,4}|vyhrává|doporuč\w{1,5}"
-    r"|(?:nej)?lepší[ \t]{1,3}(?:volb|nabídk)\w{1,3})(?!\w))"
-    r"|(?P<label>(?<!\w)(?i:závěr|odpověď|rozhodnutí)(?!\w))"
-    r"|(?P<more>(?<!\w)(?i:(?:nej)?(?:více?|vyšší\w{0,3}|větší\w{0,3}))(?!\w))"
-    r"|(?P<less>(?<!\w)(?i:(?:nej)?(?:méně|míň|lépe|lepší|nižší|menší))(?!\w))"
-    r"|(?P<dearer>(?<!\w)(?i:(?:nej)?dra(?:žší\w{0,3}|ž|žeji))(?!\w))"
-    r"|(?P<not>(?<!\w)(?i:není|nejsou|nebude|nevyjde|nevyjdou|nevychází|nikoli|nikoliv|ani)(?!\w))"
-    r"|(?P<but>(?<!\w)(?i:ale|nýbrž)(?!\w))"
-    r"|(?P<aside>(?<!\w)(?i:zatímco|ačkoli|ačkoliv|přestože|jakkoli|třebaže|sice|i když|na první pohled"
-    r"|před slevou|původně|bez slevy)(?!\w))"
-    r"|(?P<unreal>(?<!\w)(?i:kdyby\w{0,5}|by[lt][aoy]? by|by byl[aoy]?)(?!\w))"
-    r"|(?P<same>(?<!\w)(?i:nastejno|stejn\w{1,4}|shodn\w{1,4}|totožn\w{1,4}|totéž|rovnají)(?!\w))"
-    r"|(?P<context>(?<!\w)(?i:cen\w{0,4}|částk\w{0,4}|zaplat\w{0,4}|stoj\w{0,3}|vyjd\w{0,3}|vych[áa]z\w{0,4}|plat\w{0,4}"
-    r"|utrat\w{0,4}|peněz)(?!\w))"
-    r"|(?P<discount>(?<!\w)(?i:slev\w{0,4})(?!\w))"
-    r"|(?P<question>\?)"
-    r"|(?P<by>(?<!\w)(?i:o)[ \t]{1,3}\d+(?:[ .,]\d+){0,5})"
-    r"|(?P<beside>\(\d+(?:[ .,]\d+){0,5}[ \t]{0,3}(?:Kč|CZK|korun)?\))"
-    r"|(?P<number>\d+)"
-    r"|(?P<bare>(?<![\w])[ABC](?!\w))"
-    r"|(?P<comma>[,;](?![ \t]{1,3}což(?!\w)))"
-    r"|(?P<end>\n|[.!](?=\s))"
+from canaries.checks._claims import shops_in
+from canaries.checks._clauses import (
+    clauses_of,
+    is_aside,
+    is_number_next,
+    joined_by_sign,
+    nearest,
+    roles_of_shops,
+    sentences_of,
+    without_tail,
 )
-_A_VERB = re.compile(r"[ \t]{1,3}(?:je|vyjde|vychází|stojí|má|nabízí|vítězí|vyhrává)(?!\w)")
-_LIST_OF_SHOPS = re.compile(r"\s{0,3}(?:,|a|i|nebo|či)\s{0,3}(?:než\s)?\s{0,2}(?:[vzu]e?\s)?")
+from canaries.checks._lexicon import ARTICLES, Meaning, word_set
+from canaries.checks._said import Said, core, deny, discount_named, negations, says_nobody
+from canaries.checks._ties import ranking_of, said_same, tie
+from canaries.checks._tokens import Kind, Token
+from canaries.checks._verdict import Says, Sentence, Verdict
+
+_ADVERBS = word_set(
+    """jednoznačně jasně určitě rozhodně konkrétně tedy tak proto takže nakonec čili totiž právě opět zde cena kč
+    obchod nákup samozřejmě celkově těsně a i ano"""
+)
+_THE_OTHERS = word_set("ostatní ostatních zbylé zbylí zbývající jinde")
+_MANY_NEGATIONS = 3
+_MOVED = 5
 
 
-class Conclusion(NamedTuple):
-    """`decision`: a shop's letter or `tie`, stated at [start, end) in a sentence that begins at `sentence`."""
+def verdicts(lines: Sequence[Sequence[Token]], skip: frozenset[int] = frozenset()) -> list[Verdict]:
+    """Every statement about the shops, in the order of the text. `skip` are lines not to read, such as tables'.
 
-    decision: str
-    start: int
-    end: int
-    sentence: int
-
-
-class _Token(NamedTuple):
-    kind: str
-    start: int
-    end: int
-    shop: str
+    "The second one" is nobody where the answer names the shops in another order than the prompt did.
+    """
+    found = _all_verdicts(lines, skip)
+    order = list(dict.fromkeys(token.shop for line in lines for token in line if token.shop and not token.ordinal))
+    if order == sorted(order):
+        return found
+    return [replace(one, says=Says.UNCLEAR) if one.token.ordinal else one for one in found]
 
 
-def conclusion(answer: str) -> str | None:
-    """The last decision an answer states: a shop's letter, `tie`, or None when there is none."""
-    found = last_conclusion(plain(answer).text)
-    return None if found is None else found.decision
-
-
-def last_conclusion(text: str) -> Conclusion | None:
-    """The last decision in plain text; where none names a cheaper shop, the one of two that is not the dearer."""
-    last = None
-    by_dearer = None
-    shops: set[str] = set()
-    start, tokens = 0, []
-    for token in [*_tokens(text), _Token("end", len(text), len(text), "")]:
-        tokens.append(token)
-        shops.add(token.shop)
-        if token.kind in ("end", "question"):
-            if token.kind == "end" and len(tokens) > 1 and not any(one.kind == "unreal" for one in tokens):
-                last = _verdict(text, tokens, start) or last
-                by_dearer = _dearer(tokens, start) or by_dearer
-            start, tokens = token.end, []
-    if last is None and by_dearer is not None and len(others := shops - {"", by_dearer.decision}) == 1:
-        return by_dearer._replace(decision=others.pop())
-    return last
-
-
-def _tokens(text: str) -> list[_Token]:
-    """The telling words. `shop` is the letter of a shop; `end` of such a token is the letter's end."""
-    found: list[_Token] = []
-    for match in _TOKEN.finditer(text):
-        kind, letter = match.lastgroup or "", ""
-        if match.group("shop"):
-            kind, letter = "shop", match.group()[-1]
-        elif kind == "bare":
-            first = not found or (found[-1].kind == "end" and not text[found[-1].end : match.start()].strip())
-            if match.group() == "A" and first and not _A_VERB.match(text, match.end()):
-                continue  # "and", at the beginning of a sentence
-            kind, letter = "shop", match.group()
-        found.append(_Token(kind, match.start(), match.end(), letter))
+def _all_verdicts(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> list[Verdict]:
+    found: list[Verdict] = []
+    asked: Said | None = None
+    labelled = False
+    before: list[Token] = []
+    discounts = False
+    for number, line in enumerate(lines):
+        if number in skip or not line:
+            continue
+        for sentence in sentences_of(line):
+            state = Sentence(number, _first_word(sentence), pending=asked, labelled=labelled, last=before)
+            state.of_discount = discounts and sentence[0].lower in _IT
+            question = sentence[-1].kind is Kind.STOP and "?" in sentence[-1].text
+            read = list(_read_sentence(sentence, state))
+            asked, labelled = None, False
+            if question:
+                asked, labelled = _asked(sentence, state)
+                read = [_unclear(sentence, state)] if len(shops_in(sentence)) == 1 else []
+            found += read
+            before, discounts = state.last, state.of_discount
+        labelled = labelled or _is_label(line)
     return found
 
 
-def _begins_sentence(text: str, before: list[_Token], at: int) -> bool:
-    sentence = 0 if not before else before[-1].end if before[-1].kind == "end" else at + 1
-    return 0 <= at - sentence <= 16 and not text[sentence:at].strip(" \n\t-•#>")
+_IT = word_set("ta ten tu ty tato její jeho")
 
 
-def _verdict(text: str, tokens: list[_Token], start: int) -> Conclusion | None:
-    """What one sentence decides."""
-    sentence = start + len(text[start : tokens[-1].end]) - len(text[start : tokens[-1].end].lstrip(" \t\n-•#>"))
-    denied = False
-    for clause in _clauses(_without_compared(text, tokens)):
-        kinds = {token.kind for token in clause}
-        if "aside" in kinds:
+def _first_word(sentence: Sequence[Token]) -> int:
+    """Where the first word stands, after a bullet or a dash."""
+    said = (token for token in sentence if token.kind in (Kind.WORD, Kind.SHOP, Kind.NUMBER))
+    return next(said, sentence[0]).start
+
+
+def _is_label(line: Sequence[Token]) -> bool:
+    words = [token for token in line if token.kind in (Kind.WORD, Kind.NUMBER, Kind.SHOP)]
+    if any(token.is_money and token.unit for token in words):
+        return False  # "výsledek: 5 580 Kč"
+    return 0 < len(words) <= 3 and any(token.word.means(Meaning.LABEL) for token in words) and not shops_in(line)
+
+
+def _unclear(sentence: Sequence[Token], state: Sentence) -> Verdict:
+    token = next((token for token in sentence if token.shop), sentence[0])
+    return Verdict(Says.UNCLEAR, tuple(sorted(shops_in(sentence))), frozenset(), token, state.line, state.start)
+
+
+def _asked(sentence: Sequence[Token], state: Sentence) -> tuple[Said | None, bool]:
+    """What a question leaves for the next sentence to answer."""
+    said = core(sentence)
+    return said, said is None and any(token.word.means(Meaning.LABEL) for token in sentence)
+
+
+# ---- one sentence
+
+
+def _read_sentence(sentence: list[Token], state: Sentence) -> Iterator[Verdict]:
+    words = [token.word for token in sentence]
+    if any(word.means(Meaning.UNREAL) for word in words):
+        state.last = [token for token in sentence if token.shop][-1:]
+        return
+    state.hedged = any(
+        token.word.means(Meaning.HEDGE) and not (token.word.means(Meaning.ABOUT) and is_number_next(sentence, at))
+        for at, token in enumerate(sentence)
+    ) or ((sentence[-1].kind is Kind.STOP and sentence[-1].text[0] in "…") or sentence[-1].text == "...")
+    if sum(word.means(Meaning.NOT) or word.negated or word.means(Meaning.NOWHERE) for word in words) >= _MANY_NEGATIONS:
+        if core(sentence) is not None and shops_in(sentence):
+            yield _unclear(sentence, state)
+        return
+    state.seeks = any(
+        one.lower in ("tam", "ten", "tu") and two.text == "," and three.word.means(Meaning.RELATIVE)
+        for one, two, three in _triples(sentence)
+    )
+    ranking, rest = ranking_of(sentence, state)
+    if ranking is not None:
+        yield ranking
+    if any(
+        one.shop and two.kind is Kind.ARROW and three.shop and one.shop != three.shop
+        for one, two, three in _triples(rest)
+    ):
+        yield _unclear(rest, state)  # "Závěr: A → B"
+        return
+    previous = state.last
+    state.last = []
+    advice = said = any_core = False
+    for clause in clauses_of(rest):
+        if not clause:
             continue
-        shop = _cheaper_shop(clause)
-        if shop is None and denied and "but" in kinds:
-            shop = next((token for token in clause if token.shop), None)
-        if shop is not None and "not" in kinds:
-            denied = True
-        elif shop is not None:
-            return Conclusion(shop.shop, shop.end - 1, shop.end, sentence)
-    return _tie(tokens, sentence) or _labelled(_without_compared(text, tokens), sentence)
+        condition = any(token.word.means(Meaning.IF) and token.lower != "když" for token in clause)
+        if condition and not state.named and not _about_price(clause):
+            advice = True
+        for verdict in () if advice else _read_clause(clause, state, previous):
+            said = True
+            yield verdict
+        any_core = any_core or (not advice and not is_aside(clause) and core(clause) is not None)
+        if advice and not condition:
+            advice = False
+    if any_core and not said and ranking is None and shops_in(rest):
+        yield _unclear(rest, state)
 
 
-def _labelled(tokens: list[_Token], sentence: int) -> Conclusion | None:
-    """The one shop that a conclusion names which compares nothing: "Závěr: obchod B"."""
-    kinds = {token.kind for token in tokens}
-    if "label" not in kinds or kinds & {"dearer", "more", "not", "aside"} or {"less", "discount"} <= kinds:
+def _triples(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token, Token]]:
+    return zip(tokens, tokens[1:], tokens[2:], strict=False)
+
+
+def _about_price(clause: Sequence[Token]) -> bool:
+    return any(
+        token.word.means(Meaning.SAVE, Meaning.COST, Meaning.GOOD, Meaning.LESS, Meaning.PAY, Meaning.FINAL)
+        for token in clause
+    )
+
+
+def _read_clause(clause: list[Token], state: Sentence, previous: list[Token]) -> Iterator[Verdict]:
+    clause = without_tail(clause)
+    targets, than, denied = roles_of_shops(clause)
+    aside = is_aside(clause) or any(token.lower in _SO_THAT for token in clause[:3])
+    said = None if aside else core(clause)
+    of_discount = said is not None and state.of_discount and said.token.lower in _SIZES and not _about_cost(clause)
+    if of_discount:
+        said = None  # "rozhoduje sleva, a ta je vyšší v B"
+    same = None if aside or (said is not None and targets) else said_same(clause, said)
+    if same is not None:
+        yield from tie(clause, same, state)
+        state.last = targets or state.last
+    elif said is not None and said.beats:
+        yield from _beaten(clause, said, state)
+        state.last = targets or state.last
+    elif said is not None:
+        if state.denied:
+            said.denied = not said.denied
+        yield from _of_target(clause, said, targets, than, denied, state, previous)
+    elif not aside:
+        yield from _discounts_compared(clause, targets, than, state, of_discount)
+        yield from _without_word(clause, targets, denied, state)
+    state.mentioned += shops_in(clause)
+    if targets:
+        state.last = targets
+        state.named += [token.shop for token in targets]
+    words = {token.lower for token in clause}
+    state.denied = bool(words & {"nelze", "neplatí"}) or {"není", "pravda"} <= words
+    topics = [token for token in clause if token.word.means(Meaning.COST, Meaning.DISCOUNT)]
+    if topics:
+        state.of_discount = topics[-1].word.means(Meaning.DISCOUNT)
+
+
+_REFERS = word_set("jeho její tam má dává nabízí poskytuje")
+_SO_THAT = word_set("aby abyste abychom abych abys")
+_SIZES = word_set("vyšší nižší větší menší nejvyšší nejnižší největší nejmenší")
+
+
+def _about_cost(clause: Sequence[Token]) -> bool:
+    return any(token.word.means(Meaning.COST, Meaning.PAY, Meaning.FINAL) for token in clause)
+
+
+# ---- of whom
+
+
+def _of_target(
+    clause: Sequence[Token],
+    said: Said,
+    targets: list[Token],
+    than: list[Token],
+    denied: list[Token],
+    state: Sentence,
+    previous: list[Token],
+) -> Iterator[Verdict]:
+    if says_nobody(clause) and not targets and than:
+        yield _verdict(said, than, [], state)
+        return
+    for token in denied:
+        yield _verdict(deny(said), [token], than, state)
+    chosen = nearest(clause, said, targets)
+    if not targets and not than and any(token.lower in _THE_OTHERS for token in clause):
+        return
+    if joined_by_sign(clause) and len({token.shop for token in targets}) > 1:
+        yield _unclear(clause, state)
+        return
+    if not chosen and not denied:
+        referred = _referred(clause, state, previous)
+        if referred is None:
+            yield replace(_unclear(clause, state), token=said.token)
+            return
+        chosen = referred
+        subject = discount_named(clause, said)
+        if not chosen and subject:
+            yield replace(_verdict(said, [said.token], than, state), shops=(), subject=subject)
+            return
+    if chosen:
+        saves = said.token.word.means(Meaning.SAVE)
+        amounts = frozenset(token.value for token in clause if token.is_money)
+        yield replace(_verdict(said, chosen, than, state), amounts=amounts, saves=saves)
+        state.labelled = False
+        state.pending = None
+        if said.denied:
+            state.pending = Said(said.sign, said.at, said.token, said.superlative)
+    elif denied:
+        state.pending = said
+    else:
+        state.pending = said
+
+
+def _referred(clause: Sequence[Token], state: Sentence, previous: list[Token]) -> list[Token] | None:
+    """The shop that a clause speaks of without naming it; none where there is none, None where it could be several."""
+    relative = any(token.word.means(Meaning.RELATIVE) for token in clause[:4])
+    points = any(token.word.means(Meaning.POINTS) for token in clause)
+    if relative and state.last:
+        return state.last[-1:]
+    named = set(state.named)
+    if any(token.lower in ("tam", "ten", "tu") for token in clause[-3:]) and state.seeks:
+        return []
+    if points and len(set(state.mentioned) | shops_in(clause)) > 1:
         return None
-    shops = [token for token in tokens if token.shop]
-    if len({token.shop for token in shops}) != 1:
-        return None
-    return Conclusion(shops[0].shop, shops[0].end - 1, shops[0].end, sentence)
+    if len(named) == 1:
+        return state.last[-1:]
+    if len(named) > 1:
+        return None if points or _says_it_is(clause) else []
+    if points:
+        shops = {token.shop for token in previous}
+        return previous[-1:] if len(shops) == 1 else None
+    return []
 
 
-def _without_compared(text: str, tokens: list[_Token]) -> list[_Token]:
-    """Without the shops that another is compared with: "než obchod B", "oproti obchodu A i obchodu B"."""
-    kept: list[_Token] = []
-    dropping, dropped_end = False, -1
-    for token in tokens:
-        if token.kind == "than":
-            dropping = True
-        elif token.kind in ("comma", "end"):
-            dropping = dropping and token.kind == "comma" and dropped_end == -1
-        joined = token.shop and dropped_end >= 0 and _joins(text, dropped_end, token)
-        if token.shop and (dropping or joined):
-            dropping, dropped_end = False, token.end
-            continue
-        kept.append(token)
-    return kept
+def _says_it_is(clause: Sequence[Token]) -> bool:
+    """Whether a clause is a statement of its own ("je výhodnější"), which needs somebody to speak of."""
+    return any(token.lower in ("je", "vyjde", "vychází", "byl") for token in clause[:4])
 
 
-def _joins(text: str, end: int, shop: _Token) -> bool:
-    match = _LIST_OF_SHOPS.match(text, end)
-    return match is not None and match.end() == shop.start
+def _verdict(said: Said, shops: list[Token], than: list[Token], state: Sentence) -> Verdict:
+    cheaper = said.sign > 0
+    if said.denied:
+        says = Says.NOT_CHEAPER if cheaper else Says.NOT_DEARER
+    else:
+        says = Says.CHEAPER if cheaper else Says.DEARER
+    letters = tuple(dict.fromkeys(token.shop for token in shops))
+    others = frozenset(token.shop for token in than) - set(letters)
+    return Verdict(
+        says, letters, others, shops[0], state.line, state.start, superlative=said.superlative, hedged=state.hedged
+    )
 
 
-def _clauses(tokens: list[_Token]) -> list[list[_Token]]:
-    clauses: list[list[_Token]] = [[]]
-    for token in tokens:
-        if token.kind == "comma" or (token.kind == "but" and clauses[-1]):
-            clauses.append([])
-        clauses[-1].append(token)
-    return clauses
+def _beaten(clause: Sequence[Token], said: Said, state: Sentence) -> Iterator[Verdict]:
+    """ "A porazí C": who stands before the verb beats who stands after it; in any other order nobody can tell."""
+    before = [token for token in clause if token.shop and token.start < said.token.start]
+    after = [token for token in clause if token.shop and token.start > said.token.start]
+    if any(token.lower in ("cenou", "částkou") for token in clause):
+        yield _unclear(clause, state)  # a price may beat by being low, or be higher
+        return
+    if len({token.shop for token in before}) == 1 and len({token.shop for token in before + after}) > 1 and after:
+        yield _verdict(said, before[:1], after, state)
+    elif len({token.shop for token in [*before, *after]}) == 1 and before:
+        yield _verdict(said, before[:1], [], state)
+    elif before or after:
+        yield _unclear(clause, state)
 
 
-def _cheaper_shop(clause: list[_Token]) -> _Token | None:
-    """The shop that a clause calls the cheaper one: the first after the word, else the nearest before it."""
-    kinds = {token.kind for token in clause}
-    shops = [at for at, token in enumerate(clause) if token.shop]
-    for at, token in enumerate(clause):
-        if token.kind not in ("cheaper", "less") or (token.kind == "less" and not _is_about_price(clause, at, kinds)):
-            continue
-        following = bisect_right(shops, at)
-        if following < len(shops):
-            return clause[shops[following]]
-        # no shop comes after this word, so none comes after the next either
-        if not shops:
-            return None
-        # "obchod A 500 Kč a méně" speaks of the number, "o 40 Kč méně" of the shop, and so it does after "(500 Kč)"
-        differs = clause[at - 1].kind == "by"
-        if token.kind == "less" and not differs and any(one.kind == "number" for one in clause[shops[-1] : at]):
-            return None
-        return clause[shops[-1]]
-    return None
+def _discounts_compared(
+    clause: Sequence[Token], targets: list[Token], than: list[Token], state: Sentence, implied: bool
+) -> Iterator[Verdict]:
+    """ "Vyšší slevu dává obchod A": true or false, but it decides nothing. `implied`: "ta je vyšší v A"."""
+    sizes = [token for token in clause if token.word.means(Meaning.MORE, Meaning.LESS)]
+    discounts = implied or any(token.word.means(Meaning.DISCOUNT) for token in clause)
+    refers = any(token.lower in _REFERS for token in clause)
+    if not targets and refers and len(set(state.named)) == 1:
+        targets = state.last[-1:]
+    if not discounts or len(sizes) != 1 or len({token.shop for token in targets}) != 1 or negations(clause, -1):
+        return
+    says = Says.MORE_DISCOUNT if sizes[0].word.means(Meaning.MORE) else Says.LESS_DISCOUNT
+    others = frozenset(token.shop for token in than)
+    yield Verdict(says, (targets[0].shop,), others, sizes[0], state.line, state.start, hedged=state.hedged)
 
 
-def _is_about_price(clause: list[_Token], at: int, kinds: set[str]) -> bool:
-    """Whether "less" or "better" speaks of what is paid, not of a discount or of a number ("nižší než 500 Kč")."""
-    following = [token.kind for token in clause[at + 1 : at + 3]]
-    return "context" in kinds and "discount" not in kinds and following != ["than", "number"]
+def _without_word(
+    clause: Sequence[Token], targets: list[Token], denied: list[Token], state: Sentence
+) -> Iterator[Verdict]:
+    """A clause that names a shop and says nothing: it ends what an earlier one began, or stands alone."""
+    letters = {token.shop for token in targets}
+    if clause[0].kind is Kind.OPEN and state.pending is None:
+        return  # "2 850 Kč (A)"
+    if joined_by_sign(clause) and (state.labelled or state.pending is not None):
+        yield _unclear(clause, state)
+        return
+    if len(letters) > 1 and (joined_by_sign(clause) or any(token.word.means(Meaning.NOT) for token in clause)):
+        if not any(token.is_money for token in clause) or not joined_by_sign(clause):
+            yield replace(_unclear(clause, state), bare=True)
+        return
+    pending = state.pending
+    if pending is not None and denied and not targets:
+        yield _verdict(deny(pending), denied, [], state)
+        return
+    others = [
+        token
+        for token in clause
+        if token.kind is Kind.WORD and token.lower not in ARTICLES and token.lower not in _ADVERBS
+    ]
+    others = [token for token in others if not token.word.means(Meaning.LABEL, Meaning.BUT, Meaning.FINAL)]
+    sums = any(token.kind is Kind.EQUALS for token in clause)
+    colon = bool(clause) and clause[-1].text == ":"
+    answers = pending is not None and (pending.token.start >= state.start or not colon)
+    if len(letters) == 1 and pending is not None and answers and not sums and len(others) <= _MOVED:
+        yield _verdict(pending, targets[:1], [], state)
+        if not pending.denied:
+            state.pending = None
+        return
+    money = any(token.is_money for token in clause)
+    if len(letters) == 1 and not colon and not sums and len(others) <= 1 and (state.labelled or not money):
+        said = Said(1, 0, targets[0])
+        yield replace(_verdict(said, targets[:1], [], state), bare=not state.labelled)
+    elif len(letters) == 1 and not money and not sums and len(others) > 1 and not _known_neutral(clause):
+        yield replace(_unclear(clause, state), bare=True)
+    if targets:
+        state.labelled = False
+    if any(token.word.means(Meaning.LABEL) for token in clause) or (clause and clause[-1].kind is Kind.ARROW):
+        state.labelled = True
 
 
-def _tie(tokens: list[_Token], sentence: int) -> Conclusion | None:
-    kinds = {token.kind for token in tokens}
-    if "discount" in kinds and "context" not in kinds:
-        return None
-    affirmed = [clause for clause in _clauses(tokens) if "not" not in {token.kind for token in clause}]
-    same = next((token for clause in affirmed for token in clause if token.kind == "same"), None)
-    return None if same is None else Conclusion(TIE, same.start, same.end, sentence)
-
-
-def _dearer(tokens: list[_Token], sentence: int) -> Conclusion | None:
-    """The shop that a sentence calls the dearer one."""
-    at = next((at for at, token in enumerate(tokens) if token.kind == "dearer"), None)
-    if at is None or any(token.kind in ("not", "aside") for token in tokens):
-        return None
-    before = next((token for token in reversed(tokens[:at]) if token.shop), None)
-    shop = before or next((token for token in tokens[at:] if token.shop), None)
-    return None if shop is None else Conclusion(shop.shop, shop.end - 1, shop.end, sentence)
+def _known_neutral(clause: Sequence[Token]) -> bool:
+    return any(
+        token.word.means(Meaning.DISCOUNT, Meaning.MET, Meaning.LIMIT, Meaning.PAY, Meaning.COST, Meaning.AFTER)
+        for token in clause
+    )

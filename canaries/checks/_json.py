@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 from canaries.checks._base import Failure, place_of, said_instead, shown, text_code
@@ -38,17 +39,20 @@ def _no_constant(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+_EXACT_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_float=Decimal)
 
 
-def strict_json(text: str, start: int = 0, end: int | None = None) -> Any:
+def strict_json(text: str, start: int = 0, end: int | None = None, *, exact: bool = False) -> Any:
     """Parse `text[start:end]` as RFC 8259 JSON: no duplicate keys, no NaN, nothing around it but white space.
+
+    Numbers with a fraction or an exponent become `Decimal` where they are to be `exact`, else `float`.
 
     Raises:
         StrictJSONError: anything else, numbers beyond Python's limits and absurd nesting included.
     """
     within = text[:end]
     start += len(within[start:]) - len(within[start:].lstrip(_WHITE_SPACE))
-    value, after = read_json(within, start)
+    value, after = read_json(within, start, exact=exact)
     rest = within[after:].lstrip(_WHITE_SPACE)
     if rest:
         at = len(within) - len(rest)
@@ -56,14 +60,14 @@ def strict_json(text: str, start: int = 0, end: int | None = None) -> Any:
     return value
 
 
-def read_json(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value that begins at `text[start]`, and the character after it.
+def read_json(text: str, start: int, *, exact: bool = False) -> tuple[Any, int]:
+    """The JSON value that begins at `text[start]`, and the character after it. `exact` is that of `strict_json`.
 
     Raises:
         StrictJSONError: no value of strict JSON begins there.
     """
     try:
-        return _DECODER.raw_decode(text, start)
+        return (_EXACT_DECODER if exact else _DECODER).raw_decode(text, start)
     except json.JSONDecodeError as error:
         raise StrictJSONError("not_json", error.pos, place_of(text, error.pos), f"not JSON: {error.msg}") from error
     except _DuplicateKeyError as error:
@@ -74,7 +78,7 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
     except RecursionError as error:
         message = "not JSON that can be read: nested too deeply"
         raise StrictJSONError("not_json", start, place_of(text, start), message) from error
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:  # more digits, or a larger exponent, than can be held
         raise StrictJSONError("not_json", start, place_of(text, start), f"not JSON: {shown(str(error))}") from error
 
 
@@ -95,13 +99,9 @@ def _duplicate_key(text: str, start: int) -> StrictJSONError:
 
 
 def differences(check: str, said: Any, wanted: Any, place: str) -> Iterator[Failure]:
-    """Where `said` differs from `wanted`, types included: `true` is not 1, and 1.0 is not 1.
-
-    JSON itself does not tell 1.0 from 1, but many readers do, and an integer that turned into 1.0 is a change of form
-    that a canary is there to see. Among numbers with a fraction or an exponent the value alone counts: 1.50 is 1.5.
-    """
-    if type(said) is not type(wanted):
-        message = f"{shown(said)} is {_json_type(said)}, not {_json_type(wanted)}"
+    """Where `said` differs from `wanted`, types included, and numbers by value: 1.0 and 1e0 are 1, `true` is not."""
+    if type(said) is not type(wanted) and not (is_number(said) and is_number(wanted)):
+        message = f"{_shown(said)} is {_json_type(said)}, not {_json_type(wanted)}"
         yield Failure(check, "wrong_type", place, message)
     elif isinstance(wanted, dict):
         for key in [*wanted, *(key for key in said if key not in wanted)]:
@@ -109,7 +109,7 @@ def differences(check: str, said: Any, wanted: Any, place: str) -> Iterator[Fail
             if key not in said:
                 yield Failure(check, "missing_key", inner, "is missing")
             elif key not in wanted:
-                yield Failure(check, "unexpected_key", inner, f"was not asked for: {shown(said[key])}")
+                yield Failure(check, "unexpected_key", inner, f"was not asked for: {_shown(said[key])}")
             else:
                 yield from differences(check, said[key], wanted[key], inner)
     elif isinstance(wanted, list):
@@ -120,8 +120,8 @@ def differences(check: str, said: Any, wanted: Any, place: str) -> Iterator[Fail
     elif isinstance(wanted, str) and said != wanted:
         code = text_code(said, wanted, "wrong_value")
         yield Failure(check, code, place, said_instead(said, wanted, code))
-    elif said != wanted:
-        yield Failure(check, "wrong_value", place, f"is {shown(said)}, not {shown(wanted)}")
+    elif not same_json(said, wanted):
+        yield Failure(check, "wrong_value", place, f"is {_shown(said)}, not {shown(wanted)}")
 
 
 def same_json(one: Any, other: Any) -> bool:
@@ -130,13 +130,53 @@ def same_json(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(same_json(a, b) for a, b in zip(one, other, strict=True))
+    if is_number(one) and is_number(other):
+        return same_number(one, other)
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
+
+def is_number(value: Any) -> bool:
+    """Whether JSON would call it a number."""
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+
+
+def same_number(one: float | Decimal, other: float | Decimal) -> bool:
+    """Whether two numbers are one, to the last digit as it is written: a float stands for its shortest notation."""
+    return _exact(one) == _exact(other)
+
+
+def _exact(number: float | Decimal) -> int | Decimal:
+    return Decimal(repr(number)) if isinstance(number, float) else number
+
+
+def plain(value: Any) -> Any:
+    """`value` with integers and floats instead of exact decimals: as other programs hold it."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, Decimal):
+        whole = value.adjusted() <= _MOST_DIGITS and value == value.to_integral_value()
+        return int(value) if whole else float(value)
+    return value
+
+
+def _shown(value: Any) -> str:
+    """As `shown`, decimals as people write them."""
+    try:
+        return shown(plain(value))
+    except RecursionError:
+        return shown(value)
+
+
+_MOST_DIGITS = 1_000
+"""Of an integer that is written with an exponent: `1e999999999` would fill the memory."""
 
 _JSON_TYPES = {
     bool: "a boolean",
     int: "an integer",
-    float: "a number with a fraction or an exponent",
+    float: "a number",
+    Decimal: "a number",
     str: "a string",
     list: "an array",
     dict: "an object",

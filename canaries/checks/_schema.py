@@ -14,6 +14,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from canaries.checks._base import MAX_FAILURES, Failure, NotJudgedError, shown
+from canaries.checks._json import plain
 from canaries.checks._regex import compiled, search
 
 MAX_VALUES = 10_000
@@ -159,7 +160,7 @@ def schema_failures(check: str, value: Any, schema: dict[str, Any], base: str = 
         return [Failure(check, "schema", base, f"more than {MAX_VALUES} values: not validated")]
     validator = _checked(json.dumps(schema, sort_keys=True))
     try:
-        found = list(islice(validator.iter_errors(value), MAX_FAILURES))
+        found = list(islice(validator.iter_errors(plain(value)), MAX_FAILURES))
     except Unresolvable as error:  # a part with an $id of its own, against which its references are read
         raise NotJudgedError(f"a reference of the schema leads nowhere: {shown(str(error))}") from error
     except (RecursionError, OverflowError) as error:

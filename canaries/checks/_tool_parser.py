@@ -15,7 +15,7 @@ MAX_CALLS = 200
 """Calls that are read of one answer, well formed or not; no canary wants near as many."""
 
 _FUNCTION = re.compile(r"\s*<function=([^>\n]*)>")
-_PARAMETER = re.compile(r"\s*<parameter=([^>\n]*)>\n?")
+_PARAMETER = re.compile(r"\s*<parameter=([^>\n]*)>(?:\r?\n)?")
 _PARAMETER_END = "</parameter>"
 _FUNCTION_END = re.compile(r"\s*(</function>)\s*</tool_call>")
 _JSON_END = re.compile(r"\s*</tool_call>")
@@ -128,7 +128,7 @@ def _call(text: str, start: int, number: int) -> Call:
 
 def _json_call(text: str, start: int, brace: int, number: int) -> Call:
     try:
-        value, end = read_json(text, brace)
+        value, end = read_json(text, brace, exact=True)
     except StrictJSONError as error:
         raise _CallSyntaxError("malformed_call", error.at, str(error)) from error
     close = _JSON_END.match(text, end)
@@ -156,7 +156,8 @@ def _xml_call(text: str, start: int, body: int, number: int) -> Call:
         if end < 0 or _NEXT_PART.search(text, begin - 1, end):
             raise _CallSyntaxError("unclosed_argument", parameter.start(1), f"{shown(key)} lacks its {_PARAMETER_END}")
         position = end + len(_PARAMETER_END)
-        end -= end > begin and text[end - 1] == "\n"
+        if text.endswith("\n", begin, end):
+            end -= 2 if text.endswith("\r\n", begin, end) else 1
         arguments[key], spans[key] = text[begin:end], (begin, end)
     close = _FUNCTION_END.match(text, position)
     if close is None:

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 from canaries.checks._base import Tools, shown
-from canaries.checks._json import StrictJSONError, strict_json
+from canaries.checks._json import StrictJSONError, plain, strict_json
 from canaries.checks._schema import check_schema
 from canaries.checks._tool_parser import Call
 
-_INTEGER = re.compile(r"-?(0|[1-9]\d{0,30})", re.ASCII)
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d{1,30})?([eE][+-]?\d{1,3})?", re.ASCII)
 _UNREADABLE = object()
 _MAX_REFERENCES = 16
@@ -51,21 +51,21 @@ def property_schema(key: str, parameters: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def typed_arguments(call: Call, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The call's arguments as JSON values."""
+def typed_arguments(call: Call, parameters: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
+    """The call's arguments as JSON values; numbers that are no integers as `Decimal` where they are to be `exact`."""
     if call.form == "json":
-        return call.arguments
-    return {
-        key: typed(raw, property_schema(key, parameters), parameters.get("$defs", {}))
-        for key, raw in call.arguments.items()
-    }
+        return call.arguments if exact else plain(call.arguments)
+    definitions = parameters.get("$defs", {})
+    found = {key: typed(raw, property_schema(key, parameters), definitions) for key, raw in call.arguments.items()}
+    return found if exact else plain(found)
 
 
 def typed(raw: str, schema: dict[str, Any], definitions: dict[str, Any] | None = None) -> Any:
     """The value that `raw` stands for under a parameter's schema; text that does not fit the type stays text.
 
-    Of several types the null comes first, text last, the others as they are written. Booleans are read in any case,
-    as the server-side parsers do.
+    Of several types the null comes first, text last, the others as they are written. White space around all but text
+    does not count. Booleans are read in any case, as the server-side parsers do, and the null is `None` too: so the
+    template writes them into older turns. An integer is one by its value: 3.0 is 3.
     """
     kinds = list(dict.fromkeys(_kinds(schema, definitions or {}, _MAX_REFERENCES)))
     kinds.sort(key=lambda kind: {"null": 0, "string": 2}.get(kind, 1))
@@ -99,18 +99,19 @@ _KIND_OF = {bool: "boolean", int: "integer", float: "number", str: "string", lis
 def _read(raw: str, kind: str) -> Any:
     if kind == "string":
         return raw
-    if kind == "integer":
-        return int(raw) if _INTEGER.fullmatch(raw) else _UNREADABLE
-    if kind == "number":
-        if _INTEGER.fullmatch(raw):
-            return int(raw)
-        return float(raw) if _NUMBER.fullmatch(raw) else _UNREADABLE
+    said = raw.strip()
+    if kind in ("integer", "number"):
+        number = Decimal(said) if _NUMBER.fullmatch(said) else None
+        if number is None:
+            return _UNREADABLE
+        whole = number == number.to_integral_value()
+        return int(number) if whole else number if kind == "number" else _UNREADABLE
     if kind == "boolean":
-        return {"true": True, "false": False}.get(raw.lower(), _UNREADABLE)
+        return {"true": True, "false": False}.get(said.lower(), _UNREADABLE)
     if kind == "null":
-        return None if raw == "null" else _UNREADABLE
+        return None if said in ("null", "None") else _UNREADABLE
     try:
-        value = strict_json(raw)
+        value = strict_json(raw, exact=True)
     except StrictJSONError:
         return _UNREADABLE
     return value if isinstance(value, {"array": list, "object": dict}.get(kind, object)) else _UNREADABLE

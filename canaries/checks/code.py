@@ -21,11 +21,19 @@ from canaries.checks._base import (
 _FENCE = re.compile(r"\s*?(```|~~~)[ \t]*[\w+#.-]{0,30}[ \t]*\n")
 
 
+_OPENS = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
+
+
 class ExpectedCode(Expected):
-    """`code`: the exact code, blank lines around it aside. `fence`: whether it may stand in one code fence."""
+    """`code`: the exact code, blank lines around it aside. `fence`: whether it may stand in one code fence.
+
+    `one_block`: the prompt demands one block of code. Then there must be exactly one, prose around it is free, and
+    blank lines within it count.
+    """
 
     code: Annotated[str, Field(min_length=1)]
     fence: bool = False
+    one_block: bool = False
 
     @field_validator("code")
     @classmethod
@@ -51,6 +59,21 @@ def _block(text: str) -> _Block:
     return _Block(*_without_blank_lines(text, start, end if fenced else len(text)), fenced)
 
 
+def _blocks(text: str) -> list[_Block | None]:
+    """The fenced blocks of an answer, after CommonMark; None for one that is not closed."""
+    found: list[_Block | None] = []
+    at = 0
+    while opening := _OPENS.search(text, at):
+        mark = opening.group(1)
+        start = min(len(text), opening.end() + 1)
+        closing = re.compile(rf"^ {{0,3}}{mark[0]}{{{len(mark)},}}[ \t\r]*$", re.MULTILINE).search(text, start)
+        if closing is None:
+            return [*found, None]
+        found.append(_Block(start, max(start, closing.start() - 1), True))
+        at = closing.end()
+    return found
+
+
 def _without_blank_lines(text: str, start: int, end: int) -> tuple[int, int]:
     """The lines from the first to the last that is not blank, without the last one's line end."""
     first = re.compile(r"\S").search(text, start, end)
@@ -63,12 +86,22 @@ def _without_blank_lines(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _exact_code(text: str, expected: ExpectedCode, tools: Tools) -> Iterator[Failure]:
-    block = _block(text)
+    block, wanted = _block(text), expected.code
+    if expected.one_block:
+        blocks = _blocks(text)
+        if len(blocks) != 1 or blocks[0] is None:
+            code, message = "wrong_blocks", f"{len(blocks)} blocks of code instead of one"
+            if None in blocks:
+                code, message = "unclosed_block", "a block of code is not closed"
+            yield Failure("exact_code", code, "answer", message)
+            return
+        block = blocks[0]
+    else:
+        begin, end = _without_blank_lines(wanted, 0, len(wanted))
+        wanted = wanted[begin:end]
+        if block.fenced and not expected.fence:
+            yield Failure("exact_code", "fenced", "line 1", "the code stands in a fence instead of bare")
     said = text[block.start : block.end]
-    begin, end = _without_blank_lines(expected.code, 0, len(expected.code))
-    wanted = expected.code[begin:end]
-    if block.fenced and not expected.fence:
-        yield Failure("exact_code", "fenced", "line 1", "the code stands in a fence instead of bare")
     if said == wanted:
         return
     only_white_space = "".join(said.split()) == "".join(wanted.split())
@@ -80,6 +113,8 @@ def _exact_code(text: str, expected: ExpectedCode, tools: Tools) -> Iterator[Fai
 def _decide_code(text: str, expected: ExpectedCode, tools: Tools) -> list[Decision]:
     """Every line that is not blank, indentation included."""
     block, found, at = _block(text), [], 0
+    if expected.one_block:
+        block = next(block for block in _blocks(text) if block is not None)
     for line in text[: block.end].split("\n"):
         if at >= block.start and line.strip():
             found.append(Decision("line", at, at + len(line)))

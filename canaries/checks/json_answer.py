@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools, place_of
+from canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools, place_of, shown
 from canaries.checks._json import StrictJSONError, differences, read_json, strict_json
 from canaries.checks._json_decisions import json_decisions
+from canaries.checks._prose import Piece, sentences
+from canaries.checks._prose_claims import denials, unknown_dates, unknown_numbers
 from canaries.checks._schema import check_json_value, check_schema, schema_failures
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n")
@@ -44,6 +46,30 @@ class ExpectedJSON(Expected):
         return self
 
 
+class Prose(BaseModel):
+    """What the prompt demands around the JSON.
+
+    before, after: so many sentences on either side; None for any number but none at all. block: the JSON stands alone
+    in a fenced block of code.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    before: Annotated[int, Field(ge=0)] | None = None
+    after: Annotated[int, Field(ge=0)] | None = None
+    block: bool = False
+
+
+class ExpectedProse(ExpectedJSON):
+    """`prose`: what stands around the JSON; left out, anything may or nothing. `known`: what the conversation says;
+    then demanded prose may name no number and no date that stands neither there nor in the object, nor deny what it
+    says.
+    """
+
+    prose: Prose | None = None
+    known: list[str] | None = None
+
+
 def _value_failures(check: str, value: Any, expected: ExpectedJSON) -> Iterator[Failure]:
     if expected.json_schema is not None:
         yield from schema_failures(check, value, expected.json_schema)
@@ -61,7 +87,7 @@ def _json_answer(text: str, expected: ExpectedJSON, tools: Tools) -> Iterator[Fa
         yield Failure("json", "fenced", "answer", "the JSON stands in a code fence instead of bare")
         start, end = fence.end(), end - 3
     try:
-        value = strict_json(text, start, end)
+        value = strict_json(text, start, end, exact=True)
     except StrictJSONError as error:
         yield Failure("json", error.code, error.place, str(error))
     else:
@@ -73,9 +99,10 @@ def _decide_json(text: str, expected: ExpectedJSON, tools: Tools) -> list[Decisi
 
 
 class _Found(NamedTuple):
-    """A JSON object or array in prose, or what is wrong with one."""
+    """A JSON object or array in prose, `text[start:end]`, or what is wrong with one."""
 
     start: int
+    end: int
     value: Any
     problem: StrictJSONError | None
 
@@ -87,20 +114,20 @@ def _search(text: str) -> Iterator[_Found]:
     while bracket := _BRACKET.search(text, position):
         start = bracket.start()
         try:
-            value, position = read_json(text, start)
+            value, position = read_json(text, start, exact=True)
         except StrictJSONError as error:
             if _LIKE_JSON.match(text, start):
-                yield _Found(start, None, error)
+                yield _Found(start, len(text), None, error)
                 return
             # a failure costs its place, for lines are counted; how far it read is unknown where it nested too deeply
             in_vain += error.at if error.at > start else len(text)
             if in_vain > _MAX_SCANNED:
-                yield _Found(start, None, error)
+                yield _Found(start, len(text), None, error)
                 return
             position = start + 1
             unclosed[_CLOSER[text[start]]] += 1
         else:
-            yield _Found(start, value, _one_too_many(text, position, unclosed))
+            yield _Found(start, position, value, _one_too_many(text, position, unclosed))
 
 
 def _one_too_many(text: str, end: int, unclosed: dict[str, int]) -> StrictJSONError | None:
@@ -112,7 +139,7 @@ def _one_too_many(text: str, end: int, unclosed: dict[str, int]) -> StrictJSONEr
     return StrictJSONError("not_json", at, place_of(text, at), f"not JSON: {closer.group(1)} closes nothing")
 
 
-def _json_in_prose(text: str, expected: ExpectedJSON, tools: Tools) -> Iterator[Failure]:
+def _json_in_prose(text: str, expected: ExpectedProse, tools: Tools) -> Iterator[Failure]:
     check = "json_in_prose"
     found = list(_search(text))
     if not found:
@@ -125,11 +152,65 @@ def _json_in_prose(text: str, expected: ExpectedJSON, tools: Tools) -> Iterator[
         yield Failure(check, "several_json", place_of(text, found[1].start), message)
     elif found and found[0].problem is None:
         yield from _value_failures(check, found[0].value, expected)
+        if expected.prose is not None:
+            yield from _prose_failures(text, found[0], expected, expected.prose)
 
 
-def _decide_json_in_prose(text: str, expected: ExpectedJSON, tools: Tools) -> list[Decision]:
+_BLOCK_OPENS = re.compile(r"(?:\A|\n)[ \t]{0,3}(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*\r?\n\s*\Z")
+_LONGEST_FENCE = 200
+_INLINE = re.compile(r"`+[ \t]*\Z")
+
+
+def _prose_failures(text: str, found: _Found, expected: ExpectedProse, prose: Prose) -> Iterator[Failure]:
+    check = "json_in_prose"
+    block = _block_around(text, found)
+    if block is None and (prose.block or "```" in text or "~~~" in text):
+        message = "the JSON does not stand alone in a block of code that is closed"
+        yield Failure(check, "no_block", place_of(text, found.start), message)
+    outer = block or _inline_around(text, found)
+    before, after = text[: outer.start], text[outer.end :]
+    for place, said, wanted in (("before", before, prose.before), ("after", after, prose.after)):
+        count = len(sentences(said))
+        if count != wanted if wanted is not None else not count:
+            message = f"{count} sentences {place} the JSON instead of {'some' if wanted is None else wanted}"
+            yield Failure(check, "wrong_sentences", place, message)
+    if expected.known is not None:
+        known = [*expected.known, text[found.start : found.end]]
+        for offset, said in ((0, before), (outer.end, after)):
+            for claims, message in (
+                (unknown_numbers(said, known), "a number that was not given"),
+                (unknown_dates(said, known), "a day that was not given"),
+                (denials(said, expected.known), "the contrary of what was said"),
+            ):
+                for claim in claims:
+                    place = place_of(text, offset + claim.at)
+                    yield Failure(check, "false_sentence", place, f"{message}: {shown(claim.said)}")
+
+
+def _block_around(text: str, found: _Found) -> Piece | None:
+    """The fenced block that holds the JSON and nothing else."""
+    near = max(0, found.start - _LONGEST_FENCE)
+    opening = _BLOCK_OPENS.search(text[near : found.start])
+    if opening is None:
+        return None
+    mark = opening.group(1)
+    closing = re.compile(rf"[ \t\r]*\n\s*{mark[0]}{{{len(mark)},}}[ \t\r]*(?=\n|\Z)").match(text, found.end)
+    return None if closing is None else Piece(near + opening.start(), closing.end())
+
+
+def _inline_around(text: str, found: _Found) -> Piece:
+    """The JSON with marks of inline code around it, if there are any."""
+    opening = _INLINE.search(text[max(0, found.start - 10) : found.start])
+    if opening is None:
+        return Piece(found.start, found.end)
+    mark = opening.group().strip()
+    closes = text.startswith(mark, found.end)
+    return Piece(found.start - len(opening.group()), found.end + (len(mark) if closes else 0))
+
+
+def _decide_json_in_prose(text: str, expected: ExpectedProse, tools: Tools) -> list[Decision]:
     return json_decisions(text, next(_search(text)).start, expected.json_schema)
 
 
 json_answer = Check("json", ExpectedJSON, _json_answer, _decide_json)
-json_in_prose = Check("json_in_prose", ExpectedJSON, _json_in_prose, _decide_json_in_prose)
+json_in_prose = Check("json_in_prose", ExpectedProse, _json_in_prose, _decide_json_in_prose)

@@ -1,35 +1,40 @@
-"""Long free answers: loops, letters of other scripts, broken characters, length, the model's own marks."""
+"""Free answers: loops, other scripts and languages, broken characters, length, the model's own marks, the end."""
 
 import re
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
-import regex
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from canaries.checks._base import Check, Expected, Failure, Tools, place_of, shown
+from canaries.checks._ending import breaks_off
+from canaries.checks._language import language_failures
 from canaries.checks._loops import first_loop
+from canaries.checks._scripts import first_foreign, scripts_exist
 
 
 class Stable(BaseModel):
     """scripts: Unicode scripts whose letters may come (`Latin`). The lengths are in characters, white space around the
-    answer aside."""
+    answer aside.
+
+    language: every sentence is in it (`canaries.checks._language` states the rule). headings: whether they may come, as
+    Markdown or as a line of their own. finished: the text must not break off (`canaries.checks._ending`).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     scripts: Annotated[list[str], Field(min_length=1)]
     max_characters: Annotated[int, Field(ge=1)]
     min_characters: Annotated[int, Field(ge=0)]
+    language: Literal["cs", "en"] | None = None
+    headings: bool = True
+    finished: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> "Stable":
         if self.min_characters > self.max_characters:
             raise ValueError("min_characters is above max_characters")
-        for script in self.scripts:
-            try:
-                _foreign((script,))
-            except regex.error as error:
-                raise ValueError(f"there is no Unicode script {shown(script)}") from error
+        scripts_exist(self.scripts)
         return self
 
 
@@ -46,13 +51,15 @@ _MOJIBAKE = re.compile(r"[ÃÄÅÂĂĹ][\u00a0-\u00bf€‚ƒ„…†‡ˆ‰�
 _SPECIAL = re.compile(r"<\|[A-Za-z_]{1,40}\|>|</?think>|</?tool_(?:call|response)>")
 
 
-def _foreign(scripts: tuple[str, ...]) -> "regex.Pattern[str]":
-    """Letters of no script in `scripts`."""
-    for script in scripts:
-        if not re.fullmatch(r"[A-Za-z_]{1,40}", script):
-            raise regex.error(f"{script!r} is no name")
-    known = "".join(rf"\p{{Script={script}}}" for script in scripts)
-    return regex.compile(rf"[\p{{L}}--[{known}\p{{Script=Common}}\p{{Script=Inherited}}]]", regex.V1)
+_HEADING = re.compile(
+    r"^ {0,3}(?:#{1,6}[ \t]+\S.*|(?:\*\*|__)[^*_\n]{1,80}(?:\*\*|__)[ \t]*:?[ \t]*"
+    r"|[^\n]{1,80}\n {0,3}(?:={3,}|-{3,})[ \t]*)$",
+    re.MULTILINE,
+)
+_TITLE = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]*(?P<line>[^\W\d_][^\n.!?…,:;\d„“\"]{2,60})[ \t]*\n[ \t]*\n(?=[ \t]*\S)")
+"""A short line of its own before a paragraph, without a mark at its end."""
+
+MOST_TITLE_WORDS = 8
 
 
 def _stable(text: str, expected: ExpectedStable, tools: Tools) -> Iterator[Failure]:
@@ -65,11 +72,17 @@ def _stable(text: str, expected: ExpectedStable, tools: Tools) -> Iterator[Failu
         if found:
             yield Failure("stable", code, place_of(text, found.start()), f"{message} {shown(found.group())}")
     yield from _mojibake_failures(text)
-    foreign = _foreign(tuple(expected.stable.scripts)).search(text)
-    if foreign:
-        wanted = ", ".join(expected.stable.scripts)
-        message = f"{shown(text[foreign.start() : foreign.start() + 20])} is not {wanted}"
-        yield Failure("stable", "script_switch", place_of(text, foreign.start()), message)
+    foreign = first_foreign(text, expected.stable.scripts)
+    if foreign is not None:
+        message = f"{shown(text[foreign : foreign + 20])} is not {', '.join(expected.stable.scripts)}"
+        yield Failure("stable", "script_switch", place_of(text, foreign), message)
+    if expected.stable.language is not None:
+        yield from language_failures("stable", text, expected.stable.language)
+    if not expected.stable.headings:
+        yield from _heading_failures(text)
+    ends = breaks_off(text) if expected.stable.finished else None
+    if ends is not None:
+        yield Failure("stable", "unfinished", "end", f"breaks off after {shown(ends)}")
     loop = first_loop(text)
     if loop is not None:
         at, said = loop
@@ -85,6 +98,16 @@ def _length_failures(text: str, stable: Stable) -> Iterator[Failure]:
         message = f"{len(said)} characters, at most {stable.max_characters} are wanted"
         place = place_of(text, len(text) - len(text.lstrip()) + stable.max_characters)
         yield Failure("stable", "too_long", place, message)
+
+
+def _heading_failures(text: str) -> Iterator[Failure]:
+    titles = (match for match in _TITLE.finditer(text) if len(match["line"].split()) <= MOST_TITLE_WORDS)
+    found = _HEADING.search(text)
+    title = next(titles, None)
+    if found is not None:
+        yield Failure("stable", "heading", place_of(text, found.start()), f"a heading: {shown(found.group().strip())}")
+    elif title is not None:
+        yield Failure("stable", "heading", place_of(text, title.start("line")), f"a heading: {shown(title['line'])}")
 
 
 def _mojibake_failures(text: str) -> Iterator[Failure]:

@@ -1,42 +1,51 @@
 """The form of prose: bullet points, the first word, language, length, sentences, words that must be there or not."""
 
+import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown, text_code
-from canaries.checks._language import counts, foreign_sentences
-from canaries.checks._prose import bullets, first_word, sentences, words
-
-MIN_WORDS_TO_TELL = 8
-"""An answer of so many words must hold one that speaks for the wanted language."""
+from canaries.checks._language import language_failures
+from canaries.checks._prose import DASHES, Bullet, Piece, all_bullets, bullets, first_word, sentences, words
 
 
 class Style(BaseModel):
     """What is asked of the form; what is None is not asked.
 
-    bullets: exactly so many bullet points (`-`, `*`, `•`) on the outermost level.
+    bullets: exactly so many bullet points on the outermost level; with others within them nobody can tell.
+    bullet: the marks they may have, `any` (`-`, `*`, `•`) or `dash` (`-`, `–`, `—`, with a space after it or without).
     first_word: the first word, case and all; emphasis and quotes before it are looked through.
+    colon: one follows the first word, emphasis and quotes aside.
     language: every sentence is in it (`canaries.checks._language` states the rule).
     max_words: no more words than this. sentences: exactly so many.
-    contains, lacks: texts that must, or must not, stand in the answer, letter by letter.
+    contains: words, or several in a row, that must stand there in exactly this form.
+    lacks: words that must not, in whatever case they are written. Both are whole words.
+    mentions: names that must come, in any of their grammatical forms.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     bullets: Annotated[int, Field(ge=0)] | None = None
+    bullet: Literal["any", "dash"] = "any"
     first_word: Annotated[str, Field(pattern=r"^\S+$")] | None = None
+    colon: bool = False
     language: Literal["cs", "en"] | None = None
     max_words: Annotated[int, Field(ge=1)] | None = None
     sentences: Annotated[int, Field(ge=1)] | None = None
     contains: list[Annotated[str, Field(min_length=1)]] = []
     lacks: list[Annotated[str, Field(min_length=1)]] = []
+    mentions: list[Annotated[str, Field(min_length=2)]] = []
 
     @model_validator(mode="after")
     def _asks_something(self) -> "Style":
-        if not any(value not in (None, []) for value in self.model_dump().values()):
-            raise ValueError(f"asks nothing; give one of {', '.join(type(self).model_fields)}")
+        asked = self.model_dump(exclude={"bullet", "colon"})
+        if not any(value not in (None, []) for value in asked.values()):
+            raise ValueError(f"asks nothing; give one of {', '.join(asked)}")
+        if self.colon and self.first_word is None:
+            raise ValueError("colon: name the first_word that it follows")
         return self
 
 
@@ -52,11 +61,11 @@ def _style(text: str, expected: ExpectedStyle, tools: Tools) -> Iterator[Failure
         yield Failure("style", "empty", "answer", "there is no text")
         return
     if style.bullets is not None:
-        yield from _bullet_failures(text, style.bullets)
+        yield from _bullet_failures(text, style.bullets, style.bullet)
     if style.first_word is not None:
-        yield from _first_word_failures(text, style.first_word)
+        yield from _first_word_failures(text, style.first_word, colon=style.colon)
     if style.language is not None:
-        yield from _language_failures(text, style.language)
+        yield from language_failures("style", text, style.language)
     if style.max_words is not None:
         yield from _word_failures(text, style.max_words)
     if style.sentences is not None:
@@ -64,29 +73,66 @@ def _style(text: str, expected: ExpectedStyle, tools: Tools) -> Iterator[Failure
     yield from _content_failures(text, style)
 
 
-def _bullet_failures(text: str, wanted: int) -> Iterator[Failure]:
-    found = bullets(text)
-    if len(found) != wanted:
+def _marks(text: str, kind: Literal["any", "dash"]) -> list[Piece]:
+    """The marks of the bullet points of the outermost level."""
+    return [point.mark for point in all_bullets(text) if not point.inner] if kind == "dash" else bullets(text)
+
+
+def _bullet_failures(text: str, wanted: int, kind: Literal["any", "dash"]) -> Iterator[Failure]:
+    found, points = _marks(text, kind), all_bullets(text)
+    inner = [point for point in points if point.inner]
+    if len(found) != wanted and len(points) != wanted:
         place = place_of(text, found[wanted].start) if len(found) > wanted else "answer"
         yield Failure("style", "wrong_bullets", place, f"{len(found)} bullet points instead of {wanted}")
+    elif inner and wanted:
+        message = f"{len(found)} bullet points with {len(inner)} within them: are these {wanted}?"
+        yield Failure("style", "inner_bullets", place_of(text, inner[0].mark.start), message, unreadable=True)
+    elif len(found) != wanted:
+        yield Failure("style", "wrong_bullets", "answer", f"{len(found)} bullet points instead of {wanted}")
+    for mark in found:
+        if kind == "dash" and text[mark.start] not in DASHES:
+            message = f"{shown(text[mark.start])} begins a point, not a dash"
+            yield Failure("style", "wrong_bullet_mark", place_of(text, mark.start), message)
+            break
+    if wanted > 1:
+        yield from _filler_failures(text, points)
 
 
-def _first_word_failures(text: str, wanted: str) -> Iterator[Failure]:
+_FILLER_WORDS = """bod body bodu odrážka odrážky odrážku odrážce položka položky položku bla blabla foo bar abc
+    krok tip rada číslo text obsah zde tady je to toto tento tato další nějaký nějaká něco
+    jedna dva dvě tři čtyři pět šest sedm první druhý druhá druhé třetí čtvrtý čtvrtá pátý pátá
+    šestý šestá sedmý sedmá osmá poslední a i se bullet point item step placeholder number one
+    two three four five six seven first second third fourth fifth sixth seventh last next here
+    is this lorem ipsum dolor sit amet doplnit xxx tbd"""
+"""Words of a point that says nothing."""
+
+_FILLER = frozenset(_FILLER_WORDS.split())
+
+
+def _filler_failures(text: str, points: list[Bullet]) -> Iterator[Failure]:
+    """Points that say nothing, or what another one said."""
+    seen: set[tuple[str, ...]] = set()
+    for _, piece, _ in points:
+        words = (word.lower() for word in _WORD.findall(text[piece.start : piece.end]))
+        said = tuple(word for word in words if word not in _FILLER and not word.isdigit() and len(word) > 1)
+        place = place_of(text, piece.start)
+        if not said:
+            yield Failure("style", "empty_bullet", place, f"{shown(text[piece.start : piece.end])} says nothing")
+        elif said in seen:
+            yield Failure("style", "repeated_bullet", place, f"{shown(text[piece.start : piece.end])} comes twice")
+        seen.add(said)
+
+
+def _first_word_failures(text: str, wanted: str, *, colon: bool) -> Iterator[Failure]:
     word = first_word(text)
     said = "" if word is None else text[word.start : word.end]
     if said != wanted:
         code = text_code(said, wanted, "wrong_first_word")
         place = place_of(text, len(text) - len(text.lstrip()) if word is None else word.start)
         yield Failure("style", code, place, f"begins with {shown(said or text.strip())}, not {shown(wanted)}")
-
-
-def _language_failures(text: str, wanted: Literal["cs", "en"]) -> Iterator[Failure]:
-    foreign = list(foreign_sentences(text, wanted))
-    for piece, language in foreign:
-        message = f"a sentence in {language}, not {wanted}: {shown(text[piece.start : piece.end])}"
-        yield Failure("style", "wrong_language", place_of(text, piece.start), message)
-    if not foreign and not counts(text)[wanted] and sum(1 for _ in words(text)) >= MIN_WORDS_TO_TELL:
-        yield Failure("style", "unclear_language", "answer", f"no word speaks for {wanted}")
+    elif colon and word is not None and not _COLON.match(text, word.end):
+        after = shown(text[word.end : word.end + 20])
+        yield Failure("style", "missing_colon", place_of(text, word.end), f"{after} follows the first word, no colon")
 
 
 def _word_failures(text: str, most: int) -> Iterator[Failure]:
@@ -105,12 +151,60 @@ def _sentence_failures(text: str, wanted: int) -> Iterator[Failure]:
 
 def _content_failures(text: str, style: Style) -> Iterator[Failure]:
     for wanted in style.contains:
-        if wanted not in text:
+        if _whole_word(wanted).search(text):
+            continue
+        begins = _whole_word(wanted[:1].upper() + wanted[1:]).search(text)
+        if begins is not None and _begins_sentence(text, begins.start()):
+            message = f"{shown(wanted)} is there as {shown(begins.group())} only: is that this form?"
+            yield Failure("style", "capital_only", place_of(text, begins.start()), message, unreadable=True)
+        else:
             yield Failure("style", "missing_text", "answer", f"{shown(wanted)} is not there")
     for unwanted in style.lacks:
-        at = text.find(unwanted)
-        if at >= 0:
-            yield Failure("style", "unwanted_text", place_of(text, at), f"{shown(unwanted)} is there")
+        found = _whole_word(unwanted, re.IGNORECASE).search(text)
+        if found is not None:
+            yield Failure("style", "unwanted_text", place_of(text, found.start()), f"{shown(found.group())} is there")
+    for name in style.mentions:
+        if not _mentioned(text, name):
+            yield Failure("style", "missing_name", "answer", f"{shown(name)} does not come in any form")
+
+
+_COLON = re.compile(r"[*_\"'“”‘’»«`]{0,4}[ \u00a0]?:")
+_WORD = re.compile(r"[^\W_]+")
+_BEFORE_SENTENCE = re.compile(r"(?:\A|\n|[.!?…:][\"'“”‘’)*_]*[ \t])[ \t]*[-*•–—>#\d.) \t\"'„“‚*_]*\Z")
+
+
+def _whole_word(words: str, flags: int = 0) -> re.Pattern[str]:
+    """`words` where they are no part of longer ones, however the space between them is written."""
+    return re.compile(rf"(?<![^\W_])(?<![^\W_]-){_spaced(words)}(?!-?[^\W_])", flags)
+
+
+def _spaced(words: str) -> str:
+    return r"\s{1,9}".join(map(re.escape, words.split()))
+
+
+def _begins_sentence(text: str, at: int) -> bool:
+    return _BEFORE_SENTENCE.search(text[max(0, at - 40) : at] if at > 40 else text[:at]) is not None
+
+
+def _mentioned(text: str, name: str) -> bool:
+    """Whether a name comes in some form: each of its words by its beginning, which declension leaves alone."""
+    beginnings = [_without_marks(word)[: max(3, len(word) - 2)] for word in name.split()]
+    longest = [len(word) + 4 for word in name.split()]
+    said = [(word, _without_marks(word)) for word in _WORD.findall(text)]
+    return any(
+        all(
+            said[at + index][1].startswith(beginning) and len(said[at + index][0]) <= longest[index]
+            for index, beginning in enumerate(beginnings)
+        )
+        for at in range(len(said) - len(beginnings) + 1)
+        if said[at][0][:1].isupper()
+    )
+
+
+def _without_marks(word: str) -> str:
+    """In small letters and without diacritics, which declension changes."""
+    parted = unicodedata.normalize("NFD", word.casefold())
+    return "".join(letter for letter in parted if not unicodedata.combining(letter))
 
 
 def _decide_style(text: str, expected: ExpectedStyle, tools: Tools) -> list[Decision]:
@@ -120,10 +214,11 @@ def _decide_style(text: str, expected: ExpectedStyle, tools: Tools) -> list[Deci
     if word is not None:
         found.append(Decision("style", word.start, word.end))
     if style.bullets is not None:
-        found += [Decision("style", mark.start, mark.start + 1) for mark in bullets(text)]
+        found += [Decision("style", mark.start, mark.start + 1) for mark in _marks(text, style.bullet)]
     for wanted in style.contains:
-        at = text.find(wanted)
-        found.append(Decision("style", at, at + len(wanted)))
+        match = _whole_word(wanted).search(text)
+        if match is not None:
+            found.append(Decision("style", *match.span()))
     return found
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -19,9 +19,15 @@ from canaries.checks._base import (
     shown,
     text_code,
 )
+from canaries.checks._prose import Piece
+from canaries.checks._wrapping import value_within, within_one_pair, without_layout
 
 _LINE = re.compile(r"\S[^\n]*")
-_SEPARATOR = re.compile(r"[,\n]")
+_SEPARATORS = {
+    "any": re.compile(r",[ \t\r]*\n?|\n"),
+    "comma": re.compile(r",[ \t\r]*\n?"),
+    "line": re.compile(r"\n"),
+}
 
 
 class ExpectedText(Expected):
@@ -31,22 +37,32 @@ class ExpectedText(Expected):
 
 
 class ExpectedLines(Expected):
-    """`lines`: the values to copy, one per line, in order."""
+    """`lines`: the values to copy, one per line, in order. `formatting`: whether the prompt leaves it open; where it
+    does, marks of code around a right value make the answer unreadable, not wrong."""
 
     lines: Annotated[list[str], Field(min_length=1)]
+    formatting: bool = True
 
 
 class ExpectedMember(Expected):
-    """`value`: the right member of the closed list `options`."""
+    """`value`: the right member of the closed list `options`.
+
+    Letter case, a final full stop, quotation marks and emphasis around it do not count, unless the prompt forbids them:
+    then `exactly` is true.
+    """
 
     value: str
     options: Annotated[list[str], Field(min_length=2)]
+    exactly: bool = False
 
 
 class ExpectedList(Expected):
-    """`items`: the whole list in its right order; the answer separates them by commas or line ends."""
+    """`items`: the whole list in its right order. `separator`: what the prompt wants between them (`comma`, `line`, or
+    `any` of the two). `exactly` is that of a member."""
 
     items: Annotated[list[str], Field(min_length=1)]
+    separator: Literal["any", "comma", "line"] = "any"
+    exactly: bool = False
 
 
 def _text_failure(check: str, code: str, text: str, start: int, said: str, wanted: str) -> Failure:
@@ -69,19 +85,72 @@ def _exact_lines(text: str, expected: ExpectedLines, tools: Tools) -> Iterator[F
         yield Failure("exact_lines", "wrong_count", "answer", message)
     for (start, end), wanted in zip(said, expected.lines, strict=False):
         line = text[start:end].rstrip()
-        if line != wanted:
+        if expected.formatting and line == f"`{wanted}`":
+            message = f"{shown(line)} is the value in marks of code: is that a copy?"
+            yield Failure("exact_lines", "code_marks", place_of(text, start), message, unreadable=True)
+        elif line != wanted:
             yield _text_failure("exact_lines", "different_value", text, start, line, wanted)
 
 
+def _value(text: str, exactly: bool) -> Piece:
+    if exactly:
+        start = len(text) - len(text.lstrip())
+        return Piece(start, max(start, len(text.rstrip())))
+    return value_within(text)
+
+
+def _read(said: str, wanted: list[str], exactly: bool) -> str:
+    """The one of `wanted` that is said; what is said where it is none of them. Letter case counts only `exactly`."""
+    if exactly or said in wanted:
+        return said
+    small = said.casefold()
+    return next((one for one in wanted if one.casefold() == small), said)
+
+
 def _enum_member(text: str, expected: ExpectedMember, tools: Tools) -> Iterator[Failure]:
-    said = text.strip()
-    if said != expected.value:
-        code = "wrong_member" if said in expected.options else text_code(said, expected.value, "not_a_member")
-        yield Failure("enum_member", code, "answer", said_instead(said, expected.value, code))
+    place = _value(text, expected.exactly)
+    known = [expected.value, *expected.options]
+    said = _read(text[place.start : place.end], known, expected.exactly)
+    if said == expected.value:
+        return
+    inner = without_layout(text)
+    if inner != text and not expected.exactly:
+        within = value_within(inner)
+        if _read(inner[within.start : within.end], known, False) == expected.value:
+            message = f"{shown(text.strip())} is the value in the form of a list or a box: is that only the value?"
+            yield Failure("enum_member", "marked_value", "answer", message, unreadable=True)
+            return
+    code = "wrong_member" if said in expected.options else text_code(said, expected.value, "not_a_member")
+    yield Failure("enum_member", code, "answer", said_instead(said, expected.value, code))
+
+
+def _pieces(text: str, expected: ExpectedList) -> list[Piece]:
+    """Where the items stand."""
+    start, end = _value(text, True)
+    if not expected.exactly:
+        stop = 1 if text.endswith((".", ".\n"), start, end) and text[start:end].count(".") == 1 else 0
+        whole = within_one_pair(text, start, end - stop)
+        start, end = whole if whole != Piece(start, end - stop) else (start, end)
+    found = []
+    for match in _SEPARATORS[expected.separator].finditer(text, start, end):
+        found.append(_item(text, start, match.start(), expected.exactly))
+        start = match.end()
+    return [*found, _item(text, start, end, expected.exactly, last=True)]
+
+
+def _item(text: str, start: int, end: int, exactly: bool, *, last: bool = False) -> Piece:
+    """One item; only the last may have a full stop after it."""
+    place = value_within(text, start, end)
+    if exactly or (not last and text[start:end].rstrip().endswith(".")):
+        inner = text[start:end]
+        begin = start + len(inner) - len(inner.lstrip())
+        return Piece(begin, max(begin, start + len(inner.rstrip())))
+    return place
 
 
 def _ordered_list(text: str, expected: ExpectedList, tools: Tools) -> Iterator[Failure]:
-    said = [item.strip() for item in _SEPARATOR.split(text.strip())]
+    pieces = _pieces(text, expected)
+    said = [_read(text[piece.start : piece.end], expected.items, expected.exactly) for piece in pieces]
     if said == expected.items:
         return
     composed = _only_composed(said, expected.items)
@@ -118,14 +187,9 @@ def _order_failure(said: list[str], wanted: list[str]) -> Failure:
     return Failure("ordered_list", "wrong_order", f"item {at + 1}", message)
 
 
-def _inner(text: str, kind: str, wrong: tuple[str, ...] = (), offset: int = 0) -> Decision:
-    """The decision for `text` without its outer white space, which begins at `offset` of the answer."""
-    start = offset + len(text) - len(text.lstrip())
-    return Decision(kind, start, start + len(text.strip()), wrong)
-
-
 def _decide_text(text: str, expected: ExpectedText, tools: Tools) -> list[Decision]:
-    return [_inner(text, "text")]
+    start = len(text) - len(text.lstrip())
+    return [Decision("text", start, start + len(text.strip()))]
 
 
 def _decide_lines(text: str, expected: ExpectedLines, tools: Tools) -> list[Decision]:
@@ -134,15 +198,16 @@ def _decide_lines(text: str, expected: ExpectedLines, tools: Tools) -> list[Deci
 
 
 def _decide_member(text: str, expected: ExpectedMember, tools: Tools) -> list[Decision]:
-    return [_inner(text, "member", tuple(option for option in expected.options if option != expected.value))]
+    place = _value(text, expected.exactly)
+    wrong = tuple(option for option in expected.options if option != expected.value)
+    return [Decision("member", place.start, place.end, wrong)]
 
 
 def _decide_list(text: str, expected: ExpectedList, tools: Tools) -> list[Decision]:
-    found, at = [], len(text) - len(text.lstrip())
-    for piece, right in zip(_SEPARATOR.split(text.strip()), expected.items, strict=True):
+    found = []
+    for piece, right in zip(_pieces(text, expected), expected.items, strict=True):
         others = tuple(item for item in expected.items if item != right)
-        found.append(_inner(piece, "item", others, at))
-        at += len(piece) + 1
+        found.append(Decision("item", piece.start, piece.end, others))
     return found
 
 

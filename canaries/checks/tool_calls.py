@@ -1,22 +1,63 @@
-"""Tool calls: whether one is made, which tools, and their arguments typed by the tools' own schemas."""
+"""Tool calls: whether one is made, which tools, their arguments typed by the tools' own schemas, and what is around."""
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, model_validator
 
 from canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown
 from canaries.checks._json import differences
+from canaries.checks._loops import first_loop
+from canaries.checks._prose_claims import denials, unknown_dates, unknown_numbers
 from canaries.checks._schema import check_json_value, schema_failures
+from canaries.checks._scripts import first_foreign, scripts_exist
 from canaries.checks._tool_decisions import call_decisions, no_call_decisions
 from canaries.checks._tool_parser import Call, Reply, parse_reply
 from canaries.checks._tool_types import schemas_by_name, typed_arguments
+from q36eval.config.family import ToolFormat
 
 Schemas = dict[str, dict[str, Any]]
 
+QWEN3_XML: Final = "qwen3_xml"
 
-class ExpectedCall(Expected):
-    """`name` and `arguments` of the one right call; arguments that were not asked for are left out."""
+
+class ExpectedAround(Expected):
+    """What the format of the calls is, and what a sentence before them may say.
+
+    `tool_format`: what the family's template demands. `scripts`: Unicode scripts of that sentence. `known`: what the
+    conversation says; where it is given, the sentence may name no number and no date that stands neither there nor
+    in the right arguments, nor deny what it says. `refusal`: the sentence for when no tool fits, which is false where
+    one does.
+    """
+
+    tool_format: ToolFormat = QWEN3_XML
+    scripts: Annotated[list[str], Field(min_length=1, default_factory=lambda: ["Latin"])]
+    known: list[str] | None = None
+    refusal: str | None = None
+
+    @model_validator(mode="after")
+    def _known_scripts(self) -> "ExpectedAround":
+        scripts_exist(self.scripts)
+        return self
+
+
+class WantedCall(Expected):
+    """`name` and `arguments` of a right call. Any other argument was not asked for, and is wrong."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str
+    arguments: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _arguments_are_json(self) -> "WantedCall":
+        check_json_value(self.arguments, "arguments")
+        return self
+
+
+class ExpectedCall(ExpectedAround):
+    """`name` and `arguments` of the one right call."""
 
     name: str
     arguments: dict[str, Any]
@@ -26,14 +67,13 @@ class ExpectedCall(Expected):
         check_json_value(self.arguments, "arguments")
         return self
 
+    @property
+    def call(self) -> WantedCall:
+        """Without what is around it."""
+        return WantedCall(name=self.name, arguments=self.arguments)
 
-class WantedCall(ExpectedCall):
-    """One of several right calls."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class ExpectedCalls(Expected):
+class ExpectedCalls(ExpectedAround):
     """`calls`: all the right calls of one turn, in this order unless `any_order`."""
 
     calls: Annotated[list[WantedCall], Field(min_length=1)]
@@ -44,7 +84,7 @@ class ExpectedNoCall(Expected):
     """Nothing is needed to see that no call was made."""
 
 
-def _form_failures(check: str, reply: Reply) -> Iterator[Failure]:
+def _form_failures(check: str, reply: Reply, expected: ExpectedAround) -> Iterator[Failure]:
     """What is wrong with the form of the calls, whatever they ask for."""
     for code, place, message in reply.problems:
         yield Failure(check, code, place, message)
@@ -52,32 +92,82 @@ def _form_failures(check: str, reply: Reply) -> Iterator[Failure]:
         yield Failure(check, "no_call", "answer", f"no call; says {shown(reply.before.strip())}")
     elif reply.calls and reply.after.strip():
         yield Failure(check, "text_after_call", "end", f"goes on with {shown(reply.after.strip())}")
+    wrong = next((call for call in reply.calls if call.form != _FORMS[expected.tool_format]), None)
+    if wrong is not None:
+        code, message = _OTHER_FORMAT[expected.tool_format]
+        yield Failure(check, code, f"call {wrong.number}", message)
 
 
-def _call_failures(check: str, call: Call, wanted: ExpectedCall, offered: Schemas) -> Iterator[Failure]:
+_FORMS = {"qwen3_xml": "xml", "hermes": "json"}
+_OTHER_FORMAT = {
+    "qwen3_xml": ("hermes_format", "a call as JSON, where the template demands <function=NAME> and <parameter=KEY>"),
+    "hermes": ("xml_format", "a call as <function=NAME> and <parameter=KEY>, where the template demands JSON"),
+}
+
+
+def _before_failures(
+    check: str, text: str, before: str, expected: ExpectedAround, wanted: Sequence[WantedCall]
+) -> Iterator[Failure]:
+    """What is wrong with the sentence before the calls."""
+    foreign = first_foreign(before, expected.scripts)
+    if foreign is not None:
+        message = f"{shown(before[foreign : foreign + 20])} is not {', '.join(expected.scripts)}"
+        yield Failure(check, "script_switch", place_of(text, foreign), message)
+    loop = first_loop(before)
+    if loop is not None:
+        yield Failure(check, "repetition", place_of(text, loop[0]), f"goes round in {shown(loop[1])}")
+    refused = -1 if expected.refusal is None else before.casefold().find(expected.refusal.casefold().rstrip(" .!"))
+    if refused >= 0:
+        yield Failure(check, "false_sentence", place_of(text, refused), "says that no tool fits, and calls one")
+    if expected.known is not None:
+        known = [*expected.known, *(json.dumps(call.arguments, ensure_ascii=False) for call in wanted)]
+        for claims, message in (
+            (unknown_numbers(before, known), "a number that was not given"),
+            (unknown_dates(before, known), "a day that was not given"),
+            (denials(before, known), "the contrary of what was said"),
+        ):
+            for claim in claims:
+                yield Failure(check, "false_sentence", place_of(text, claim.at), f"{message}: {shown(claim.said)}")
+
+
+def _call_failures(check: str, call: Call, wanted: WantedCall, offered: Schemas) -> Iterator[Failure]:
     place = f"call {call.number}: "
     if call.name != wanted.name:
         code = "wrong_tool" if call.name in offered else "unknown_tool"
         yield Failure(check, code, place + "name", f"calls {shown(call.name)}, not {shown(wanted.name)}")
         return
     schema = offered.get(call.name, {})
-    arguments = typed_arguments(call, schema)
+    arguments = typed_arguments(call, schema, exact=True)
+    for key in _padded(call, arguments, wanted):
+        message = f"{shown(arguments[key])} has white space around it: part of the value, or layout?"
+        yield Failure(check, "padded_value", f"{place}arguments.{key}"[:200], message, unreadable=True)
+        arguments[key] = wanted.arguments[key]
     yield from schema_failures(check, arguments, schema, place + "arguments")
     yield from differences(check, arguments, wanted.arguments, place + "arguments")
 
 
+def _padded(call: Call, arguments: dict[str, Any], wanted: WantedCall) -> list[str]:
+    """Texts in XML that are the right ones but for white space around them."""
+    if call.form != "xml":
+        return []
+    right = {key: value for key, value in wanted.arguments.items() if isinstance(value, str)}
+    said = {key: value for key, value in arguments.items() if key in right and isinstance(value, str)}
+    return [key for key, value in said.items() if value != right[key] and value.strip() == right[key].strip()]
+
+
 def _tool_call(text: str, expected: ExpectedCall, tools: Tools) -> Iterator[Failure]:
-    reply = parse_reply(text)
-    yield from _form_failures("tool_call", reply)
+    check, reply = "tool_call", parse_reply(text)
+    yield from _form_failures(check, reply, expected)
     if len(reply.calls) > 1:
-        yield Failure("tool_call", "several_calls", "answer", f"{len(reply.calls)} calls instead of one")
+        yield Failure(check, "several_calls", "answer", f"{len(reply.calls)} calls instead of one")
     for call in reply.calls[:1]:
-        yield from _call_failures("tool_call", call, expected, schemas_by_name(tools))
+        yield from _call_failures(check, call, expected.call, schemas_by_name(tools))
+        yield from _before_failures(check, text, reply.before, expected, [expected.call])
 
 
 def _tool_calls(text: str, expected: ExpectedCalls, tools: Tools) -> Iterator[Failure]:
     check, reply, offered = "tool_calls", parse_reply(text), schemas_by_name(tools)
-    yield from _form_failures(check, reply)
+    yield from _form_failures(check, reply, expected)
     matched = _matched(reply.calls, expected.calls, offered)
     numbers = [matched[index].number for index in sorted(matched)]
     if numbers != sorted(numbers) and not expected.any_order:
@@ -93,19 +183,21 @@ def _tool_calls(text: str, expected: ExpectedCalls, tools: Tools) -> Iterator[Fa
     for call in reply.calls:
         if call.number not in taken:
             yield Failure(check, "extra_call", f"call {call.number}", f"calls {shown(call.name)} unasked")
+    if reply.calls:
+        yield from _before_failures(check, text, reply.before, expected, expected.calls)
 
 
-def _matched(calls: Sequence[Call], wanted: Sequence[ExpectedCall], offered: Schemas) -> dict[int, Call]:
+def _matched(calls: Sequence[Call], wanted: Sequence[WantedCall], offered: Schemas) -> dict[int, Call]:
     """Which call stands for which wanted one: the right ones first, then those of the right tool, then the rest."""
-    typed = {call.number: typed_arguments(call, offered.get(call.name, {})) for call in calls}
+    typed = {call.number: typed_arguments(call, offered.get(call.name, {}), exact=True) for call in calls}
 
-    def right(call: Call, one: ExpectedCall) -> bool:
+    def right(call: Call, one: WantedCall) -> bool:
         return call.name == one.name and not any(True for _ in differences("", typed[call.number], one.arguments, ""))
 
-    def same_tool(call: Call, one: ExpectedCall) -> bool:
+    def same_tool(call: Call, one: WantedCall) -> bool:
         return call.name == one.name
 
-    def whatever(call: Call, one: ExpectedCall) -> bool:
+    def whatever(call: Call, one: WantedCall) -> bool:
         return True
 
     matched: dict[int, Call] = {}

@@ -20,7 +20,7 @@ from canaries.generators.json_extract import json_flat, json_nested
 from canaries.generators.json_types import json_in_prose, json_types
 from canaries.generators.recall import recall
 from canaries.generators.tool_calls import tool_call, tool_none
-from canaries.generators.tool_turns import tool_arguments, tool_follow_up, tool_parallel
+from canaries.generators.tool_turns import tool_arguments, tool_follow_up, tool_parallel, tool_results
 from q36eval.examples import ChatExample
 
 GENERATORS: dict[str, Callable[..., ChatExample]] = {
@@ -44,6 +44,7 @@ GENERATORS: dict[str, Callable[..., ChatExample]] = {
         tool_arguments,
         tool_parallel,
         tool_follow_up,
+        tool_results,
         enum_long,
         enum_order_long,
         copy_references,

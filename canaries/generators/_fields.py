@@ -5,7 +5,8 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from canaries.generators._words import CITIES, code, iso_date, person, pick
+from canaries.generators._names import person
+from canaries.generators._words import CITIES, code, iso_date, pick
 
 Value = Any
 
@@ -53,7 +54,7 @@ CUSTOMER_FIELDS = FIELDS[:3]
 ORDER_FIELDS = FIELDS[3:9]
 
 TASKS_CS = (
-    "Vytáhni údaje do JSON podle schématu. Odpověz jen JSONem bez formátování.",
+    "Vytáhni údaje do JSONu podle schématu. Odpověz jen JSONem bez formátování.",
     "Převeď text na JSON podle schématu. Vrať pouze JSON.",
     "Vyplň JSON podle schématu, nic jiného nepiš.",
 )
@@ -62,8 +63,8 @@ TASKS_EN = (
     "Turn the text into JSON that fits the schema. Return only the JSON.",
     "Fill in JSON under the schema and write nothing else.",
 )
-OPENINGS_CS = ("Záznam: ", "Zpráva: ", "Zákazník píše: ", "Text: ")
-OPENINGS_EN = ("Record: ", "Message: ", "The customer writes: ", "Text: ")
+OPENINGS_CS = ("Záznam: ", "Zpráva: ", "Formulář: ", "Text: ")
+OPENINGS_EN = ("Record: ", "Message: ", "Form: ", "Text: ")
 
 
 def minified(value: Any) -> str:

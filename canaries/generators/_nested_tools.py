@@ -4,8 +4,9 @@ import random
 from itertools import pairwise
 from typing import Any
 
+from canaries.generators._names import declined_person, person
 from canaries.generators._tools import Arguments, Asked, Tool, tool_schema
-from canaries.generators._words import CITIES, PRODUCTS, PRODUCTS_EN, iso_date, person, pick
+from canaries.generators._words import CITIES, PRODUCTS, PRODUCTS_EN, iso_date, pick
 
 _STRING: dict[str, Any] = {"type": "string"}
 _INTEGER: dict[str, Any] = {"type": "integer"}
@@ -32,12 +33,12 @@ def _order(rng: random.Random, czech: bool) -> Asked:
     arguments: Arguments = {"customer": customer, "items": items}
     listing = ", ".join(f"{item['count']}x {item['name']}" for item in items)
     if czech:
-        text = f"Založ objednávku. Zákazník {customer['name']}, město {customer['city']}, položky: {listing}"
+        text = f"Založ objednávku. Zákazník: {customer['name']}, město: {customer['city']}, položky: {listing}"
     else:
         text = f"Create an order. Customer {customer['name']}, city {customer['city']}, items: {listing}"
     if rng.random() < 0.5:
         arguments["deliver_on"] = iso_date(rng)
-        text += f". Doručit {arguments['deliver_on']}" if czech else f". Deliver on {arguments['deliver_on']}"
+        text += f". Doručit dne {arguments['deliver_on']}" if czech else f". Deliver on {arguments['deliver_on']}"
     return text + ".", arguments
 
 
@@ -70,10 +71,25 @@ def _readings(rng: random.Random, czech: bool) -> Asked:
     return f"Store the readings of sensor {sensor} of {day} in kelvin: {said}.", {**arguments, "unit": "kelvin"}
 
 
+ROLES = {
+    "organizer": ("organizátor", "organizátorka"),
+    "speaker": ("řečník", "řečnice"),
+    "listener": ("posluchač", "posluchačka"),
+}
+"""Of those invited, as the key says it and as Czech does of a man and of a woman.
+
+None of them is `host`, which says in Czech the opposite of what it says in English.
+"""
+
+
 def _invitation(rng: random.Random, czech: bool) -> Asked:
-    roles = {"host": "host", "speaker": "řečník", "guest": "posluchač"}
-    people = [{"name": person(rng), "role": pick(rng, tuple(roles))} for _ in range(1 + int(rng.random() * 3))]
-    said = ", ".join(f"{each['name']} ({roles[each['role']] if czech else each['role']})" for each in people)
+    people, clauses = [], []
+    for _ in range(1 + int(rng.random() * 3)):
+        (name, _, _), woman = declined_person(rng)
+        role = pick(rng, tuple(ROLES))
+        people.append({"name": name, "role": role})
+        clauses.append(f"{name} ({ROLES[role][woman] if czech else role})")
+    said = ", ".join(clauses)
     day = iso_date(rng)
     arguments: Arguments = {"date": day, "people": people}
     text = f"Pozvi na {day} tyto lidi: {said}" if czech else f"Invite these people for {day}: {said}"
@@ -96,9 +112,10 @@ def _profile(rng: random.Random, czech: bool) -> Asked:
     if rng.random() < 0.5 or not changes:
         addresses = [f"{int(rng.random() * 10**6):06d}@example.cz" for _ in range(1 + int(rng.random() * 2))]
         changes["emails"] = addresses
-        said.append(f"e-maily {' a '.join(addresses)}" if czech else f"e-mails {' and '.join(addresses)}")
+        label = "e-mail" + ("" if len(addresses) == 1 else "y" if czech else "s")
+        said.append(f"{label} {(' a ' if czech else ' and ').join(addresses)}")
     listing = ", ".join(said)
-    text = f"Uprav zákazníka {number}: {listing}." if czech else f"Update customer {number}: {listing}."
+    text = f"Uprav údaje zákazníka {number}: {listing}." if czech else f"Update customer {number}: {listing}."
     return text, {"customer_id": number, "changes": changes}
 
 
@@ -149,9 +166,7 @@ NESTED_TOOLS = (
             "Invite people to a meeting",
             {
                 "date": _DATE,
-                "people": _array(
-                    _object({"name": _STRING, "role": _enum("host", "speaker", "guest")}, ["name", "role"])
-                ),
+                "people": _array(_object({"name": _STRING, "role": _enum(*ROLES)}, ["name", "role"])),
                 "online": {"type": "boolean"},
             },
             ["date", "people"],

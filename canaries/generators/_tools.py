@@ -5,7 +5,8 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from canaries.generators._words import CITIES, code, iso_date, person, pick
+from canaries.generators._names import declined_person, person
+from canaries.generators._words import CITIES, code, iso_date, pick
 
 Arguments = dict[str, Any]
 Asked = tuple[str, Arguments]
@@ -41,9 +42,11 @@ def _weather(rng: random.Random, czech: bool) -> Asked:
     arguments: Arguments = {"city": city}
     if rng.random() < 0.5:
         arguments["date"] = date
-        templates = ("Jaké bude počasí, město {c}, {d}?",) if czech else ("What will the weather be in {c} on {d}?",)
+        templates = (
+            ("Jaké bude počasí ve městě {c} dne {d}?",) if czech else ("What will the weather be in {c} on {d}?",)
+        )
     else:
-        templates = ("Jaké je teď počasí, město {c}?",) if czech else ("What is the weather in {c} now?",)
+        templates = ("Jaké je teď počasí ve městě {c}?",) if czech else ("What is the weather in {c} now?",)
     return pick(rng, templates).format(c=city, d=date), arguments
 
 
@@ -61,7 +64,7 @@ def _email(rng: random.Random, czech: bool) -> Asked:
     if urgent:
         arguments["urgent"] = True
     if czech:
-        text = f"Pošli {'urgentní ' if urgent else ''}e-mail, příjemce {to}, předmět {subject}."
+        text = f"Pošli {'urgentní ' if urgent else ''}e-mail. Příjemce: {to}, předmět: {subject}."
     else:
         text = f"Send an {'urgent ' if urgent else ''}e-mail to {to} with the subject {subject}."
     return text, arguments
@@ -72,7 +75,7 @@ def _meeting(rng: random.Random, czech: bool) -> Asked:
     people = [person(rng) for _ in range(1 + int(rng.random() * 3))]
     listing = ", ".join(people)
     if czech:
-        text = f"Naplánuj schůzku na {date}, délka {minutes} minut, účastníci: {listing}."
+        text = f"Naplánuj na {date} schůzku v délce {minutes} minut, účastníci: {listing}."
     else:
         text = f"Schedule a meeting on {date} for {minutes} minutes with: {listing}."
     return text, {"date": date, "minutes": minutes, "people": people}
@@ -89,11 +92,11 @@ def _transfer(rng: random.Random, czech: bool) -> Asked:
 
 def _lights(rng: random.Random, czech: bool) -> Asked:
     on, dimmed = rng.random() < 0.5, rng.random() < 0.4
-    rooms = {"kuchyň": "kitchen", "ložnice": "bedroom", "obývák": "lounge", "chodba": "hall"}
+    rooms = {"v kuchyni": "kitchen", "v ložnici": "bedroom", "v obýváku": "lounge", "na chodbě": "hall"}
     room = pick(rng, tuple(rooms))
     arguments: Arguments = {"room": rooms[room], "on": on}
     if czech:
-        text = f"{'Rozsviť' if on else 'Zhasni'} světlo, místnost {room}"
+        text = f"{'Rozsviť' if on else 'Zhasni'} světlo {room}"
     else:
         text = f"Turn the {rooms[room]} light {'on' if on else 'off'}"
     if on and dimmed:
@@ -104,11 +107,11 @@ def _lights(rng: random.Random, czech: bool) -> Asked:
 
 
 def _ticket(rng: random.Random, czech: bool) -> Asked:
-    severity = {"nízká": "low", "střední": "medium", "vysoká": "high"}
+    severity = {"nízkou": "low", "střední": "medium", "vysokou": "high"}
     word, device = pick(rng, tuple(severity)), code(rng)
     title = f"Porucha {device}" if czech else f"Failure {device}"
     if czech:
-        text = f"Založ tiket s názvem {title}, závažnost {word}."
+        text = f"Založ tiket s názvem {title} a {word} závažností."
     else:
         text = f"Open a ticket titled {title}, severity {severity[word]}."
     return text, {"title": title, "severity": severity[word]}
@@ -117,7 +120,7 @@ def _ticket(rng: random.Random, czech: bool) -> Asked:
 def _search(rng: random.Random, czech: bool) -> Asked:
     word = pick(rng, ("batoh", "stan", "lampa", "kufr", "svetr") if czech else ("backpack", "tent", "lamp", "suitcase"))
     arguments: Arguments = {"query": word}
-    text = f"Najdi v katalogu: {word}" if czech else f"Search the catalogue for: {word}"
+    text = f"Najdi v katalogu výraz „{word}“" if czech else f"Search the catalogue for: {word}"
     if rng.random() < 0.6:
         arguments["max_price"] = 100 + int(rng.random() * 9_900)
         text += f", nejvýš za {arguments['max_price']} Kč" if czech else f", at most {arguments['max_price']} CZK"
@@ -139,9 +142,9 @@ def _translate(rng: random.Random, czech: bool) -> Asked:
 
 
 def _reminder(rng: random.Random, czech: bool) -> Asked:
-    date, who = iso_date(rng), person(rng)
-    text = f"Zavolat: {who}" if czech else f"Call: {who}"
-    asked = f"Připomeň mi {date} text „{text}“." if czech else f'Remind me on {date} of "{text}".'
+    date, who = iso_date(rng), declined_person(rng).name
+    text = f"Zavolat {who.dative}" if czech else f"Call {who.nominative}"
+    asked = f"Přidej na {date} připomínku „{text}“." if czech else f'Remind me on {date} of "{text}".'
     return asked, {"date": date, "text": text}
 
 
@@ -149,7 +152,7 @@ def _invoice(rng: random.Random, czech: bool) -> Asked:
     customer, total = person(rng), 100 + int(rng.random() * 99_900)
     paid = rng.random() < 0.5
     if czech:
-        text = f"Vystav fakturu, zákazník {customer}, celkem {total} Kč, {'zaplaceno' if paid else 'nezaplaceno'}."
+        text = f"Vystav fakturu. Zákazník: {customer}, celkem {total} Kč, {'zaplaceno' if paid else 'nezaplaceno'}."
     else:
         text = f"Issue an invoice for {customer}, total {total} CZK, {'paid' if paid else 'unpaid'}."
     return text, {"customer": customer, "total": total, "paid": paid}
@@ -158,7 +161,7 @@ def _invoice(rng: random.Random, czech: bool) -> Asked:
 def _room(rng: random.Random, czech: bool) -> Asked:
     start, nights, guests = iso_date(rng), 1 + int(rng.random() * 14), 1 + int(rng.random() * 6)
     if czech:
-        text = f"Rezervuj pokoj od {start}, počet nocí {nights}, počet hostů {guests}."
+        text = f"Rezervuj pokoj od {start}. Počet nocí: {nights}, počet hostů: {guests}."
     else:
         text = f"Book a room from {start}, nights: {nights}, guests: {guests}."
     return text, {"start": start, "nights": nights, "guests": guests}
@@ -264,6 +267,12 @@ TOOLS = (
         _room,
     ),
 )
+
+
+def hermes_text(name: str, arguments: Arguments) -> str:
+    """A call in the wire format of the Hermes models and of older Qwen ones: one JSON object."""
+    body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{body}\n</tool_call>"
 
 
 def call_text(name: str, arguments: Arguments) -> str:

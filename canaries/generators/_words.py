@@ -1,4 +1,4 @@
-"""Words, names and number formats that the generators share."""
+"""Words and number formats that the generators share; people and towns with their forms are in `_names`."""
 
 import random
 from collections.abc import Sequence
@@ -6,24 +6,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-FIRST_NAMES_F = (
-    "Jana", "Eliška", "Markéta", "Lucie", "Žaneta", "Kateřina", "Věra", "Šárka", "Zdeňka", "Anežka",
-    "Tereza", "Dagmar", "Růžena", "Blažena", "Ivana", "Žofie", "Běla", "Klára", "Jiřina", "Adéla",
-)  # fmt: skip
-FIRST_NAMES_M = (
-    "Petr", "Ondřej", "Jiří", "Tomáš", "Zdeněk", "Matěj", "Lukáš", "Řehoř", "Vojtěch", "Štěpán",
-    "Jakub", "Bořivoj", "Luděk", "Čeněk", "Radek", "Oldřich", "Kryštof", "Dušan", "Hynek", "Přemysl",
-)  # fmt: skip
-SURNAMES_F = (
-    "Nováková", "Dvořáková", "Černá", "Procházková", "Kučerová", "Říhová", "Šťastná", "Pokorná", "Hájková", "Žáková",
-    "Králová", "Růžičková", "Benešová", "Fialová", "Sedláčková", "Doležalová", "Zemanová", "Kolářová", "Čermáková",
-    "Vaňková", "Křížová", "Bláhová", "Šimková", "Hrušková", "Němcová", "Ptáčková", "Žižková", "Tůmová",
-)  # fmt: skip
-SURNAMES_M = (
-    "Novák", "Dvořák", "Černý", "Procházka", "Kučera", "Říha", "Šťastný", "Pokorný", "Hájek", "Žák",
-    "Král", "Růžička", "Beneš", "Fiala", "Sedláček", "Doležal", "Zeman", "Kolář", "Čermák",
-    "Vaněk", "Kříž", "Bláha", "Šimek", "Hruška", "Němec", "Ptáček", "Žižka", "Tůma",
-)  # fmt: skip
 CITIES = (
     "Praha", "Brno", "Ostrava", "Plzeň", "Liberec", "Olomouc", "Děčín", "Zlín", "Třebíč", "Jihlava",
     "Kroměříž", "Písek", "Tábor", "Cheb", "Kolín", "Přerov", "Žďár", "Uherský Brod", "Náchod", "Česká Lípa",
@@ -46,13 +28,6 @@ def pick(rng: random.Random, options: Sequence[T]) -> T:
 def step_number(rng: random.Random, low: int, high: int, step: int) -> int:
     """A multiple of `step` in [low, high] (`low` itself must be one)."""
     return low + step * int(rng.random() * ((high - low) // step + 1))
-
-
-def person(rng: random.Random) -> str:
-    """First name and surname, in grammatical agreement."""
-    if rng.random() < 0.5:
-        return f"{pick(rng, FIRST_NAMES_F)} {pick(rng, SURNAMES_F)}"
-    return f"{pick(rng, FIRST_NAMES_M)} {pick(rng, SURNAMES_M)}"
 
 
 def iso_date(rng: random.Random) -> str:

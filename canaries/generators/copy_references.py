@@ -55,23 +55,24 @@ def _street(rng: random.Random) -> str:
 
 
 class Reference(NamedTuple):
-    """A labelled value: its label in Czech and in English, and how it is drawn."""
+    """A labelled value: its label in Czech, the same in the accusative, in English, and how the value is drawn."""
 
     czech: str
+    accusative: str
     english: str
     value: Callable[[random.Random], str]
 
 
 REFERENCES = (
-    Reference("otisk SHA-256", "SHA-256 hash", _hexadecimal(64)),
-    Reference("otisk commitu", "commit hash", _hexadecimal(40)),
-    Reference("IBAN", "IBAN", _iban),
-    Reference("odkaz", "link", _url),
-    Reference("čas", "time", _moment),
-    Reference("částka", "amount", _amount),
-    Reference("adresa IPv6", "IPv6 address", _address),
-    Reference("token", "token", _token),
-    Reference("adresa", "address", _street),
+    Reference("otisk SHA-256", "otisk SHA-256", "SHA-256 hash", _hexadecimal(64)),
+    Reference("otisk commitu", "otisk commitu", "commit hash", _hexadecimal(40)),
+    Reference("IBAN", "IBAN", "IBAN", _iban),
+    Reference("odkaz", "odkaz", "link", _url),
+    Reference("čas", "čas", "time", _moment),
+    Reference("částka", "částku", "amount", _amount),
+    Reference("adresa IPv6", "adresu IPv6", "IPv6 address", _address),
+    Reference("token", "token", "token", _token),
+    Reference("adresa", "adresu", "address", _street),
 )
 ASK_CS = "Opiš přesně: {what}. Jen hodnoty, každou na vlastní řádek, bez formátování."
 ASK_EN = "Copy exactly: {what}. Only the values, one per line, without formatting."
@@ -83,15 +84,16 @@ def copy_references(rng: random.Random) -> ChatExample:
     references = rng.sample(REFERENCES, FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
     values = [reference.value(rng) for reference in references]
     labels = [reference.czech if czech else reference.english for reference in references]
+    called = [reference.accusative if czech else reference.english for reference in references]
     asked = rng.sample(range(len(values)), 1 + int(rng.random() * ASKED_MAX))
     shown = "\n".join(f"{label}: {value}" for label, value in zip(labels, values, strict=True))
-    ask = (ASK_CS if czech else ASK_EN).format(what=", ".join(labels[index] for index in asked))
+    ask = (ASK_CS if czech else ASK_EN).format(what=", ".join(called[index] for index in asked))
     wanted = [values[index] for index in asked]
     return ChatExample(
         key=f"copy_references:{shown}:{asked}",
         messages=({"role": "user", "content": f"{shown}\n\n{ask}"},),
         answer="\n".join(wanted),
-        expected={"lines": wanted},
+        expected={"lines": wanted, "formatting": False},
     )
 
 
@@ -153,5 +155,5 @@ def copy_code(rng: random.Random) -> ChatExample:
         key=f"copy_code:{text}",
         messages=({"role": "user", "content": f"{ask}\n\n{fenced}"},),
         answer=fenced,
-        expected={"code": text, "fence": True},
+        expected={"code": text, "fence": True, "one_block": True},
     )

@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from canaries.generators._words import code, iso_date, koruna, person, pick
+from canaries.generators._names import person
+from canaries.generators._words import code, iso_date, koruna, pick
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 2, 4
@@ -24,22 +25,23 @@ def _account(rng: random.Random) -> str:
 
 
 class Item(NamedTuple):
-    """A labelled value: its label in Czech and in English, and how it is drawn."""
+    """A labelled value: its label in Czech, the same in the accusative, in English, and how the value is drawn."""
 
     czech: str
+    accusative: str
     english: str
     value: Callable[[random.Random], str]
 
 
 ITEMS = (
-    Item("datum", "date", iso_date),
-    Item("číslo objednávky", "order number", lambda rng: code(rng, digits=6)),
-    Item("UUID", "UUID", _uuid),
-    Item("číslo účtu", "account number", _account),
-    Item("částka", "amount", lambda rng: koruna(1 + int(rng.random() * 999_999))),
-    Item("jméno", "name", person),
-    Item("kontaktní osoba", "contact", person),
-    Item("sériové číslo", "serial number", lambda rng: f"{rng.getrandbits(40):010X}"),
+    Item("datum", "datum", "date", iso_date),
+    Item("číslo objednávky", "číslo objednávky", "order number", lambda rng: code(rng, digits=6)),
+    Item("UUID", "UUID", "UUID", _uuid),
+    Item("číslo účtu", "číslo účtu", "account number", _account),
+    Item("částka", "částku", "amount", lambda rng: koruna(1 + int(rng.random() * 999_999))),
+    Item("jméno", "jméno", "name", person),
+    Item("kontaktní osoba", "kontaktní osobu", "contact", person),
+    Item("sériové číslo", "sériové číslo", "serial number", lambda rng: f"{rng.getrandbits(40):010X}"),
 )
 ASK_CS = (
     "Přepiš přesně: {what}. Každou hodnotu na zvláštní řádek, nic jiného nepiš.",
@@ -58,9 +60,10 @@ def copy_exact(rng: random.Random) -> ChatExample:
     items = rng.sample(ITEMS, FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
     values = [item.value(rng) for item in items]
     labels = [item.czech if czech else item.english for item in items]
+    called = [item.accusative if czech else item.english for item in items]
     asked = rng.sample(range(len(items)), 1 + int(rng.random() * min(ASKED_MAX, len(items))))
     shown = ", ".join(f"{label} {value}" for label, value in zip(labels, values, strict=True))
-    ask = pick(rng, ASK_CS if czech else ASK_EN).format(what=", ".join(labels[index] for index in asked))
+    ask = pick(rng, ASK_CS if czech else ASK_EN).format(what=", ".join(called[index] for index in asked))
     label = "Záznam" if czech else "Record"
     prompt = f"{ask}\n{label}: {shown}." if rng.random() < 0.5 else f"{label}: {shown}.\n{ask}"
     wanted = [values[index] for index in asked]

@@ -5,7 +5,7 @@ conclusion" can be told from wrong arithmetic. All amounts are whole crowns.
 """
 
 import random
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from canaries.generators._words import koruna, pick, spaced, step_number
 from q36eval.examples import ChatExample
@@ -27,6 +27,8 @@ TIE_SHARE = 0.05
 NEAR_TIE_KC = 50
 THRESHOLDS = (500, 1_000, 1_500, 2_000, 3_000)
 SYSTEM_SHARE = 0.25
+SANE = {"scripts": ["Latin"], "min_characters": 40, "max_characters": 6_000}
+"""Of an answer's text: a model that writes every step with headings and LaTeX takes a third of the most."""
 
 GOODS = (
     "kávovar",
@@ -60,14 +62,22 @@ THREE_TASKS = (
 )
 OPENINGS = ("Chci koupit {}.", "Vybírám {}.", "Potřebuji {}.", "Kupuji {}.")
 TIE = "tie"
+LastLine = Literal["free", "demanded"]
+"""Whether the prompt demands a fixed last line, which a program can read without knowing Czech."""
+
+LAST_LINE = "Na úplně poslední řádek napiš přesně „Rozhodnutí: A“, „Rozhodnutí: B“ nebo „Rozhodnutí: {}“."
+OWN_LINES = ("zvláštní řádek", "po řádcích")
+"""Words of a task that demand a line of its own for each shop."""
 
 
 class Offer(NamedTuple):
-    """One shop's offer: its words in the prompt, the lines that work it out, every amount on the way, the last one."""
+    """One shop's offer: its words in the prompt, the lines that work it out, its list price and discounts, the price
+    that is paid."""
 
     text: str
     lines: tuple[str, ...]
-    amounts: tuple[int, ...]
+    price: int
+    discounts: tuple[dict[str, int], ...]
     final: int
     key: str
 
@@ -83,7 +93,7 @@ def _percent_line(price: int, percent: int) -> tuple[str, int, int]:
 
 
 def _percent_offer(rng: random.Random, price: int, percent: int) -> Offer:
-    line, off, final = _percent_line(price, percent)
+    line, _, final = _percent_line(price, percent)
     text = pick(
         rng,
         (
@@ -92,7 +102,7 @@ def _percent_offer(rng: random.Random, price: int, percent: int) -> Offer:
             f"{koruna(price)} a z toho sleva {percent} %",
         ),
     )
-    return Offer(text, (line,), (off, final), final, f"{price}-{percent}%")
+    return Offer(text, (line,), price, ({"percent": percent},), final, f"{price}-{percent}%")
 
 
 def _amount_offer(rng: random.Random, price: int, amount: int) -> Offer:
@@ -105,7 +115,8 @@ def _amount_offer(rng: random.Random, price: int, amount: int) -> Offer:
             f"{koruna(price)} a z toho sleva {koruna(amount)}",
         ),
     )
-    return Offer(text, (f"{spaced(price)} − {spaced(amount)} = {koruna(final)}",), (final,), final, f"{price}-{amount}")
+    line = f"{spaced(price)} − {spaced(amount)} = {koruna(final)}"
+    return Offer(text, (line,), price, ({"amount": amount},), final, f"{price}-{amount}")
 
 
 def _whole_percent(rng: random.Random, step: int = PRICE_STEP) -> tuple[int, int]:
@@ -145,22 +156,35 @@ def _conclusion(offers: list[Offer]) -> tuple[str, str]:
     return winners[0], f"{word} je obchod {winners[0]}."
 
 
-def _example(rng: random.Random, kind: str, offers: list[Offer], tasks: tuple[str, ...] = TASKS) -> ChatExample:
+def _example(
+    rng: random.Random, kind: str, offers: list[Offer], last_line: LastLine, tasks: tuple[str, ...] = TASKS
+) -> ChatExample:
     shops = list(zip("ABC", offers, strict=False))
     opening = pick(rng, OPENINGS).format(pick(rng, GOODS))
     separator = "\n" if rng.random() < 0.4 else " "
     listing = separator.join(f"Obchod {letter}: {offer.text}." for letter, offer in shops)
-    prompt = f"{opening}{separator}{listing}{separator}{pick(rng, tasks)}"
+    task = pick(rng, tasks)
+    demanded = LAST_LINE.format("C" if len(offers) == 3 else "stejně")
+    if last_line == "demanded":
+        task = f"{task} {demanded}"
+    prompt = f"{opening}{separator}{listing}{separator}{task}"
     messages: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
     if rng.random() < SYSTEM_SHARE:
         messages.insert(0, {"role": "system", "content": pick(rng, SYSTEMS)})
     decision, sentence = _conclusion(offers)
     lines = [f"Obchod {letter}: {line}" for letter, offer in shops for line in offer.lines]
+    if last_line == "demanded":
+        sentence = f"Rozhodnutí: {'stejně' if decision == TIE else decision}"
     return ChatExample(
         key=f"{kind}:{'|'.join(offer.key for offer in offers)}",
         messages=tuple(messages),
         answer="\n".join([*lines, sentence]),
-        expected={"amounts": {letter: list(offer.amounts) for letter, offer in shops}, "decision": decision},
+        expected={
+            "offers": {letter: {"price": one.price, "discounts": list(one.discounts)} for letter, one in shops},
+            "last_line": last_line == "demanded",
+            "own_lines": any(words in task for words in OWN_LINES),
+            "stable": SANE,
+        },
     )
 
 
@@ -168,27 +192,27 @@ def _shuffled(rng: random.Random, first: Offer, second: Offer) -> list[Offer]:
     return [first, second] if rng.random() < 0.6 else [second, first]
 
 
-def discount_compare(rng: random.Random) -> ChatExample:
+def discount_compare(rng: random.Random, last_line: LastLine = "free") -> ChatExample:
     """A percentage in one shop against an absolute amount in the other."""
     price, percent = _whole_percent(rng)
     by_percent = _percent_offer(rng, price, percent)
     other = _other_price(rng, price)
     by_amount = _amount_offer(rng, other, _amount_for(rng, other, by_percent.final))
-    return _example(rng, "discount_compare", _shuffled(rng, by_percent, by_amount))
+    return _example(rng, "discount_compare", _shuffled(rng, by_percent, by_amount), last_line)
 
 
 def _two_step_offer(rng: random.Random, price: int) -> Offer:
     first = pick(rng, STEP_PERCENTS)
-    line, off, between = _percent_line(price, first)
+    line, _, between = _percent_line(price, first)
     if rng.random() < 0.6:
         second = pick(rng, STEP_PERCENTS)
-        line2, off2, final = _percent_line(between, second)
-        said, amounts = f"{second} %", [off, between, off2, final]
+        line2, _, final = _percent_line(between, second)
+        said, then = f"{second} %", {"percent": second}
     else:
         amount = step_number(rng, AMOUNT_STEP, max(AMOUNT_STEP, between // 2 // AMOUNT_STEP * AMOUNT_STEP), AMOUNT_STEP)
         final = between - amount
         line2 = f"{spaced(between)} − {spaced(amount)} = {koruna(final)}"
-        said, amounts = koruna(amount), [off, between, final]
+        said, then = koruna(amount), {"amount": amount}
     text = pick(
         rng,
         (
@@ -196,10 +220,10 @@ def _two_step_offer(rng: random.Random, price: int) -> Offer:
             f"stojí {koruna(price)}, sleva {first} % a z nové ceny dalších {said}",
         ),
     )
-    return Offer(text, (line, line2), tuple(amounts), final, f"{price}-{first}%-{said}")
+    return Offer(text, (line, line2), price, ({"percent": first}, then), final, f"{price}-{first}%-{said}")
 
 
-def discount_two_step(rng: random.Random) -> ChatExample:
+def discount_two_step(rng: random.Random, last_line: LastLine = "free") -> ChatExample:
     """Two discounts one after the other against a single one on the same price."""
     price = step_number(rng, PRICE_MIN, PRICE_MAX, TWO_STEP_PRICE_STEP)
     two = _two_step_offer(rng, price)
@@ -207,10 +231,10 @@ def discount_two_step(rng: random.Random) -> ChatExample:
         one = _percent_offer(rng, price, pick(rng, (*PERCENTS, 60)))
     else:
         one = _amount_offer(rng, price, _amount_for(rng, price, two.final))
-    return _example(rng, "discount_two_step", _shuffled(rng, two, one))
+    return _example(rng, "discount_two_step", _shuffled(rng, two, one), last_line)
 
 
-def discount_three_shops(rng: random.Random) -> ChatExample:
+def discount_three_shops(rng: random.Random, last_line: LastLine = "free") -> ChatExample:
     """Three offers; exactly one is the cheapest."""
     while True:
         price, percent = _whole_percent(rng)
@@ -225,16 +249,15 @@ def discount_three_shops(rng: random.Random) -> ChatExample:
         offers = [first, second, third]
         rng.shuffle(offers)
         if _conclusion(offers)[0] != TIE:
-            return _example(rng, "discount_three_shops", offers, THREE_TASKS)
+            return _example(rng, "discount_three_shops", offers, last_line, THREE_TASKS)
 
 
 def _threshold_offer(rng: random.Random, price: int, percent: int, threshold: int) -> Offer:
     if price > threshold:
-        line, off, final = _percent_line(price, percent)
-        line, amounts = f"{koruna(price)} je nad {koruna(threshold)}, {line}", [off, final]
+        line, _, final = _percent_line(price, percent)
+        line = f"{koruna(price)} je nad {koruna(threshold)}, {line}"
     else:
         line, final = f"{koruna(price)} není nad {koruna(threshold)}, bez slevy {koruna(price)}", price
-        amounts = [price]
     text = pick(
         rng,
         (
@@ -242,10 +265,11 @@ def _threshold_offer(rng: random.Random, price: int, percent: int, threshold: in
             f"stojí {koruna(price)}, slevu {percent} % dává jen nad {koruna(threshold)}",
         ),
     )
-    return Offer(text, (line,), tuple(amounts), final, f"{price}-{percent}%>{threshold}")
+    discounts = ({"percent": percent, "only_above": threshold},)
+    return Offer(text, (line,), price, discounts, final, f"{price}-{percent}%>{threshold}")
 
 
-def discount_threshold(rng: random.Random) -> ChatExample:
+def discount_threshold(rng: random.Random, last_line: LastLine = "free") -> ChatExample:
     """A percentage that only holds above a threshold against an absolute amount."""
     threshold = pick(rng, THRESHOLDS)
     while True:
@@ -255,4 +279,4 @@ def discount_threshold(rng: random.Random) -> ChatExample:
     gated = _threshold_offer(rng, price, percent, threshold)
     other = _other_price(rng, price)
     by_amount = _amount_offer(rng, other, _amount_for(rng, other, gated.final))
-    return _example(rng, "discount_threshold", _shuffled(rng, gated, by_amount))
+    return _example(rng, "discount_threshold", _shuffled(rng, gated, by_amount), last_line)

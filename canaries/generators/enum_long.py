@@ -2,34 +2,20 @@
 
 import random
 
+from canaries.generators._names import TOWN_OF, TOWNS
 from canaries.generators._words import code, pick
 from q36eval.examples import ChatExample
 
 OFFERED_MIN, OFFERED_MAX = 20, 36
 ORDERED_MIN, ORDERED_MAX = 8, 12
 
-TOWNS = {
-    "Praha": "Prahy", "Brno": "Brna", "Ostrava": "Ostravy", "Plzeň": "Plzně", "Liberec": "Liberce",
-    "Olomouc": "Olomouce", "České Budějovice": "Českých Budějovic", "Hradec Králové": "Hradce Králové",
-    "Ústí nad Labem": "Ústí nad Labem", "Pardubice": "Pardubic", "Zlín": "Zlína", "Havířov": "Havířova",
-    "Kladno": "Kladna", "Most": "Mostu", "Opava": "Opavy", "Frýdek-Místek": "Frýdku-Místku", "Karviná": "Karviné",
-    "Jihlava": "Jihlavy", "Teplice": "Teplic", "Děčín": "Děčína", "Karlovy Vary": "Karlových Varů",
-    "Chomutov": "Chomutova", "Jablonec nad Nisou": "Jablonce nad Nisou", "Mladá Boleslav": "Mladé Boleslavi",
-    "Prostějov": "Prostějova", "Přerov": "Přerova", "Česká Lípa": "České Lípy", "Třebíč": "Třebíče",
-    "Třinec": "Třince", "Tábor": "Tábora", "Znojmo": "Znojma", "Příbram": "Příbrami", "Kolín": "Kolína",
-    "Cheb": "Chebu", "Písek": "Písku", "Trutnov": "Trutnova", "Kroměříž": "Kroměříže",
-    "Žďár nad Sázavou": "Žďáru nad Sázavou", "Uherské Hradiště": "Uherského Hradiště", "Břeclav": "Břeclavi",
-    "Vsetín": "Vsetína", "Český Krumlov": "Českého Krumlova", "Jindřichův Hradec": "Jindřichova Hradce",
-}  # fmt: skip
-"""Towns and the form that follows "do"."""
-
 SENT = (
-    "Zásilka {code} jede z {origin} do {target}.",
-    "Zákazník chce balík {code} doručit do {target}, ne do {origin}.",
-    "Kurýr veze balík {code} do {target}; nejdřív se vrátil z {origin}.",
+    "Zásilka {code} jede {origin} do {target}.",
+    "Zákazník chce balík {code} doručit do {target}, ne do {other}.",
+    "Kurýr veze balík {code} do {target}; předtím se vrátil {origin}.",
 )
 PICK = (
-    "Vyber cílové město z tohoto seznamu a odpověz přesně jednou jeho položkou: {listing}.",
+    "Vyber ze seznamu cílové město a odpověz přesně jednou jeho položkou. Seznam: {listing}.",
     "Které město ze seznamu je cílem? Napiš jen tu položku, přesně jako v seznamu. Seznam: {listing}.",
 )
 
@@ -38,8 +24,9 @@ STATES = (
     "zpožděná", "doručená", "převzatá", "reklamovaná", "vrácená", "uzavřená",
 )  # fmt: skip
 ORDER = (
-    "Seřaď stavy v pořadí: {listing}. Napiš jen seřazené stavy oddělené čárkou, žádný nevynech ani neopakuj.",
-    "Stavy na vstupu seřaď podle číselníku ({listing}). Odpověz jen stavy oddělenými čárkou, každým jednou.",
+    "Seřaď stavy ze vstupu podle pořadí: {listing}. Napiš jen seřazené stavy oddělené čárkou, "
+    "žádný nevynech ani neopakuj.",
+    "Stavy na vstupu seřaď podle číselníku ({listing}). Odpověz jen stavy oddělenými čárkou, každý uveď jednou.",
 )
 
 
@@ -50,14 +37,18 @@ def _ask(kind: str, key: str, text: str, answer: str, expected: dict[str, object
 
 def enum_long(rng: random.Random) -> ChatExample:
     """One of up to three dozen towns, named in the genitive beside another one; the answer is the list's own form."""
-    offered = rng.sample(list(TOWNS), OFFERED_MIN + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1)))
+    offered = rng.sample(
+        [town.nominative for town in TOWNS], OFFERED_MIN + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1))
+    )
     target, origin = rng.sample(offered, 2)
     ticket = code(rng)
-    sent = pick(rng, SENT).format(code=ticket, target=TOWNS[target], origin=TOWNS[origin])
+    forms = {"target": TOWN_OF[target].genitive, "other": TOWN_OF[origin].genitive, "origin": TOWN_OF[origin].origin}
+    sent = pick(rng, SENT).format(code=ticket, **forms)
     ask = pick(rng, PICK).format(listing=", ".join(offered))
     text = f"{sent}\n{ask}" if rng.random() < 0.6 else f"{ask}\n{sent}"
     key = f"{ticket}:{target}:{','.join(offered)}"
-    return _ask("enum_long", key, text, target, {"value": target, "options": offered})
+    exactly = "přesně jako v seznamu" in ask
+    return _ask("enum_long", key, text, target, {"value": target, "options": offered, "exactly": exactly})
 
 
 def enum_order_long(rng: random.Random) -> ChatExample:
@@ -70,4 +61,4 @@ def enum_order_long(rng: random.Random) -> ChatExample:
     given = f"Vstup {ticket}: {', '.join(values)}"
     text = f"{ask}\n{given}" if rng.random() < 0.6 else f"{given}\n{ask}"
     key = f"{ticket}:{','.join(stated)}:{','.join(values)}"
-    return _ask("enum_order_long", key, text, ", ".join(ordered), {"items": ordered})
+    return _ask("enum_order_long", key, text, ", ".join(ordered), {"items": ordered, "separator": "comma"})

@@ -27,10 +27,10 @@ class Choice(NamedTuple):
 CHOICES = (
     Choice(True, "kategorii", {
         "fakturace": ("faktura má špatnou částku", "chybí mi daňový doklad", "platba odešla dvakrát"),
-        "doručení": ("balík nedorazil", "kurýr nechal zásilku u souseda", "zásilka je poškozená"),
+        "doručení": ("balík nedorazil", "kurýr nechal zásilku u souseda", "zásilka dorazila na jinou adresu"),
         "účet": ("nemohu se přihlásit", "zapomněl jsem heslo", "chci změnit e-mail"),
         "závada": ("aplikace padá", "tlačítko nereaguje", "stránka hlásí chybu"),
-        "dotaz": ("jaká je otevírací doba", "máte prodejnu v Brně", "kdy bude nový katalog"),
+        "dotaz": ("zajímá mě otevírací doba", "hledám prodejnu v Brně", "rád bych věděl, kdy bude nový katalog"),
     }),
     Choice(True, "stav", {
         "nová": ("objednávka právě přišla", "nikdo ji zatím neotevřel"),
@@ -51,7 +51,7 @@ CHOICES = (
 ASK_CS = (
     "Vyber {what} z tohoto seznamu: {listing}. Odpověz jedním slovem.",
     "Urči {what}. Možnosti: {listing}. Napiš jen jednu z nich.",
-    "Jaká hodnota ze seznamu [{listing}] se hodí? Napiš jen ji ({what}).",
+    "Která hodnota ze seznamu [{listing}] se hodí? Napiš jen {what}.",
 )
 ASK_EN = (
     "Choose the {what} from this list: {listing}. Answer with one word.",
@@ -127,7 +127,7 @@ ORDERS = (
     (False, "status", ("new", "accepted", "started", "done", "closed")),
 )
 ORDER_CS = (
-    "Seřaď hodnoty {what} v pořadí {listing}. Napiš jen hodnoty oddělené čárkou.",
+    "Seřaď hodnoty {what} v pořadí: {listing}. Napiš jen hodnoty oddělené čárkou.",
     "Seřaď podle {what} ({listing}) a vynech, co v seznamu není. Odpověz jen hodnotami oddělenými čárkou.",
 )
 ORDER_EN = (
@@ -147,4 +147,4 @@ def enum_order(rng: random.Random) -> ChatExample:
     given = f"{'Tiket' if czech else 'Ticket'} {ticket}: {', '.join(values)}"
     prompt = f"{ask}\n{given}" if rng.random() < 0.6 else f"{given}\n{ask}"
     key = f"enum_order:{ticket}:{stated[0]}:{','.join(values)}"
-    return _chat(key, prompt, ", ".join(ordered), {"items": ordered})
+    return _chat(key, prompt, ", ".join(ordered), {"items": ordered, "separator": "comma"})

@@ -4,8 +4,9 @@ import random
 from dataclasses import replace
 
 from canaries.generators._context import context
-from canaries.generators._words import CITIES, FIRST_NAMES_F, FIRST_NAMES_M, PRODUCTS, pick
-from canaries.generators.discount import SYSTEMS, discount_compare
+from canaries.generators._names import FIRST_NAMES_F, FIRST_NAMES_M, TOWN_OF
+from canaries.generators._words import CITIES, PRODUCTS, pick
+from canaries.generators.discount import SYSTEMS, LastLine, discount_compare
 from q36eval.examples import ChatExample
 
 LONG_CHARACTERS = 6_000
@@ -20,11 +21,11 @@ MIN_CHARACTERS, MAX_CHARACTERS = 500, 9_000
 """Of a long answer; asked for are 200 to 350 words, about 1,300 to 2,300 characters."""
 
 SUBJECTS = (
-    "údržba dřevěného plotu", "pěstování rajčat", "stěhování do menšího bytu", "první zimní výprava na hory",
+    "údržba dřevěného plotu", "pěstování rajčat", "stěhování do menšího bytu", "první zimní výprava do hor",
     "oprava starého kola", "založení sousedské knihovny", "vaření pro deset lidí", "výběr pracovního stolu",
     "péče o včelstvo", "cesta vlakem přes celou zemi", "zateplení chalupy", "výuka dětí doma", "správa malé dílny",
     "pečení kváskového chleba", "úklid po povodni", "nákup ojetého auta", "příprava na maraton", "sběr hub",
-    "výsadba ovocného sadu", "nácvik na varhany", "vedení kroniky obce", "oprava střechy", "chov slepic",
+    "výsadba ovocného sadu", "hra na varhany", "vedení kroniky obce", "oprava střechy", "chov slepic",
     "organizace plesu", "úspora elektřiny",
 )  # fmt: skip
 FORMS = (
@@ -34,12 +35,21 @@ FORMS = (
     "Napiš dopis příteli o tom, co obnáší {subject}.",
     "Sepiš rozhovor dvou sousedů. Mluví o tom, co přináší {subject}.",
 )
-FRAME = "{form} Děj se odehrává v místě {city}, vystupuje v něm {person}. Piš česky, asi {words} slov, bez nadpisů."
-LANGUAGE = {"scripts": ["Latin"], "min_characters": MIN_CHARACTERS, "max_characters": MAX_CHARACTERS}
+FRAME = "{form} Text zasaď do {town} a ať v něm vystupuje {person}. Piš česky, asi {words} slov, bez nadpisů."
+LANGUAGE = {
+    "scripts": ["Latin"],
+    "min_characters": MIN_CHARACTERS,
+    "max_characters": MAX_CHARACTERS,
+    "language": "cs",
+    "headings": False,
+    "finished": True,
+}
+SHORT_PROSE = {"scripts": ["Latin"], "min_characters": 1, "max_characters": 4_000, "finished": True}
+"""Of the points under several constraints, whose language the style states."""
 
 STORY = (
     "Je to práce, která se zdá jednoduchá jen zpovzdálí.",
-    "{person} s ní v místě {city} začíná den co den znovu a pokaždé se něco přiučí.",
+    "{person} s ní {place} začíná den co den znovu a pokaždé se něčemu přiučí.",
     "Nejdřív bylo potřeba všechno rozmyslet, sehnat pomoc a nespěchat.",
     "Sousedé radili různě: jeden chválil starý způsob, druhý věřil novým nástrojům.",
     "Po týdnu už byl vidět kus hotového díla, a s ním přišla i dobrá nálada.",
@@ -55,10 +65,10 @@ STORY = (
 def _long_question(rng: random.Random) -> tuple[str, str, str]:
     """The content by which the question is known, the question, and an answer of the right kind."""
     subject, city = pick(rng, SUBJECTS), pick(rng, CITIES)
-    name, words = pick(rng, FIRST_NAMES_M + FIRST_NAMES_F), 200 + 10 * int(rng.random() * 16)
-    form = int(rng.random() * len(FORMS))
-    asked = FRAME.format(form=FORMS[form].format(subject=subject), city=city, person=name, words=words)
-    answer = " ".join(STORY).format(subject=subject, city=city, person=name)
+    name, words = pick(rng, FIRST_NAMES_M + FIRST_NAMES_F).nominative, 200 + 10 * int(rng.random() * 16)
+    form, town = int(rng.random() * len(FORMS)), TOWN_OF[city]
+    asked = FRAME.format(form=FORMS[form].format(subject=subject), town=town.genitive, person=name, words=words)
+    answer = " ".join(STORY).format(subject=subject, place=town.place, person=name)
     return f"{subject}:{city}:{name}:{words}:{'abcde'[form]}", asked, answer
 
 
@@ -69,7 +79,7 @@ def stability(rng: random.Random) -> ChatExample:
         key=f"stability:{key}",
         messages=({"role": "user", "content": asked},),
         answer=answer,
-        expected={"stable": LANGUAGE},
+        expected={"stable": LANGUAGE, "style": {"mentions": key.split(":")[1:3]}},
     )
 
 
@@ -81,14 +91,15 @@ def stability_long_context(rng: random.Random, characters: int = LONG_CHARACTERS
     return replace(example, key=key, messages=({"role": "user", "content": text},))
 
 
-def discount_after_context(rng: random.Random, characters: int = SHORT_CHARACTERS) -> ChatExample:
+def discount_after_context(
+    rng: random.Random, characters: int = SHORT_CHARACTERS, last_line: LastLine = "free"
+) -> ChatExample:
     """A price comparison after other text in another language, as much of it as the sandbox bears."""
-    example = discount_compare(rng)
+    example = discount_compare(rng, last_line)
     asked = f"{context(rng, characters, False)}\n{example.messages[-1]['content']}"
     messages = ({"role": "system", "content": ADVISER}, {"role": "user", "content": asked})
     key = example.key.replace("discount_compare:", "discount_after_context:", 1)
-    stable = {"scripts": ["Latin"], "min_characters": 40, "max_characters": 600}
-    return replace(example, key=key, messages=messages, expected={**example.expected, "stable": stable})
+    return replace(example, key=key, messages=messages)
 
 
 FIRST_WORDS = ("Souhrn", "Přehled", "Doporučení", "Závěr", "Odpověď", "Stručně", "Shrnutí", "Rady", "Postup", "Kroky")
@@ -103,7 +114,7 @@ NOTES_EN = (
 COUNTED = {3: "tři odrážky", 4: "čtyři odrážky", 5: "pět odrážek", 6: "šest odrážek", 7: "sedm odrážek"}
 CONSTRAINED = (
     "Téma: {subject}. Začni slovem „{first}“ a dvojtečkou. Potom napiš přesně {count}, každou na vlastní řádek "
-    "začínající pomlčkou. V textu použij slovo „{word}“ přesně v tomto tvaru a nepoužij slovo „{banned}“. "
+    "začínající pomlčkou. V textu použij výraz „{word}“ přesně v tomto tvaru a nepoužij slovo „{banned}“. "
     "Piš česky, nejvýš {most} slov."
 )
 
@@ -125,12 +136,15 @@ def instruction_order(rng: random.Random) -> ChatExample:
         expected={
             "style": {
                 "bullets": bullets,
+                "bullet": "dash",
                 "first_word": first,
+                "colon": True,
                 "language": "cs",
                 "max_words": most,
                 "contains": [word],
                 "lacks": [banned],
-            }
+            },
+            "stable": SHORT_PROSE,
         },
     )
 

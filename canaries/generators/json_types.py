@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from canaries.generators._fields import FIELDS, clauses_of, draw_fields, minified, object_schema
-from canaries.generators._words import CITIES, PRODUCTS, code, iso_date, person, pick
+from canaries.generators._names import person
+from canaries.generators._words import CITIES, PRODUCTS, code, iso_date, pick
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 4, 6
@@ -94,23 +95,23 @@ TRAPS = (
         lambda v: f"verze {v}", lambda v: f"version {v}",
     ),
     Trap("password", _STRING, _word, lambda v: f"heslo {v}", lambda v: f"password {v}"),
-    Trap("weight", {"type": "number"}, _decimal, lambda v: f"váha {_comma(v)} kg", lambda v: f"weight {v} kg"),
+    Trap("weight", {"type": "number"}, _decimal, lambda v: f"hmotnost {_comma(v)} kg", lambda v: f"weight {v} kg"),
     Trap(
         "temperature", {"type": "integer"}, lambda rng: -1 - int(rng.random() * 40),
         lambda v: f"teplota {v} °C", lambda v: f"temperature {v} °C",
     ),
     Trap(
         "serial", {"type": "integer"}, lambda rng: 10**16 + int(rng.random() * 9 * 10**16),
-        lambda v: f"pořadové číslo {v}", lambda v: f"serial {v}",
+        lambda v: f"sériové číslo {v}", lambda v: f"serial number {v}",
     ),
     Trap("active", {"type": "boolean"}, lambda rng: rng.random() < 0.5,
          lambda v: "účet je aktivní" if v else "účet není aktivní",
          lambda v: "the account is active" if v else "the account is not active"),
-    Trap("note", _MAYBE_STRING, _maybe(lambda rng: f"volat {person(rng)}"),
+    Trap("note", _MAYBE_STRING, _maybe(lambda rng: f"kontakt {person(rng)}"),
          lambda v: f"poznámka: {v}" if v else "bez poznámky", lambda v: f"note: {v}" if v else "no note"),
     Trap("discount", _MAYBE_INTEGER, _maybe(lambda rng: int(rng.random() * 6) * 5),
-         lambda v: "o slevě nic" if v is None else f"sleva {v} %",
-         lambda v: "nothing about a discount" if v is None else f"discount {v} %"),
+         lambda v: "sleva neuvedena" if v is None else f"sleva {v} %",
+         lambda v: "discount not stated" if v is None else f"discount {v} %"),
     Trap("title", _STRING, _quoted, lambda v: f"název je {v}", lambda v: f"the title is {v}"),
     Trap("path", _STRING, _path, lambda v: f"soubor {v}", lambda v: f"file {v}"),
     Trap("owner", _STRING, _foreign, lambda v: f"vlastník {v}", lambda v: f"owner {v}"),
@@ -138,9 +139,6 @@ def json_types(rng: random.Random) -> ChatExample:
     return _example("json_types", prompt, value, schema)
 
 
-NOT_BARE = r"(?s)^\s*[^{`\s].*[^}`\s]\s*$"
-"""Begins and ends with neither a brace nor a fence."""
-
 PROSE_CS = (
     "Nejdřív jednou větou shrň, o co jde. Potom napiš údaje jako JSON podle schématu a nakonec poděkuj jednou větou.",
     "Odpověz zákazníkovi dvěma větami a mezi ně vlož údaje jako JSON podle schématu v bloku kódu.",
@@ -151,6 +149,9 @@ PROSE_EN = (
 )
 
 
+PROSE_MAX_CHARACTERS = 4_000
+
+
 def json_in_prose(rng: random.Random) -> ChatExample:
     """One JSON object between two sentences, which must be there and must not leak into it."""
     czech = rng.random() < CZECH_SHARE
@@ -159,14 +160,25 @@ def json_in_prose(rng: random.Random) -> ChatExample:
     value: dict[str, Any] = {name: each for name, (_, each) in drawn.items()}
     schema = object_schema({name: {"type": field.type} for name, (field, _) in drawn.items()})
     body = f"{'Zpráva' if czech else 'Message'} {iso_date(rng)}: {', '.join(clauses_of(rng, drawn, czech))}."
-    ask = pick(rng, PROSE_CS if czech else PROSE_EN)
+    asks = PROSE_CS if czech else PROSE_EN
+    ask = pick(rng, asks)
     prompt = f"{body}\n{ask}\n{'Schéma' if czech else 'Schema'}: {minified(schema)}"
     before, after = (
         ("Tady jsou údaje ze zprávy.", "Děkuji.") if czech else ("Here is what the message says.", "Thanks.")
     )
     example = _example("json_in_prose", prompt, value, schema)
     answer = f"{before}\n\n```json\n{example.answer}\n```\n\n{after}"
-    expected = {**example.expected, "pattern": {"must_match": NOT_BARE}}
+    expected = {
+        **example.expected,
+        "prose": {"before": 1, "after": None if ask == PROSE_EN[0] else 1, "block": ask == asks[1]},
+        "stable": {
+            "scripts": ["Latin"],
+            "min_characters": 1,
+            "max_characters": PROSE_MAX_CHARACTERS,
+            "language": "cs" if czech else "en",
+            "finished": True,
+        },
+    }
     return ChatExample(key=example.key, messages=example.messages, answer=answer, expected=expected)
 
 

@@ -32,7 +32,7 @@ FIELDS_MIN, FIELDS_MAX = 3, 4
 RECORDED = 5
 """Fields of each of several records; some of them are asked for."""
 
-ASK_CS = "Vytáhni ze záznamu {code} údaje do JSON podle schématu. Odpověz jen JSONem bez formátování."
+ASK_CS = "Vytáhni ze záznamu {code} údaje do JSONu podle schématu. Odpověz jen JSONem bez formátování."
 ASK_EN = "Extract the data of record {code} as JSON under the schema. Answer with bare JSON only."
 
 Drawn = dict[str, tuple[Field, Any]]

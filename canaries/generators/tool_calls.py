@@ -14,15 +14,15 @@ SYSTEM_SHARE = 0.6
 
 CHORES_CS = (
     "Upeč pro {count} hostů dort, na dortu bude jméno {person}.",
-    "Zahraj na klavír {count} písní, poslouchá {person}.",
+    "Zahraj na klavír {count} písní, poslouchat bude {person}.",
     "Vymaluj dílnu číslo {count}, klíče má {person}.",
-    "Zasaď na zahradě {count} stromů, pomáhá {person}.",
-    "Oprav kolo, majitel {person}, štítek {ticket}.",
-    "Ostříhej psa, přivede ho {person}, lístek {ticket}.",
-    "Nakresli obraz {count} koní, dostane ho {person}.",
-    "Umyj auto, stojí na místě {count}, majitel {person}.",
-    "Uvař polévku pro {count} lidí, podává {person}.",
-    "Upleť svetr, velikost {count}, nosit ho bude {person}.",
+    "Zasaď na zahradě {count} stromů, pomůže {person}.",
+    "Oprav kolo se štítkem {ticket}, vyzvedne si ho {person}.",
+    "Ostříhej psa s lístkem {ticket}, přivede ho {person}.",
+    "Nakresli {count} koní, obraz dostane {person}.",
+    "Umyj auto na místě {count}, klíče má {person}.",
+    "Uvař polévku pro {count} lidí, podávat ji bude {person}.",
+    "Upleť svetr velikosti {count}, nosit ho bude {person}.",
 )
 CHORES_EN = (
     "Bake a cake for {count} guests with the name {person} on it.",
@@ -52,11 +52,20 @@ FIRST_NAMES = (
 )
 """The same names in both languages, in the only form both use."""
 
-SYSTEM_CS = "Když se žádný nástroj nehodí, odpověz přesně: Na to nemám nástroj."
-SYSTEM_EN = "When no tool fits, answer exactly: I have no tool for that."
-NONE_CS = "Na to nemám nástroj."
-NONE_EN = "I have no tool for that."
-POLITE_CS = ("{}", "Prosím: {}", "Dobrý den. {}", "{} Děkuji.")
+NONE_CS = "S tím nepomohu."
+NONE_EN = "I cannot help with that."
+"""The refusal says nothing of tools, and is called the normal answer.
+
+Qwen3.5's chat template demands a normal answer, without a word about functions, where none fits; the system prompt
+says which one that is.
+"""
+
+SYSTEM_CS = f"Když se žádný nástroj nehodí, odpověz normálně, a to přesně touto větou: {NONE_CS}"
+SYSTEM_EN = f"When no tool fits, answer normally, with exactly this sentence: {NONE_EN}"
+COUNT_MIN = 5
+"""From five on, counted things stand in the genitive plural: „5 stromů“, but „4 stromy“."""
+
+POLITE_CS = ("{}", "Mám prosbu. {}", "Ahoj. {}", "{} Děkuji.")
 POLITE_EN = ("{}", "Please: {}", "Hello. {}", "{} Thanks.")
 
 
@@ -82,12 +91,14 @@ def tool_call(rng: random.Random) -> ChatExample:
     offered = _offer(rng)
     chosen = pick(rng, offered)
     request, arguments = chosen.request(rng, czech)
+    with_system = rng.random() < SYSTEM_SHARE
+    refusal = {"refusal": NONE_CS if czech else NONE_EN} if with_system else {}
     return ChatExample(
         key=_key("tool_call", request, offered),
-        messages=_messages(rng, request, czech, rng.random() < SYSTEM_SHARE),
+        messages=_messages(rng, request, czech, with_system),
         answer=call_text(chosen.name, arguments),
         tools=tuple(tool.schema for tool in offered),
-        expected={"name": chosen.name, "arguments": arguments},
+        expected={"name": chosen.name, "arguments": arguments} | refusal,
     )
 
 
@@ -96,7 +107,7 @@ def tool_none(rng: random.Random) -> ChatExample:
     czech = rng.random() < CZECH_SHARE
     offered = _offer(rng)
     request = pick(rng, CHORES_CS if czech else CHORES_EN).format(
-        person=pick(rng, FIRST_NAMES), count=rng.randint(2, 99), ticket=code(rng)
+        person=pick(rng, FIRST_NAMES), count=rng.randint(COUNT_MIN, 99), ticket=code(rng)
     )
     return ChatExample(
         key=_key("tool_none", request, offered),

@@ -1,12 +1,13 @@
-"""Tool calls beyond a single plain one: nested arguments, several calls in a turn, a call after a tool's result."""
+"""Tool calls beyond a single plain one: nested arguments, several calls in a turn, a call after tools' results."""
 
 import json
 import random
 from typing import Any, NamedTuple
 
+from canaries.generators._names import declined_person
 from canaries.generators._nested_tools import NESTED_TOOLS
 from canaries.generators._tools import TOOLS, Arguments, Tool, call_text, tool_schema
-from canaries.generators._words import code, koruna, person, pick
+from canaries.generators._words import CITIES, code, koruna, pick
 from q36eval.examples import ChatExample
 
 OFFERED_MIN, OFFERED_MAX = 2, 4
@@ -66,6 +67,12 @@ def tool_parallel(rng: random.Random) -> ChatExample:
     )
 
 
+def _called(*calls: tuple[str, Arguments]) -> dict[str, Any]:
+    """The turn in which those calls were made."""
+    functions = [{"type": "function", "function": {"name": name, "arguments": arguments}} for name, arguments in calls]
+    return {"role": "assistant", "content": "", "tool_calls": functions}
+
+
 class Step(NamedTuple):
     """A request that takes two calls: the first with its result, and the second, which needs that result."""
 
@@ -89,8 +96,9 @@ STEP_TOOLS = (FIND_CUSTOMER, FIND_ORDER, CANCEL_ORDER, PAY_INVOICE, READ_INVOICE
 
 
 def _latest_order(rng: random.Random, czech: bool) -> Step:
-    name, number, contract = person(rng), 1_000 + int(rng.random() * 900_000), code(rng)
-    request = f"Jaká je poslední objednávka, zákazník {name}?" if czech else f"What is the latest order of {name}?"
+    who, number, contract = declined_person(rng).name, 1_000 + int(rng.random() * 900_000), code(rng)
+    name = who.nominative
+    request = f"Jaká je poslední objednávka {who.genitive}?" if czech else f"What is the latest order of {name}?"
     result = {"customer_id": number, "name": name, "contract": contract}
     return Step(request, ("find_customer", {"name": name}), result, ("find_order", {"customer_id": number}))
 
@@ -128,11 +136,7 @@ def tool_follow_up(rng: random.Random) -> ChatExample:
     result = json.dumps(step.result, ensure_ascii=False)
     messages = (
         {"role": "user", "content": step.request},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"type": "function", "function": {"name": name, "arguments": arguments}}],
-        },
+        _called((name, arguments)),
         {"role": "tool", "content": result},
     )
     return ChatExample(
@@ -141,4 +145,56 @@ def tool_follow_up(rng: random.Random) -> ChatExample:
         answer=call_text(*step.second),
         tools=tuple(offered),
         expected={"name": step.second[0], "arguments": step.second[1]},
+    )
+
+
+ORDER_DETAILS = tool_schema(
+    "order_details", "What an order states",
+    {
+        "order_id": _STRING,
+        "with_items": {"type": "boolean"},
+        "warehouse": {"type": ["string", "null"], "description": "null for all warehouses"},
+    },
+    ["order_id", "with_items", "warehouse"],
+)  # fmt: skip
+WITHDRAW_ORDER = tool_schema(
+    "withdraw_order", "Withdraw the order that an invoice is for", {"invoice": _STRING, "refund": {"type": "boolean"}},
+    ["invoice", "refund"],
+)  # fmt: skip
+BESIDE = (FIND_CUSTOMER, FIND_ORDER, PAY_INVOICE)
+"""Tools that cannot be meant where an order is to be withdrawn."""
+
+
+def tool_results(rng: random.Random) -> ChatExample:
+    """A call that needs two results of one turn; the earlier calls hold booleans and null."""
+    czech, refund = rng.random() < CZECH_SHARE, rng.random() < 0.5
+    orders = [code(rng, 6), code(rng, 6)]
+    totals = rng.sample(range(100, 90_000), 2)
+    invoices = [code(rng, 6), code(rng, 6)]
+    asked = {"with_items": rng.random() < 0.5, "warehouse": None if rng.random() < 0.5 else pick(rng, CITIES)}
+    results = [
+        {"order_id": order, "total": total, "express": rng.random() < 0.5, "carrier": None, "invoice": invoice}
+        for order, total, invoice in zip(orders, totals, invoices, strict=True)
+    ]
+    one, other = orders
+    if czech:
+        money = "peníze vrať" if refund else "peníze nevracej"
+        request = f"Načti objednávky {one} a {other} a tu dražší zruš; {money}."
+    else:
+        money = "refund the money" if refund else "do not refund the money"
+        request = f"Look up the orders {one} and {other} and withdraw the more expensive one; {money}."
+    offered = [ORDER_DETAILS, WITHDRAW_ORDER, *rng.sample(BESIDE, int(rng.random() * 3))]
+    rng.shuffle(offered)
+    written = [json.dumps(result, ensure_ascii=False) for result in results]
+    arguments = {"invoice": invoices[totals.index(max(totals))], "refund": refund}
+    return ChatExample(
+        key=f"tool_results:{request}:{';'.join(written)}",
+        messages=(
+            {"role": "user", "content": request},
+            _called(*(("order_details", {"order_id": order, **asked}) for order in orders)),
+            *({"role": "tool", "content": result} for result in written),
+        ),
+        answer=call_text("withdraw_order", arguments),
+        tools=tuple(offered),
+        expected={"name": "withdraw_order", "arguments": arguments},
     )

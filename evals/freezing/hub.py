@@ -11,7 +11,7 @@ from typing import Any
 
 from evals.frozen import Source
 from evals.quiet import quiet
-from evals.suite import HubSource
+from evals.suite import HubSource, is_verified
 from q36eval.errors import UsageError
 
 Row = dict[str, Any]
@@ -43,7 +43,7 @@ class Hub:
         """One split; `arguments` are the task's own for `datasets`.
 
         Raises:
-            UsageError: it is neither cached nor can be downloaded, or its commit is not the one asked for.
+            UsageError: it is neither cached nor can be downloaded, or its commit or its rows are not those asked for.
         """
         key = (repository, config, split)
         if key not in self._read:
@@ -72,7 +72,7 @@ class Hub:
             rows_sha256=hashlib.sha256(json_lines(rows, called).encode()).hexdigest(),
             features=dataset.features.to_dict(),
         )
-        return Split(rows, source)
+        return Split(rows, source.model_copy(update={"verified": is_verified(source, self.known)}))
 
 
 def json_lines(rows: tuple[Row, ...] | list[Row], called: str) -> str:

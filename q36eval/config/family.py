@@ -1,25 +1,24 @@
 """A family: a base model and its published branches, described in a YAML file."""
 
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from q36eval.config.answering import Answering, Written
 from q36eval.config.unique_keys import UniqueKeyLoader
 from q36eval.errors import UsageError
 from q36eval.records import Lane
 
+ToolFormat = Literal["qwen3_xml", "hermes"]
+"""How a family of models writes a tool call, as its chat template demands: `<function=NAME>` with `<parameter=KEY>`, or
+JSON. Servers know the former under two names, `qwen3_xml` and `qwen3_coder`."""
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-class _Written(BaseModel):
-    """Something a person wrote: unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Source(_Written):
+class Source(Written):
     """Where a branch's files are: a folder (relative to the repository), or a repository and revision of a hub."""
 
     path: str | None = None
@@ -36,7 +35,7 @@ class Source(_Written):
         return self.path or f"{self.repository}@{self.revision or 'main'}"
 
 
-class Figure(_Written):
+class Figure(Written):
     """A published figure with its source; quoted for people, never used as a measurement."""
 
     metric: str
@@ -44,7 +43,7 @@ class Figure(_Written):
     source: str
 
 
-class Branch(_Written):
+class Branch(Written):
     """One published checkpoint revision under an alias that is unique within the family."""
 
     source: Source
@@ -60,7 +59,7 @@ class Branch(_Written):
     notes: tuple[str, ...] = ()
 
 
-class Family(_Written):
+class Family(Written):
     """A base model, its reference and its branches."""
 
     name: str
@@ -73,6 +72,10 @@ class Family(_Written):
     branches: dict[str, Branch]
     skills: tuple[str, ...] = ()
     """Skills beyond what every model here has learnt; canaries marked `only_where_declared` run only where listed."""
+    answers: Answering = Answering()
+    """Budgets and sampling of canaries."""
+    tool_format: ToolFormat = "qwen3_xml"
+    """How the chat template writes tool calls."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")

@@ -2,12 +2,22 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from q36eval.records import DeploymentIdentity
 
 if TYPE_CHECKING:
     import torch
+
+
+Coupling = Literal["inverse_cdf", "gumbel"]
+"""How random numbers become tokens, which decides how alike two deployments answer that draw the same numbers.
+
+`inverse_cdf`: one uniform number picks a rank of the sorted nucleus; a small change of one probability moves every
+boundary after it. `gumbel`: each token has noise of its own, by prompt, seed, position and token, and the greatest sum
+of log-probability and noise wins; two distributions of total variation d differ in at most 2d / (1 + d) of draws, and
+nothing that draws each side by itself does better in the worst case (Daliri et al. 2024, arXiv 2408.07978).
+"""
 
 
 @dataclass(frozen=True)
@@ -45,8 +55,10 @@ class Scored:
 class GenerationRequest:
     """Continuation of `token_ids` until end of turn, a stop string or `max_new_tokens`; `group` and `shared` as above.
 
-    Greedy at temperature 0, else sampled from the nucleus that holds `top_p`. An engine's random numbers for a request
-    come from its `seed` and `key` alone, whatever else it is asked.
+    Greedy at temperature 0, else sampled from the nucleus that holds `top_p` (of the `top_k` likeliest, where that is
+    not 0), after `presence_penalty` was taken from the logit of every token answered before. An engine's random numbers
+    for a request come from its `seed` and `key` alone, whatever else it is asked: two deployments asked the same draw
+    the same numbers, and `coupling` says what becomes of them.
     """
 
     key: str
@@ -58,6 +70,9 @@ class GenerationRequest:
     top_p: float = 1.0
     seed: int = 0
     shared: int = 0
+    top_k: int = 0
+    presence_penalty: float = 0.0
+    coupling: Coupling = "inverse_cdf"
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,8 @@ def decode(
                 tokens[at] = unread[row].pop()
             elif not _finished(answers[row], budgets[row], stop_ids):
                 answers[row].append(token)
+                if (sampler := samplers[row]) is not None:
+                    sampler.took(token)
         live = [at for at, row in enumerate(rows) if not _finished(answers[row], budgets[row], stop_ids)]
         if not live:
             return answers

@@ -274,7 +274,7 @@ class InProcessEngine:
         cache = self._last_prefix.own_cache(prefix, len(batch)) if prefix else None
         prompts = [request.token_ids[len(prefix) :] for request in batch]
         budgets = [request.max_new_tokens for request in batch]
-        samplers = [Sampler(r.temperature, r.top_p, r.seed, r.key) if r.temperature > 0 else None for r in batch]
+        samplers = [_sampler_of(request) for request in batch]
         answers = decode(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1], samplers, cache)
         return [
             replace(self._finish(request, tokens), rows=len(batch))
@@ -290,6 +290,21 @@ class InProcessEngine:
         if cuts:
             text, reason = text[: min(cuts)], "stop"
         return Generated(request, tuple(kept), text, reason, end_id=None if end is None else tokens[end])
+
+
+def _sampler_of(request: GenerationRequest) -> Sampler | None:
+    """None where it is answered greedily."""
+    if request.temperature <= 0:
+        return None
+    return Sampler(
+        request.temperature,
+        request.top_p,
+        request.seed,
+        request.key,
+        top_k=request.top_k,
+        presence_penalty=request.presence_penalty,
+        coupling=request.coupling,
+    )
 
 
 def _told(

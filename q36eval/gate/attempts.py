@@ -33,9 +33,14 @@ class ReusedAnswers(Record):
 
 
 class Tried(Record):
-    """What a decision knows of other gates: the earlier ones, oldest first, and the name of this gate's answers."""
+    """What a decision knows of other gates: the earlier ones, oldest first, and the name of this gate's answers.
+
+    `unfinished` are the gates that began to measure and never came to a verdict: who saw them go badly may have ended
+    them.
+    """
 
     earlier: tuple[EarlierGate, ...] = ()
+    unfinished: tuple[str, ...] = ()
     answers: str = ""
     reused: ReusedAnswers | None = None
 
@@ -46,10 +51,12 @@ class Attempts(Record):
     `answer_sets` counts the sets of answers that all gates up to this one rest on: one that reused another's is no
     further try. `false_pass_each` is the chance that a branch just at a margin passes one gate, the greatest over the
     blocking criteria; `false_pass_any` that of one or more PASS among as many independent gates, which is what other
-    items give. Gates of the same items are alike, and give less. `allowed` is the policy's `max_attempts`.
+    items give. Gates of the same items are alike, and give less. `allowed` is the policy's `max_attempts`. Those that
+    were begun and left `unfinished` are told and not counted: a machine that went down is no try for a PASS.
     """
 
     earlier: tuple[EarlierGate, ...] = ()
+    unfinished: tuple[str, ...] = ()
     answer_sets: int = Field(ge=1)
     false_pass_each: float
     false_pass_any: float
@@ -64,7 +71,7 @@ class Attempts(Record):
 
 def attempts_of(policy: "Policy", tried: Tried | None) -> Attempts | None:
     """The attempts that a decision by `policy` is the last of; None where it is the first, and took over nothing."""
-    if tried is None or not (tried.earlier or tried.reused):
+    if tried is None or not (tried.earlier or tried.unfinished or tried.reused):
         return None
     sets = len({gate.answers for gate in tried.earlier} | {tried.answers})
     each = max(
@@ -73,6 +80,7 @@ def attempts_of(policy: "Policy", tried: Tried | None) -> Attempts | None:
     )
     return Attempts(
         earlier=tried.earlier,
+        unfinished=tried.unfinished,
         answer_sets=sets,
         false_pass_each=each,
         false_pass_any=1.0 - (1.0 - each) ** sets,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from q36eval.records import Clusters, Counts, Estimator, Measurement, Schedule
+from q36eval.records import Clusters, Estimator, Measurement, Schedule
 from q36eval.stats import summarize
 
 ESTIMATORS: dict[Estimator, Estimator] = {
@@ -71,7 +71,6 @@ def _no_sum(measurement: Measurement, whose: str) -> Apart:
 def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator) -> Measurement:
     """`measurement` made from these clusters by that estimator."""
     value, reference_value, effect, interval = summarize(clusters, estimator)
-    scored, errored = sum(clusters.units), sum(clusters.errored)
     return measurement.model_copy(
         update={
             "estimator": estimator,
@@ -79,7 +78,7 @@ def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator)
             "reference_value": reference_value,
             "effect": effect,
             "effect_interval": interval,
-            "counts": Counts(total=scored + errored, scored=scored, errored=errored),
+            "counts": clusters.counts(),
             "clusters": clusters,
         }
     )

@@ -9,7 +9,15 @@ from q36eval.gate.noise import NoiseFloor, below_floor
 from q36eval.gate.policy import Criterion
 from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Clusters, Interval, Measurement, ProbeFailure
-from q36eval.stats import MAX_ERRORED_SHARE, MarginTest, least_clusters, margin_test, unseen_share, why_untrusted
+from q36eval.stats import (
+    MAX_ERRORED_SHARE,
+    MAX_UNREADABLE_SHARE,
+    MarginTest,
+    least_clusters,
+    margin_test,
+    unseen_share,
+    why_untrusted,
+)
 
 LEAST_CLUSTERS = 30
 """The mean of lognormal divergences (sigma 1.2) lies above a 97.5 % bound from 8 of them 9 times in 100, from 40 5."""
@@ -206,12 +214,26 @@ def _why_errored(measurement: Measurement) -> str | None:
     return f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}"
 
 
+def _why_unread(measurement: Measurement) -> str | None:
+    """Answers that a checker cannot read are imputed at their worst and best; of many of them nothing can be said."""
+    counts = measurement.counts
+    most = 0.0 if measurement.estimator == "census" else MAX_UNREADABLE_SHARE
+    if counts.unreadable <= most * counts.total:
+        return None
+    named = "; ".join(() if measurement.causes is None else measurement.causes.unread)
+    told = f"{counts.unreadable} of {counts.total} items hold an answer that cannot be read, more than {most:.0%}"
+    return f"{told}: {named}" if named else told
+
+
 def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[str, bool] | None:
     """Why a measurement cannot be judged, and whether the engine is to blame; None when it can."""
     counts = measurement.counts
     errored = _why_errored(measurement)
     if errored is not None:
         return errored, True
+    unread = _why_unread(measurement)
+    if unread is not None:
+        return unread, False
     if counts.scored < criterion.min_scored:
         return f"{counts.scored} items were scored, and the policy asks for {criterion.min_scored}", counts.errored > 0
     if not math.isfinite(measurement.value) or not math.isfinite(measurement.effect):

@@ -18,6 +18,7 @@ from q36eval.history.records import (
     RunSummary,
     SeriesPoint,
     SeriesRun,
+    UnfinishedRun,
     WaiverRecord,
     WholeRun,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "RunSummary",
     "SeriesPoint",
     "SeriesRun",
+    "UnfinishedRun",
     "WaiverRecord",
     "WholeRun",
 ]

@@ -21,6 +21,7 @@ from q36eval.history.records import (
     RunSummary,
     SeriesPoint,
     SeriesRun,
+    UnfinishedRun,
 )
 from q36eval.records import DeploymentIdentity, Direction, Interval, ProbeName, Verdict
 
@@ -97,6 +98,29 @@ class Listing(Connected):
             rows = connection.execute(query.order_by(runs.finished, runs.id)).all()
             texts = texts_of(connection, (getattr(row, name) for row in rows for name in parts))
         return [_judged_run(row, parts, texts) for row in rows]
+
+    def unfinished_runs(self, checkpoint_sha256: str) -> list[UnfinishedRun]:
+        """Every gate of that checkpoint with answers and no verdict, oldest first: interrupted, or still running."""
+        runs = tables.runs.c
+        answered = exists().where(tables.items.c.run == runs.number).correlate(tables.runs)
+        query = select(runs.id, runs.identity, runs.policy).where(
+            runs.checkpoint_sha256 == checkpoint_sha256,
+            runs.state != RunState.FINISHED.value,
+            runs.identity.is_not(None),
+            runs.policy.is_not(None),
+            answered,
+        )
+        with self._reading() as connection, self._whole():
+            rows = connection.execute(query.order_by(runs.started, runs.id)).all()
+            texts = texts_of(connection, (number for row in rows for number in (row.identity, row.policy)))
+        return [
+            UnfinishedRun(
+                row.id,
+                _identity(text_value(texts, row.identity, f"run {row.id}"), row.id),
+                text_value(texts, row.policy, f"run {row.id}"),
+            )
+            for row in rows
+        ]
 
     def metric_series(
         self, branch: str, family: str | None = None, keys: Sequence[str] | None = None
@@ -194,11 +218,7 @@ def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, Ser
 
     def identity(number: int | None, run_id: str) -> DeploymentIdentity | None:
         if number is not None and number not in identities:
-            try:
-                found = text_value(texts, number, f"run {run_id}")
-                identities[number] = DeploymentIdentity.model_validate(found)
-            except ValidationError as error:
-                raise unreadable(f"run {run_id}", error) from error
+            identities[number] = _identity(text_value(texts, number, f"run {run_id}"), run_id)
         return None if number is None else identities[number]
 
     return {
@@ -218,19 +238,23 @@ def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, Ser
 
 def _judged_run(row: Any, parts: Sequence[str], texts: Mapping[int, str]) -> JudgedRun:
     found = {name: text_value(texts, getattr(row, name), f"run {row.id}") for name in parts}
-    try:
-        identities = {
-            name: None if found[name] is None else DeploymentIdentity.model_validate(found[name])
-            for name in ("identity", "reference_identity")
-        }
-    except ValidationError as error:
-        raise unreadable(f"run {row.id}", error) from error
+    identities = {
+        name: None if found[name] is None else _identity(found[name], row.id)
+        for name in ("identity", "reference_identity")
+    }
     return JudgedRun(
         id=row.id,
         finished=datetime.fromisoformat(row.finished),
         verdict=Verdict(row.verdict),
         **{**found, **identities},
     )
+
+
+def _identity(kept: Any, run_id: str) -> DeploymentIdentity:
+    try:
+        return DeploymentIdentity.model_validate(kept)
+    except ValidationError as error:
+        raise unreadable(f"run {run_id}", error) from error
 
 
 def _point(row: Any, run: SeriesRun, metric: Any, reading: Any) -> SeriesPoint:

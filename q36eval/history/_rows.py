@@ -224,6 +224,7 @@ def measurement_rows(connection: Connection, run: int, measurements: Sequence[Me
             **_figures(m),
             "scored": m.counts.scored,
             "errored": m.counts.errored,
+            "unreadable": m.counts.unreadable,
             "note": m.note,
             "value_interval": None if m.value_interval is None else json_values(m.value_interval),
             "clusters": numbers[m.key],
@@ -278,7 +279,7 @@ def measurement_of(row: AnyRow, texts: Mapping[int, str]) -> Measurement:
         UsageError: it says what this version does not know: a newer one wrote it, or somebody changed it.
     """
     what = f"the measurement {row.probe}.{row.metric_name}[{row.slice}]"
-    total = row.scored + row.errored
+    counted = {name: getattr(row, name) for name in ("scored", "errored", "unreadable")}
     values = {
         "probe": row.probe,
         "metric": row.metric_name,
@@ -296,7 +297,7 @@ def measurement_of(row: AnyRow, texts: Mapping[int, str]) -> Measurement:
             "method": row.method,
         },
         "value_interval": row.value_interval,
-        "counts": {"total": total, "scored": row.scored, "errored": row.errored},
+        "counts": {"total": sum(counted.values()), **counted},
         "causes": row.causes,
         "note": row.note,
     }

@@ -145,6 +145,7 @@ measurements = Table(
     Column("clusters", BigNumber),
     Column("competence", BigNumber),
     Column("causes", JSON(none_as_null=True)),
+    Column("unreadable", Integer, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 

@@ -17,12 +17,12 @@ from q36eval.records import DeploymentIdentity
 REUSED = "answers_reused"
 """Where a run's provenance holds whose answers it took over (`ReusedAnswers`), if any."""
 
-OF_OUR_CODE = "code"
-"""The setting that is a hash of our own source: what answers is the same deployment, whichever version asks it."""
+CIRCUMSTANCES = frozenset({"code", "device", "machine", "kernels", "batch_rows"})
+"""Settings of how and where the same deployment was computed: to gate it otherwise is to try it once more."""
 
 
 def tried_before(history: History, run: RunRecord) -> Tried | None:
-    """The finished gates of the run's deployment by the criteria of its policy; None of a run that has neither yet."""
+    """The gates of the run's deployment by the criteria of its policy; None of a run that has neither yet."""
     if run.identity is None or run.policy is None:
         return None
     mine = _content(run.policy)
@@ -32,8 +32,14 @@ def tried_before(history: History, run: RunRecord) -> Tried | None:
         if gate.id != run.id and _same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
     ]
     reused = run.provenance.get(REUSED)
+    unfinished = [
+        gate.id
+        for gate in history.unfinished_runs(run.identity.checkpoint_sha256)
+        if gate.id != run.id and _same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
+    ]
     return Tried(
         earlier=tuple(earlier),
+        unfinished=tuple(unfinished),
         answers=_answers(run.id, run.identity, run.suites, run.provenance),
         reused=None if reused is None else ReusedAnswers.model_validate(reused),
     )
@@ -53,13 +59,13 @@ def _earlier(gate: JudgedRun, run: RunRecord) -> EarlierGate:
 
 
 def _same_deployment(one: DeploymentIdentity, other: DeploymentIdentity) -> bool:
-    """Whether the same thing was gated: another version of an engine or of our code is no other checkpoint to try."""
+    """Whether the same thing was gated: another version, device or batch size is no other checkpoint to try."""
     return _tried(one) == _tried(other)
 
 
 def _tried(identity: DeploymentIdentity) -> dict[str, Any]:
     found = identity.model_dump(mode="json", exclude={"engine_version"})
-    found["settings"] = {name: value for name, value in identity.settings.items() if name != OF_OUR_CODE}
+    found["settings"] = {name: value for name, value in identity.settings.items() if name not in CIRCUMSTANCES}
     return found
 
 

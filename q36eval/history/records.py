@@ -252,6 +252,15 @@ class JudgedRun:
     provenance: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class UnfinishedRun:
+    """A gate that began to measure and never came to a verdict, with what says of which deployment and by what."""
+
+    id: str
+    identity: DeploymentIdentity
+    policy: Mapping[str, Any]
+
+
 class KeptDrift(Record):
     """What was found of a branch's drift, as text; `stand` names all that it was found from, and the code that did."""
 

@@ -78,6 +78,7 @@ def _metric_args(figure: CardFigure) -> dict[str, Any]:
         "interval": compared,
         "items_scored": figure.counts.scored,
         "items_errored": figure.counts.errored,
+        "items_unreadable": figure.counts.unreadable or None,
     }
     return _without_none(arguments)
 

@@ -12,7 +12,7 @@ from q36eval.measured_on import MeasuredOn, recorded
 from q36eval.records import Counts, Interval, Measurement, ProbeName
 from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, number, verdict_text, why_text
 from q36eval.reports.evals_figures import EvalsFigures, percent, percent_interval, why_none
-from q36eval.stats import MAX_ERRORED_SHARE
+from q36eval.stats import MAX_ERRORED_SHARE, MAX_UNREADABLE_SHARE
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -27,6 +27,8 @@ METRICS = {
     "failure_rate": "share of wrong answers",
     "must_pass_flips": "must-pass prompts that flipped",
     "fixed_prompt_failure_rate": "share of wrong answers to other fixed prompts",
+    "thinking_failure_rate": "share of wrong answers with reasoning, sampled",
+    "thinking_unended_rate": "share of answers whose reasoning never ends",
     "must_pass_unstable": "prompts that flipped in some batches only",
     "non_finite_tokens": "tokens without finite figures",
     "integrity_faults": "stored tensors that are damaged, missing or surplus",
@@ -85,7 +87,9 @@ class CardFigure:
         scored = f"{self.counts.scored:,}"
         if self.planned is not None and self.planned > self.counts.total:
             scored += f" of {self.planned:,}"
-        return f"{scored} ({self.counts.errored} errored)" if self.counts.errored else scored
+        counts = self.counts
+        apart = [f"{n} {what}" for n, what in ((counts.errored, "errored"), (counts.unreadable, "unreadable")) if n]
+        return f"{scored} ({', '.join(apart)})" if apart else scored
 
 
 @dataclass(frozen=True)
@@ -156,8 +160,11 @@ def _key(result: CriterionResult) -> str:
 
 
 def _is_sound(m: Measurement) -> bool:
-    few_errors = m.counts.errored <= MAX_ERRORED_SHARE * m.counts.total
-    return m.counts.scored > 0 and few_errors and not math.isnan(m.value) and not math.isnan(m.effect)
+    counts = m.counts
+    few_errors = counts.errored <= MAX_ERRORED_SHARE * counts.total
+    few_unreadable = counts.unreadable <= MAX_UNREADABLE_SHARE * counts.total
+    is_number = not math.isnan(m.value) and not math.isnan(m.effect)
+    return counts.scored > 0 and few_errors and few_unreadable and is_number
 
 
 def _judged(result: CriterionResult, run: "RunRecord", planned: Mapping[str, int | None]) -> CardFigure:

@@ -166,11 +166,11 @@ def _floor_unit(result: CriterionResult) -> str:
 
 
 def counts_text(result: CriterionResult) -> str:
-    """How many were scored, of how many where some errored."""
+    """How many were scored, of how many where some errored or could not be read."""
     counts = result.counts
     if counts is None:
         return "–"
-    return f"{counts.scored} of {counts.total}" if counts.errored else str(counts.scored)
+    return str(counts.scored) if counts.scored == counts.total else f"{counts.scored} of {counts.total}"
 
 
 def verdict_text(result: CriterionResult) -> str:

@@ -18,19 +18,23 @@ DEFAULTS = Informative()
 """What a policy asks of the reference where it says nothing."""
 
 
-A_LINE = 4
-"""So many families stand in one line: longer ones would be cut."""
+NAMED = 4
+"""So many families of a criterion are named where people read; the pages and the JSON report name all."""
 
 
 def answer_lines(report: GateReport) -> list[tuple[str, str]]:
     """The id of every criterion that compares answers, and what is to be known of them, in short lines."""
-    lines = []
-    for result in report.criteria:
-        left_out = () if result.competence is None else result.competence.left_out
-        chunks = [left_out[start : start + A_LINE] for start in range(0, len(left_out), A_LINE)]
-        told = [_summary(result), *(f"{LEFT_OUT}: {_listed(chunk)}" for chunk in chunks)]
-        lines += [(result.id, words) for words in told if words]
-    return lines
+    told = [(result.id, words) for result in report.criteria for words in (_summary(result), _left_out_short(result))]
+    return [(name, words) for name, words in told if words]
+
+
+def _left_out_short(result: CriterionResult) -> str:
+    """The same as `left_out_text`, in one line however many they are."""
+    families = () if result.competence is None else result.competence.left_out
+    if len(families) <= NAMED:
+        return left_out_text(result)
+    others = len(families) - NAMED
+    return f"{len(families)} families {LEFT_OUT}, among them {_listed(families[:NAMED])} (and {others} more)"
 
 
 def _summary(result: CriterionResult) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.gate.report import GateReport, LaneResult, StageState
-from q36eval.measured_on import recorded_subject
+from q36eval.measured_on import recorded_subject, recorded_unverified
 from q36eval.records import DeploymentIdentity, Lane, Measurement, Verdict
 from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures, not_measured
@@ -144,6 +144,9 @@ def _how(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) ->
         yield f"- {_deployment('Reference', run.reference_identity)}"
     suites = ", ".join(f"{md(name)} `{_code(sha256[:16])}`" for name, sha256 in sorted(run.suites.items()))
     yield f"- What was asked: {suites or 'nothing'}; policy {md(report.policy)}; {_extent(run)}."
+    unverified = recorded_unverified(run.provenance)
+    if unverified is not None:
+        yield f"- {md(unverified[0].upper() + unverified[1:])}."
     yield f"- Measured and judged by {_code_version(run)}; run `{_code(run.id)}`, {md(report.headline)}."
     if report.signed_by:
         yield f"- Signed off by {', '.join(md(signature.owner) for signature in report.signed_by)}."

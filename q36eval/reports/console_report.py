@@ -76,7 +76,7 @@ class _ConsoleReport:
         yield from _listed("Not measured", [_gap(why, names) for why, names in not_measured(self.report)])
         yield from _listed("What would help", [_help(remedy) for remedy in self.report.remedies])
         yield from _listed("Asked, in this order", _stage_lines(self.report))
-        yield from _listed("Notes", [_text(note) for note in notes(self.report)])
+        yield from _listed("Notes", [_text(note) for note in notes(self.report, self.run)])
         yield from _listed("Next", _next_lines(self.report, self.run))
 
 

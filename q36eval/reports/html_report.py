@@ -98,7 +98,7 @@ def _sections(report: GateReport, run: "RunRecord | None", measurements: Sequenc
     yield section(
         "Asked, in this order", bullets(f"<b>{html(s.name)}</b>: {html(stage_text(s))}" for s in report.stages)
     )
-    yield section("Notes", bullets(html(note) for note in notes(report)))
+    yield section("Notes", bullets(html(note) for note in notes(report, run)))
     yield section("What was judged", *([] if run is None else _provenance(run)))
 
 

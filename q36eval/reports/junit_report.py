@@ -52,7 +52,7 @@ def to_junit(report: GateReport, run: "RunRecord | None" = None, _measurements: 
     suite.set("tests", str(len(suite.findall("testcase"))))
     for kind in ("tests", "failures", "errors"):
         suites.set(kind, suite.get(kind, "0"))
-    _output(suite, [f"stage {stage.name}: {stage_text(stage)}" for stage in report.stages] + list(notes(report)))
+    _output(suite, [f"stage {stage.name}: {stage_text(stage)}" for stage in report.stages] + list(notes(report, run)))
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 

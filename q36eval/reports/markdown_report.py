@@ -68,7 +68,12 @@ EVALS_HEADER = (
 def to_markdown(report: GateReport, run: "RunRecord | None" = None, measurements: Sequence[Measurement] = ()) -> str:
     """Verdict first, then lanes, what decided and how nearly, what to do; then all criteria, why anything is not PASS,
     what was not measured, where asking stopped, and what accuracy alone hides of the evals."""
-    lines = [*_verdict(report, run), *_criteria(report), *_gaps(report), *_evals(EvalsFigures(measurements), report)]
+    lines = [
+        *_verdict(report, run),
+        *_criteria(report),
+        *_gaps(report, run),
+        *_evals(EvalsFigures(measurements), report),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -134,7 +139,7 @@ def _criteria(report: GateReport) -> Iterator[str]:
     yield from _list("Noise floor: the reference against itself", [md(line) for line in floor_lines(report)])
 
 
-def _gaps(report: GateReport) -> Iterator[str]:
+def _gaps(report: GateReport, run: "RunRecord | None") -> Iterator[str]:
     why = [f"**{md(result.id)}** {md(verdict_text(result))}: {md(why_text(result))}" for result in reasons(report)]
     yield from _list(TITLE, [f"**{md(name)}**: {md(told)}" for name, told in answer_lines(report)])
     yield from _list("Why", why)
@@ -142,7 +147,7 @@ def _gaps(report: GateReport) -> Iterator[str]:
     helping = [f"**{md(remedy.criterion)}**: {md(remedy_text(remedy))}" for remedy in report.remedies]
     yield from _list("What would help", helping)
     yield from _list("Asked, in this order", [f"{md(s.name)}: {md(stage_text(s))}" for s in report.stages])
-    yield from _list("Notes", [md(note) for note in notes(report)])
+    yield from _list("Notes", [md(note) for note in notes(report, run)])
 
 
 def _gap(reason: str, names: tuple[str, ...]) -> str:

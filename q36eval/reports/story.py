@@ -1,12 +1,17 @@
 """What every report tells beside its tables: what decided and how nearly, what is missing, where asking stopped."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
 from q36eval.gate.supplies import MoreItems, Remedy
+from q36eval.measured_on import recorded_unverified
 from q36eval.records import ProbeFailure
 from q36eval.reports._text import figure_text, margin_text, number, why_text
+
+if TYPE_CHECKING:
+    from q36eval.history.records import RunRecord
 
 COUNTED = "max_count"
 
@@ -159,12 +164,15 @@ def chance_text(chance: float) -> str:
     return "under 1 %" if chance < 0.01 else "over 99 %" if chance > 0.99 else f"{100 * chance:.0f} %"
 
 
-def notes(report: GateReport) -> tuple[str, ...]:
-    """What a reader should know beside the verdict: signatures, what is awaited, the gate's own notes."""
+def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
+    """What a reader should know beside the verdict: what is awaited, signatures, items that nothing vouches for, the
+    gate's own notes."""
     signed = tuple(f"signed by {by.owner} at {by.at:%Y-%m-%d %H:%M} UTC: {by.reason}" for by in report.signed_by)
     awaited = ("a reviewer's sign-off is required and missing, so nothing passes yet",)
     tried = () if report.attempts is None else attempts_text(report.attempts)
-    return (*(awaited if report.awaiting_sign_off else ()), *tried, *signed, *report.notes)
+    unverified = None if run is None else recorded_unverified(run.provenance)
+    items = () if unverified is None else (unverified,)
+    return (*(awaited if report.awaiting_sign_off else ()), *tried, *signed, *items, *report.notes)
 
 
 def attempts_text(attempts: Attempts) -> tuple[str, ...]:
@@ -178,6 +186,12 @@ def attempts_text(attempts: Attempts) -> tuple[str, ...]:
     if attempts.earlier:
         told.append(f"gated before, {_times(len(attempts.earlier))}: {_earlier_text(attempts)}")
         told.append(_chance_text(attempts))
+    if attempts.unfinished:
+        named = ", ".join(reversed(attempts.unfinished[-EARLIER_SHOWN:]))
+        told.append(
+            f"begun before and left without a verdict, {_times(len(attempts.unfinished))}: {named}; whoever saw such a "
+            "gate go badly and ended it tried once more than is counted here"
+        )
     if attempts.too_many:
         told.append(
             f"the policy allows {_sets(attempts.allowed or 0)}, and this is number {attempts.answer_sets}: a PASS "

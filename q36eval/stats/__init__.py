@@ -9,6 +9,7 @@ from q36eval.stats._likelihood import LEAST_EXPECTED, effective_clusters
 from q36eval.stats._margin import (
     ESTIMATORS_OF_KIND,
     MAX_ERRORED_SHARE,
+    MAX_UNREADABLE_SHARE,
     MarginKind,
     MarginLike,
     MarginTest,
@@ -32,6 +33,7 @@ __all__ = [
     "GREATEST_LIMIT",
     "LEAST_EXPECTED",
     "MAX_ERRORED_SHARE",
+    "MAX_UNREADABLE_SHARE",
     "Kinds",
     "LookShares",
     "Looker",

@@ -30,6 +30,10 @@ MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention
 MAX_ERRORED_SHARE = 0.01
 """Above this share of errored units nothing is judged: what is missing could hide any answer."""
 
+MAX_UNREADABLE_SHARE = 0.02
+"""Above this share of items of which an answer cannot be read nothing is judged: the checker is at fault, or asks what
+nobody can decide. Below it each is imputed at its worst for a PASS and at its best for a FAIL."""
+
 ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
     "max_value": ("mean", "stratified_mean", "root_mean_square", "quantile", "maximum"),
     "max_increase": ("paired_mean", "paired_proportions"),
@@ -145,11 +149,14 @@ def margin_test(
 
 def why_not_measured(clusters: Clusters, estimator: Estimator) -> str | None:
     """Why these clusters cannot be judged at all, or None."""
-    scored, errored = sum(clusters.units), sum(clusters.errored)
-    if scored == 0:
+    counts = clusters.counts()
+    if counts.scored == 0:
         return "no item was scored"
-    if errored > MAX_ERRORED_SHARE * (scored + errored):
-        return f"{errored} of {scored + errored} items errored, more than {MAX_ERRORED_SHARE:.0%}"
+    if counts.errored > MAX_ERRORED_SHARE * counts.total:
+        return f"{counts.errored} of {counts.total} items errored, more than {MAX_ERRORED_SHARE:.0%}"
+    if counts.unreadable > MAX_UNREADABLE_SHARE * counts.total:
+        told = f"{counts.unreadable} of {counts.total} items hold an answer that cannot be read"
+        return f"{told}, more than {MAX_UNREADABLE_SHARE:.0%}"
     if not all(map(math.isfinite, clusters.branch)):
         return "the branch's values are not finite"
     if not all(map(math.isfinite, clusters.reference or ())):

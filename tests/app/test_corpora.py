@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from app.corpora import counts, freeze_corpus
+from app.corpora import counts, freeze_corpus, unverified_texts
 from app.material import corpus_of
 from app.on_policy import on_policy_prompts
 from app.policies.declarations import Subject, declared_for
 from kl.corpus_plan import plan_of
-from kl.generators.conversations import prompts
+from kl.generators.conversations import dialogues, prompts
 from kl.on_policy import OnPolicySettings
 from kl.planning import refuse_reserved_slices
 from q36eval.chat import rendered_chat
@@ -22,6 +22,7 @@ from tests.evals.hub_mirror import cache, use_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
+STRICT = ROOT / "tests/canaries/template/strict.jinja"
 LANGUAGES = ("ces_Latn", "deu_Latn", "fra_Latn", "spa_Latn", "zho_Hans", "jpn_Jpan")
 
 
@@ -73,6 +74,25 @@ def frozen(suite: str, data: Paths) -> Path:
     folder = data.data / "corpus" / suite
     assert freeze_corpus(suite, TOKENIZER, folder) is not None
     return folder
+
+
+def test_texts_are_unverified_until_their_rows_are_pinned(data: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = frozen("quick", data)
+    assert "openai/gsm8k" in unverified_texts("quick", folder)
+    assert unverified_texts("sandbox", data.data / "corpus/sandbox") == (), "it ships whole, and is of nobody else"
+    plan = plan_of("quick")
+    assert plan is not None
+    (found,) = [s for s in json.loads((folder / "manifest.json").read_text())["sources"] if "gsm8k" in s["repository"]]
+    datasets = [
+        dataset.model_copy(update={"rows_sha256": found["rows_sha256"]}) if "gsm8k" in dataset.name else dataset
+        for dataset in plan.datasets
+    ]
+    pinned = plan.model_copy(update={"datasets": tuple(datasets)})
+    assert pinned.sha256 == plan.sha256, "frozen texts are good under a plan that knows more of them"
+    monkeypatch.setattr("app.corpora.plan_of", lambda _: pinned)
+    told = unverified_texts("quick", folder)
+    assert "openai/gsm8k" not in told
+    assert "facebook/belebele" in told
 
 
 def test_release_brings_the_documents_that_its_plan_names(data: Paths) -> None:
@@ -141,7 +161,8 @@ def test_a_dataset_that_cannot_be_had_leaves_nothing_behind(
     assert not (data.data / "corpus").exists() or not any((data.data / "corpus").iterdir())
 
 
-def test_the_release_prompts_are_what_their_templates_give_and_a_template_renders_them() -> None:
+@pytest.mark.parametrize("template", [None, STRICT], ids=["sandbox", "strict"])
+def test_the_release_prompts_are_what_their_templates_give_and_a_template_renders_them(template: Path | None) -> None:
     paths = Paths(ROOT, ROOT)
     lines = [json.loads(line) for line in (paths.data / "prompts/release.jsonl").read_text("utf-8").splitlines()]
     assert lines == list(prompts())
@@ -150,6 +171,11 @@ def test_the_release_prompts_are_what_their_templates_give_and_a_template_render
     assert {p.slice for p in asked} == {"on_policy/chat", "on_policy/tools", "on_policy/reasoning"}
     assert sum(p.enable_thinking for p in asked) >= 20
     tokenizer: Any = AutoTokenizer.from_pretrained(TOKENIZER, local_files_only=True)
+    if template is not None:
+        tokenizer.chat_template = template.read_text(encoding="utf-8")
+    for _, messages, tools in dialogues(80, 1):
+        whole = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, enable_thinking=False)
+        assert all(message["content"] in whole for message in messages)
     for prompt in asked:
         text = rendered_chat(tokenizer, prompt.messages, prompt.tools, enable_thinking=prompt.enable_thinking)
         assert prompt.messages[0]["content"] in text

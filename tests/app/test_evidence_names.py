@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from canaries.competence import PlannedItem, cause_of
-from canaries.specification import CanarySpec
+from canaries.specification import CanarySpec, GenerationSettings
 from canaries.summary import summarize_outcomes
 from evals.accuracy import accuracy
 from evals.perplexity import perplexities
@@ -20,8 +20,13 @@ from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, V
 REPEATS = {"repeats": [{"score": 0.0}, {"score": 0.0}]}
 
 
+GREEDY = GenerationSettings(max_new_tokens=8)
+
+
 def spec(name: str, **asked: object) -> CanarySpec:
-    return CanarySpec.model_construct(id=name, skill="x", lanes=[Lane.STRUCTURED], checks=[], **asked)
+    return CanarySpec.model_construct(
+        id=name, skill="x", lanes=[Lane.STRUCTURED], checks=[], generation=GREEDY, **asked
+    )
 
 
 SURE = {"margin": {"nats": 9.0}}

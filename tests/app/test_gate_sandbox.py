@@ -29,7 +29,7 @@ criteria:
   - {id: intact, probe: weights, metric: integrity_faults,
      margin: {kind: max_count, value: 0, source: x}, lanes: [structured], waivable: false}
   - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.1, source: x}, lanes: [structured, freeform], min_clusters: 8}
+     margin: {kind: max_value, value: 0.03, source: x}, lanes: [structured, freeform], min_clusters: 8}
 """
 
 

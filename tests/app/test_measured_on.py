@@ -13,7 +13,7 @@ from app.suites import shipped_suites
 from app.targets import Target, load_family
 from evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
 from q36eval.config import Paths
-from q36eval.measured_on import recorded, recorded_subject
+from q36eval.measured_on import recorded, recorded_subject, recorded_unverified
 from q36eval.records import ProbeName
 
 PATHS = Paths.default()
@@ -24,7 +24,8 @@ def test_a_run_of_the_sandbox_claims_no_benchmark() -> None:
     family = load_family(None, PATHS)
     target = Target("fp8-head", PATHS.data / "sandbox" / "fp8-head")
     request = Request(family=family, branch=target, reference=None, suite="sandbox", policy=None)
-    facts = published_facts(request, [build_evals("sandbox", PATHS, Limits())])
+    facts = published_facts(request, [build_evals("sandbox", PATHS, Limits())], PATHS)
+    assert recorded_unverified(facts) is None, "its data is our own"
     assert not BENCHMARK.search(" ".join(told["title"] for told in facts["measured_on"]["evals"].values()))
     subject = recorded_subject(facts)
     assert subject is not None

@@ -33,6 +33,7 @@ from q36eval.history import History, RunRecord
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import Pack
 from tests.commands import q36eval
+from tests.kills import KILLS
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -385,21 +386,21 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_capture_killed_at_twenty_random_moments_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     """The real model, hidden states and answers; see kill_captures.py."""
     script = Path(__file__).with_name("kill_captures.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "20", "20261"],
+        [sys.executable, str(script), str(tmp_path), str(KILLS), "20261"],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(" of ") == 20, done.stdout
+    assert done.stdout.count(" of ") == KILLS, done.stdout
     whole = hashes(tmp_path / "whole")
     assert len(whole) == 6 + 3 + 3 + 2, "shards; header, head or answers, and manifest of both; their locks"
-    for number in range(20):
+    for number in range(KILLS):
         assert hashes(tmp_path / str(number)) == whole, done.stdout
 
 

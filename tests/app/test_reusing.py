@@ -185,6 +185,27 @@ def test_gates_of_the_same_deployment_are_counted_whatever_the_branch_and_versio
     assert [gate.answers == found.answers for gate in found.earlier] == [True, True, False, False]
 
 
+def test_to_compute_it_elsewhere_or_in_other_batches_is_to_try_it_again(history: History) -> None:
+    elsewhere = {"device": "NVIDIA H200", "machine": "aarch64", "kernels": "none", "batch_rows": "7"}
+    other = gated(history, ASKED, identity=CPU.model_copy(update={"settings": {**CPU.settings, **elsewhere}}))
+    emulated = CPU.model_copy(update={"settings": {**CPU.settings, "activation_emulation": "off"}})
+    gated(history, ASKED, identity=emulated)
+    found = tried_before(history, started(history))
+    assert found is not None
+    assert [gate.run_id for gate in found.earlier] == [other.id]
+
+
+def test_gates_that_were_broken_off_after_answers_are_told(history: History) -> None:
+    silent, answered = started(history), started(history)
+    history.add_items(answered.id, [outcome("a")])
+    mine = started(history)
+    history.add_items(mine.id, [outcome("a")])
+    found = tried_before(history, mine)
+    assert found is not None
+    assert found.unfinished == (answered.id,)
+    assert silent.id not in found.unfinished
+
+
 def test_a_gate_that_left_a_probe_out_tried_for_no_pass(history: History) -> None:
     gated(history, ASKED, suites={})
     found = tried_before(history, started(history))

@@ -56,12 +56,12 @@ def edited(text: str, edit: tuple[str, float, str], first: int = 0) -> str:
 
 
 def typed(value: Any) -> Any:
-    """`value` so that 1, 1.0 and true differ."""
+    """`value` so that 1 and true differ, and 1 and 1.0 do not."""
     if isinstance(value, dict):
         return {key: typed(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [typed(inner) for inner in value]
-    return (type(value).__name__, value)
+    return ("number" if isinstance(value, float) else type(value).__name__.replace("int", "number"), value)
 
 
 def means(text: str, wanted: Any) -> bool:
@@ -139,10 +139,10 @@ true
 </function>
 </tool_call>"""
 _RIGHT_CALL = re.compile(
-    r".*?<tool_call>\s*<function=book>"
+    r"(?P<before>.*?)<tool_call>\s*<function=book>"
     r"\s*<parameter=start>\n?2026-05-01\n?</parameter>"
-    r"\s*<parameter=nights>\n?3\n?</parameter>"
-    r"\s*<parameter=paid>\n?(?:[tT][rR][uU][eE])\n?</parameter>"
+    r"\s*<parameter=nights>(?P<nights>[^<]*)</parameter>"
+    r"\s*<parameter=paid>\s*(?:[tT][rR][uU][eE])\s*</parameter>"
     r"\s*<parameter=guests>\n?(?P<guests>[^<]*?)\n?</parameter>"
     r"\s*</function>\s*</tool_call>\s*",
     re.DOTALL,
@@ -158,7 +158,9 @@ def test_an_xml_call_with_one_character_changed_passes_only_where_it_means_the_s
     changed = edited(XML, edit)
     right = _RIGHT_CALL.fullmatch(changed)
     passes = not run_checks(changed, ["tool_call"], {"name": "book", "arguments": ARGUMENTS}, TOOLS)
-    assert passes == (right is not None and means(right["guests"], ARGUMENTS["guests"])), changed
+    if right is None or right["before"].isascii():  # a letter of another script before the call is wrong
+        same = right is not None and means(right["nights"].strip(), 3) and means(right["guests"], ARGUMENTS["guests"])
+        assert passes == same, changed
 
 
 @settings(max_examples=200, deadline=None)
@@ -167,10 +169,12 @@ def test_a_json_call_with_one_character_changed_passes_only_where_it_means_the_s
     edit: tuple[str, float, str],
 ) -> None:
     changed = edited(HERMES, edit)
-    right = re.fullmatch(r".*?<tool_call>(.*)</tool_call>\s*", changed, re.DOTALL)
+    right = re.fullmatch(r"(.*?)<tool_call>(.*)</tool_call>\s*", changed, re.DOTALL)
     wanted = {"name": "book", "arguments": ARGUMENTS}
-    passes = not run_checks(changed, ["tool_call"], wanted, TOOLS)
-    assert passes == (right is not None and means(right[1].strip(), wanted)), changed
+    passes = not run_checks(changed, ["tool_call"], wanted | {"tool_format": "hermes"}, TOOLS)
+    assert run_checks(changed, ["tool_call"], wanted, TOOLS), changed
+    if right is None or right[1].isascii():
+        assert passes == (right is not None and means(right[2].strip(), wanted)), changed
 
 
 CODE = "def f(a):\n    return {\n        'č': a,\n    }"
@@ -183,12 +187,15 @@ EXACT: list[tuple[str, str, dict[str, Any]]] = [
 
 @settings(max_examples=200, deadline=None)
 @given(asked=st.sampled_from(EXACT), edit=EDITS)
-def test_exact_text_with_one_character_changed_passes_only_with_white_space_around_it(
+def test_exact_text_with_one_character_changed_passes_only_with_what_does_not_count(
     asked: tuple[str, str, dict[str, Any]], edit: tuple[str, float, str]
 ) -> None:
+    """White space around it; of a member of a list, letter case and a full stop too."""
     check, right, expected = asked
     changed = edited(right, edit)
     same = changed.strip("\n") == right if check == "exact_code" else changed.strip() == right
+    if check == "enum_member":
+        same = changed.strip().removesuffix(".").strip().casefold() == right
     assert (not run_checks(changed, [check], expected)) == same, changed
 
 
@@ -199,10 +206,78 @@ def test_a_list_with_one_character_changed_passes_only_with_the_same_items(
 ) -> None:
     items = ["přijatý", "A-1", "hotový", "A-10"]
     changed = edited(separator.join(items), edit)
-    same = [item.strip() for item in changed.strip().replace("\n", ",").split(",")] == items
+    said = [item.strip() for item in re.split(r",[ \t\r]*\n?|\n", changed.strip())]
+    said[-1] = said[-1].removesuffix(".").strip()
+    same = [item.casefold() for item in said] == [item.casefold() for item in items]
     assert (not run_checks(changed, ["ordered_list"], {"items": items})) == same, changed
     lines = [line.strip() for line in changed.split("\n") if line.strip()]
     assert (not run_checks(changed, ["exact_lines"], {"lines": items})) == (lines == items), changed
+
+
+OFFERS = {
+    "offers": {
+        "A": {"price": 5700, "discounts": [{"percent": 50}]},
+        "B": {"price": 5300, "discounts": [{"amount": 2500}]},
+    }
+}
+SUMS = [
+    "Obchod A: 50 % z 5 700 Kč = 2 850 Kč, 5 700 − 2 850 = 2 850 Kč\nObchod B: 5 300 − 2 500 = 2 800 Kč\n",
+    "**Obchod A:** $5\\,700 \\cdot 0{,}5 = 2\\,850$ Kč\n\n**Obchod B:** $5\\,300 - 2\\,500 = 2\\,800$ Kč\n\n",
+    "### Obchod A\n- sleva: 2 850 Kč\n- konečná cena: 2 850 Kč\n\n### Obchod B\n- sleva: 2 500 Kč\n"
+    "- konečná cena: 2 800 Kč\n\n",
+    "| | Obchod A | Obchod B |\n|---|---|---|\n| Cena | 5 700 Kč | 5 300 Kč |\n| Sleva | 2 850 Kč | 2 500 Kč |\n"
+    "| Po slevě | 2 850 Kč | 2 800 Kč |\n\n",
+    "| Obchod | Sleva | Konečná cena |\n|---|---|---|\n| A | 2 850 Kč | 2 850 Kč |\n| B | 2 500 Kč | 2 800 Kč |\n\n",
+]
+CONCLUSIONS = [
+    "Výhodnější je obchod B, ušetříte 50 Kč.",
+    "Kupte vrtačku v obchodě B, je o 50 Kč levnější než v obchodě A.",
+    "Obchod A má sice vyšší slevu, ale levněji vyjde obchod B.",
+    "Obchod A je o 50 Kč dražší.",
+    "V obchodě B (2 800 Kč) zaplatíte méně než v obchodě A (2 850 Kč).",
+    "Rozdíl činí 50 Kč ve prospěch obchodu B.",
+    "2 800 < 2 850 ⇒ **B**",
+    "**Rozhodnutí:** obchod B",
+]
+OTHER_SHOP = {"A": "B", "B": "A"}
+
+
+@pytest.mark.parametrize("said", CONCLUSIONS)
+@pytest.mark.parametrize("sums", SUMS, ids=range(len(SUMS)))
+def test_a_right_comparison_is_right_and_with_a_digit_shop_unit_or_order_changed_it_is_not(
+    sums: str, said: str
+) -> None:
+    def right(text: str) -> bool:
+        return not run_checks(text, ["discount"], OFFERS)
+
+    assert right(sums + said)
+    text = sums + said
+    for place in re.finditer(r"[0-9]", text):
+        digit = str((int(place.group()) + 3) % 10)
+        assert not right(text[: place.start()] + digit + text[place.end() :]), (place, digit)
+    swapped = re.sub(r"(?<!\w)[AB](?!\w)", lambda shop: OTHER_SHOP[shop.group()], said)
+    assert not right(sums + swapped), swapped
+    assert not right(re.sub(r"(?<!\w)[AB](?!\w)", lambda shop: OTHER_SHOP[shop.group()], sums) + said)
+    assert not right(said + "\n\n" + sums)
+    assert not right(sums)
+    if "Kč" in sums:
+        assert not right(text.replace("Kč", "€"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Výhodnější není obchod B, ušetříte 50 Kč.",
+        "Nekupujte vrtačku v obchodě B.",
+        "Levněji nevyjde obchod B.",
+        "V obchodě B nezaplatíte méně než v obchodě A.",
+        "Obchod A není o 50 Kč dražší.",
+        "Neplatí, že je levnější obchod B.",
+        "Vyplatí se ne B, ale A.",
+    ],
+)
+def test_a_right_conclusion_that_is_denied_is_not_right(said: str) -> None:
+    assert run_checks(SUMS[0] + said, ["discount"], OFFERS)
 
 
 @pytest.mark.parametrize("check", sorted(CHECKS))

@@ -62,6 +62,14 @@ def test_conclusions(text: str, decided: str | None) -> None:
     assert conclusion(text) == decided
 
 
+OFFERS = {
+    "offers": {
+        "A": {"price": 2400, "discounts": [{"percent": 15}]},
+        "B": {"price": 2400, "discounts": [{"amount": 300}]},
+    }
+}
+
+
 def _chosen(
     text: str, checks: list[str], expected: dict[str, Any], kinds: list[str] | None = None
 ) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -85,7 +93,7 @@ def test_the_conclusion_is_decided_where_it_was_found(
 ) -> None:
     """The amounts too, in a wording that is not the sandbox's, with characters that reading takes away."""
     text = f"**Obchod A:** 2400 Kč × 0,85 = **2 040** Kč\nObchod B: 2\u00a0100 Kč\n{conclusion_sentence}"
-    found = decisions(text, ["discount"], {"amounts": {"A": [360, 2040], "B": [2100]}, "decision": "A"})
+    found = decisions(text, ["discount"], OFFERS)
     assert [text[decision.start : decision.end] for decision in found if decision.kind == "amount"] == [
         "2 040",
         "2\u00a0100",
@@ -97,15 +105,15 @@ def test_the_conclusion_is_decided_where_it_was_found(
 
 def test_a_tie_is_decided_where_its_sentence_begins() -> None:
     text = "Obchod A: 300 Kč\nObchod B: 300 Kč\n- Vyjde to nastejno."
-    expected = {"amounts": {"A": [300], "B": [300]}, "decision": "tie"}
+    expected = {"offers": {shop: {"price": 400, "discounts": [{"amount": 100}]} for shop in "AB"}}
     assert _chosen(text, ["discount"], expected, ["conclusion"]) == [
         ("conclusion", "Vyjde to nastejno", ("Levnější je obchod A", "Levnější je obchod B"))
     ]
 
 
-@pytest.mark.parametrize("text", [RIGHT, HERMES])
-def test_decisions_of_a_call(text: str) -> None:
-    found = _chosen(text, ["tool_call"], BOOKING)
+@pytest.mark.parametrize(("text", "tool_format"), [(RIGHT, "qwen3_xml"), (HERMES, "hermes")])
+def test_decisions_of_a_call(text: str, tool_format: str) -> None:
+    found = _chosen(text, ["tool_call"], BOOKING | {"tool_format": tool_format})
     assert found[:2] == [("call", "<tool_call>", ()), ("tool", "book", ("weather",))]
     others = {
         said.strip('"'): [wrong.strip('"') for wrong in wrongs] for kind, said, wrongs in found if kind == "argument"

@@ -17,7 +17,15 @@ from q36eval.references import Capture
 from q36eval.runner import run_probes
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
-CANARIES = ("discount-compare", "discount-compare-must-pass", "discount-thinking-must-pass", "tool-call", "enum-order")
+CANARIES = (
+    "discount-compare",
+    "discount-compare-must-pass",
+    "discount-thinking-must-pass",
+    "discount-three-shops-must-pass",
+    "tool-call",
+    "tool-none-must-pass",
+    "enum-order",
+)
 DRAWS = 6
 
 pytestmark = [
@@ -78,7 +86,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Told]:
 
 def test_the_reference_against_itself_loses_nothing_to_the_last_bit(runs: tuple[Told, Told]) -> None:
     same, _ = runs
-    assert len(same.items) == 3 * DRAWS + 6 + 2
+    assert len(same.items) == DRAWS // 2 + 2 * DRAWS + 6 + 2 + 4 + 4
     for outcome in same.items.values():
         assert outcome.branch.text == outcome.reference.text
         assert outcome.branch.detail.get("margin") == outcome.reference.detail.get("margin")

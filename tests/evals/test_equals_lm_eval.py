@@ -33,8 +33,8 @@ FILES = {
     "ruler/niah_multikey_2.jsonl": 2,
     "perplexity/czech.jsonl": 2,
 }
-MAX_LENGTH = 200
-"""Shorter than the documents, so that rolling windows and the truncation of long prompts are covered too."""
+MAX_LENGTH = 320
+"""Longer than the prompts, which are never cut, and shorter than the documents, which are read in windows."""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name: [json.loads(line) for line in (FROZEN / name).read_text(encoding="utf-8").splitlines()[:count]]
         for name, count in FILES.items()
     }
+    for record in records["perplexity/czech.jsonl"]:
+        record["text"] = " ".join([record["text"]] * 3)
     write_frozen(folder / "data", "a few", 0, records, {})
     suite = yaml.safe_load((ROOT / "evals/suites/sandbox.yaml").read_text(encoding="utf-8"))
     suite |= {"data": "data", "max_length": MAX_LENGTH}

@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 import yaml
+from lm_eval.api.instance import Instance
 from small_suite import write_small_suite
 
+from evals.encoding import Encoder
 from evals.probe import EvalsProbe, _answer, _not_finite
 from evals.suite import LoadedSuite
+from q36eval.capturing import captured
 from q36eval.errors import UsageError
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer
+from q36eval.references import Capture
+from q36eval.runner import run_probes
+from tests.canaries.test_steps import Told
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = ROOT / "evals/suites/sandbox.yaml"
@@ -94,6 +100,58 @@ def test_what_would_be_asked_otherwise_than_lm_eval_asks_is_refused(
     suite.write_text(yaml.safe_dump(body), encoding="utf-8")
     with pytest.raises(UsageError, match=sentence):
         EvalsProbe(suite).plan(tokenizer)
+
+
+def test_a_prompt_longer_than_the_context_is_an_errored_item_that_says_so(
+    tmp_path: Path, engine: Any, tokenizer: Any
+) -> None:
+    """On both sides, in whatever kind of task; nothing is cut, and the capture of the reference is complete."""
+    files = {
+        "mmlu/czech_rivers.jsonl": 2,
+        "mmlu_dev/czech_rivers.jsonl": 1,
+        "ruler/vt.jsonl": 2,
+        "perplexity/czech.jsonl": 1,
+    }
+    suite = write_small_suite(tmp_path, files, max_length=60)
+    probe = EvalsProbe(suite)
+
+    def open_capture(probe: Any) -> Capture:
+        return Capture(tmp_path / "kept", engine.identity, probe.name, probe.suite_sha256)
+
+    told = Told()
+    captures = lambda works: captured(works, open_capture, lambda: engine, told)  # noqa: E731
+    run_probes(engine, tokenizer, captures, [probe], told, told)
+    assert not told.failures
+    assert open_capture(probe).manifest is not None, "what can never be asked does not ask for the reference each time"
+    by_group = {name: [o for o in told.items.values() if o.group == name] for name in ("mmlu", "ruler", "perplexity")}
+    assert [len(outcomes) for outcomes in by_group.values()] == [2, 2, 1]
+    for outcome in by_group["mmlu"] + by_group["ruler"]:
+        for answer in (outcome.branch, outcome.reference):
+            assert answer.score is None
+            assert re.search(r"have \d+ tokens|has \d+ tokens, and its answer may take \d+ more", answer.error or "")
+            assert "the suite's max_length is 60" in (answer.error or "")
+    assert by_group["perplexity"][0].branch.score is not None, "a text is read in windows"
+    counts = [each.counts for key, each in told.measurements.items() if "[ruler]" in key]
+    assert {(count.total, count.scored, count.errored) for count in counts} == {(2, 0, 2)}
+
+
+def test_every_prompt_of_the_shipped_suite_fits(planned: Planned) -> None:
+    probe, items = planned
+    assert all(encoded.problem is None for _, encoded in probe._asked.values())
+    assert all(item.scores or item.generations for item in items)
+
+
+def test_a_prompt_that_just_fits_is_asked_whole(tokenizer: Any) -> None:
+    """The last token of a choice is only predicted; the budget of an answer counts in full."""
+    ids = len(tokenizer.encode("Na které řece leží Cheb?")) + len(tokenizer.encode(" Ohře"))
+    choice = Instance("loglikelihood", {}, ("Na které řece leží Cheb?", " Ohře"), 0)
+    assert Encoder(tokenizer, ids - 1).encode("k", [choice]).scores[0].first == ids - len(tokenizer.encode(" Ohře"))
+    assert f"have {ids} tokens" in str(Encoder(tokenizer, ids - 2).encode("k", [choice]).problem)
+    asked = Instance("generate_until", {}, ("Na které řece leží Cheb?", {"until": [], "max_gen_toks": 5}), 0)
+    length = len(tokenizer.encode("Na které řece leží Cheb?"))
+    (request,) = Encoder(tokenizer, length + 5).encode("k", [asked]).generations
+    assert len(request.token_ids) == length
+    assert Encoder(tokenizer, length + 4).encode("k", [asked]).generations == ()
 
 
 def test_the_branch_says_how_long_an_item_took_and_the_digest_does_not(engine: Any, planned: Planned) -> None:

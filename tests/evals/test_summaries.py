@@ -57,7 +57,7 @@ def test_accuracy_is_paired_counts_errors_apart_and_groups_questions_about_one_f
     found = by_key(measurements(MMLU, outcomes))
     whole = found["accuracy[mmlu]"]
     assert whole == found["accuracy[mmlu/law]"].model_copy(update={"slice": "mmlu"})
-    assert whole.counts.model_dump() == {"total": 11, "scored": 9, "errored": 2}
+    assert whole.counts.model_dump() == {"total": 11, "scored": 9, "errored": 2, "unreadable": 0}
     assert (whole.value, whole.reference_value) == (pytest.approx(7 / 9), pytest.approx(8 / 9))
     assert whole.effect == pytest.approx(-1 / 9)
     assert whole.clusters is not None
@@ -219,7 +219,12 @@ def test_each_perplexity_weighs_documents_by_its_own_units_and_leaves_errored_on
         assert whole.value == pytest.approx(math.exp(40 / units))
         assert whole.reference_value == pytest.approx(math.exp(20 / units))
         assert whole.effect == pytest.approx(math.exp(20 / units))
-        assert whole.counts.model_dump() == {"total": units + errored, "scored": units, "errored": errored}
+        assert whole.counts.model_dump() == {
+            "total": units + errored,
+            "scored": units,
+            "errored": errored,
+            "unreadable": 0,
+        }
         assert f"{metric}[czech]" in found
 
 

@@ -55,6 +55,23 @@ def kept(
     return kept_or_sampled(root, engine.identity, prompts, settings, lambda: engine, Silent())
 
 
+THINKING = OnPolicyPrompt(
+    id="thinking",
+    slice="on_policy/0",
+    messages=({"role": "user", "content": "Kupuji stan. Obchod A: cena 400 Kč, sleva 130 Kč. Obchod B: cena 500 Kč."},),
+    enable_thinking=True,
+    max_new_tokens=90,
+)
+
+
+@pytest.mark.parametrize(("allowed", "most"), [(None, 90), (60, 60)])
+def test_with_reasoning_an_answer_may_take_what_the_thoughts_need(tmp_path, bf16, allowed, most) -> None:
+    settings = SETTINGS.model_copy(update={"temperature": 10.0, "top_p": 1.0, "thinking_tokens": allowed})
+    (answer,) = kept(tmp_path, bf16, [THINKING], settings).answers
+    # at this temperature nothing ends by itself, and other answers are cut off after 24 tokens
+    assert (answer.finish_reason, len(answer.token_ids)) == ("length", most)
+
+
 def never() -> Any:
     raise AssertionError("the reference was loaded again")
 

@@ -26,6 +26,7 @@ OUTCOMES: dict[str, Callable[[ItemOutcome], bool]] = {
     "improvement": lambda item: item.flip == "improvement",
     "both right": lambda item: (item.reference.score, item.branch.score) == (1.0, 1.0),
     "both wrong": lambda item: (item.reference.score, item.branch.score) == (0.0, 0.0),
+    "unreadable": lambda item: any(answer.unreadable is not None for answer in (item.reference, item.branch)),
     "not scored": lambda item: item.reference.score is None or item.branch.score is None,
     "text differs": lambda item: item.reference.text != item.branch.text,
     "unstable": lambda item: item.must_pass and standing(item) is Standing.UNSTABLE,
@@ -35,6 +36,7 @@ OUTCOMES: dict[str, Callable[[ItemOutcome], bool]] = {
 _LABELS = {
     "regression": ("✗ REGRESSION: only the reference is right", "red"),
     "improvement": ("↑ IMPROVEMENT: only the branch is right", "blue"),
+    "unreadable": ("? CANNOT BE READ", "violet"),
     "not scored": ("∅ NOT SCORED", "violet"),
     "both right": ("✓ BOTH RIGHT", "green"),
     "both wrong": ("= BOTH WRONG", "gray"),

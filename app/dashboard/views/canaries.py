@@ -203,7 +203,7 @@ def _score_words(answer: Answer) -> str:
     if answer.text is None and answer.score is not None:
         return "no text was kept"
     if answer.score is None:
-        return "not scored"
+        return "not scored" if answer.unreadable is None else "cannot be read"
     return {1.0: "right", 0.0: "wrong"}.get(answer.score, f"score {answer.score:.3g}")
 
 

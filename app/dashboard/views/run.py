@@ -149,7 +149,7 @@ def _draw_gaps(reader: Reader, run: RunRecord) -> None:
             st.caption("What would help")
             for remedy in helping:
                 st.text(line(f"{remedy.criterion}: {remedy_text(remedy)}"))
-    for note in () if run.report is None else notes(run.report):
+    for note in () if run.report is None else notes(run.report, run):
         st.text(f"Note: {line(note)}")
 
 

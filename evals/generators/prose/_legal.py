@@ -33,7 +33,7 @@ def _clause(rng: random.Random) -> str:
         return f"Ustanovení § {section} odst. {subsection} {act} tím není dotčeno."
     if kind == 4:
         return rng.choice(CLOSINGS)
-    return f"{nominative} může {rng.choice(DUTIES)} i dříve, jinak {rng.choice(EFFECTS)}."
+    return f"{nominative} může {rng.choice(DUTIES)} i dříve. Neučiní-li tak, {rng.choice(EFFECTS)}."
 
 
 def paragraph(rng: random.Random) -> str:

@@ -11,7 +11,7 @@ from app.policies.declarations import Subject, declared_for
 from app.policies.files import shipped_policies
 from app.weights import measurements as of_weights
 from canaries.probe import CanaryProbe
-from canaries.specification import load_specs
+from canaries.specification import CanarySpec, for_family, load_specs
 from evals.probe import EvalsProbe
 from kl.corpus import CorpusDocument
 from kl.probe import KLProbe
@@ -66,6 +66,21 @@ FEW = Sizes(
 
 SUITES = {"sandbox": "sandbox", "strict": "extended", "pre-check": "quick"}
 """By policy, the suite it is for. The groups of release are those that extended begins with, as another test says."""
+
+
+SAMPLED_PROMPTS = 90
+"""Of fewer than 72 prompts of one lane, all right on both sides, no bound excludes a loss of 5 %."""
+
+
+def _of_enough_prompts(spec: CanarySpec) -> CanarySpec:
+    """A sampled canary with so many prompts as its criteria need, where a few seeds each would be too few of them."""
+    sampling, family = spec.generation.sampling, spec.family
+    if sampling is None or family is None or family.n >= SAMPLED_PROMPTS:
+        return spec
+    generation = spec.generation.model_copy(update={"sampling": sampling.model_copy(update={"seeds": 1})})
+    return spec.model_copy(
+        update={"generation": generation, "family": family.model_copy(update={"n": SAMPLED_PROMPTS})}
+    )
 
 
 class Evidence:
@@ -149,7 +164,8 @@ class Evidence:
             same = (self.family(other).name, self._sizes.draws[other]) == (family.name, draws)
             if same and (other, ProbeName.CANARIES) in self._asked:
                 return self._asked[other, ProbeName.CANARIES]
-        return self._ask(CanaryProbe(load_specs(n=draws, skills=family.skills)))
+        specs = for_family(load_specs(n=draws, skills=family.skills), family.answers)
+        return self._ask(CanaryProbe([_of_enough_prompts(spec) for spec in specs]))
 
     def _texts(self, suite: str) -> Asked:
         for (_, probe), asked in self._asked.items():

@@ -32,7 +32,8 @@ def of_canaries(asked: Asked, criterion: Criterion, margins: float) -> Fault:
     """The fault that a criterion over canaries is for."""
     specs = {spec.id: spec for spec in asked.probe.specs}
     fixed = [o for o in asked.outcomes if o.must_pass]
-    drawn = [o for o in asked.outcomes if not o.must_pass]
+    drawn = [o for o in asked.outcomes if not o.must_pass and specs[o.group].generation.sampling is None]
+    sampled = [o for o in asked.outcomes if specs[o.group].generation.sampling is not None]
     if criterion.metric == "must_pass_flips":
         in_slice = [o for o in fixed if specs[o.group].absolute and _inside(specs[o.group], criterion)]
         # of those that most slices hold last: a canary of both lanes concerns both
@@ -46,6 +47,14 @@ def of_canaries(asked: Asked, criterion: Criterion, margins: float) -> Fault:
         wrong = part(concluding, margins * criterion.margin.value)
         texts = {key: _other_conclusion(asked.right.texts[key]) for key in wrong}
         return Fault(frozenset(wrong), texts=texts)
+    if criterion.metric == "cut_off_rate":
+        keys = {o.item_key for o in drawn}
+        return _answered(part(keys, margins * criterion.margin.value), "dál a " * 3_000)
+    if criterion.metric.startswith("thinking_"):
+        # a thought that never ends is a wrong answer too, and a wrong answer after a thought is no such thought
+        inside = {o.item_key for o in sampled if _inside(specs[o.group], criterion)}
+        text = "Počítám a počítám." if criterion.metric == "thinking_unended_rate" else "</think>\n\n?"
+        return _answered(part(inside, margins * criterion.margin.value), text)
     assert criterion.metric == "failure_rate", criterion.id
     inside = {o.item_key for o in drawn if _inside(specs[o.group], criterion)}
     alone = {o.item_key for o in drawn if _alone(specs[o.group], criterion)}
@@ -69,6 +78,8 @@ def _answered(keys: Collection[str], text: str) -> Fault:
 def _other_conclusion(answer: str) -> str:
     """The same amounts, and another shop named; of a tie one of them."""
     body, _, said = answer.rpartition("\n")
+    if said.startswith("Rozhodnutí: "):
+        return f"{body}\nRozhodnutí: {'B' if said.endswith('A') else 'A'}"
     shop = next((shop for shop in SHOPS if shop in said), None)
     if shop is None:
         return f"{body}\nLevnější je {SHOPS[0]}."

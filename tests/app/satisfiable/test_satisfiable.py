@@ -30,6 +30,8 @@ TOGETHER = {
     "kl-worst-tokens": {"perplexity-worst-texts"},
     "perplexity-worst-articles": {"perplexity"},  # articles are too few for a catastrophe that no mean shows
     "ruler-128k": {"ruler"},  # one of its lengths
+    "answers-end": {"failures-structured", "failures-freeform"},  # an answer without an end is wrong
+    "thinking-ends": {"thinking-freeform", "thinking-structured"},  # without an end there is no answer
     "wrong-conclusions": {"failures-freeform"},  # a wrong conclusion is a wrong answer
 }
 """Faults that concern more by necessity."""

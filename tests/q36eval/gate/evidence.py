@@ -194,7 +194,7 @@ def shipped_evidence(rng: np.random.Generator, margins_worse: float) -> list[Mea
         branch = reference | (rng.random(reference.size) < worse * margin / (1 - reference.mean()))
         measurements.append(failure_rate(branch.astype(int).tolist(), reference.astype(int).tolist(), lane))
         measurements.append(census(ProbeName.CANARIES, "must_pass_flips", 0, lane))
-    for lane, prompts, margin in (("structured", 34, 0.25), ("freeform", 18, 0.3)):
+    for lane, prompts, margin in (("structured", 44, 0.19), ("freeform", 31, 0.22)):
         lost = (rng.random(prompts) < worse * margin).astype(int).tolist()
         measurements.append(failure_rate(lost, [0] * prompts, lane, "fixed_prompt_failure_rate"))
     return measurements

@@ -208,15 +208,15 @@ def test_a_history_of_before_drift_was_kept_loses_nothing(tmp_path: Path) -> Non
     with history._engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     history.close()
-    grown = 'INSERT INTO "measurements"'  # 0007 gives each of them two columns, of which they say nothing
-    before = [each.removesuffix(");") + ",NULL,NULL);" if each.startswith(grown) else each for each in before]
+    grown = 'INSERT INTO "measurements"'  # 0007 and 0008 give each of them three columns
+    before = [each.removesuffix(");") + ",NULL,NULL,0);" if each.startswith(grown) else each for each in before]
     assert {each for each in before if "TABLE measurements" not in each} <= set(dump(file))
     assert (tmp_path / f"0005.sqlite.before-{migrating.HEAD}").exists()
 
 
 def test_what_may_only_be_read_is_refused_where_it_would_be_changed(old: Path, tmp_path: Path) -> None:
     before = dump(old)
-    with pytest.raises(UsageError, match=r"has schema 000\d, this q36eval reads 0007, and nothing may be written here"):
+    with pytest.raises(UsageError, match=r"has schema 000\d, this q36eval reads 0008, and nothing may be written here"):
         History.open(old, upgrade=False)
     assert (dump(old), list(old.parent.glob("*.before-*"))) == (before, [])
     missing = tmp_path / "folder" / "none.sqlite"

@@ -52,6 +52,21 @@ def test_the_same_input_gives_the_same_bytes() -> None:
     assert list(document["report"]) == sorted(document["report"])
 
 
+def test_items_that_nothing_vouches_for_are_told_in_every_format() -> None:
+    run = run_of().model_copy(update={"provenance": {"unverified": ["cais/mmlu", "openai/gsm8k (1 of 2 splits)"]}})
+    stream = io.StringIO()
+    Console(file=stream, width=200).print(to_console(clean_report(), run))
+    texts = [write(clean_report(), run) for write in (to_json, to_markdown, to_html, to_junit, to_card)]
+    for text in (*texts, stream.getvalue()):
+        shown = html_unescape(text).replace("\\", "")
+        assert "cais/mmlu" in shown
+        assert "openai/gsm8k (1 of 2 splits)" in shown
+        assert "nverified" in shown
+    for nothing in ({}, {"unverified": []}, {"unverified": 3}):
+        known = run_of().model_copy(update={"provenance": nothing})
+        assert "nverified items" not in to_markdown(clean_report(), known) + to_card(clean_report(), known)
+
+
 def test_verdict_first_and_every_reason_shown() -> None:
     for text in (to_markdown(hostile_report(), run_of()), console_text(hostile_report())):
         assert text.lstrip("# ").startswith("FAIL")

@@ -1,0 +1,97 @@
+"""Statements about several shops at once: that they cost the same, and their order by price."""
+
+from collections.abc import Iterator, Sequence
+
+from canaries.checks._claims import shops_in
+from canaries.checks._lexicon import Meaning
+from canaries.checks._said import Said, negations
+from canaries.checks._tokens import Kind, Token
+from canaries.checks._verdict import Says, Sentence, Verdict
+
+_CONSIDERABLE = ("velk", "výrazn", "značn", "podstatn", "zásadn", "propastn")
+
+
+def said_same(clause: Sequence[Token], said: Said | None) -> Token | None:
+    """The word by which a clause says that shops, or their discounts, are equal."""
+    about = any(token.word.means(Meaning.ABOUT) or token.lower in ("prakticky", "jako") for token in clause)
+    times_denied = negations(clause, -1)
+    if any(token.lower.startswith(_CONSIDERABLE) for token in clause):
+        return None  # "rozdíl není velký"
+    for at, token in enumerate(clause):
+        word = token.word
+        if word.means(Meaning.SAME) and not word.negated and times_denied % 2 == 0 and not about:
+            return token
+        if word.means(Meaning.DIFFER) and (word.negated or times_denied % 2 == 1):
+            return token
+        following = clause[at + 1 : at + 7]
+        nothing = any(
+            (one.kind is Kind.NUMBER and one.value == 0) or one.lower in ("žádný", "nulový", "není")
+            for one in following
+        )
+        just_before = any(one.lower in ("žádný", "nulový", "není") for one in clause[max(0, at - 2) : at])
+        if word.means(Meaning.DIFFERENCE) and (nothing or just_before):
+            return token
+    nobody = [token for token in clause if token.word.means(Meaning.NOWHERE) or token.lower == "ani"]
+    if said is not None and said.denied and nobody and not shops_in(clause):
+        return nobody[0]
+    return None
+
+
+def tie(clause: Sequence[Token], same: Token, state: Sentence) -> Iterator[Verdict]:
+    shops = [token for token in clause if token.shop]
+    letters = tuple(dict.fromkeys(token.shop for token in shops))
+    price = any(
+        token.word.means(Meaning.COST, Meaning.PAY, Meaning.FINAL, Meaning.AFTER, Meaning.DIFFERENCE, Meaning.GOOD)
+        for token in clause
+    )
+    discounts = any(token.word.means(Meaning.DISCOUNT) for token in clause)
+    both = any(token.word.means(Meaning.BOTH) for token in clause)
+    if discounts and not price:
+        if any(token.lower == "po" for token in clause):
+            return
+        yield Verdict(Says.SAME_DISCOUNT, letters, frozenset(), same, state.line, state.start, hedged=state.hedged)
+        return
+    words = sum(token.kind is Kind.WORD for token in clause)
+    if not price and not both and words > 4 and len(letters) < 2:
+        return
+    if len(letters) == 1 and not both:
+        letters = (*(shop for shop in state.named[-1:] if shop not in letters), *letters)
+        if len(letters) < 2 or any(token.kind is Kind.EQUALS or token.is_money for token in clause):
+            return
+    yield Verdict(Says.SAME, letters, frozenset(), same, state.line, state.start, hedged=state.hedged)
+
+
+def ranking_of(sentence: list[Token], state: Sentence) -> tuple[Verdict | None, list[Token]]:
+    """A list of all shops in order of price, and what is left of the sentence."""
+    head = next((at for at, token in enumerate(sentence) if token.word.means(Meaning.RANKING)), None)
+    if head is None:
+        return None, sentence
+    first = next((at for at, token in enumerate(sentence) if token.shop and at > head), None)
+    if first is None:
+        return None, sentence
+    order = [sentence[first]]
+    end = first + 1
+    while end < len(sentence):
+        token = sentence[end]
+        if token.shop:
+            order.append(token)
+        elif (
+            (token.kind is Kind.WORD and token.lower not in ("a", "i", "pak", "potom", "nakonec", "obchod", "místo"))
+            or token.kind is Kind.STOP
+            or (token.text == "-" and len({one.shop for one in order}) > 1)
+        ):
+            break
+        end += 1
+    between = sentence[head:first]
+    dearest_first = any(token.word.means(Meaning.BAD) or token.lower == "sestupně" for token in between)
+    cheapest_first = any(
+        token.word.means(Meaning.GOOD, Meaning.LESS) or token.lower == "vzestupně" for token in between
+    ) or any(token.kind is Kind.NUMBER and token.value == 1 for token in between)
+    letters = tuple(dict.fromkeys(token.shop for token in order))
+    if len(letters) < 2:
+        return None, sentence
+    if dearest_first:
+        letters = letters[::-1]
+    says = Says.ORDER if dearest_first or cheapest_first else Says.UNCLEAR
+    verdict = Verdict(says, letters, frozenset(), order[0], state.line, state.start, hedged=state.hedged)
+    return verdict, sentence[end:]

@@ -1,0 +1,134 @@
+"""Reads `tests/canaries/answers`: hand-labelled answers, and what the checks make of them."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from canaries.checks import Failure, Outcome, outcome_of, run_checks
+from canaries.specification import load_specs
+
+FOLDER = Path(__file__).parent / "answers"
+PARTS = (
+    "blind-discounts",
+    "blind-others",
+    "second-discounts",
+    "third-discounts",
+    "fourth-discounts",
+    "informed-discounts",
+    "informed-others",
+)
+CZECH = {"stable": {"scripts": ["Latin"], "min_characters": 1, "max_characters": 100_000}}
+
+
+class Prompt(NamedTuple):
+    """What was asked, and what the checks are to know of it."""
+
+    id: str
+    checks: tuple[str, ...]
+    expected: dict[str, Any]
+    tools: list[dict[str, Any]]
+
+
+class HandLabelled(NamedTuple):
+    """An answer and its label, and what the checks said."""
+
+    part: str
+    prompt: Prompt
+    label: Outcome
+    kind: str
+    text: str
+    why: str
+
+    def failures(self) -> list[Failure]:
+        return run_checks(self.text, self.prompt.checks, self.prompt.expected, self.prompt.tools)
+
+    def outcome(self) -> Outcome:
+        return outcome_of(self.failures())
+
+
+@cache
+def prompts() -> dict[str, Prompt]:
+    """By id."""
+    checks = {spec.family.generator: tuple(spec.checks) for spec in load_specs(skills=None) if spec.family}
+    found = {}
+    for entry in yaml.safe_load((FOLDER / "prompts.yaml").read_text(encoding="utf-8")):
+        named = checks[entry["check"]]
+        expected = entry["facts"]
+        if entry["check"].startswith("discount"):
+            expected = expected_of_discount(expected) | CZECH | {"own_lines": demands_own_lines(entry["messages"])}
+            named = tuple(dict.fromkeys((*named, "stable")))
+        else:
+            expected = expected | _of_its_words(entry)
+        found[entry["id"]] = Prompt(entry["id"], named, expected, entry.get("tools", []))
+    return found
+
+
+def _of_its_words(entry: dict[str, Any]) -> dict[str, Any]:
+    """What the generators state of such a prompt beside its facts, taken from its own words."""
+    asked = entry["messages"][-1]["content"]
+    said = [message["content"] for message in entry["messages"]]
+    if entry["check"].startswith("tool_") and entry["check"] != "tool_none":
+        refusal = re.search(r"(?:přesně|exactly): (.*)$", said[0])
+        return {"known": [text for text in said if text]} | ({"refusal": refusal[1]} if refusal else {})
+    if entry["check"] == "enum_order":
+        return {"separator": "comma"}
+    if entry["check"] == "copy_references":
+        return {"formatting": False}
+    if entry["check"] == "copy_code":
+        return {"one_block": True}
+    if entry["check"] == "json_in_prose":
+        block = "blok" in asked or "code block" in asked
+        language = "cs" if "Schéma" in asked else "en"
+        stable = {"scripts": ["Latin"], "min_characters": 1, "max_characters": 4_000, "language": language}
+        return {
+            "prose": {"before": 1, "after": 1, "block": block},
+            "known": said,
+            "stable": stable | {"finished": True},
+        }
+    if entry["check"] == "instruction_order":
+        style = entry["facts"]["style"] | {"colon": True, "bullet": "dash"}
+        stable = {"scripts": ["Latin"], "min_characters": 1, "max_characters": 4_000}
+        return {"style": style, "stable": stable | {"finished": True}}
+    if entry["check"] == "stability":
+        names = re.search(r"v místě (.+), vystupuje v něm (\w+)\.", asked)
+        assert names is not None
+        stable = entry["facts"]["stable"] | {"language": "cs", "headings": False, "finished": True}
+        return {"stable": stable, "style": {"mentions": list(names.groups())}}
+    return {}
+
+
+def expected_of_discount(facts: dict[str, Any]) -> dict[str, Any]:
+    """What the check wants to know of these shops."""
+    offers = {}
+    for letter, shop in facts["shops"].items():
+        discounts = [{kind: step[kind] for kind in ("percent", "amount") if kind in step} for step in shop["steps"]]
+        if "threshold" in shop:
+            discounts[0]["only_above"] = shop["threshold"]
+        offers[letter] = {"price": shop["price"], "discounts": discounts}
+    return {"offers": offers, "last_line": facts["fixed_last_line"]}
+
+
+def demands_own_lines(messages: list[dict[str, Any]]) -> bool:
+    """Whether a prompt wants each shop on a line of its own."""
+    return any(words in messages[-1]["content"] for words in ("zvláštní řádek", "po řádcích"))
+
+
+def hand_labelled(parts: tuple[str, ...] = PARTS) -> Iterator[HandLabelled]:
+    """Every answer of the parts, in the order of writing."""
+    for part in parts:
+        for line in (FOLDER / f"{part}.jsonl").read_text(encoding="utf-8").splitlines():
+            said = json.loads(line)
+            yield HandLabelled(
+                part, prompts()[said["prompt"]], Outcome(said["label"]), said["kind"], said["text"], said["why"]
+            )
+
+
+def sha256_of(name: str) -> str:
+    """Of a file of the folder."""
+    return hashlib.sha256((FOLDER / name).read_bytes()).hexdigest()

@@ -1,0 +1,85 @@
+"""Canaries with reasoning as users run it: sampled with common random numbers, all seeds of a prompt one cluster."""
+
+from pathlib import Path
+
+import pytest
+
+from canaries.cases import cases_of
+from canaries.probe import CanaryProbe
+from canaries.specification import CanarySpec, for_family, load_specs
+from canaries.summary import declared_figures
+from q36eval.capturing import captured
+from q36eval.config import Answering, Family
+from q36eval.probes import Probe
+from q36eval.references import Capture
+from q36eval.runner import run_probes
+from tests.canaries.test_steps import Told
+
+ROOT = Path(__file__).parents[2]
+BF16 = ROOT / "data" / "sandbox" / "bf16"
+THINKING = ("discount-thinking", "tool-call-thinking")
+
+SHORT = Answering.model_validate(
+    {
+        "thinking": {
+            "tokens": 320,
+            "need": "as the sandbox's fixed prompts",
+            "sampling": {"temperature": 2.0, "top_p": 0.99, "top_k": 20, "seeds": 3},
+        }
+    }
+)
+
+
+def sampled(n: int) -> list[CanarySpec]:
+    return for_family(load_specs(only=THINKING, n=n, skills=None), SHORT)
+
+
+def test_a_family_says_budgets_and_how_reasoning_is_sampled() -> None:
+    family = Family.load(ROOT / "data" / "families" / "qwen3.6-35b-a3b.yaml")
+    before = load_specs(skills=None)
+    after = {spec.id: spec.generation for spec in for_family(before, family.answers)}
+    assert after["discount-compare"].max_new_tokens >= 768
+    assert after["discount-thinking"].max_new_tokens == after["discount-thinking-must-pass"].max_new_tokens == 8192
+    assert after["discount-thinking"].sampling == family.answers.thinking.sampling  # type: ignore[union-attr]
+    # what it says nothing of stays as the canary has it, and the sandbox's as they were
+    assert after["enum-select"] == next(spec.generation for spec in before if spec.id == "enum-select")
+    sandbox = Family.load(ROOT / "data" / "families" / "sandbox.yaml")
+    assert for_family(before, sandbox.answers) == before
+    told = {skill for budget in family.answers.budgets for skill in budget.skills}
+    assert told <= {spec.skill for spec in before}, "a budget of a skill that no canary has"
+
+
+def test_every_seed_is_an_item_and_every_prompt_a_cluster() -> None:
+    (spec,) = (each for each in sampled(8) if each.id == "discount-thinking")
+    cases = cases_of(spec)
+    assert len(cases) == 12
+    assert len({case.content for case in cases}) == 12
+    assert len({case.question for case in cases}) == 4
+    figures = {figure.key: figure for figure in declared_figures([spec])}
+    rate = figures["canaries.thinking_failure_rate[freeform]"]
+    assert (rate.items, rate.clusters, rate.estimator) == (12, 4, "paired_mean")
+    assert not any(".failure_rate[" in key for key in figures), "sampled answers are no part of the greedy rates"
+
+
+@pytest.mark.skipif(not (BF16 / "model.safetensors").exists(), reason="the sandbox has no trained weights here")
+@pytest.mark.slow
+def test_the_reference_against_itself_draws_the_same_to_the_last_character(tmp_path: Path) -> None:
+    from q36eval.engines.in_process import InProcessEngine
+
+    told, engine = Told(), InProcessEngine.load(BF16)
+    probe = CanaryProbe(sampled(4))
+
+    def open_capture(probe: Probe) -> Capture:
+        return Capture(tmp_path, engine.identity, probe.name, probe.suite_sha256)
+
+    captures = lambda works: captured(works, open_capture, lambda: engine, told)  # noqa: E731
+    run_probes(engine, engine.tokenizer, captures, [probe], told, told)
+    assert not told.failures
+    assert len(told.items) == 12
+    assert all(outcome.branch.text == outcome.reference.text for outcome in told.items.values())
+    seeds = {outcome.branch.text for outcome in told.items.values() if outcome.cluster == "discount-thinking/1"}
+    assert len(seeds) > 1, "every seed draws numbers of its own"
+    found = told.measurements["thinking_length_ratio[all]"]
+    assert (found.effect, found.counts.total) == (1.0, 12)
+    assert found.clusters is not None
+    assert found.clusters.units == (3,) * 4

@@ -1,0 +1,128 @@
+"""An answer that a checker cannot read is neither right nor wrong: imputed, counted apart, and never passed over."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from canaries.answers import judged_answer
+from canaries.cases import Case
+from canaries.checks import CHECKS, Outcome, outcome_of
+from canaries.checks._base import Check, Expected, Failure, Tools
+from canaries.competence import UNREADABLE, PlannedItem, cause_of, competence_of, failure_causes
+from canaries.must_pass import Standing, standing, why_not_absolute
+from canaries.paired import rate
+from canaries.readings import failed
+from canaries.specification import GenerationSettings
+from q36eval.declared import DeclaredFigure
+from q36eval.gate import Criterion, CriterionVerdict, Margin
+from q36eval.gate.judge import judge
+from q36eval.records import Answer, Direction, ItemOutcome, Lane, Measurement, ProbeName
+
+RIGHT, WRONG = Answer(score=1.0, text="A"), Answer(score=0.0, text="B")
+UNREAD = Answer(score=None, text="?", unreadable="which shop is meant cannot be told (end)")
+EACH = (UNREAD, RIGHT, WRONG)
+ERRORED = Answer(score=None, error="the engine went down")
+
+AT_MOST_5_POINTS = Criterion(
+    id="failures",
+    probe=ProbeName.CANARIES,
+    metric="failure_rate",
+    margin=Margin(kind="max_increase", value=0.05, source="test"),
+    lanes=(Lane.FREEFORM,),
+)
+
+
+def outcome(number: int, branch: Answer, reference: Answer = RIGHT) -> ItemOutcome:
+    return ItemOutcome(
+        probe=ProbeName.CANARIES,
+        group="c",
+        item_key=str(number),
+        cluster=f"c/{number}",
+        branch=branch,
+        reference=reference,
+    )
+
+
+def failures(*branch: Answer, right: int) -> Measurement:
+    declared = DeclaredFigure(
+        probe=ProbeName.CANARIES,
+        metric="failure_rate",
+        slice="all",
+        estimator="paired_proportions",
+        direction=Direction.LOWER_IS_BETTER,
+        unit="fraction",
+    )
+    outcomes = [outcome(n, answer) for n, answer in enumerate([*branch, *[RIGHT] * right])]
+    found = rate(declared, outcomes, failed)
+    assert found is not None
+    able = competence_of([PlannedItem("c", cause_of(each.reference)) for each in outcomes])
+    return found.model_copy(update={"competence": able})
+
+
+def test_the_checks_decide_between_three_outcomes() -> None:
+    fault = Failure("c", "wrong_amount", "line 1", "says 5")
+    doubt = Failure("c", "unclear", "line 2", "whose price it is cannot be told", unreadable=True)
+    assert outcome_of([]) is Outcome.RIGHT
+    assert outcome_of([doubt]) is Outcome.UNREADABLE
+    assert outcome_of([doubt, fault]) is outcome_of([fault]) is Outcome.WRONG
+    assert "unreadable" not in fault.as_dict()
+    assert doubt.as_dict()["unreadable"] is True
+
+
+def test_an_answer_that_cannot_be_read_has_no_score_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot_tell(text: str, expected: Expected, tools: Tools) -> Iterator[Failure]:
+        if "?" in text:
+            yield Failure("doubtful", "unclear", "line 1", "two readings", unreadable=True)
+
+    monkeypatch.setitem(CHECKS, "doubtful", Check("doubtful", Expected, cannot_tell))
+    settings = GenerationSettings(max_new_tokens=8)
+    case = Case("c/1", "c", "s", (), (), {}, "A", settings, ("doubtful",), must_pass=False)
+    answer = judged_answer(case, "A?", "stop", 2)
+    assert (answer.score, answer.error, answer.unreadable) == (None, None, "two readings (line 1)")
+    assert cause_of(answer) == UNREADABLE
+    assert judged_answer(case, "A", "stop", 2).score == 1.0
+    # cut off at its budget it is wrong, whatever might have been read of it
+    assert judged_answer(case, "A?", "length", 8).score == 0.0
+
+
+def test_counted_apart_from_errors_and_imputed_like_them() -> None:
+    found = failures(UNREAD, WRONG, right=198)
+    assert found.counts.model_dump() == {"total": 200, "scored": 199, "errored": 0, "unreadable": 1}
+    assert found.causes is not None
+    assert found.causes.branch == {"unreadable": 1, "wrong": 1}
+    assert found.causes.unread == ("c/0 on the branch: which shop is meant cannot be told (end)",)
+    few, many = [WRONG], [WRONG] * 20
+    # at its worst for a PASS, at its best for a FAIL
+    unread, right, wrong = (judge(AT_MOST_5_POINTS, [failures(*few, last, right=198)], []) for last in EACH)
+    assert right.p_pass < wrong.p_pass <= unread.p_pass
+    unread, right, wrong = (judge(AT_MOST_5_POINTS, [failures(*many, last, right=179)], []) for last in EACH)
+    assert wrong.p_fail < right.p_fail <= unread.p_fail
+
+
+def test_many_of_them_are_not_measured_and_some_are_named() -> None:
+    result = judge(AT_MOST_5_POINTS, [failures(*[UNREAD] * 5, right=195)], [])
+    assert result.verdict is CriterionVerdict.NOT_MEASURED
+    assert not result.infrastructure
+    assert "5 of 200 items hold an answer that cannot be read, more than 2%: c/0 on the branch" in result.reason
+    few = judge(AT_MOST_5_POINTS, [failures(*[UNREAD] * 4, right=596)], [])
+    assert few.p_pass < 1.0 - AT_MOST_5_POINTS.confidence
+
+
+def test_errors_stay_errors_beside_them() -> None:
+    found = failures(UNREAD, ERRORED, right=198)
+    assert (found.counts.errored, found.counts.unreadable) == (1, 1)
+    assert failure_causes([outcome(0, ERRORED, UNREAD)]).reference == {"unreadable": 1}
+
+
+def test_nothing_passes_by_a_fixed_prompt_that_cannot_be_read_and_the_reference_s_are_no_canary() -> None:
+    assert standing(outcome(0, UNREAD)) is Standing.UNREADABLE
+    assert standing(outcome(0, RIGHT, UNREAD)) is Standing.NO_CANARY
+    assert standing(outcome(0, RIGHT, ERRORED)) is Standing.UNKNOWN
+    assert why_not_absolute(UNREAD) == "the reference's answer cannot be read in 1 of 1 batches"
+    again = {"repeats": [{"score": None, "unreadable": "two readings"}, {"score": 0.0}]}
+    assert standing(outcome(0, WRONG.model_copy(update={"detail": again}))) is Standing.UNREADABLE
+
+
+def test_a_score_and_unreadable_at_once_is_refused() -> None:
+    with pytest.raises(ValueError, match="no score"):
+        Answer(score=1.0, unreadable="no")

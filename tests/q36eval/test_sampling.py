@@ -1,0 +1,79 @@
+"""Coupled sampling: right distributions, the same numbers for the same request, and few draws that differ."""
+
+import torch
+from scipy import stats
+
+from q36eval.engines.base import Coupling
+from q36eval.engines.sampling import Sampler, gumbel_noise, sample
+
+DRAWS = 20_000
+
+
+def samplers(count: int, coupling: Coupling, **changed: float) -> list[Sampler]:
+    settings = {"temperature": 1.0, "top_p": 1.0, "seed": 7} | changed
+    return [Sampler(key=f"prompt {n}", coupling=coupling, **settings) for n in range(count)]  # type: ignore[arg-type]
+
+
+def drawn(logits: torch.Tensor, coupling: Coupling, **changed: float) -> torch.Tensor:
+    return sample(logits.expand(DRAWS, -1), samplers(DRAWS, coupling, **changed))
+
+
+def test_gumbel_draws_follow_the_nucleus() -> None:
+    logits = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -8.0])
+    counts = torch.bincount(drawn(logits, "gumbel", temperature=0.8, top_k=4), minlength=6)
+    assert counts[4:].sum() == 0
+    expected = (logits[:4].double() / 0.8).softmax(-1) * DRAWS
+    assert stats.chisquare(counts[:4].numpy(), expected.numpy()).pvalue > 1e-4
+    # 0.95 of the whole are held by the first four tokens, 0.90 by three
+    assert drawn(logits, "gumbel", top_p=0.9).max() == 3
+    assert drawn(logits, "gumbel", top_p=0.5).max() == 0
+
+
+def test_the_noise_is_standard_gumbel_and_independent_between_tokens_and_steps() -> None:
+    one = Sampler(1.0, 1.0, 0, "k", coupling="gumbel")
+    noise = []
+    for _ in range(3):
+        noise.append(gumbel_noise(torch.arange(DRAWS).unsqueeze(0), [one])[0])
+        one.took(5)
+    for each in noise:
+        assert stats.kstest(each.numpy(), stats.gumbel_r.cdf).pvalue > 1e-4
+    pairs = ((noise[0], noise[1]), (noise[1], noise[2]), (noise[0][1:], noise[0][:-1]))
+    for a, b in pairs:
+        assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 4 / DRAWS**0.5
+
+
+def test_two_deployments_differ_no_more_than_the_bound_and_less_than_by_inverse_cdf() -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(200) * 1.5
+    other = logits + torch.randn(200) * 0.1
+    variation = float((logits.double().softmax(-1) - other.double().softmax(-1)).abs().sum() / 2)
+    differing = {
+        coupling: float((drawn(logits, coupling) != drawn(other, coupling)).double().mean())
+        for coupling in ("gumbel", "inverse_cdf")
+    }
+    # nobody can differ in fewer than `variation` of the draws
+    error = 4 * (variation / DRAWS) ** 0.5
+    assert variation - error < differing["gumbel"] < 2 * variation / (1 + variation) + error
+    assert differing["gumbel"] < 0.5 * differing["inverse_cdf"]
+
+
+def test_a_request_draws_the_same_in_every_batch_and_row() -> None:
+    torch.manual_seed(1)
+    logits = torch.randn(6, 50)
+    together = sample(logits, samplers(6, "gumbel", top_p=0.95, top_k=20))
+    for row in range(6):
+        alone = samplers(6, "gumbel", top_p=0.95, top_k=20)[row]
+        assert int(sample(logits[row : row + 1], [alone])) == int(together[row])
+    mixed = [*samplers(3, "inverse_cdf"), *samplers(6, "gumbel", top_p=0.95, top_k=20)[3:]]
+    assert sample(logits, mixed)[3:].tolist() == together[3:].tolist()
+
+
+def test_a_token_answered_before_is_penalized_and_no_other() -> None:
+    logits = torch.tensor([[3.0, 2.9, -9.0]])
+    for coupling in ("gumbel", "inverse_cdf"):
+        one = Sampler(1e-4, 1.0, 0, "k", presence_penalty=1.0, coupling=coupling)
+        assert int(sample(logits, [one])) == 0
+        one.took(0)
+        assert int(sample(logits, [one])) == 1
+        one.took(1)
+        assert int(sample(logits, [one])) == 0
