@@ -377,6 +377,8 @@ def _read_cell(cell: list[Token], label: list[Token], number: int, shop: str, cl
             continue
         equation, place = in_equation.get(token.start, (-1, ""))
         role = role_of(line, len(label) if place == "result" else at, at) if place != "operand" else Role.OTHER
+        if [one.lower for one in label] == ["se", "slevou"]:
+            role = Role.AFTER  # a row's heading
         claims.amounts.append(
             Amount(token, shop, role, number, place == "operand", place == "result", equation, True, clause=clause)
         )

@@ -149,7 +149,11 @@ def _begins_comparison(clause: Sequence[Token], at: int) -> bool:
         direct = bool(following) and bool(following[0].shop)
         return direct or (compares_costs(clause, at) and any(one.shop for one in following))
     if token.lower in ("srovnání", "porovnání"):
-        return at > 0 and clause[at - 1].lower in ("v", "ve", "při", "po")
+        compared = following[:1] and (following[0].shop or following[0].lower in ("s", "se", "k", "ke"))
+        return bool(compared) and at > 0 and clause[at - 1].lower in ("v", "ve", "při", "po")
+    if token.lower == "jak":
+        comparative = clause[at - 1].word.means(Meaning.GOOD, Meaning.BAD, Meaning.LESS, Meaning.MORE)
+        return at > 0 and comparative and any(one.shop for one in following)
     if token.lower in ("co", "jako", "kolik"):
         return any(one.shop for one in following[:2])  # "polovinu toho, co v Áčku"
     if token.lower == "rozdíl":

@@ -21,7 +21,7 @@ from canaries.checks._clauses import (
 )
 from canaries.checks._lexicon import ARTICLES, Meaning, word_set
 from canaries.checks._said import Said, core, deny, discount_named, negations, says_nobody
-from canaries.checks._ties import ranking_of, said_same, tie
+from canaries.checks._ties import listed_ranking, ranking_of, said_same, tie
 from canaries.checks._tokens import Kind, Token
 from canaries.checks._verdict import Says, Sentence, Verdict
 
@@ -52,9 +52,14 @@ def _all_verdicts(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> lis
     labelled = False
     before: list[Token] = []
     discounts = False
+    ranked = frozenset[int]()
     for number, line in enumerate(lines):
         if number in skip or not line:
             continue
+        listed = listed_ranking(lines, number)
+        if listed is not None:
+            found.append(listed[0])
+            ranked = listed[1]
         for sentence in sentences_of(line):
             state = Sentence(number, _first_word(sentence), pending=asked, labelled=labelled, last=before)
             state.of_discount = discounts and sentence[0].lower in _IT
@@ -64,7 +69,7 @@ def _all_verdicts(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> lis
             if question:
                 asked, labelled = _asked(sentence, state)
                 read = [_unclear(sentence, state)] if len(shops_in(sentence)) == 1 else []
-            found += read
+            found += [verdict for verdict in read if not (verdict.bare and number in ranked)]
             before, discounts = state.last, state.of_discount
         labelled = labelled or _is_label(line)
     return found
@@ -100,7 +105,49 @@ def _asked(sentence: Sequence[Token], state: Sentence) -> tuple[Said | None, boo
 # ---- one sentence
 
 
+_AS_IT_IS = word_set("takhle takto skutečnosti reálně")
+
+
+def _real(sentence: list[Token]) -> list[Token]:
+    """Of "if …, B would be cheaper, as it is A is" what holds; of "even if …, A would be cheaper" what follows."""
+    unreal = [at for at, token in enumerate(sentence) if token.word.means(Meaning.UNREAL)]
+    if not unreal:
+        return sentence
+    breaks = [at for at, token in enumerate(sentence) if token.kind is Kind.BREAK and at > unreal[-1]]
+    for at in breaks:
+        if any(token.lower in _AS_IT_IS for token in sentence[at + 1 : at + 4]):
+            return sentence[at + 1 :]
+    even = unreal[0] > 0 and sentence[unreal[0] - 1].lower in ("i", "ani")
+    return sentence[breaks[0] + 1 :] if even and len(unreal) == 1 and breaks else sentence
+
+
+_TELLS_WHICH = word_set("v ve u tedy tj čili totiž")
+
+
+def _without_explained(sentence: list[Token]) -> list[Token]:
+    """With the shop itself in place of "the second one" where it follows: "v tom druhém – v A"."""
+    kept: list[Token] = []
+    skipped = 0
+    for at, token in enumerate(sentence):
+        if skipped:
+            skipped -= 1
+            continue
+        kept.append(token)
+        following = sentence[at + 1 : at + 5]
+        shop = next((place for place, one in enumerate(following) if one.shop and not one.ordinal), 0)
+        between = following[:shop]
+        if token.ordinal and shop and between[0].text in ("-", ",") and _only_tells_which(between[1:]):
+            kept[-1] = following[shop]
+            skipped = shop + 1
+    return kept
+
+
+def _only_tells_which(tokens: Sequence[Token]) -> bool:
+    return all(one.lower in _TELLS_WHICH for one in tokens)
+
+
 def _read_sentence(sentence: list[Token], state: Sentence) -> Iterator[Verdict]:
+    sentence = _real(_without_explained(sentence))
     words = [token.word for token in sentence]
     if any(word.means(Meaning.UNREAL) for word in words):
         state.last = [token for token in sentence if token.shop][-1:]

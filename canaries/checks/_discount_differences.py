@@ -58,6 +58,8 @@ def may_differ_by(amount: Amount, offers: dict[str, Offer]) -> set[Fraction]:
         allowed |= off
     if clause.means(Meaning.LIMIT, Meaning.MET) or clause.words & {"nad", "pod"}:
         allowed |= {Fraction(abs(offer.price - limit)) for offer in offers.values() for limit in offer.thresholds}
+    if clause.unreal and "by" in clause.words:
+        allowed |= between_finals({shop: offer.as_if_met for shop, offer in offers.items()})
     return allowed
 
 

@@ -76,6 +76,12 @@ class Offer(BaseModel):
         """What is paid."""
         return self.steps[-1].after if self.discounts else self.price
 
+    @cached_property
+    def as_if_met(self) -> "Offer":
+        """The same as if every discount applied."""
+        discounts = [discount.model_copy(update={"only_above": None}) for discount in self.discounts]
+        return Offer.model_construct(price=self.price, discounts=discounts)  # may come to parts of a crown
+
     @property
     def way(self) -> list[int]:
         """Every amount that is worked out on the way, the final price last."""

@@ -136,9 +136,10 @@ def compares_costs(clause: Sequence[Token], at: int) -> bool:
 def _of_discount_or_number(clause: Sequence[Token], at: int) -> bool:
     """Whether "bigger", "lower", "better" speaks of a discount, or compares with a number."""
     following = clause[at + 1 : at + 1 + _DISCOUNT_NEIGHBOURS]
+    predicate = clause[at].word.means(Meaning.GOOD) and bool(following) and following[0].word.means(Meaning.COPULA)
     for one in following:
         if one.word.means(Meaning.DISCOUNT):
-            return True
+            return not (predicate and _shop_soon(clause, at + 1))  # "nejvýhodnější je sleva v obchodě C"
         if one.word.means(Meaning.COST, Meaning.PAY, Meaning.SAVE, Meaning.THAN) or one.shop:
             break
     if len(following) > 1 and following[0].word.means(Meaning.THAN) and following[1].kind is Kind.NUMBER:

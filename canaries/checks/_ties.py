@@ -19,7 +19,8 @@ def said_same(clause: Sequence[Token], said: Said | None) -> Token | None:
         return None  # "rozdíl není velký"
     for at, token in enumerate(clause):
         word = token.word
-        if word.means(Meaning.SAME) and not word.negated and times_denied % 2 == 0 and not about:
+        starts_there = at > 0 and clause[at - 1].lower in ("z", "ze")  # "vycházejí ze stejné ceny"
+        if word.means(Meaning.SAME) and not word.negated and times_denied % 2 == 0 and not about and not starts_there:
             return token
         if word.means(Meaning.DIFFER) and (word.negated or times_denied % 2 == 1):
             return token
@@ -39,7 +40,8 @@ def said_same(clause: Sequence[Token], said: Said | None) -> Token | None:
 
 def tie(clause: Sequence[Token], same: Token, state: Sentence) -> Iterator[Verdict]:
     shops = [token for token in clause if token.shop]
-    letters = tuple(dict.fromkeys(token.shop for token in shops))
+    letters = tuple(dict.fromkeys(token.shop for token in shops or state.last))
+    letters = letters if shops or len(letters) > 1 else ()  # "obchod B a obchod C – shodně"
     price = any(
         token.word.means(Meaning.COST, Meaning.PAY, Meaning.FINAL, Meaning.AFTER, Meaning.DIFFERENCE, Meaning.GOOD)
         for token in clause
@@ -61,11 +63,53 @@ def tie(clause: Sequence[Token], same: Token, state: Sentence) -> Iterator[Verdi
     yield Verdict(Says.SAME, letters, frozenset(), same, state.line, state.start, hedged=state.hedged)
 
 
+def _places_of(sentence: Sequence[Token], state: Sentence) -> Verdict | None:
+    """ "1. místo: B, 2. místo: C, 3. místo: A"."""
+    places = [at for at, token in enumerate(sentence) if token.lower == "místo" and _is_numbered(sentence, at)]
+    shops = [next((one for one in sentence[at + 1 : at + 4] if one.shop), None) for at in places]
+    named = [shop for shop in shops if shop is not None]
+    letters = tuple(dict.fromkeys(token.shop for token in named))
+    if len(letters) < 2 or len(letters) < len(places):
+        return None
+    return Verdict(Says.ORDER, letters, frozenset(), named[0], state.line, state.start, hedged=state.hedged)
+
+
+def _is_numbered(sentence: Sequence[Token], at: int) -> bool:
+    return at == 0 or sentence[at - 1].text == "." or sentence[at - 1].kind is Kind.NUMBER
+
+
+def listed_ranking(lines: Sequence[Sequence[Token]], heading: int) -> tuple[Verdict, frozenset[int]] | None:
+    """A heading ("Pořadí od nejlevnějšího:") and the lines below it that begin with one shop each, or with several that
+    cost the same: the order that they state, and those lines."""
+    line = lines[heading]
+    dearest_first = any(token.word.means(Meaning.BAD) or token.lower == "sestupně" for token in line)
+    cheapest_first = any(token.word.means(Meaning.GOOD, Meaning.LESS) or token.lower == "vzestupně" for token in line)
+    if shops_in(line) or dearest_first == cheapest_first or not any(t.word.means(Meaning.RANKING) for t in line):
+        return None
+    order: list[Token] = []
+    numbers = set[int]()
+    for number in range(heading + 1, len(lines)):
+        if not lines[number]:
+            continue
+        if not lines[number][0].shop or lines[number][0].shop in {token.shop for token in order}:
+            break
+        order += [token for token in lines[number] if token.shop]
+        numbers.add(number)
+    letters = tuple(dict.fromkeys(token.shop for token in order))
+    if len(letters) < 2:
+        return None
+    letters = letters[::-1] if dearest_first else letters
+    last = max(numbers)
+    return Verdict(Says.ORDER, letters, frozenset(), order[0], last, order[0].start), frozenset(numbers)
+
+
 def ranking_of(sentence: list[Token], state: Sentence) -> tuple[Verdict | None, list[Token]]:
     """A list of all shops in order of price, and what is left of the sentence."""
     head = next((at for at, token in enumerate(sentence) if token.word.means(Meaning.RANKING)), None)
     if head is None:
-        return None, sentence
+        places = _places_of(sentence, state)
+        last = max(at for at, token in enumerate(sentence) if token.shop) if places is not None else -1
+        return places, sentence[last + 1 :]
     first = next((at for at, token in enumerate(sentence) if token.shop and at > head), None)
     if first is None:
         return None, sentence
