@@ -102,8 +102,11 @@ def rate_rows(run: CanaryRun) -> list[tuple[str, ...]]:
 
 
 def _rate_row(run: CanaryRun, m: Measurement) -> tuple[str, ...]:
-    flipped = Counter(item.flip for item in run.in_slice(m.slice))
     items = run.in_slice(m.slice)
+    asked = Counter(item.cluster for item in items)
+    if m.slice == "all":  # sampled answers, several of one prompt, have figures of their own
+        items = [item for item in items if asked[item.cluster] == 1]
+    flipped = Counter(item.flip for item in items)
     lost, gained = (str(flipped[way]) if items else "–" for way in ("regression", "improvement"))
     return (
         m.slice,

@@ -63,13 +63,13 @@ ACCURACY = {"mmlu": 0.85, "ruler": 0.9, "ruler-128k": 0.9}
 """What the reference gets right; of canaries it fails `FAILING`."""
 
 DRAWS = {"failures-structured": 4_000, "failures-freeform": 2_200, "wrong-conclusions": 1_000, "answers-end": 5_600}
-FIXED = {"fixed-prompts-structured": 76, "fixed-prompts-freeform": 43}
+FIXED = {"fixed-prompts-structured": 76, "fixed-prompts-freeform": 41}
 FAILING = {"failures-structured": 0.05, "failures-freeform": 0.05, "wrong-conclusions": 0.02, "answers-end": 0.01}
 FAILING |= dict.fromkeys(FIXED, 0.02)
 FIXED_FLIPS = 0.005
 """What the fixed prompts off the absolute list lose and gain of answers each: none of 90 flipped on the sandbox."""
 
-SAMPLED = {"thinking-structured": 100, "thinking-freeform": 100, "thinking-ends": 200}
+SAMPLED = {"thinking-structured": 150, "thinking-freeform": 150, "thinking-ends": 300}
 SEEDS = 4
 HARD = {"thinking-structured": (0.5, 6.0), "thinking-freeform": (0.5, 6.0), "thinking-ends": (0.1, 5.0)}
 """Sampled prompts, and the beta distribution of how often the reference fails one: 8 % and 2 % of answers. The coupling

@@ -59,10 +59,10 @@ def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
     told: list[ItemOutcome] = []
     for outcome in outcomes:
         branch, reference = read(outcome.branch), read(outcome.reference)
-        if outcome.branch.score is None or outcome.reference.score is None:
-            values.append(None)
-        elif branch is not None and reference is not None:
+        if branch is not None and reference is not None:
             values.append((branch, reference))
+        elif outcome.branch.score is None or outcome.reference.score is None:
+            values.append(None)
         else:
             continue
         told.append(outcome)

@@ -11,8 +11,8 @@ def failed(answer: Answer) -> float | None:
 
 
 def cut_off(answer: Answer) -> float | None:
-    """Whether it had no end within its budget."""
-    return None if answer.score is None else float(answer.detail.get("finish_reason") == "length")
+    """Whether it had no end within its budget; None where the engine gave no answer."""
+    return None if answer.error is not None else float(answer.detail.get("finish_reason") == "length")
 
 
 def at_risk(answer: Answer) -> float | None:
@@ -40,9 +40,10 @@ def called(answer: Answer) -> bool | None:
 
 
 def unended(answer: Answer) -> float | None:
-    """Whether its reasoning never ends; None where the engine gave no answer."""
+    """Whether its reasoning, or the answer after it, never ends; None where the engine gave no answer."""
     codes = {failure["code"] for failure in answer.detail.get("failures", ())}
-    return None if answer.error is not None else float("no_answer" in codes)
+    ended = "no_answer" not in codes and answer.detail.get("finish_reason") != "length"
+    return None if answer.error is not None else float(not ended)
 
 
 def loops(answer: Answer) -> float | None:

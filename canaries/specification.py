@@ -1,8 +1,10 @@
 """What a canary is: one YAML file each, checked when it is read."""
 
+import difflib
 import inspect
 import math
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -239,8 +241,28 @@ def load_specs(
 
 
 def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySpec]:
-    """The canaries with the budgets and the sampling that a family of models is to be asked with."""
+    """The canaries with the budgets and the sampling that a family of models is to be asked with.
+
+    Raises:
+        UsageError: a budget for a skill that no canary asks for.
+    """
+    specs = list(specs)
+    if answers.budgets:
+        known = _shipped_skills() | {spec.skill for spec in specs}
+        unknown = [skill for budget in answers.budgets for skill in budget.skills if skill not in known]
+        if unknown:
+            like = difflib.get_close_matches(unknown[0], known, 1)
+            meant = f"; {like[0]} is one" if like else ""
+            raise UsageError(
+                f"The family file sets a budget for {unknown[0]!r}, a skill that no canary asks for{meant}; correct "
+                "answers.budgets."
+            )
     return [spec.model_copy(update={"generation": _generation_for(spec, answers)}) for spec in specs]
+
+
+@cache
+def _shipped_skills() -> frozenset[str]:
+    return frozenset(spec.skill for spec in _read_folder(SPECS_FOLDER, {}).values())
 
 
 def _generation_for(spec: CanarySpec, answers: Answering) -> GenerationSettings:

@@ -40,6 +40,11 @@ class OnPolicySettings(Record):
     """At most; a prompt may ask for fewer."""
     thinking_tokens: Annotated[int | None, Field(ge=1, le=131_072)] = None
     """At most with reasoning, so that the answer after it is reached; None is what the prompt itself allows."""
+    thinking_temperature: Annotated[float | None, Field(gt=0, le=10)] = None
+    thinking_top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    """With reasoning; None is as without."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """0 keeps every token."""
     per_canary: Annotated[int, Field(ge=0)] = 4
     """Questions of every canary; 0 leaves the canaries out."""
     chat: bool = True
@@ -187,15 +192,19 @@ def _request(prompt: OnPolicyPrompt, settings: OnPolicySettings, tokenizer: Any)
     text = rendered_chat(tokenizer, prompt.messages, prompt.tools, enable_thinking=prompt.enable_thinking)
     # cut off like other answers, most of what is compared would be the beginning of a thought
     budget = min(prompt.max_new_tokens, settings.max_new_tokens)
+    temperature, top_p = settings.temperature, settings.top_p
     if prompt.enable_thinking:
         budget = settings.thinking_tokens or prompt.max_new_tokens
+        temperature = settings.thinking_temperature or temperature
+        top_p = settings.thinking_top_p or top_p
     return GenerationRequest(
         key=hashlib.sha256(prompt.content.encode()).hexdigest(),
         token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
         max_new_tokens=budget,
         group="on-policy",
-        temperature=settings.temperature,
-        top_p=settings.top_p,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=settings.top_k,
         seed=settings.seed,
     )
 

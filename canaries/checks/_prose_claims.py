@@ -6,6 +6,7 @@ misread, and so was a date; and a word that the question affirms is not to be de
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 from typing import NamedTuple
 
 
@@ -36,14 +37,22 @@ _DAY_FIRST = re.compile(rf"(?<!\d)(\d{{1,2}})(?:\.|st|nd|rd|th)?[ \u00a0](?:of )
 _MONTH_FIRST = re.compile(rf"\b({_MONTH})\.?[ \u00a0](\d{{1,2}})(?:st|nd|rd|th)?\b(?![ \u00a0,.]\d{{3}}(?!\d))", re.I)
 
 
+_MOST_COMPARED = 40
+_AMOUNT_DIGITS = 5
+"""Numbers whose sums and differences are looked at: so many, and of so many digits, which years and counts lack."""
+
+
 def unknown_numbers(prose: str, known: Iterable[str]) -> Iterator[Claim]:
-    """Numbers of two digits or more in `prose` that none of the `known` texts holds; zeros before them aside."""
+    """Numbers of two digits or more in `prose` that none of the `known` texts holds, nor two amounts of theirs make
+    together or differ by; zeros before them aside."""
     held = {digits.lstrip("0") for text in known for digits in _forms(text)}
+    values = sorted({int(digits) for digits in held if len(digits) >= _AMOUNT_DIGITS})[-_MOST_COMPARED:]
+    worked_out = {str(abs(sign * one + other)) for one, other in combinations(values, 2) for sign in (1, -1)}
     for match in _NUMBER.finditer(prose):
         said = match.group()
         parts = [digits.lstrip("0") for digits in _DIGITS.findall(said)]
         whole = "".join(_DIGITS.findall(said)).lstrip("0")
-        if len(whole) < 2 or whole in held or all(part in held for part in parts):
+        if len(whole) < 2 or whole in held | worked_out or all(part in held for part in parts):
             continue
         if not _PERIOD.match(prose, match.end()):
             yield Claim(match.start(), said)
@@ -55,6 +64,14 @@ def _forms(text: str) -> Iterator[str]:
         groups = _DIGITS.findall(match.group())
         yield "".join(groups)
         yield from groups
+
+
+_THANKS = re.compile(r"\b(?:po)?děk\w+|\bdík\w*|\bthank\w*|\bgrateful\b|\bappreciat\w+", re.I)
+
+
+def thanks(prose: str) -> bool:
+    """Whether somebody is thanked."""
+    return _THANKS.search(prose) is not None
 
 
 def unknown_dates(prose: str, known: Iterable[str]) -> Iterator[Claim]:
@@ -80,16 +97,30 @@ def _dates(text: str) -> Iterator[tuple[int, int, re.Match[str]]]:
         yield _MONTH_NUMBERS[match[1].lower()], int(match[2]), match
 
 
-_CZECH = (("zaplac", "uhraz", "proplac"), ("urgent", "naléhav", "spěšn"), ("člen",), ("sklad", "dostupn"))
+_CZECH = (
+    ("zaplac", "zaplatil", "uhraz", "uhradil", "proplac"),
+    ("urgent", "naléhav", "spěšn"),
+    ("člen",),
+    ("sklad", "dostupn"),
+)
 _ENGLISH = (("paid", "settled"), ("urgent",), ("member",), ("stock", "available"))
 """Beginnings of words that say the same of a matter that is so or is not."""
 
+_PAYMENT = ("platb", "payment")
+"""A noun of the first of each: said to be awaited or not to have come, it denies them; else it says nothing."""
+
 _DENIES = re.compile(
     r"\b(?:není|nejsou|nejste|nejsi|nejsem|neb[yu]\w{1,4}|nemá\w{0,3}|zatím ne|not(?! only)|isn't|aren't|wasn't|"
-    r"hasn't|haven't|don't|doesn't|never|yet to be|no longer|out of|without)\b",
+    r"hasn't|haven't|don't|doesn't|never|yet to be|no longer|out of|without|"
+    r"ček\w+ na|očekáv\w+|await\w*|waiting for|pending|outstanding)\b",
     re.I,
 )
-_SUPPOSES = re.compile(r"-li\b|\b(?:pokud|kdyby\w*|jestli\w*|zda|if|whether|unless|should)\b", re.I)
+_SUPPOSES = re.compile(
+    r"-li\b|\b(?:pokud|kdyby\w*|jestli\w*|zda|až(?!\s*\d)|jakmile|hned jak|dokud|bude\w*|budou"
+    r"|if|whether|unless|should|once|when|until|as soon as|will)\b",
+    re.I,
+)
+"""What is supposed, or still to come, is not said to be so."""
 _CZECH_CLAUSE = re.compile(r"(?:(?!\b(?:a|ale|takže|proto|protože|tedy)\b)[^.,;:!?\n])+", re.I)
 _ENGLISH_CLAUSE = re.compile(r"(?:(?!\b(?:and|but|so|because)\b)[^.,;:!?\n])+", re.I)
 _NEGATED_WORD = ("ne", "un", "non-", "non")
@@ -109,6 +140,10 @@ def denials(prose: str, known: Iterable[str]) -> Iterator[Claim]:
                     yield Claim(match.start(), match.group().strip())
 
 
+def _denies_payment(clause: str) -> bool:
+    return any(noun in clause.lower() for noun in _PAYMENT) and bool(_DENIES.search(clause))
+
+
 def _said_of(
     text: str, beginnings: tuple[str, ...], clauses: re.Pattern[str]
 ) -> Iterator[tuple[re.Match[str], bool, bool]]:
@@ -116,6 +151,8 @@ def _said_of(
     word = re.compile(rf"(?<![\w\"])({'|'.join(_NEGATED_WORD)})?(?:{'|'.join(beginnings)})", re.I)
     for clause in clauses.finditer(text):
         match = word.search(clause.group())
+        if match is None and beginnings[0] in (_CZECH[0][0], _ENGLISH[0][0]) and _denies_payment(clause.group()):
+            yield clause, True, bool(_SUPPOSES.search(clause.group()))
         if match:
             before = clause.group()[: match.start()]
             denied = bool(match.group(1)) != bool(_DENIES.search(before))

@@ -122,7 +122,7 @@ def _cut_off(text: str, reading: Reading) -> Iterator[Failure]:
 
 
 def _last_line_failures(text: str, expected: ExpectedDiscount) -> Iterator[Failure]:
-    said = next((line for line in reversed(text.split("\n")) if line.strip()), "").rstrip("\r")
+    said = next((line for line in reversed(text.split("\n")) if line.strip()), "").rstrip()
     start = text.rfind(said) if said else 0
     place = place_of(text, max(0, start))
     decided = said.removeprefix(LAST_LINE)

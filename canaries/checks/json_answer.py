@@ -10,7 +10,7 @@ from canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedE
 from canaries.checks._json import StrictJSONError, differences, read_json, strict_json
 from canaries.checks._json_decisions import json_decisions
 from canaries.checks._prose import Piece, sentences
-from canaries.checks._prose_claims import denials, unknown_dates, unknown_numbers
+from canaries.checks._prose_claims import denials, thanks, unknown_dates, unknown_numbers
 from canaries.checks._schema import check_json_value, check_schema, schema_failures
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n")
@@ -25,12 +25,15 @@ _MAX_SCANNED = 50_000_000
 
 
 class ExpectedJSON(Expected):
-    """`object`: the right value, an object or an array. `schema`: the JSON Schema of the prompt, if there is one."""
+    """`object`: the right value, an object or an array. `schema`: the JSON Schema of the prompt, if there is one.
+    `fence`: whether it may stand in a code fence, where the prompt does not say that it must be bare.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, populate_by_name=True)
 
     object: dict[str, Any] | list[Any]
     json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    fence: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> "ExpectedJSON":
@@ -50,7 +53,7 @@ class Prose(BaseModel):
     """What the prompt demands around the JSON.
 
     before, after: so many sentences on either side; None for any number but none at all. block: the JSON stands alone
-    in a fenced block of code.
+    in a fenced block of code. thanks: what comes after says thanks.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -58,6 +61,7 @@ class Prose(BaseModel):
     before: Annotated[int, Field(ge=0)] | None = None
     after: Annotated[int, Field(ge=0)] | None = None
     block: bool = False
+    thanks: bool = False
 
 
 class ExpectedProse(ExpectedJSON):
@@ -84,7 +88,8 @@ def _json_answer(text: str, expected: ExpectedJSON, tools: Tools) -> Iterator[Fa
     start, end = _start(text), len(text.rstrip())
     fence = _FENCE.match(text, start)
     if fence is not None and text.endswith("```", fence.end(), end):
-        yield Failure("json", "fenced", "answer", "the JSON stands in a code fence instead of bare")
+        if not expected.fence:
+            yield Failure("json", "fenced", "answer", "the JSON stands in a code fence instead of bare")
         start, end = fence.end(), end - 3
     try:
         value = strict_json(text, start, end, exact=True)
@@ -95,7 +100,8 @@ def _json_answer(text: str, expected: ExpectedJSON, tools: Tools) -> Iterator[Fa
 
 
 def _decide_json(text: str, expected: ExpectedJSON, tools: Tools) -> list[Decision]:
-    return json_decisions(text, _start(text), expected.json_schema)
+    fence = _FENCE.match(text, _start(text))
+    return json_decisions(text, _start(text) if fence is None else fence.end(), expected.json_schema)
 
 
 class _Found(NamedTuple):
@@ -174,6 +180,8 @@ def _prose_failures(text: str, found: _Found, expected: ExpectedProse, prose: Pr
         if count != wanted if wanted is not None else not count:
             message = f"{count} sentences {place} the JSON instead of {'some' if wanted is None else wanted}"
             yield Failure(check, "wrong_sentences", place, message)
+    if prose.thanks and not thanks(after):
+        yield Failure(check, "no_thanks", place_of(text, outer.end), "nobody is thanked after the JSON")
     if expected.known is not None:
         known = [*expected.known, text[found.start : found.end]]
         for offset, said in ((0, before), (outer.end, after)):

@@ -1,6 +1,7 @@
 """Free answers: loops, other scripts and languages, broken characters, length, the model's own marks, the end."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -52,14 +53,26 @@ _SPECIAL = re.compile(r"<\|[A-Za-z_]{1,40}\|>|</?think>|</?tool_(?:call|response
 
 
 _HEADING = re.compile(
-    r"^ {0,3}(?:#{1,6}[ \t]+\S.*|(?:\*\*|__)[^*_\n]{1,80}(?:\*\*|__)[ \t]*:?[ \t]*"
-    r"|[^\n]{1,80}\n {0,3}(?:={3,}|-{3,})[ \t]*)$",
+    r"^ {0,3}(?:#{1,6}[ \t]+\S.*|[^\n]{1,80}\n {0,3}(?:={3,}|-{3,})[ \t]*)$",
     re.MULTILINE,
 )
-_TITLE = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]*(?P<line>[^\W\d_][^\n.!?…,:;\d„“\"]{2,60})[ \t]*\n[ \t]*\n(?=[ \t]*\S)")
+_BOLD = re.compile(r"^ {0,3}(?:\*\*|__)(?P<line>[^*_\n]{1,80})(?:\*\*|__)[ \t]*:?[ \t]*$", re.MULTILINE)
+_TITLE = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]*(?P<line>[^\W\d_][^\n.!?…,:;\d„“\"]{2,60})[ \t]*(?=\n[ \t]*\n[ \t]*\S)")
 """A short line of its own before a paragraph, without a mark at its end."""
 
 MOST_TITLE_WORDS = 8
+MOST_NAME_WORDS = 2
+_PARAGRAPH = re.compile(r"(?![*_]*\()(?!P\. ?S\.|PS\b)\S+\s[^\n]*[.!?…]")
+"""What follows a heading is said in sentences; a letter's name, a postscript or a count of words below it is not."""
+
+_SALUTES = re.compile(
+    r"(?:ahoj|čau|nazdar|mil[ýáíé]|drah[ýáíé]|vážen|dobrý den|zdravím|dear|hi|hello)(?!\w{4})", re.IGNORECASE
+)
+_CLOSES = re.compile(
+    r"(?:s (?:pozdravem|úctou|láskou|přáním)|měj(?:te)? se|zdraví|tvůj|tvoje|tvá|váš|vaše|vaši"
+    r"|yours|(?:best|kind|warm) (?:wishes|regards)|sincerely)\b",
+    re.IGNORECASE,
+)
 
 
 def _stable(text: str, expected: ExpectedStable, tools: Tools) -> Iterator[Failure]:
@@ -101,13 +114,26 @@ def _length_failures(text: str, stable: Stable) -> Iterator[Failure]:
 
 
 def _heading_failures(text: str) -> Iterator[Failure]:
-    titles = (match for match in _TITLE.finditer(text) if len(match["line"].split()) <= MOST_TITLE_WORDS)
-    found = _HEADING.search(text)
-    title = next(titles, None)
+    marked = ((match.start(), match.group().strip()) for match in _HEADING.finditer(text))
+    found = next(marked, None) or next(_titles(text), None)
     if found is not None:
-        yield Failure("stable", "heading", place_of(text, found.start()), f"a heading: {shown(found.group().strip())}")
-    elif title is not None:
-        yield Failure("stable", "heading", place_of(text, title.start("line")), f"a heading: {shown(title['line'])}")
+        at, said = found
+        yield Failure("stable", "heading", place_of(text, at), f"a heading: {shown(said)}")
+
+
+def _titles(text: str) -> Iterator[tuple[int, str]]:
+    """Lines of their own that a paragraph follows; no salutation or closing of a letter, and no speaker's name."""
+    bold = [match for match in _BOLD.finditer(text) if match["line"].strip()]
+    lines = [*bold, *(match for match in _TITLE.finditer(text) if len(match["line"].split()) <= MOST_TITLE_WORDS)]
+    speakers = Counter(match["line"].strip(" :") for match in bold if ":" in match.group())
+    dialogue = max(speakers.values(), default=0) > 1
+    for match in sorted(lines, key=lambda match: match.start("line")):
+        said = match["line"].strip()
+        follows = _PARAGRAPH.match(text[match.end() :].lstrip())
+        speaks = dialogue and ":" in match.group() and len(said.split()) <= MOST_NAME_WORDS
+        letter = _SALUTES.match(said) or _CLOSES.match(said)
+        if follows and not speaks and not letter:
+            yield match.start() if match in bold else match.start("line"), said
 
 
 def _mojibake_failures(text: str) -> Iterator[Failure]:

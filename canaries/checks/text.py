@@ -80,6 +80,10 @@ def _exact_text(text: str, expected: ExpectedText, tools: Tools) -> Iterator[Fai
 
 def _exact_lines(text: str, expected: ExpectedLines, tools: Tools) -> Iterator[Failure]:
     said = [match.span() for match in _LINE.finditer(text)]
+    if expected.formatting and _is_in_block(text, said, expected.lines):
+        message = "the values stand in a block of code: is that a copy?"
+        yield Failure("exact_lines", "code_marks", "answer", message, unreadable=True)
+        return
     if len(said) != len(expected.lines):
         message = f"{len(said)} values instead of {len(expected.lines)}"
         yield Failure("exact_lines", "wrong_count", "answer", message)
@@ -90,6 +94,15 @@ def _exact_lines(text: str, expected: ExpectedLines, tools: Tools) -> Iterator[F
             yield Failure("exact_lines", "code_marks", place_of(text, start), message, unreadable=True)
         elif line != wanted:
             yield _text_failure("exact_lines", "different_value", text, start, line, wanted)
+
+
+def _is_in_block(text: str, said: list[tuple[int, int]], wanted: list[str]) -> bool:
+    """Whether just these lines stand between the marks of one block of code."""
+    lines = [text[start:end].rstrip() for start, end in said]
+    return len(lines) > 2 and _OPENS.fullmatch(lines[0]) is not None and lines[-1] == "```" and lines[1:-1] == wanted
+
+
+_OPENS = re.compile(r"```[a-zA-Z]*")
 
 
 def _value(text: str, exactly: bool) -> Piece:

@@ -63,6 +63,7 @@ TASKS_EN = (
     "Turn the text into JSON that fits the schema. Return only the JSON.",
     "Fill in JSON under the schema and write nothing else.",
 )
+_FENCE_IS_LEFT_OPEN = ("Vrať pouze JSON", "Return only the JSON")
 OPENINGS_CS = ("Záznam: ", "Zpráva: ", "Formulář: ", "Text: ")
 OPENINGS_EN = ("Record: ", "Message: ", "Form: ", "Text: ")
 
@@ -70,6 +71,12 @@ OPENINGS_EN = ("Record: ", "Message: ", "Form: ", "Text: ")
 def minified(value: Any) -> str:
     """The answer's fixed form."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def expected_json(prompt: str, value: Any, schema: dict[str, Any]) -> dict[str, Any]:
+    """What the check of bare JSON is to know: a prompt that wants "only the JSON" does not say that no fence may be."""
+    fence = {"fence": True} if any(words in prompt for words in _FENCE_IS_LEFT_OPEN) else {}
+    return {"object": value, "schema": schema, **fence}
 
 
 def object_schema(properties: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from canaries.generators._fields import (
     TASKS_EN,
     clauses_of,
     draw_fields,
+    expected_json,
     minified,
     object_schema,
 )
@@ -37,7 +38,7 @@ def _example(
         key=f"{kind}:{json.dumps(value, ensure_ascii=False, sort_keys=True)}",
         messages=({"role": "user", "content": prompt},),
         answer=minified(value),
-        expected={"object": value, "schema": schema},
+        expected=expected_json(prompt, value, schema),
     )
 
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from canaries.generators._fields import FIELDS, clauses_of, draw_fields, minified, object_schema
+from canaries.generators._fields import FIELDS, clauses_of, draw_fields, expected_json, minified, object_schema
 from canaries.generators._names import person
 from canaries.generators._words import CITIES, PRODUCTS, code, iso_date, pick
 from q36eval.examples import ChatExample
@@ -170,7 +170,12 @@ def json_in_prose(rng: random.Random) -> ChatExample:
     answer = f"{before}\n\n```json\n{example.answer}\n```\n\n{after}"
     expected = {
         **example.expected,
-        "prose": {"before": 1, "after": None if ask == PROSE_EN[0] else 1, "block": ask == asks[1]},
+        "prose": {
+            "before": 1,
+            "after": None if ask == PROSE_EN[0] else 1,
+            "block": ask == asks[1],
+            "thanks": ask == asks[0],
+        },
         "stable": {
             "scripts": ["Latin"],
             "min_characters": 1,
@@ -187,5 +192,5 @@ def _example(kind: str, prompt: str, value: dict[str, Any], schema: dict[str, An
         key=f"{kind}:{json.dumps(value, ensure_ascii=False, sort_keys=True)}",
         messages=({"role": "user", "content": prompt},),
         answer=minified(value),
-        expected={"object": value, "schema": schema},
+        expected=expected_json(prompt, value, schema),
     )

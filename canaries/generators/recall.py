@@ -15,6 +15,7 @@ from canaries.generators._fields import (
     Field,
     clauses_of,
     draw_fields,
+    expected_json,
     minified,
     object_schema,
 )
@@ -89,5 +90,5 @@ def _asked(text: str, key: str, drawn: Drawn, czech: bool) -> ChatExample:
         key=f"recall:{key}{json.dumps(value, ensure_ascii=False, sort_keys=True)}",
         messages=({"role": "user", "content": prompt},),
         answer=minified(value),
-        expected={"object": value, "schema": schema},
+        expected=expected_json(prompt, value, schema),
     )

@@ -84,6 +84,13 @@ class Family(Written):
             raise ValueError(f"reference {self.reference!r} is not one of the branches: {', '.join(self.branches)}")
         return self
 
+    @model_validator(mode="after")
+    def _budgets_fit(self) -> Self:
+        if self.answers.largest >= self.context_length:
+            problem = f"answers: a budget of {self.answers.largest} tokens leaves no room for a prompt"
+            raise ValueError(f"{problem} in a context of {self.context_length}")
+        return self
+
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a family file.

@@ -207,7 +207,7 @@ class InProcessEngine:
         self._last_prefix = LastPrefix(self._model)
         usable: list[GenerationRequest] = []
         for request in requests:
-            problem = self._unusable(len(request.token_ids) + request.max_new_tokens)
+            problem = self._unusable(len(request.token_ids), request.max_new_tokens)
             if problem is None:
                 usable.append(request)
             elif request.key not in known:
@@ -245,10 +245,11 @@ class InProcessEngine:
         for waiting in under_way:
             yield _told(*waiting)
 
-    def _unusable(self, length: int) -> str | None:
-        if length > self._context_length:
-            return f"{length} tokens do not fit the context of {self._context_length}"
-        return None
+    def _unusable(self, length: int, budget: int = 0) -> str | None:
+        if length + budget <= self._context_length:
+            return None
+        asked = f"{length} tokens and a budget of {budget} for the answer" if budget else f"{length} tokens"
+        return f"{asked} do not fit the context of {self._context_length}"
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         return scoring_batches(requests, CPU_SCORE_BATCH_TOKENS if self._device.type == "cpu" else SCORE_BATCH_TOKENS)

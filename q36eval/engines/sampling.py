@@ -58,10 +58,15 @@ def sample(logits: Tensor, samplers: Sequence[Sampler]) -> Tensor:
     fewest likeliest tokens that together hold `top_p` are kept, `top_k` at most, and one of them is taken as the row's
     coupling says. Equally likely tokens are ranked by id. Penalties come before the temperature, `top_k` before
     `top_p`, as serving engines have it.
+
+    Raises:
+        ValueError: logits from which no distribution follows (NaN, or infinity upwards).
     """
     scaled = _penalized(logits, samplers) / _column(logits, [sampler.temperature for sampler in samplers])
     probabilities, ids = scaled.softmax(-1).sort(dim=-1, descending=True, stable=True)
     sizes = [sampler.top_k or logits.shape[-1] for sampler in samplers]
+    if not bool(probabilities[:, 0].isfinite().all()):
+        raise ValueError("the logits are not finite")
     places = torch.arange(logits.shape[-1], device=logits.device)
     probabilities = probabilities * (places < torch.tensor(sizes, device=logits.device).unsqueeze(1))
     probabilities = probabilities / probabilities.sum(-1, keepdim=True)

@@ -76,6 +76,8 @@ def _of_its_words(entry: dict[str, Any]) -> dict[str, Any]:
     if entry["check"].startswith("tool_") and entry["check"] != "tool_none":
         refusal = re.search(r"(?:přesně|exactly): (.*)$", said[0])
         return {"known": [text for text in said if text]} | ({"refusal": refusal[1]} if refusal else {})
+    if entry["check"] in ("json_flat", "json_nested", "json_types", "recall"):
+        return {"fence": "pouze JSON" in asked or "only the JSON" in asked}
     if entry["check"] == "enum_order":
         return {"separator": "comma"}
     if entry["check"] == "copy_references":
@@ -87,7 +89,7 @@ def _of_its_words(entry: dict[str, Any]) -> dict[str, Any]:
         language = "cs" if "Schéma" in asked else "en"
         stable = {"scripts": ["Latin"], "min_characters": 1, "max_characters": 4_000, "language": language}
         return {
-            "prose": {"before": 1, "after": 1, "block": block},
+            "prose": {"before": 1, "after": 1, "block": block, "thanks": "poděkuj" in asked or "with thanks" in asked},
             "known": said,
             "stable": stable | {"finished": True},
         }

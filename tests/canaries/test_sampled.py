@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from canaries.cases import cases_of
 from canaries.probe import CanaryProbe
@@ -10,6 +11,8 @@ from canaries.specification import CanarySpec, for_family, load_specs
 from canaries.summary import declared_figures
 from q36eval.capturing import captured
 from q36eval.config import Answering, Family
+from q36eval.config.answering import THINKING as THINKING_SKILL
+from q36eval.errors import UsageError
 from q36eval.probes import Probe
 from q36eval.references import Capture
 from q36eval.runner import run_probes
@@ -52,13 +55,39 @@ def test_a_family_says_budgets_and_how_reasoning_is_sampled() -> None:
 def test_every_seed_is_an_item_and_every_prompt_a_cluster() -> None:
     (spec,) = (each for each in sampled(8) if each.id == "discount-thinking")
     cases = cases_of(spec)
-    assert len(cases) == 12
-    assert len({case.content for case in cases}) == 12
-    assert len({case.question for case in cases}) == 4
+    assert len(cases) == 18
+    assert len({case.content for case in cases}) == 18
+    assert len({case.question for case in cases}) == 6, "three quarters of the draws"
     figures = {figure.key: figure for figure in declared_figures([spec])}
     rate = figures["canaries.thinking_failure_rate[freeform]"]
-    assert (rate.items, rate.clusters, rate.estimator) == (12, 4, "paired_mean")
+    assert (rate.items, rate.clusters, rate.estimator) == (18, 6, "paired_mean")
     assert not any(".failure_rate[" in key for key in figures), "sampled answers are no part of the greedy rates"
+
+
+def test_reasoning_is_judged_by_all_that_the_same_question_is_judged_by_without() -> None:
+    """A loop or another script after the thoughts is as wrong as without any."""
+    by_generator = {(s.family.generator, s.skill == THINKING_SKILL): s for s in load_specs(skills=None) if s.family}
+    for generator, thinking in by_generator:
+        if thinking:
+            assert by_generator[generator, True].checks == by_generator[generator, False].checks
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({"budgets": [{"skills": ["discount_compar"], "tokens": 768, "need": "x"}]}, "discount_compare is one"),
+        ({"budgets": [{"skills": ["thinking"], "tokens": 768, "need": "x"}]} | {"thinking": {"tokens": 9, "need": "x"}},
+         "has its own under thinking"),
+        ({"thinking": {"tokens": 4096, "need": "x"}}, "leaves no room for a prompt"),
+        ({"budgets": [{"skills": ["tool_call"], "tokens": True, "need": "x"}]}, "tokens"),
+    ],
+)  # fmt: skip
+def test_a_family_file_with_a_slip_is_refused_in_a_sentence(tmp_path: Path, answers: dict, words: str) -> None:
+    family = yaml.safe_load((ROOT / "data" / "families" / "sandbox.yaml").read_text(encoding="utf-8"))
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(family | {"answers": answers}, allow_unicode=True), encoding="utf-8")
+    with pytest.raises(UsageError, match=words):
+        for_family(load_specs(), Family.load(file).answers)
 
 
 @pytest.mark.skipif(not (BF16 / "model.safetensors").exists(), reason="the sandbox has no trained weights here")
@@ -75,11 +104,13 @@ def test_the_reference_against_itself_draws_the_same_to_the_last_character(tmp_p
     captures = lambda works: captured(works, open_capture, lambda: engine, told)  # noqa: E731
     run_probes(engine, engine.tokenizer, captures, [probe], told, told)
     assert not told.failures
-    assert len(told.items) == 12
+    assert len(told.items) == 18
     assert all(outcome.branch.text == outcome.reference.text for outcome in told.items.values())
-    seeds = {outcome.branch.text for outcome in told.items.values() if outcome.cluster == "discount-thinking/1"}
-    assert len(seeds) > 1, "every seed draws numbers of its own"
+    texts: dict[str, set[str]] = {}
+    for outcome in told.items.values():
+        texts.setdefault(outcome.cluster, set()).add(outcome.branch.text)
+    assert max(map(len, texts.values())) > 1, "every seed draws numbers of its own"
     found = told.measurements["thinking_length_ratio[all]"]
-    assert (found.effect, found.counts.total) == (1.0, 12)
+    assert (found.effect, found.counts.total) == (1.0, 18)
     assert found.clusters is not None
-    assert found.clusters.units == (3,) * 4
+    assert found.clusters.units == (3,) * 6

@@ -44,8 +44,8 @@ must_pass:
 
 def test_every_skill_has_a_family_and_fixed_prompts() -> None:
     assert {spec.family.generator for spec in SPECS if spec.family} == set(GENERATORS)
-    # reasoning is sampled: no single answer of it is one that must not flip
-    for skill in {spec.skill for spec in SPECS if spec.generation.sampling is None}:
+    # reasoning is sampled: no single answer of it is one that must not flip, but for models whose thoughts are a line
+    for skill in {spec.skill for spec in SPECS if not spec.generation.enable_thinking}:
         of_skill = [spec for spec in SPECS if spec.skill == skill]
         assert any(spec.family for spec in of_skill), skill
         assert any(spec.must_pass for spec in of_skill), skill
@@ -55,7 +55,8 @@ def test_every_skill_has_a_family_and_fixed_prompts() -> None:
 def test_fixed_prompts_are_kept_from_training(spec: CanarySpec, prompt: FixedPrompt) -> None:
     """The key puts the prompt on the test side, and it is the prompt's own: its numbers are those asked about."""
     assert split_of(prompt.key) == "test"
-    drawn_by = {other.family.generator for other in SPECS if other.family and other.skill == spec.skill}
+    same = {other.skill for other in SPECS if other.checks[0] == spec.checks[0]}
+    drawn_by = {other.family.generator for other in SPECS if other.family and other.skill in same}
     assert prompt.key.partition(":")[0] in drawn_by
     asked = json.dumps(prompt.messages, ensure_ascii=False).replace(" ", "")
     for number in re.findall(r"\d{3,}", prompt.key.replace(" ", "")):
@@ -121,8 +122,8 @@ def test_families_declare_skills_that_canaries_need(file: Path) -> None:
     """The sandbox is asked at least what it was trained on, a real family everything."""
     skills = ModelFamily.load(file).skills
     needed = {spec.skill for spec in SPECS if spec.only_where_declared}
-    learnt = {skill for skill in needed if skill.endswith("_last_line")}
-    assert set(skills) == (learnt if file.stem == "sandbox" else needed)
+    learnt = {skill for skill in needed if skill.endswith("_last_line")} | {"thinking_greedy"}
+    assert set(skills) == (learnt if file.stem == "sandbox" else needed - {"thinking_greedy"})
 
 
 def test_a_suite_says_how_many_draws() -> None:

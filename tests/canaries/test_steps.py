@@ -73,7 +73,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Told]:
         def open_capture(probe: Probe) -> Capture:
             return Capture(place, engine.identity, probe.name, probe.suite_sha256)
 
-        probe = CanaryProbe(load_specs(only=CANARIES, n=DRAWS))
+        probe = CanaryProbe(load_specs(only=CANARIES, n=DRAWS, skills=None))
         captures = lambda works: captured(works, open_capture, load, told)  # noqa: E731
         run_probes(engine, engine.tokenizer, captures, [probe], told, told)
         assert not told.failures

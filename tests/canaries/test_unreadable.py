@@ -11,7 +11,7 @@ from canaries.checks._base import Check, Expected, Failure, Tools
 from canaries.competence import UNREADABLE, PlannedItem, cause_of, competence_of, failure_causes
 from canaries.must_pass import Standing, standing, why_not_absolute
 from canaries.paired import rate
-from canaries.readings import failed
+from canaries.readings import cut_off, failed, unended
 from canaries.specification import GenerationSettings
 from q36eval.declared import DeclaredFigure
 from q36eval.gate import Criterion, CriterionVerdict, Margin
@@ -106,6 +106,24 @@ def test_many_of_them_are_not_measured_and_some_are_named() -> None:
     assert "5 of 200 items hold an answer that cannot be read, more than 2%: c/0 on the branch" in result.reason
     few = judge(AT_MOST_5_POINTS, [failures(*[UNREAD] * 4, right=596)], [])
     assert few.p_pass < 1.0 - AT_MOST_5_POINTS.confidence
+
+
+def test_how_an_answer_ends_is_known_of_one_that_cannot_be_read() -> None:
+    declared = DeclaredFigure(
+        probe=ProbeName.CANARIES,
+        metric="cut_off_rate",
+        slice="all",
+        estimator="paired_proportions",
+        direction=Direction.LOWER_IS_BETTER,
+        unit="fraction",
+    )
+    cut = WRONG.model_copy(update={"detail": {"finish_reason": "length"}})
+    found = rate(declared, [outcome(n, each) for n, each in enumerate((UNREAD, cut, ERRORED, RIGHT))], cut_off)
+    assert found is not None
+    assert found.counts.model_dump() == {"total": 4, "scored": 3, "errored": 1, "unreadable": 0}
+    assert found.value == 1 / 3
+    # an answer that is cut off after its thoughts has no end either
+    assert [unended(each) for each in (cut, UNREAD, ERRORED)] == [1.0, 0.0, None]
 
 
 def test_errors_stay_errors_beside_them() -> None:

@@ -1,5 +1,6 @@
 """Coupled sampling: right distributions, the same numbers for the same request, and few draws that differ."""
 
+import pytest
 import torch
 from scipy import stats
 
@@ -77,3 +78,11 @@ def test_a_token_answered_before_is_penalized_and_no_other() -> None:
         assert int(sample(logits, [one])) == 1
         one.took(1)
         assert int(sample(logits, [one])) == 0
+
+
+@pytest.mark.parametrize("coupling", ["gumbel", "inverse_cdf"])
+def test_no_token_is_drawn_of_what_is_no_distribution(coupling: Coupling) -> None:
+    logits = torch.zeros(2, 8)
+    logits[1, 3] = torch.nan
+    with pytest.raises(ValueError, match="not finite"):
+        sample(logits, [Sampler(1.0, 1.0, 1, key, coupling=coupling) for key in "ab"])
