@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.drifting import keep_drifts
-from kl.attribution import Attribution, Blame, Direction, Sample, Suspect
-from kl.corpus import CorpusDocument
+from q36eval.app.drifting import keep_drifts
 from q36eval.config import Paths
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.history import History
+from q36eval.kl.attribution import Attribution, Blame, Direction, Sample, Suspect
+from q36eval.kl.corpus import CorpusDocument
 from q36eval.provenance import provenance
 from q36eval.records import Clusters, Counts, Measurement, ProbeName
 from q36eval.records import Direction as Better
@@ -47,8 +47,8 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
         UsageError: the deployments are asked other tokens, nothing differs, or the budget is too small.
         CorruptCheckpointError, EngineError: a checkpoint cannot be loaded or scored.
     """
-    from kl.attribution import blame, divergences, hidden_states, sample, suspects
     from q36eval.engines.parts import differs, parts_of
+    from q36eval.kl.attribution import blame, divergences, hidden_states, sample, suspects
 
     progress.stage("reading both checkpoints", 2)
     reference, branch = _load_reference(plan, plan.device), _load(plan, plan.branch, "cpu")
@@ -87,8 +87,8 @@ def _variant(
     head: "torch.Tensor",
     progress: Progress,
 ) -> list[float]:
-    from kl.attribution import divergences
     from q36eval.engines.parts import borrowing
+    from q36eval.kl.attribution import divergences
 
     with borrowing(borrower, lender, suspect.modules):
         sums = divergences(borrower, chosen, states, head)

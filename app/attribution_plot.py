@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
-    from kl.attribution import Attribution
+    from q36eval.kl.attribution import Attribution
 
 TITLES = {"class": "by class of tensors", "layers": "by layer", "cell": "by class and layer"}
 NAMES = {"restored": "restored: KL falls by", "alone": "alone: KL is"}

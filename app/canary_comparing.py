@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from app.running import incomparable
-from app.targets import Target
-from canaries.answers import THINK_END
-from canaries.margins import taught
+from q36eval.app.running import incomparable
+from q36eval.app.targets import Target
+from q36eval.canaries.answers import THINK_END
+from q36eval.canaries.margins import taught
 from q36eval.chat import rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.errors import EngineError, UsageError

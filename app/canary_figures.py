@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.canary_details import (
+from q36eval.app.canary_details import (
     at_risk,
     divergence_of,
     failures_of,
@@ -16,8 +16,8 @@ from app.canary_details import (
     reasons,
     scores_of,
 )
-from app.evals_model import shortened
-from canaries.must_pass import Standing, standing
+from q36eval.app.evals_model import shortened
+from q36eval.canaries.must_pass import Standing, standing
 from q36eval.records import Interval, ItemOutcome, Lane, Measurement, ProbeName
 from q36eval.reports._text import number
 from q36eval.reports.answers import NOT_RIGHT, not_right_cell

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app.measuring import measure
-from app.request import Request
-from canaries.must_pass import Standing, standing
+from q36eval.app.measuring import measure
+from q36eval.app.request import Request
+from q36eval.canaries.must_pass import Standing, standing
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord
 from q36eval.records import ItemOutcome, ProbeName
 
 if TYPE_CHECKING:
-    from app.console import ConsoleProgress
+    from q36eval.app.console import ConsoleProgress
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from app.estimate import Estimate
+from q36eval.app.estimate import Estimate
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often a log (no terminal) hears what is left."""

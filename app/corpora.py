@@ -8,18 +8,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from evals.freezing.hub import Hub
-from evals.freezing.staging import check_replaceable, staging
-from evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
-from evals.generators.prose import document
-from evals.suite import HubSource, unverified
-from kl.corpus import CorpusDocument, check_documents
-from kl.corpus_plan import CorpusPlan, PlannedDataset, plan_of
-from kl.generators.conversations import dialogues
-from kl.hub_datasets import documents_of
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
+from q36eval.evals.freezing.hub import Hub
+from q36eval.evals.freezing.staging import check_replaceable, staging
+from q36eval.evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
+from q36eval.evals.generators.prose import document
+from q36eval.evals.suite import HubSource, unverified
 from q36eval.examples import draw
+from q36eval.kl.corpus import CorpusDocument, check_documents
+from q36eval.kl.corpus_plan import CorpusPlan, PlannedDataset, plan_of
+from q36eval.kl.generators.conversations import dialogues
+from q36eval.kl.hub_datasets import documents_of
 
 JSON_TOKENS = (110, 260)
 """As long as the sandbox's documents."""

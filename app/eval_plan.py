@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from app.estimate import Estimate
-from app.measuring import limits_of, reference_of
-from app.policies.shown import ASSUMED_SCORE
-from app.probing import build_evals
-from app.request import Request
-from app.running import load_branch
+from q36eval.app.estimate import Estimate
+from q36eval.app.measuring import limits_of, reference_of
+from q36eval.app.policies.shown import ASSUMED_SCORE
+from q36eval.app.probing import build_evals
+from q36eval.app.request import Request
+from q36eval.app.running import load_branch
 from q36eval.asking import Work, finished_items
 from q36eval.config import Paths
 from q36eval.engines.base import Engine

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.probing import Scored, build_probes, material
-from app.referencing import local_reference
-from app.targets import Target
+from q36eval.app.probing import Scored, build_probes, material
+from q36eval.app.referencing import local_reference
+from q36eval.app.targets import Target
 from q36eval.asking import Work
 from q36eval.config import Paths
 from q36eval.engines.base import Engine
@@ -23,12 +23,12 @@ from q36eval.runner import plan_probes
 from q36eval.sinks import Captures, MutedSink, Progress, Sink
 
 if TYPE_CHECKING:
-    from kl.floor_file import ReferenceFloor
+    from q36eval.kl.floor_file import ReferenceFloor
 
 
 def floor_file(captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path:
     """Where the floor of that reference on that probe's suite is kept, beside its captures."""
-    from kl.floor_file import floor_path
+    from q36eval.kl.floor_file import floor_path
 
     return floor_path(captures, identity, probe.suite_sha256)
 
@@ -41,7 +41,7 @@ def floor_state(folder: Path, header: Header) -> str | None:
     Raises:
         UsageError: the file is damaged or another reference's.
     """
-    from kl.floor_file import CAPTURED_AGAIN, floor_path, read_floor
+    from q36eval.kl.floor_file import CAPTURED_AGAIN, floor_path, read_floor
 
     if header.probe is not ProbeName.KL or header.kind != "hidden-states":
         return None
@@ -60,7 +60,7 @@ def adopt_floor(source: Path, captures: Path, identity: DeploymentIdentity, prob
     Raises:
         UsageError: it is damaged, another reference's or another suite's.
     """
-    from kl.floor_file import read_floor, write_floor
+    from q36eval.kl.floor_file import read_floor, write_floor
 
     floor = read_floor(source, identity, probe.suite_sha256)
     if floor is None:
@@ -80,7 +80,7 @@ def refuse_known(
     Raises:
         UsageError: a margin lies below it; the file is damaged or another reference's; or the pack has none.
     """
-    from kl.floor_file import CAPTURED_AGAIN, MEASURED_AGAIN, measurements, read_floor
+    from q36eval.kl.floor_file import CAPTURED_AGAIN, MEASURED_AGAIN, measurements, read_floor
 
     probe = next((probe for probe in probes if probe.name is ProbeName.KL), None)
     if policy is None or probe is None:
@@ -122,7 +122,7 @@ class FloorKeeper:
         Raises:
             UsageError: a margin lies below the floor.
         """
-        from kl.floor_file import measurements
+        from q36eval.kl.floor_file import measurements
 
         work = next((work for work in works if work.probe.name is ProbeName.KL and work.failed is None), None)
         floor = None if work is None else self.floor(work, captures)
@@ -139,9 +139,9 @@ class FloorKeeper:
         One that the engine broke on in part is kept with that said, so that a pack holds what could be measured, and
         measured again as long as the reference is at hand.
         """
-        from kl.floor import measure_floor, perturbation_count
-        from kl.floor_file import CAPTURED_AGAIN, MEASURED_AGAIN, read_floor, write_floor
-        from kl.probe import KLProbe
+        from q36eval.kl.floor import measure_floor, perturbation_count
+        from q36eval.kl.floor_file import CAPTURED_AGAIN, MEASURED_AGAIN, read_floor, write_floor
+        from q36eval.kl.probe import KLProbe
 
         probe = work.probe
         if not isinstance(probe, KLProbe):

@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from app.dashboard.inert import figure_text
-from app.kl_model import Point
+from q36eval.app.dashboard.inert import figure_text
+from q36eval.app.kl_model import Point
 
 BINS_PER_DECADE = 8
 SMALLEST_DRAWN = 1e-12

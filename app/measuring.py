@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from app.drifting import keep_drifts
-from app.kept_progress import Followed, note
-from app.measured_on import published_facts
-from app.probing import Limits, Scored, build_probes, material
-from app.referencing import Reference, local_reference, packed_reference
-from app.request import ALL_PROBES, Request
-from app.reusing import MEASURED_BY, measuring_sha256
-from app.running import Running
-from app.supplying import supplies_of
+from q36eval.app.drifting import keep_drifts
+from q36eval.app.kept_progress import Followed, note
+from q36eval.app.measured_on import published_facts
+from q36eval.app.probing import Limits, Scored, build_probes, material
+from q36eval.app.referencing import Reference, local_reference, packed_reference
+from q36eval.app.request import ALL_PROBES, Request
+from q36eval.app.reusing import MEASURED_BY, measuring_sha256
+from q36eval.app.running import Running
+from q36eval.app.supplying import supplies_of
 from q36eval.config import Paths
 from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage

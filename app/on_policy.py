@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from functools import cache
 
-from canaries.cases import cases_of
-from canaries.specification import CanarySpec, load_specs
-from kl.on_policy import OnPolicyPrompt, OnPolicySettings
-from kl.planning import ANSWERS_PREFIX
+from q36eval.canaries.cases import cases_of
+from q36eval.canaries.specification import CanarySpec, load_specs
 from q36eval.config import Paths
 from q36eval.errors import UsageError
+from q36eval.kl.on_policy import OnPolicyPrompt, OnPolicySettings
+from q36eval.kl.planning import ANSWERS_PREFIX
 
 CANARIES_SLICE = "on_policy/canaries"
 
@@ -80,7 +80,7 @@ def _own_prompts(paths: Paths, name: str) -> list[OnPolicyPrompt]:
     """A list of prompts of ours; those without a kind are chat."""
     import json
 
-    from evals.frozen import verify
+    from q36eval.evals.frozen import verify
 
     folder = paths.data / "prompts"
     if f"{name}.jsonl" not in verify(folder).files:

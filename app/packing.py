@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from app.floors import FloorKeeper, floor_state
-from app.probing import SHIPPED_CANARIES, CanaryChoice, Limits, Scored, build_probes, material
-from app.referencing import Reference, local_reference
-from app.targets import Target
-from kl.packs import scored_tokens
+from q36eval.app.floors import FloorKeeper, floor_state
+from q36eval.app.probing import SHIPPED_CANARIES, CanaryChoice, Limits, Scored, build_probes, material
+from q36eval.app.referencing import Reference, local_reference
+from q36eval.app.targets import Target
 from q36eval.asking import Work
 from q36eval.capturing import kind_of
 from q36eval.config import Family, Paths
 from q36eval.errors import EngineError, UsageError
+from q36eval.kl.packs import scored_tokens
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.references import Capture, Kind, Pack, captures_in
 from q36eval.runner import plan_probes

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.material import corpus_of, material_of
-from app.referencing import Reference
-from app.suites import suite_place
+from q36eval.app.material import corpus_of, material_of
+from q36eval.app.referencing import Reference
+from q36eval.app.suites import suite_place
 from q36eval.config import Family, Paths
 from q36eval.probes import Probe
 from q36eval.records import ProbeName
 from q36eval.sinks import Progress
 
 if TYPE_CHECKING:
-    from canaries.probe import CanaryProbe
-    from evals.probe import EvalsProbe
-    from kl.planning import Material
+    from q36eval.canaries.probe import CanaryProbe
+    from q36eval.evals.probe import EvalsProbe
+    from q36eval.kl.planning import Material
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def build_probes(
     evals = [build_evals(suite, paths, limits)] if ProbeName.EVALS in names else []
     found: list[Probe] = [build_canaries(suite, limits)] if ProbeName.CANARIES in names else []
     if ProbeName.KL in names:
-        from kl.probe import KLProbe
+        from q36eval.kl.probe import KLProbe
 
         scored = material()
         found.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_tell))
@@ -89,9 +89,9 @@ def build_probes(
 
 def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
     """The canary probe of that suite; see `build_probes`."""
-    from canaries.probe import CanaryProbe
-    from canaries.specification import for_family, left_out, left_out_sentence, load_specs
-    from canaries.suites import draws_per_family
+    from q36eval.canaries.probe import CanaryProbe
+    from q36eval.canaries.specification import for_family, left_out, left_out_sentence, load_specs
+    from q36eval.canaries.suites import draws_per_family
 
     chosen = limits.canaries
     skills = None if limits.family is None else limits.family.skills
@@ -111,7 +111,7 @@ def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
 
 def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":
     """The eval probe of that suite; see `build_probes`."""
-    from evals.probe import EvalsProbe
+    from q36eval.evals.probe import EvalsProbe
 
     place = suite_place(suite, paths)
     probe = EvalsProbe(
@@ -138,9 +138,9 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
         UsageError: a corpus that cannot be used, or answers that a pack lacks.
         EngineError: the reference could not answer.
     """
-    from kl.corpus import corpus_sha256
-    from kl.floor_file import CAPTURED_AGAIN
-    from kl.on_policy import SAMPLED_AGAIN
+    from q36eval.kl.corpus import corpus_sha256
+    from q36eval.kl.floor_file import CAPTURED_AGAIN
+    from q36eval.kl.on_policy import SAMPLED_AGAIN
 
     corpus = corpus_of(scored.suite, scored.corpus, paths)
     if reference.pack is not None:  # told before the answers, which go with the documents, are missed

@@ -1,4 +1,4 @@
-"""Writes the prompts that a reference answers for the release suites: `python -m app.prompt_sets`.
+"""Writes the prompts that a reference answers for the release suites: `python -m q36eval.app.prompt_sets`.
 
 `data/prompts/release.jsonl` is drawn from templates of our own (`kl.generators.conversations`); `chat.jsonl`, the short
 list that the sandbox answers, is kept as it is.
@@ -6,9 +6,9 @@ list that the sandbox answers, is kept as it is.
 
 import json
 
-from evals.frozen import Manifest, write_frozen
-from kl.generators.conversations import SEED, prompts
 from q36eval.config import Paths
+from q36eval.evals.frozen import Manifest, write_frozen
+from q36eval.kl.generators.conversations import SEED, prompts
 
 
 def write_prompts(paths: Paths) -> Manifest:

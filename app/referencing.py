@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.targets import Target
+from q36eval.app.targets import Target
 from q36eval.asking import Work
 from q36eval.capturing import OpenCaptures, captured, kind_of, suite_of
 from q36eval.config import Family
@@ -172,14 +172,14 @@ def _fitted(probe: Probe, pack: Pack) -> Probe:
 
 def bounding(probe: Probe, top_k: int) -> Probe:
     """The KL probe as one that only bounds the divergence from below; every other probe as it is."""
-    from kl.topk_probe import TopKProbe
+    from q36eval.kl.topk_probe import TopKProbe
 
     return TopKProbe(probe, top_k) if probe.name is ProbeName.KL and not isinstance(probe, TopKProbe) else probe
 
 
 def _with_full(probe: Probe, open_capture: Callable[[Probe], Capture]) -> Probe:
     """A probe of bounds that knows their gap, where the same documents were also captured over the full vocabulary."""
-    from kl.topk_probe import TopKProbe
+    from q36eval.kl.topk_probe import TopKProbe
 
     if not isinstance(probe, TopKProbe):
         return probe

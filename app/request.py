@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.probing import SHIPPED_CANARIES, CanaryChoice
-from app.targets import Target
+from q36eval.app.probing import SHIPPED_CANARIES, CanaryChoice
+from q36eval.app.targets import Target
 from q36eval.config import Family
 from q36eval.gate import Policy
 from q36eval.history.deciding import WaiverSource

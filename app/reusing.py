@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import q36eval
 from q36eval.asking import Work
 from q36eval.engines.repeating import repeats_itself
 from q36eval.gate import ReusedAnswers
@@ -30,8 +31,8 @@ MEASURED_BY = "measured_by"
 """Where a run's provenance holds `measuring_sha256`."""
 
 CPU_INFO = Path("/proc/cpuinfo")
-PACKAGES = ("q36eval", "kl", "evals", "canaries")
-"""Ours, whose code asks, judges and sums up."""
+PROBES = ("kl", "evals", "canaries")
+"""In a checkout they are links, which `rglob` does not follow."""
 
 
 def reuse_answers(history: History, run: RunRecord, works: Sequence[Work], files: RunFiles) -> ReusedAnswers | None:
@@ -129,7 +130,8 @@ def _processor() -> str:
 @cache
 def _code_sha256() -> str:
     """Hash of the code that asks, judges and sums up, as it was when it was first asked for."""
-    root, hashed = Path(__file__).parents[1], hashlib.sha256()
-    for file in sorted(file for package in PACKAGES for file in (root / package).rglob("*.py")):
+    root, hashed = Path(q36eval.__file__).parent, hashlib.sha256()
+    files = {file for place in (root, *(root / name for name in PROBES)) for file in place.rglob("*.py")}
+    for file in sorted(file for file in files if file.relative_to(root).parts[0] != "app"):
         hashed.update(f"{file.relative_to(root)} {sha256_of(file)}".encode())
     return hashed.hexdigest()

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from app.floors import FloorKeeper, refuse_known
-from app.kept_progress import note
-from app.policies.declarations import declared_by
-from app.policies.measurable import refuse_unmeasurable
-from app.readable import check_readable
-from app.referencing import Reference
-from app.request import Request
-from app.reusing import reuse_answers
-from app.showable import refuse_unshowable
+from q36eval.app.floors import FloorKeeper, refuse_known
+from q36eval.app.kept_progress import note
+from q36eval.app.policies.declarations import declared_by
+from q36eval.app.policies.measurable import refuse_unmeasurable
+from q36eval.app.readable import check_readable
+from q36eval.app.referencing import Reference
+from q36eval.app.request import Request
+from q36eval.app.reusing import reuse_answers
+from q36eval.app.showable import refuse_unshowable
 from q36eval.asking import Work
 from q36eval.checkpoints.inspection import Section
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -105,7 +105,7 @@ class Running:
 
     def _loaded(self, inspection: "Inspection | None") -> "InProcessEngine | None":
         """The branch; None where its checkpoint cannot be loaded, which is written down as the proven fault it is."""
-        from app.weights import integrity, measurements
+        from q36eval.app.weights import integrity, measurements
 
         self.progress.stage("reading the checkpoint", 1)
         started = time.monotonic()
@@ -136,13 +136,13 @@ class Running:
 
     def _settled_by(self, inspection: "Inspection") -> tuple[str, ...]:
         """What the verdict stands by on the weights alone."""
-        from app.weights import measurements
+        from q36eval.app.weights import measurements
 
         return () if self.rule is None else self.rule.decided(measurements(inspection), {ProbeName.WEIGHTS})
 
     def _stop_at_weights(self, inspection: "Inspection", damage: str | None) -> None:
         """Nothing is loaded: the file is damaged, or the verdict stands by what it holds."""
-        from app.weights import measurements
+        from q36eval.app.weights import measurements
 
         found, settled = measurements(inspection), self._settled_by(inspection)
         self._write(found)
@@ -159,7 +159,7 @@ class Running:
 
     def _static(self, inspection: "Inspection", not_as_served: bool, faults: list[str]) -> list[Measurement]:
         """Write what the inspection found, and why it says less than it could."""
-        from app.weights import measurements
+        from q36eval.app.weights import measurements
 
         found = [
             measurement
@@ -187,7 +187,7 @@ class Running:
 
     def _ask(self, branch: "InProcessEngine", known: Sequence[Measurement]) -> None:
         """Everything that needs an answer of the branch, against what is captured of the reference."""
-        from app.weights import integrity
+        from q36eval.app.weights import integrity
 
         reference, policy = self.reference, self.request.policy
         if policy is not None:

@@ -27,7 +27,7 @@ def suite_place(asked: str, paths: Paths) -> SuitePlace:
         raise UsageError(f"{asked!r} names no folder after the suite; write {name}=DIR, or {name} alone.")
     data = Path(folder).resolve() if given else None
     if name.endswith((".yaml", ".yml")):
-        from evals.suite import read_suite
+        from q36eval.evals.suite import read_suite
 
         file = Path(name)
         return SuitePlace(file, data or (file.parent / read_suite(file).data).resolve(), None)
@@ -35,7 +35,7 @@ def suite_place(asked: str, paths: Paths) -> SuitePlace:
     if name not in shipped:
         known = ", ".join(shipped)
         raise UsageError(f"There is no suite {name!r}; known suites: {known}, or name a .yaml file.")
-    from kl.corpus_plan import corpus_name  # deciding a kept run again needs nothing that measures
+    from q36eval.kl.corpus_plan import corpus_name  # deciding a kept run again needs nothing that measures
 
     own = paths.data / "corpus" / corpus_name(name)
     beside = None if data is None else corpus_beside(data)
@@ -50,6 +50,6 @@ def corpus_beside(data: Path) -> Path:
 
 def shipped_suites() -> dict[str, Path]:
     """The files of the suites that ship, by name."""
-    import evals
+    from q36eval import evals
 
     return {path.stem: path for path in sorted((Path(evals.__file__).parent / "suites").glob("*.yaml"))}

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from app.request import Request
-from app.suites import shipped_suites, suite_place
+from q36eval.app.request import Request
+from q36eval.app.suites import shipped_suites, suite_place
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.gate.supplies import ItemSource, Supplies
@@ -19,7 +19,7 @@ MOST_DRAWS = 1_000
 
 def supplies_of(request: Request, probes: Sequence[Probe], paths: Paths) -> Supplies:
     """What could be asked in addition of each of `probes`, which have planned their items."""
-    from canaries.suites import draws_per_family
+    from q36eval.canaries.suites import draws_per_family
 
     sources: list[ItemSource] = []
     draws = None
@@ -33,7 +33,7 @@ def supplies_of(request: Request, probes: Sequence[Probe], paths: Paths) -> Supp
 
 def _left_out(request: Request, probe: Probe) -> Iterator[ItemSource]:
     """The items that `--max-items` left out."""
-    from evals.probe import EvalsProbe
+    from q36eval.evals.probe import EvalsProbe
 
     if request.max_items is None or not isinstance(probe, EvalsProbe):
         return
@@ -44,8 +44,8 @@ def _left_out(request: Request, probe: Probe) -> Iterator[ItemSource]:
 
 def _larger_suites(request: Request, paths: Paths) -> Iterator[ItemSource]:
     """The shipped suites whose data is here, with the items of each group."""
-    from evals.frozen import MANIFEST, read_manifest
-    from evals.suite import read_suite
+    from q36eval.evals.frozen import MANIFEST, read_manifest
+    from q36eval.evals.suite import read_suite
 
     for name, file in shipped_suites().items():
         data = suite_place(name, paths).data

@@ -68,9 +68,9 @@ def main() -> None:
     """Ask the suite and print the table."""
     import torch
 
-    from canaries.probe import CanaryProbe
-    from canaries.specification import load_specs
     from q36eval.asking import in_group
+    from q36eval.canaries.probe import CanaryProbe
+    from q36eval.canaries.specification import load_specs
     from q36eval.engines.in_process import InProcessEngine
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import binom
 
-from canaries.cases import cases_of
-from canaries.checks import Outcome
-from canaries.probe import rendered
-from canaries.specification import for_family, load_specs
+from q36eval.canaries.cases import cases_of
+from q36eval.canaries.checks import Outcome
+from q36eval.canaries.probe import rendered
+from q36eval.canaries.specification import for_family, load_specs
 from q36eval.config import Family
 from q36eval.gate import Margin
 from q36eval.records import Clusters, Direction, Estimator

@@ -7,7 +7,7 @@ read otherwise than its label says, by kind.
 import argparse
 from collections import Counter
 
-from canaries.checks import Outcome
+from q36eval.canaries.checks import Outcome
 from tests.canaries.hand_labelled import PARTS, HandLabelled, hand_labelled
 
 

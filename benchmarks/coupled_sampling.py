@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from canaries.answers import judged_answer
-from canaries.cases import Case
-from canaries.probe import CanaryProbe
-from canaries.specification import for_family, load_specs
+from q36eval.canaries.answers import judged_answer
+from q36eval.canaries.cases import Case
+from q36eval.canaries.probe import CanaryProbe
+from q36eval.canaries.specification import for_family, load_specs
 from q36eval.config import Answering
 from q36eval.engines.base import GenerationRequest
 from q36eval.engines.in_process import InProcessEngine

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def requests(tokenizer: Any) -> list[Any]:
     """Canary prompts, evenly over the families."""
-    from canaries.probe import CanaryProbe
-    from canaries.specification import load_specs
+    from q36eval.canaries.probe import CanaryProbe
+    from q36eval.canaries.specification import load_specs
 
     items = CanaryProbe(load_specs()).plan(tokenizer)
     found = [request for item in items for request in item.generations]
@@ -32,8 +32,8 @@ def requests(tokenizer: Any) -> list[Any]:
 
 def after_one_context(asked: list[Any], tokenizer: Any) -> list[Any]:
     """The `QUESTIONS` shortest of those prompts, each after the same `CONTEXT_TOKENS` tokens of held-out text."""
-    from kl.corpus import load_corpus
     from q36eval.engines.batches import common_prefixes
+    from q36eval.kl.corpus import load_corpus
 
     text = "\n".join(document.text for document in load_corpus(ROOT / "data/corpus/sandbox"))
     context = tuple(tokenizer.encode(text, add_special_tokens=False)[:CONTEXT_TOKENS])

@@ -56,7 +56,7 @@ def suite_of_choices(folder: Path) -> Path:
     """The sandbox's MMLU group with five solved examples: the frozen one and each subject's first four questions."""
     import yaml
 
-    from evals.frozen import write_frozen
+    from q36eval.evals.frozen import write_frozen
 
     records = {}
     for path in sorted((FROZEN / "mmlu").glob("*.jsonl")):
@@ -80,7 +80,7 @@ def suite_of_choices(folder: Path) -> Path:
 
 def ours(engine: Any, suite: Path) -> Pass:
     """Plan, ask, read: what a gate does for one deployment."""
-    from evals.probe import EvalsProbe
+    from q36eval.evals.probe import EvalsProbe
     from q36eval.probes import ItemResults
 
     found, probe = Pass(), EvalsProbe(suite)
@@ -106,8 +106,8 @@ def stock(engine: Any, suite: Path, batch_size: int | str) -> Pass:
     import lm_eval
     from lm_eval.models.huggingface import HFLM
 
-    from evals.lm_tasks import task_configs
-    from evals.suite import LoadedSuite
+    from q36eval.evals.lm_tasks import task_configs
+    from q36eval.evals.suite import LoadedSuite
 
     found, loaded = Pass(), LoadedSuite(suite)
     started = time.perf_counter()
@@ -176,8 +176,8 @@ def _best(values: list[float]) -> int:
 
 def where_time_goes(engine: Any, suite: Path) -> str:
     """What of our own time is the prompts of generations, and how many prompt tokens are computed at all."""
-    from evals.probe import EvalsProbe
     from q36eval.engines.batches import prefix_of, scoring_batches
+    from q36eval.evals.probe import EvalsProbe
 
     items = EvalsProbe(suite).plan(engine.tokenizer)
     scores = [request for item in items for request in item.scores]
@@ -238,9 +238,9 @@ def noise(engine: Any, suite: Path) -> None:
     """How far log-likelihoods of the choices move with sharing, and with nothing but other batches."""
     import torch
 
-    from evals.probe import EvalsProbe
     from q36eval.engines import batches
     from q36eval.engines.perturbed import LeftPadded, OneByOne
+    from q36eval.evals.probe import EvalsProbe
 
     items = EvalsProbe(suite).plan(engine.tokenizer)
     asked = [request for item in items for request in item.scores]

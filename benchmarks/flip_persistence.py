@@ -24,7 +24,7 @@ from q36eval.records import Clusters, Direction
 from q36eval.stats import MarginKind, margin_test, proportion_interval
 
 if TYPE_CHECKING:
-    from canaries.probe import CanaryProbe
+    from q36eval.canaries.probe import CanaryProbe
     from q36eval.engines.base import Generated, GenerationRequest
     from q36eval.engines.in_process import InProcessEngine
 
@@ -74,7 +74,7 @@ def deployments() -> list[Deployment]:
 
 
 def _loaded(name: str) -> "InProcessEngine":
-    from app.targets import load_family, resolve
+    from q36eval.app.targets import load_family, resolve
     from q36eval.config import Paths
     from q36eval.engines.in_process import InProcessEngine
 
@@ -83,7 +83,7 @@ def _loaded(name: str) -> "InProcessEngine":
 
 
 def _rung(bits: int) -> "InProcessEngine":
-    from app.sandbox.ladder import damage_experts
+    from q36eval.app.sandbox.ladder import damage_experts
 
     engine = _loaded(REFERENCE)
     damage_experts(engine.model, bits)
@@ -102,8 +102,8 @@ class Questions:
     @classmethod
     def of(cls, tokenizer: Any, draws: int) -> "Questions":
         """The sandbox's canaries with so many draws of a family."""
-        from canaries.probe import MUST_PASS, CanaryProbe
-        from canaries.specification import load_specs
+        from q36eval.canaries.probe import MUST_PASS, CanaryProbe
+        from q36eval.canaries.specification import load_specs
 
         probe = CanaryProbe(load_specs(n=draws, skills=()))
         items = probe.plan(tokenizer)
@@ -115,7 +115,7 @@ class Questions:
         self, engine: "InProcessEngine", requests: "Sequence[GenerationRequest]", keep: "list[Generated] | None" = None
     ) -> dict[str, float | None]:
         """Score by request key; fillers, whose keys name no question, are left out. `keep` takes what was generated."""
-        from canaries.answers import judged_answer
+        from q36eval.canaries.answers import judged_answer
 
         found: dict[str, float | None] = {}
         for generated in engine.generate(requests):

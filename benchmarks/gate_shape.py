@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 
-from app.cli.options import open_history
+from q36eval.app.cli.options import open_history
 from q36eval.config import Paths
 from q36eval.records import Clusters, Measurement
 

@@ -91,8 +91,8 @@ def liger(reference: Tensor, branch: Tensor) -> Callable[[], Any] | None:
 
 def stage(rows: int = 512) -> dict[str, Any]:
     """The divergence of one tile of logits."""
-    from kl.divergence import token_figures
-    from kl.fused import FigureBuffer, fused_figures
+    from q36eval.kl.divergence import token_figures
+    from q36eval.kl.fused import FigureBuffer, fused_figures
 
     torch.manual_seed(0)
     reference = torch.randn(rows, VOCABULARY, device="cuda") * 3
@@ -133,8 +133,8 @@ def rates(milliseconds: list[float], moved: int) -> list[float]:
 def epilogue() -> dict[str, Any]:
     """Both head products with the divergence in their epilogue, so that no logit reaches memory, against two stages."""
     from benchmarks.kl_epilogue import divergences
-    from kl.fused import FigureBuffer
     from q36eval.engines.heads import float32_logits
+    from q36eval.kl.fused import FigureBuffer
 
     torch.manual_seed(2)
     states = [torch.randn(TOKENS, WIDTH, device="cuda").bfloat16() for _ in range(2)]
@@ -198,7 +198,7 @@ def full_model() -> Any:
 
 def scored_forward() -> dict[str, Any]:
     """A forward pass of 4 × 1,024 tokens with its own head, and the same pass scored against a reference."""
-    from kl.scoring import Scorer
+    from q36eval.kl.scoring import Scorer
 
     model = full_model()
     ids = torch.randint(0, VOCABULARY, (4, 1024), device="cuda")
@@ -259,7 +259,7 @@ def peak(call: Callable[[], Any]) -> int:
 
 def rounding() -> dict[str, float]:
     """KL of float32 logits from the same logits rounded to BF16, on random logits of several scales."""
-    from kl.fused import fused_figures
+    from q36eval.kl.fused import fused_figures
 
     torch.manual_seed(1)
     found = {}
@@ -302,11 +302,11 @@ class Silent:
 
 def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     """The KL probe on the sandbox, its reference captured before, against the bare forward pass over its tokens."""
-    from app.material import corpus_of
-    from app.referencing import local_reference
-    from kl.probe import KLProbe
+    from q36eval.app.material import corpus_of
+    from q36eval.app.referencing import local_reference
     from q36eval.config.paths import Paths
     from q36eval.engines.in_process import InProcessEngine
+    from q36eval.kl.probe import KLProbe
     from q36eval.rounds import measure_branch
     from q36eval.runner import plan_probes
 

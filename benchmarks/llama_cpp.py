@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from torch import Tensor
 
-from kl.divergence import TokenFigures, token_figures
 from q36eval.config.paths import Paths
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.in_process import InProcessEngine
+from q36eval.kl.divergence import TokenFigures, token_figures
 from tests.kl.peer import StoredLogits, parse_printed, peer_figures, percentile, read_stored, restored, stored_rows
 
 SANDBOX = Paths.default().data / "sandbox"
@@ -130,7 +130,7 @@ def ours(figures: TokenFigures) -> dict[str, float]:
 
 def probe(reference: InProcessEngine, branch: InProcessEngine, stored: StoredLogits) -> dict[str, Any]:
     """The shipped probe (BF16 weights and states, every token scored) on the same chunks, and its error."""
-    from kl.scoring import Scorer
+    from q36eval.kl.scoring import Scorer
 
     requests = [ScoreRequest(key=str(i), token_ids=tuple(map(int, row))) for i, row in enumerate(stored.tokens)]
 
@@ -257,7 +257,7 @@ def main() -> None:
 
 def corpus_text() -> str:
     """The sandbox's documents in their order, an empty line between two."""
-    from app.measuring import corpus_of
+    from q36eval.app.measuring import corpus_of
 
     return "\n\n".join(document.text for document in corpus_of("sandbox", Paths.default()))
 

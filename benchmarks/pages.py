@@ -26,7 +26,7 @@ MAIN = Path(__file__).parents[1] / "app" / "dashboard" / "main.py"
 SERVED = """
 import logging, sys, time
 from streamlit.testing.v1 import AppTest
-from app.dashboard.server import imported
+from q36eval.app.dashboard.server import imported
 main, history, page = sys.argv[1:]
 logging.disable(logging.CRITICAL)
 sys.argv = [main, history]

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
 
-    from app.request import Request
+    from q36eval.app.request import Request
     from q36eval.config import Paths
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.history import History, RunRecord
@@ -163,10 +163,10 @@ class Asked:
 
 
 def _request(asked: Asked, paths: "Paths") -> "Request":
-    from app.cli.gate import load_policy
-    from app.probing import CanaryChoice
-    from app.request import Request
-    from app.targets import load_family, resolve
+    from q36eval.app.cli.gate import load_policy
+    from q36eval.app.probing import CanaryChoice
+    from q36eval.app.request import Request
+    from q36eval.app.targets import load_family, resolve
     from q36eval.records import ProbeName
 
     family = load_family(None, paths)
@@ -186,7 +186,7 @@ def _request(asked: Asked, paths: "Paths") -> "Request":
 
 def gated(asked: Asked, rerun: Rerun) -> dict[str, Any]:
     """The gate of `app.measuring`, in which the branch is the engine of `rerun`; its history is not kept."""
-    from app import measuring, running
+    from q36eval.app import measuring, running
     from q36eval.config import Paths
     from q36eval.history import History
 

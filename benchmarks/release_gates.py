@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from benchmarks.draws_by_margin import MARGIN_SPREAD
 from benchmarks.gate_errors import environment, interval
 from benchmarks.simulated_gates import LISTED_FLIPS
-from evals.margin_draws import Allocation
+from q36eval.evals.margin_draws import Allocation
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.thresholds import with_thresholds
 from q36eval.records import Clusters

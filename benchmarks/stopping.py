@@ -36,12 +36,12 @@ class Gated:
 
 def gated(branch: str, folder: Path, exhaustive: bool) -> Gated:
     """Gate a branch of the sandbox, or a rung of damage."""
-    from app.cli.gate import load_policy
-    from app.cli.options import open_history
-    from app.measuring import measure
-    from app.request import Request
-    from app.running import SET_UP
-    from app.targets import Target, load_family, resolve
+    from q36eval.app.cli.gate import load_policy
+    from q36eval.app.cli.options import open_history
+    from q36eval.app.measuring import measure
+    from q36eval.app.request import Request
+    from q36eval.app.running import SET_UP
+    from q36eval.app.targets import Target, load_family, resolve
     from q36eval.config import Paths
 
     paths = Paths.default()
@@ -81,8 +81,8 @@ class Quiet:
 
 def folders() -> dict[str, Path]:
     """Every branch and rung by its name; those that are built are built now, by one process."""
-    from app.sandbox.measured import targets
-    from app.targets import load_family
+    from q36eval.app.sandbox.measured import targets
+    from q36eval.app.targets import load_family
     from q36eval.config import Paths
 
     paths = Paths.default()

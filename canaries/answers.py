@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from canaries.cases import Case
-from canaries.checks import (
+from q36eval.canaries.cases import Case
+from q36eval.canaries.checks import (
     Decision,
     Failure,
     NotJudgedError,
@@ -16,7 +16,7 @@ from canaries.checks import (
     outcome_of,
     run_checks,
 )
-from canaries.margins import DecisiveToken, Teacher
+from q36eval.canaries.margins import DecisiveToken, Teacher
 from q36eval.engines.base import Generated
 from q36eval.probes import Digest
 from q36eval.records import Answer

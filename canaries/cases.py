@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from canaries.checks import CHECKS, CHECKS_VERSION, QWEN3_XML, NotJudgedError, run_checks
-from canaries.generators import GENERATORS
-from canaries.generators._tools import hermes_text
-from canaries.specification import CanarySpec, DecisivePlace, Family, FixedPrompt, GenerationSettings
+from q36eval.canaries.checks import CHECKS, CHECKS_VERSION, QWEN3_XML, NotJudgedError, run_checks
+from q36eval.canaries.generators import GENERATORS
+from q36eval.canaries.generators._tools import hermes_text
+from q36eval.canaries.specification import CanarySpec, DecisivePlace, Family, FixedPrompt, GenerationSettings
 from q36eval.config.family import ToolFormat
 from q36eval.errors import UsageError
 from q36eval.examples import ChatExample, draw

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from canaries.checks import Decision
+from q36eval.canaries.checks import Decision
 
 if TYPE_CHECKING:
     import torch

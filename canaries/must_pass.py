@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from canaries.competence import failure_causes
-from canaries.naming import question_name
-from canaries.risk import least_margin
+from q36eval.canaries.competence import failure_causes
+from q36eval.canaries.naming import question_name
+from q36eval.canaries.risk import least_margin
 from q36eval.declared import DeclaredFigure
 from q36eval.records import Answer, Clusters, Interval, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from canaries.competence import failure_causes
-from canaries.naming import question_name
-from canaries.readings import called
-from canaries.risk import least_margin
+from q36eval.canaries.competence import failure_causes
+from q36eval.canaries.naming import question_name
+from q36eval.canaries.readings import called
+from q36eval.canaries.risk import least_margin
 from q36eval.declared import DeclaredFigure
 from q36eval.records import Answer, Clusters, FailureCauses, Interval, ItemOutcome, Measurement
 from q36eval.stats import proportion_interval, summarize

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from canaries.answers import (
+from q36eval.canaries.answers import (
     SHOWN_TOKEN_CHARACTERS,
     branch_answer,
     divergence_of,
@@ -25,13 +25,13 @@ from canaries.answers import (
     storable,
     with_detail,
 )
-from canaries.cases import Case, cases_of, in_format
-from canaries.checks import QWEN3_XML
-from canaries.competence import PlannedItem, cause_of
-from canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
-from canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not_absolute
-from canaries.specification import CanarySpec
-from canaries.summary import declared_figures, summarize_outcomes
+from q36eval.canaries.cases import Case, cases_of, in_format
+from q36eval.canaries.checks import QWEN3_XML
+from q36eval.canaries.competence import PlannedItem, cause_of
+from q36eval.canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
+from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not_absolute
+from q36eval.canaries.specification import CanarySpec
+from q36eval.canaries.summary import declared_figures, summarize_outcomes
 from q36eval.chat import rendered_chat
 from q36eval.config.family import ToolFormat
 from q36eval.declared import DeclaredFigure

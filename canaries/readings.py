@@ -1,7 +1,7 @@
 """What is read of a judged answer: a number that both deployments' answers to one question are compared by."""
 
-from canaries.checks import WRONG_CONCLUSION
-from canaries.risk import AT_RISK_NATS, least_margin
+from q36eval.canaries.checks import WRONG_CONCLUSION
+from q36eval.canaries.risk import AT_RISK_NATS, least_margin
 from q36eval.records import Answer
 
 

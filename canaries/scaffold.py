@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from canaries.checks import CHECKS, Failure, NotJudgedError, check_tools, run_checks
-from canaries.scaffold_checks import EXPECTATIONS, guess_checks
-from canaries.transcript import Transcript
+from q36eval.canaries.checks import CHECKS, Failure, NotJudgedError, check_tools, run_checks
+from q36eval.canaries.scaffold_checks import EXPECTATIONS, guess_checks
+from q36eval.canaries.transcript import Transcript
 from q36eval.errors import UsageError
 from q36eval.records import Lane
 

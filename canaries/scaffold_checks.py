@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from canaries.checks import parse_reply
-from canaries.checks._json import StrictJSONError, strict_json
-from canaries.checks._tool_types import schemas_by_name, typed_arguments
-from canaries.transcript import Transcript
+from q36eval.canaries.checks import parse_reply
+from q36eval.canaries.checks._json import StrictJSONError, strict_json
+from q36eval.canaries.checks._tool_types import schemas_by_name, typed_arguments
+from q36eval.canaries.transcript import Transcript
 from q36eval.errors import UsageError
 
 MAX_LIST_ITEM = 40

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from canaries.specification import CanarySpec
+from q36eval.canaries.specification import CanarySpec
 from q36eval.errors import UsageError
 
 COMMENT_WIDTH = 116

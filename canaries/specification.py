@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
-from canaries._prompts import check_messages
-from canaries._yaml import read_mapping
-from canaries.checks import CHECKS, NotJudgedError, check_json_value, check_tools, decisions, run_checks
-from canaries.generators import GENERATORS
-from canaries.margins import END
-from canaries.suites import FEW
+from q36eval.canaries._prompts import check_messages
+from q36eval.canaries._yaml import read_mapping
+from q36eval.canaries.checks import CHECKS, NotJudgedError, check_json_value, check_tools, decisions, run_checks
+from q36eval.canaries.generators import GENERATORS
+from q36eval.canaries.margins import END
+from q36eval.canaries.suites import FEW
 from q36eval.config import Answering, SamplingSettings
 from q36eval.errors import UsageError
 from q36eval.records import Lane

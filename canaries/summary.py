@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from canaries.answers import TOOL_CHECKS
-from canaries.checks.discount import discount
-from canaries.checks.tool_calls import tool_call, tool_calls
-from canaries.competence import PlannedItem, competence_of
-from canaries.must_pass import flips, unstable, why_not_absolute
-from canaries.paired import Reading, margin, over_seeds, rate, trigger_agreement
-from canaries.readings import (
+from q36eval.canaries.answers import TOOL_CHECKS
+from q36eval.canaries.checks.discount import discount
+from q36eval.canaries.checks.tool_calls import tool_call, tool_calls
+from q36eval.canaries.competence import PlannedItem, competence_of
+from q36eval.canaries.must_pass import flips, unstable, why_not_absolute
+from q36eval.canaries.paired import Reading, margin, over_seeds, rate, trigger_agreement
+from q36eval.canaries.readings import (
     at_risk,
     budget_used,
     cut_off,
@@ -24,7 +24,7 @@ from canaries.readings import (
     tokens,
     unended,
 )
-from canaries.specification import CanarySpec
+from q36eval.canaries.specification import CanarySpec
 from q36eval.declared import DeclaredFigure
 from q36eval.records import Direction, Estimator, ItemOutcome, Lane, Measurement, ProbeName
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from evals.competence import Known, competence, failure_causes, with_families
-from evals.paired_clusters import (
+from q36eval.evals.competence import Known, competence, failure_causes, with_families
+from q36eval.evals.paired_clusters import (
     PlannedItem,
     counts_of,
     details,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from math import comb
 from typing import Any
 
-from evals.code_execution import run_program
 from q36eval.errors import UsageError
+from q36eval.evals.code_execution import run_program
 
 METRIC = "code_eval"
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evals.paired_clusters import PlannedItem
-from evals.suite import TaskGroup
+from q36eval.evals.paired_clusters import PlannedItem
+from q36eval.evals.suite import TaskGroup
 from q36eval.records import Answer, Clusters, FailureCauses, FamilyCompetence, ItemOutcome
 
 LENGTH_FIELDS = ("length", "max_length")

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evals.frozen import Manifest, write_frozen
-from evals.generators.facts import (
+from q36eval.evals.frozen import Manifest, write_frozen
+from q36eval.evals.generators.facts import (
     COMPUTED,
     LETTERS,
     Question,
@@ -19,8 +19,8 @@ from evals.generators.facts import (
     fact_digest,
     load_subjects,
 )
-from evals.generators.prose import SLICES, document
-from evals.generators.ruler import KINDS, MIN_TOKENS, make
+from q36eval.evals.generators.prose import SLICES, document
+from q36eval.evals.generators.ruler import KINDS, MIN_TOKENS, make
 from q36eval.examples import Split, TextExample, draw, split_of
 
 SEED = 20261

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evals.frozen import FrozenTask
-from evals.lm_names import NamedTask, read_config, runs_programs
-from evals.suite import LoadedSuite, TaskGroup
 from q36eval.errors import UsageError
+from q36eval.evals.frozen import FrozenTask
+from q36eval.evals.lm_names import NamedTask, read_config, runs_programs
+from q36eval.evals.suite import LoadedSuite, TaskGroup
 
 NLTK_DATA = "nltk_data"
 """The folder of frozen data that NLTK reads."""
@@ -61,7 +61,7 @@ def configured(task: NamedTask, group: TaskGroup) -> dict[str, Any]:
     """The configuration of a task; programs are run by our own runner."""
     if not group.executes_code:
         return read_config(task)
-    from evals.code_metric import no_download, run_sandboxed
+    from q36eval.evals.code_metric import no_download, run_sandboxed
 
     with no_download():
         config = read_config(task)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.quiet import quiet
 from q36eval.errors import UsageError
+from q36eval.evals.quiet import quiet
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evals.lm_configs import task_configs as task_configs
-from evals.lm_names import one_line
-from evals.quiet import quiet
-from evals.suite import TASK_FIELD, LoadedSuite, TaskGroup
 from q36eval.errors import Q36Error, UsageError
+from q36eval.evals.lm_configs import task_configs as task_configs
+from q36eval.evals.lm_names import one_line
+from q36eval.evals.quiet import quiet
+from q36eval.evals.suite import TASK_FIELD, LoadedSuite, TaskGroup
 
 THINK_END = "</think>"
 NOTHING_FOUND = "[invalid]"

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evals.blocks import in_blocks, interleaved, members_of
+from q36eval.evals.blocks import in_blocks, interleaved, members_of
 
 K = TypeVar("K", bound=Hashable)
 Array = NDArray[np.float64]

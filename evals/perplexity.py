@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from evals.accuracy import Figure
-from evals.paired_clusters import counts_of, details, is_scored, paired_clusters
+from q36eval.evals.accuracy import Figure
+from q36eval.evals.paired_clusters import counts_of, details, is_scored, paired_clusters
 from q36eval.records import Direction, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import summarize
 

@@ -10,24 +10,24 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.accuracy import Plan
-from evals.blocks import in_blocks
-from evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
-from evals.encoding import Encoded, Encoder, is_cut_off, responses, with_shared_prefixes
-from evals.lm_names import one_line
-from evals.margin_draws import draws_by_margin
-from evals.paired_clusters import DrawnItem, PlannedItem
-from evals.suite import LoadedSuite, TaskGroup
-from evals.summaries import accuracies, declared_figures, suite_measurements
 from q36eval.asking import in_block
 from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
+from q36eval.evals.accuracy import Plan
+from q36eval.evals.blocks import in_blocks
+from q36eval.evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
+from q36eval.evals.encoding import Encoded, Encoder, is_cut_off, responses, with_shared_prefixes
+from q36eval.evals.lm_names import one_line
+from q36eval.evals.margin_draws import draws_by_margin
+from q36eval.evals.paired_clusters import DrawnItem, PlannedItem
+from q36eval.evals.suite import LoadedSuite, TaskGroup
+from q36eval.evals.summaries import accuracies, declared_figures, suite_measurements
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
 if TYPE_CHECKING:
-    from evals.lm_tasks import Document
+    from q36eval.evals.lm_tasks import Document
 
 
 class EvalsProbe:
@@ -82,7 +82,7 @@ class EvalsProbe:
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """Every document of every task, encoded as lm-eval's `HFLM` would encode it."""
-        from evals.lm_tasks import load_documents
+        from q36eval.evals.lm_tasks import load_documents
 
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         with tempfile.TemporaryDirectory() as temporary:

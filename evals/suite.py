@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from evals.frozen import MANIFEST, Source, verify
 from q36eval.errors import UsageError
+from q36eval.evals.frozen import MANIFEST, Source, verify
 from q36eval.measured_on import MeasuredOn
 
 READING_VERSION = 1

@@ -4,7 +4,8 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evals.accuracy import (
+from q36eval.declared import DeclaredFigure
+from q36eval.evals.accuracy import (
     ACCURACY,
     ANSWERS_CHANGED,
     CHOICE_MARGIN,
@@ -23,11 +24,10 @@ from evals.accuracy import (
     items_planned,
     macro_accuracy,
 )
-from evals.competence import LENGTH_FIELDS, Known, merged
-from evals.paired_clusters import PlannedItem, estimate_weights, is_scored
-from evals.perplexity import UNITS, perplexities
-from evals.suite import TaskGroup
-from q36eval.declared import DeclaredFigure
+from q36eval.evals.competence import LENGTH_FIELDS, Known, merged
+from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scored
+from q36eval.evals.perplexity import UNITS, perplexities
+from q36eval.evals.suite import TaskGroup
 from q36eval.paired import RecoveryAt, effective_length
 from q36eval.records import Counts, Interval, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import DEFAULT_LEVEL

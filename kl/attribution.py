@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from kl.corpus import CorpusDocument, windows
 from q36eval.engines.base import ScoreRequest
 from q36eval.errors import EngineError, UsageError
+from q36eval.kl.corpus import CorpusDocument, windows
 from q36eval.records import Clusters, Interval, Record
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def divergences(engine: "InProcessEngine", chosen: Sample, reference: Pass, head
     """Sum of KL(reference || engine) in nats over every document's tokens, in the order of `chosen.documents`."""
     import torch
 
-    from kl.scoring import Scorer
+    from q36eval.kl.scoring import Scorer
 
     sums = dict.fromkeys((document.key for document in chosen.documents), 0.0)
     asked = {request.key: request for request in chosen.requests}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kl.measurements import ALL, GROUP_METRICS, KL, Grouping, Metric, errored_tokens, left_out, measurement
+from q36eval.kl.measurements import ALL, GROUP_METRICS, KL, Grouping, Metric, errored_tokens, left_out, measurement
 from q36eval.records import Clusters, ItemOutcome, Measurement
 from q36eval.stats import quantile_clusters
 

@@ -5,11 +5,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from kl.corpus import CorpusDocument, check_documents, read_json_lines, read_text
-from kl.hub_datasets import HubDataset, read_dataset
-from kl.on_policy import OnPolicySettings
 from q36eval.config import load_yaml
 from q36eval.errors import UsageError
+from q36eval.kl.corpus import CorpusDocument, check_documents, read_json_lines, read_text
+from q36eval.kl.hub_datasets import HubDataset, read_dataset
+from q36eval.kl.on_policy import OnPolicySettings
 
 
 class _Written(BaseModel):

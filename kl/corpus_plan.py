@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kl.generators.conversations import templates as conversation_templates
-from kl.hub_datasets import HubDataset
-from kl.on_policy import OnPolicySettings
 from q36eval.config import load_yaml
+from q36eval.kl.generators.conversations import templates as conversation_templates
+from q36eval.kl.hub_datasets import HubDataset
+from q36eval.kl.on_policy import OnPolicySettings
 
 PLANS = Path(__file__).parent / "corpora"
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from kl.floor_file import VERSION, FloorFigures, PerturbationFloor, ReferenceFloor
 from q36eval.engines.base import Engine, ScoreRequest
+from q36eval.kl.floor_file import VERSION, FloorFigures, PerturbationFloor, ReferenceFloor
 from q36eval.probes import Digest, WorkItem
 from q36eval.records import Clusters, DeploymentIdentity, Interval
 from q36eval.stats import summarize
@@ -20,8 +20,8 @@ from q36eval.stats import summarize
 if TYPE_CHECKING:
     import torch
 
-    from kl.divergence import TokenFigures
     from q36eval.engines.perturbed import Perturbation
+    from q36eval.kl.divergence import TokenFigures
 
 TOKENS = 12_000
 """About how many tokens every perturbation scores, but never fewer than `DOCUMENTS` documents."""
@@ -130,7 +130,7 @@ def _figures(
     """Figures of every item's tokens: the captured states against those of `variant`."""
     import torch
 
-    from kl.scoring import Scorer
+    from q36eval.kl.scoring import Scorer
 
     states = _states(variant, [request for item in items for request in item.scores]) if rescored else {}
     scorer = None
@@ -162,7 +162,7 @@ def summarized(documents: "Sequence[TokenFigures]") -> FloorFigures:
     """The figures of one slice from those of its documents, each an independent cluster."""
     import torch
 
-    from kl.divergence import TokenFigures
+    from q36eval.kl.divergence import TokenFigures
 
     tokens = TokenFigures.concatenated(documents)
     missing = int((~tokens.finite).sum())

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kl.divergence import TokenFigures
+from q36eval.kl.divergence import TokenFigures
 
 BLOCK, WARPS, REGISTERS = 2048, 16, 64
 """The fastest of 50 variants on an H200: two programs of 512 threads to a multiprocessor."""
@@ -81,6 +81,6 @@ def fused_figures(reference_logits: Tensor, branch_logits: Tensor, labels: Tenso
 @cache
 def _kernel() -> Any:
     """The compiled kernel; Triton is imported where a GPU wants it, and nowhere else."""
-    from kl._fused_kernel import row_figures
+    from q36eval.kl._fused_kernel import row_figures
 
     return row_figures

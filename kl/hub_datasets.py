@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from kl.corpus import CorpusDocument, cluster_of
 from q36eval.errors import UsageError
+from q36eval.kl.corpus import CorpusDocument, cluster_of
 
 WIKITEXT_TITLE = r"^ = [^=].* = $"
 """An article's first line in wikitext-2 and wikitext-103; sections have ` = = Title = = `."""

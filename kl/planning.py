@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kl.corpus import CorpusDocument, windows
-from kl.on_policy import OnPolicyAnswer
-from kl.spans import text_kinds, token_kinds
 from q36eval.engines.base import ScoreRequest
 from q36eval.errors import UsageError
+from q36eval.kl.corpus import CorpusDocument, windows
+from q36eval.kl.on_policy import OnPolicyAnswer
+from q36eval.kl.spans import text_kinds, token_kinds
 
 CONTEXT = 4096
 OVERLAP = 512

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
-from kl.on_policy import OnPolicyAnswer
-from kl.packs import asked_tensors, scored_states, scored_tokens, suite_fields
-from kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
-from kl.spans import KINDS, character_kinds
 from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
+from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
+from q36eval.kl.on_policy import OnPolicyAnswer
+from q36eval.kl.packs import asked_tensors, scored_states, scored_tokens, suite_fields
+from q36eval.kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
+from q36eval.kl.spans import KINDS, character_kinds
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
 if TYPE_CHECKING:
     import torch
 
-    from kl.declared import Held
-    from kl.divergence import TokenFigures
-    from kl.scoring import Scorer
-    from kl.tokens import TokenStore
+    from q36eval.kl.declared import Held
+    from q36eval.kl.divergence import TokenFigures
+    from q36eval.kl.scoring import Scorer
+    from q36eval.kl.tokens import TokenStore
 
 
 class KLProbe:
@@ -109,14 +109,14 @@ class KLProbe:
         Of a group by the reference's entropy only its answers tell, and before `plan` of those by position; the kinds
         are then those of the texts.
         """
-        from kl.declared import declared_figures
+        from q36eval.kl.declared import declared_figures
 
         slices = {source.slice: self._held(source.slice) for source in self._documents.values()}
         return tuple(declared_figures(slices, self._groups(), self._held(None)))
 
     def _held(self, slice_name: str | None) -> "Held":
         """Of everything without a name; what is too short to be scored is left out once that is known."""
-        from kl.declared import Held
+        from q36eval.kl.declared import Held
 
         chosen = [key for key, source in self._documents.items() if slice_name in (None, source.slice)]
         scored = [key for key in chosen if key in self.planned] if self.planned else chosen
@@ -124,8 +124,8 @@ class KLProbe:
         return Held(tokens, len(scored), len({self.cluster_of(key) for key in scored}))
 
     def _groups(self) -> "dict[str, Held]":
-        from kl.breakdown import entropy_ranges, position_ranges
-        from kl.declared import Held
+        from q36eval.kl.breakdown import entropy_ranges, position_ranges
+        from q36eval.kl.declared import Held
 
         if self.planned:
             kinds = {int(kind) for document in self.planned.values() for kind in np.unique(document.kinds)}
@@ -194,7 +194,7 @@ class KLProbe:
 
     def _measured(self, item: WorkItem, figures: "TokenFigures") -> dict[str, Any]:
         """A document's sums. Its tokens are kept before anyone hears of them: an outcome without tokens is a fault."""
-        from kl.tokens import document_table
+        from q36eval.kl.tokens import document_table
 
         document = self.planned[item.key]
         kinds = [KINDS[kind] for kind in document.kinds]
@@ -204,7 +204,7 @@ class KLProbe:
 
     def _scorer_of(self, engine: Engine, reference: Digest) -> "Scorer":
         """The one for this engine; a run has one reference head."""
-        from kl.scoring import Scorer
+        from q36eval.kl.scoring import Scorer
 
         if self._scorer is None or self._scorer.engine is not engine:
             self._scorer = Scorer(engine, reference.tensors["head"])
@@ -212,7 +212,7 @@ class KLProbe:
 
     def keep_in(self, folder: Path) -> None:
         """Keep the tokens of the run being measured in this folder; a temporary one otherwise."""
-        from kl.tokens import TokenStore
+        from q36eval.kl.tokens import TokenStore
 
         self._store = TokenStore(folder)
 
@@ -226,9 +226,9 @@ class KLProbe:
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """All measurements; the run's tokens become one file, with the worst of them beside it."""
-        from kl.breakdown import Tokens, token_measurements
-        from kl.measurements import document_measurements
-        from kl.worst import worst_tokens
+        from q36eval.kl.breakdown import Tokens, token_measurements
+        from q36eval.kl.measurements import document_measurements
+        from q36eval.kl.worst import worst_tokens
         from q36eval.token_files import WORST, write_worst
 
         ordered = sorted(outcomes, key=lambda outcome: (outcome.stratum, outcome.cluster, outcome.item_key))

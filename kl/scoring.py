@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from kl.divergence import TokenFigures, token_figures
-from kl.fused import FigureBuffer, is_usable
 from q36eval.engines.base import Engine
 from q36eval.engines.heads import float32_logits
+from q36eval.kl.divergence import TokenFigures, token_figures
+from q36eval.kl.fused import FigureBuffer, is_usable
 
 CPU_TILE_BYTES = 2**26
 GPU_TILE_BYTES = 2**28

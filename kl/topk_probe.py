@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kl.measurements import ALL, Grouping, joined, left_out, non_finite_tokens
-from kl.packs import asked_tensors, scored_states, scored_tokens
 from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
 from q36eval.gate import NON_FINITE
+from q36eval.kl.measurements import ALL, Grouping, joined, left_out, non_finite_tokens
+from q36eval.kl.packs import asked_tensors, scored_states, scored_tokens
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, Clusters, Counts, Direction, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import summarize
@@ -17,7 +17,7 @@ from q36eval.stats import summarize
 if TYPE_CHECKING:
     import torch
 
-    from kl.topk import TopK
+    from q36eval.kl.topk import TopK
 
 ELEMENTS_PER_STEP = 2**24
 """About how many logits are in work at once."""
@@ -62,7 +62,7 @@ class TopKProbe:
         """The reference's likeliest tokens of every scored position, and the mass of all others; never of NaN."""
         import torch
 
-        from kl.topk import TopK
+        from q36eval.kl.topk import TopK
 
         parts, vocabulary = [], 0
         for logits in _logits(engine, item, results):
@@ -120,7 +120,7 @@ class TopKProbe:
     def _bounds(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> "torch.Tensor":
         import torch
 
-        from kl.topk import lower_bound
+        from q36eval.kl.topk import lower_bound
 
         parts, begin = [], 0
         for logits in _logits(engine, item, results):
@@ -163,7 +163,7 @@ def _logits(engine: Engine, item: WorkItem, results: ItemResults) -> "Iterator[t
 
 
 def _stored(reference: Digest, rows: slice) -> "TopK":
-    from kl.topk import TopK
+    from q36eval.kl.topk import TopK
 
     return TopK(*(reference.tensors[name][rows] for name in ("ids", "logprobs", "tail_mass")))
 
@@ -171,7 +171,7 @@ def _stored(reference: Digest, rows: slice) -> "TopK":
 def _exact(engine: Engine, item: WorkItem, results: ItemResults, full: Digest) -> "torch.Tensor":
     import torch
 
-    from kl.scoring import Scorer
+    from q36eval.kl.scoring import Scorer
 
     labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
     scorer = Scorer(engine, full.tensors["head"])

@@ -11,7 +11,7 @@ from unittest import mock
 
 def q36eval(*arguments: str, state: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """What the program of that name does with these arguments, its exit code, and what it wrote."""
-    from app.cli import main
+    from q36eval.app.cli import main
 
     out, err = io.StringIO(), io.StringIO()
     with (

@@ -49,7 +49,7 @@ def start(
 def _command(arguments: tuple[str, ...], state: Path, before: Callable[[], None] | None) -> int:
     import torch
 
-    from app.cli import main
+    from q36eval.app.cli import main
 
     torch.set_num_threads(1)  # the threads of the parent's pool are not here
     os.environ["Q36EVAL_STATE"] = str(state)

@@ -1,5 +1,5 @@
 """The command line. `main` is the only place where an error becomes a sentence and an exit code."""
 
-from app.cli.main import main
+from q36eval.app.cli.main import main
 
 __all__ = ["main"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import (
+from q36eval.app.cli.options import (
     CorpusOption,
     DeviceOption,
     FamilyOption,
@@ -22,7 +22,7 @@ from app.cli.options import (
 from q36eval.config.paths import Paths
 
 if TYPE_CHECKING:
-    from kl.attribution import Attribution, Blame
+    from q36eval.kl.attribution import Attribution, Blame
 
 
 def attribute(
@@ -40,13 +40,13 @@ def attribute(
     as_json: JsonOption = False,
 ) -> int:
     """Blame the KL on parts: with one part restored to the reference, and with that part alone quantized."""
-    from app.attributing import Plan, record
-    from app.attributing import attribute as run
-    from app.attribution_plot import check_plot, write_plot
-    from app.console import ConsoleProgress
-    from app.material import corpus_of
-    from app.targets import load_family, resolve
-    from kl.corpus import corpus_sha256
+    from q36eval.app.attributing import Plan, record
+    from q36eval.app.attributing import attribute as run
+    from q36eval.app.attribution_plot import check_plot, write_plot
+    from q36eval.app.console import ConsoleProgress
+    from q36eval.app.material import corpus_of
+    from q36eval.app.targets import load_family, resolve
+    from q36eval.kl.corpus import corpus_sha256
 
     paths = Paths.default()
     chosen = load_family(family, paths)

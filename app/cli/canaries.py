@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.canaries_files import check, list_canaries, show
-from app.cli.canaries_new import new
-from app.cli.options import (
+from q36eval.app.cli.canaries_files import check, list_canaries, show
+from q36eval.app.cli.canaries_new import new
+from q36eval.app.cli.options import (
     DeviceOption,
     FamilyOption,
     JsonOption,
@@ -21,13 +21,13 @@ from app.cli.options import (
     print_json,
     worst,
 )
-from app.cli.probes import exit_code, measured, request_of, run_body
+from q36eval.app.cli.probes import exit_code, measured, request_of, run_body
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
 
 if TYPE_CHECKING:
-    from app.request import Request
+    from q36eval.app.request import Request
     from q36eval.history import History, RunRecord
 
 app = typer.Typer()
@@ -75,7 +75,7 @@ def canaries(
         raise UsageError(
             "Say which branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
         )
-    from app.probing import CanaryChoice
+    from q36eval.app.probing import CanaryChoice
 
     paths = Paths.default()
     asked = (ProbeName.CANARIES, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
@@ -88,7 +88,7 @@ def canaries(
 
 
 def _once(request: "Request", paths: Paths, *, as_json: bool) -> int:
-    from app.cli.canaries_report import print_summary
+    from q36eval.app.cli.canaries_report import print_summary
 
     run, history = measured(request, paths)
     if as_json:
@@ -99,10 +99,10 @@ def _once(request: "Request", paths: Paths, *, as_json: bool) -> int:
 
 
 def _repeated(request: "Request", times: int, sizes: list[int], paths: Paths, *, as_json: bool) -> int:
-    from app.canary_repeating import agreement, measure_repeatedly
-    from app.cli.canaries_report import print_summary
-    from app.cli.repeats_report import agreement_json, print_agreement
-    from app.console import ConsoleProgress
+    from q36eval.app.canary_repeating import agreement, measure_repeatedly
+    from q36eval.app.cli.canaries_report import print_summary
+    from q36eval.app.cli.repeats_report import agreement_json, print_agreement
+    from q36eval.app.console import ConsoleProgress
 
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
@@ -118,7 +118,7 @@ def _repeated(request: "Request", times: int, sizes: list[int], paths: Paths, *,
 
 
 def _body(run: "RunRecord", history: "History") -> dict[str, Any]:
-    from app.canary_figures import canaries_json
-    from app.cli.canaries_report import canary_run
+    from q36eval.app.canary_figures import canaries_json
+    from q36eval.app.cli.canaries_report import canary_run
 
     return run_body(run, history) | {"canaries": canaries_json(canary_run(run, history))}

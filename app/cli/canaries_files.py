@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import FamilyOption, JsonOption, OwnCanaries, ReferenceOption, SuiteOption, print_json
+from q36eval.app.cli.options import FamilyOption, JsonOption, OwnCanaries, ReferenceOption, SuiteOption, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from canaries.cases import Case
-    from canaries.specification import CanarySpec
+    from q36eval.canaries.cases import Case
+    from q36eval.canaries.specification import CanarySpec
     from q36eval.config import Family
 
 DRAWS_SHOWN = 3
@@ -23,9 +23,9 @@ def list_canaries(
     own: OwnCanaries = None, family: FamilyOption = None, suite: SuiteOption = None, as_json: JsonOption = False
 ) -> int:
     """List the canaries: kind, lanes, number of questions in the suite, where they run, and why they exist."""
-    from app.targets import load_family
-    from canaries.specification import load_specs
-    from canaries.suites import draws_per_family
+    from q36eval.app.targets import load_family
+    from q36eval.canaries.specification import load_specs
+    from q36eval.canaries.suites import draws_per_family
 
     paths = Paths.default()
     chosen = load_family(family, paths)
@@ -58,9 +58,9 @@ def show(
     as_json: JsonOption = False,
 ) -> int:
     """Show one canary: its prompts as the reference's chat template writes them, what is expected, what is decisive."""
-    from app.targets import load_family
-    from canaries.cases import cases_of
-    from canaries.specification import load_specs
+    from q36eval.app.targets import load_family
+    from q36eval.canaries.cases import cases_of
+    from q36eval.canaries.specification import load_specs
 
     paths = Paths.default()
     chosen = load_family(family, paths)
@@ -88,7 +88,7 @@ def check(
     as_json: JsonOption = False,
 ) -> int:
     """Check canary files: each is sound, or says in one sentence what is wrong; exit 2 when one is wrong."""
-    from canaries.specification import SPECS_FOLDER
+    from q36eval.canaries.specification import SPECS_FOLDER
 
     shipped = sorted(SPECS_FOLDER.glob("*.yaml"))
     files = _files(places) if places else shipped
@@ -134,7 +134,7 @@ def _where(spec: "CanarySpec", chosen: "Family", known: "list[Family]") -> str:
 
 def _tokenizer(chosen: "Family", reference: str | None, paths: Paths) -> tuple[Any, str]:
     """The reference's tokenizer, or None and why there is none: then messages are shown as they are written."""
-    from app.targets import resolve
+    from q36eval.app.targets import resolve
 
     try:
         target = resolve(reference or chosen.reference, chosen, paths)
@@ -148,7 +148,7 @@ def _tokenizer(chosen: "Family", reference: str | None, paths: Paths) -> tuple[A
 
 
 def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
-    from canaries.checks import decisions
+    from q36eval.canaries.checks import decisions
     from q36eval.chat import rendered_chat
 
     prompt = None
@@ -170,7 +170,7 @@ def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
 
 
 def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> Iterator[str]:
-    from app.dashboard.inert import block, line
+    from q36eval.app.dashboard.inert import block, line
 
     settings = spec.generation
     yield line(f"{spec.id} ({_kind(spec)}; {', '.join(spec.lanes)}; skill {spec.skill})")
@@ -212,8 +212,8 @@ def _resolved(files: list[Path]) -> set[Path]:
 
 def _checked(file: Path, taken: dict[str, Path]) -> dict[str, Any]:
     """Read as a run would read it, draws included. `taken` are the ids so far, to which this one's is added."""
-    from canaries.cases import cases_of
-    from canaries.specification import read_spec
+    from q36eval.canaries.cases import cases_of
+    from q36eval.canaries.specification import read_spec
 
     try:
         spec = read_spec(file)

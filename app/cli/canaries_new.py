@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import DeviceOption, FamilyOption, JsonOption, ReferenceOption, WeightsOnly, print_json
+from q36eval.app.cli.options import DeviceOption, FamilyOption, JsonOption, ReferenceOption, WeightsOnly, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Lane
 
 if TYPE_CHECKING:
-    from app.canary_comparing import Comparison
-    from canaries.scaffold import Wanted
-    from canaries.transcript import Transcript
+    from q36eval.app.canary_comparing import Comparison
+    from q36eval.canaries.scaffold import Wanted
+    from q36eval.canaries.transcript import Transcript
 
 ANSWER_BUDGET, REASONING_BUDGET = 512, 2_048
 """Tokens for an answer of which nothing is known yet, and for reasoning before it."""
@@ -50,8 +50,8 @@ def new(
     as_json: JsonOption = False,
 ) -> int:
     """Make a canary from a transcript: expected values, checks, what is decisive; never overwrites a file."""
-    from canaries.scaffold import SKILL, Wanted
-    from canaries.transcript import read_transcript
+    from q36eval.canaries.scaffold import SKILL, Wanted
+    from q36eval.canaries.transcript import read_transcript
 
     if not why.strip():
         raise UsageError("--why is empty; say what went wrong, so that a reviewer knows what the canary guards.")
@@ -90,9 +90,9 @@ def _scaffolded(
     given: bool,
     as_json: bool,
 ) -> None:
-    from app.cli.scaffold_report import comparison_json, comparison_lines, remarks
-    from canaries.scaffold import passes, scaffold
-    from canaries.scaffold_yaml import write_new, yaml_text
+    from q36eval.app.cli.scaffold_report import comparison_json, comparison_lines, remarks
+    from q36eval.canaries.scaffold import passes, scaffold
+    from q36eval.canaries.scaffold_yaml import write_new, yaml_text
 
     others = [compared.branch] if compared is not None and compared.branch_ended else []
     body = scaffold(asked, answer, wanted, others)
@@ -123,7 +123,7 @@ def _scaffolded(
 
 
 def _id(given: str | None, transcript: Path) -> str:
-    from canaries.specification import SPECS_FOLDER
+    from q36eval.canaries.specification import SPECS_FOLDER
 
     found = given if given is not None else re.sub(r"[^a-z0-9]+", "-", transcript.stem.lower()).strip("-")
     if not re.fullmatch(r"[a-z0-9-]+", found):
@@ -164,7 +164,7 @@ def _right(given: list[str], asked: "Transcript", compared: "Comparison | None")
     Raises:
         UsageError: there is none, or there are several.
     """
-    from canaries.transcript import answer_text
+    from q36eval.canaries.transcript import answer_text
 
     if len(given) > 1:
         raise UsageError(f"There are {len(given)} right answers; give the one that must be said.")
@@ -199,9 +199,9 @@ def _compared(
     *,
     weights_only: bool,
 ) -> "Comparison":
-    from app.canary_comparing import Question, compare
-    from app.cli.options import check_device
-    from app.targets import load_family, resolve
+    from q36eval.app.canary_comparing import Question, compare
+    from q36eval.app.cli.options import check_device
+    from q36eval.app.targets import load_family, resolve
 
     paths = Paths.default()
     chosen = load_family(family, paths)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from app.canary_details import (
+from q36eval.app.canary_details import (
     at_risk,
     choices_words,
     divergence_of,
@@ -13,7 +13,7 @@ from app.canary_details import (
     margin_words,
     reasons,
 )
-from app.canary_figures import (
+from q36eval.app.canary_figures import (
     FAILURE_RATE,
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
@@ -25,10 +25,10 @@ from app.canary_figures import (
     other_rows,
     rate_rows,
 )
-from app.cli.tables import plain_table
-from app.evals_model import shortened
-from canaries.must_pass import Standing
-from canaries.risk import AT_RISK_NATS
+from q36eval.app.cli.tables import plain_table
+from q36eval.app.evals_model import shortened
+from q36eval.canaries.must_pass import Standing
+from q36eval.canaries.risk import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports._text import plain
 from q36eval.reports.answers import unable_words

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import FamilyOption, JsonOption, ReferenceOption, open_history, print_json
+from q36eval.app.cli.options import FamilyOption, JsonOption, ReferenceOption, open_history, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 
 if TYPE_CHECKING:
-    from app.targets import Target
+    from q36eval.app.targets import Target
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.config import Family
 
@@ -30,7 +30,7 @@ def inspect(
     as_json: JsonOption = False,
 ) -> int:
     """Inspect a checkpoint without running it: files, configuration, coverage, weight error; exit 1 on damage."""
-    from app.targets import load_family, resolve
+    from q36eval.app.targets import load_family, resolve
     from q36eval.checkpoints.inspection import inspect_checkpoint
 
     paths = Paths.default()
@@ -43,7 +43,7 @@ def inspect(
     if as_json:
         print_json({"run": run, "branch": target.name, **_plain(inspection)})
     else:
-        from app.cli.inspection_tables import print_inspection
+        from q36eval.app.cli.inspection_tables import print_inspection
 
         print_inspection(inspection, run)
     return int(ExitCode.FAIL if inspection.blocking else ExitCode.PASS)
@@ -51,7 +51,7 @@ def inspect(
 
 def _reference(named: str | None, target: "Target", family: "Family", paths: Paths) -> Path | None:
     """The reference named, else the family's where the checkpoint can be one of it and it is on this machine."""
-    from app.targets import resolve
+    from q36eval.app.targets import resolve
     from q36eval.errors import UsageError
 
     if named is not None:
@@ -79,8 +79,8 @@ def _same_size(folder: Path, reference: Path) -> bool:
 
 def _record(inspection: "Inspection", target: "Target", family: "Family", paths: Paths) -> str:
     """Write the measurements to history, as the other probe commands do; returns the run's id."""
-    from app.drifting import keep_drifts
-    from app.weights import measurements
+    from q36eval.app.drifting import keep_drifts
+    from q36eval.app.weights import measurements
     from q36eval.provenance import provenance
 
     history = open_history(paths)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import FamilyOption, JsonOption, open_history, print_json
+from q36eval.app.cli.options import FamilyOption, JsonOption, open_history, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
@@ -34,7 +34,7 @@ def drift(
     Each metric that the policy judges is followed over all runs of the branch and held against the blessed one. Without
     --branch every branch of the family says where it stands, and the worst of them decides.
     """
-    from app.targets import load_family
+    from q36eval.app.targets import load_family
 
     chosen, history = load_family(family, Paths.default()), open_history()
     if branch is None:
@@ -45,8 +45,8 @@ def drift(
 
 
 def _of_all(history: "History", family: "Family", as_json: bool) -> int:
-    from app.cli.tables import print_plain
-    from app.drifting import keep_drifts, standing_drift
+    from q36eval.app.cli.tables import print_plain
+    from q36eval.app.drifting import keep_drifts, standing_drift
 
     keep_drifts(history, family.name)
     found = [standing_drift(history, *key) for key in sorted(history.fingerprints(family.name))]
@@ -66,7 +66,7 @@ def _of_all(history: "History", family: "Family", as_json: bool) -> int:
 def _of_one(
     history: "History", family: "Family", branch: str, metric: str | None, everything: bool, as_json: bool
 ) -> int:
-    from app.drifting import drift_of, keep_drifts
+    from q36eval.app.drifting import drift_of, keep_drifts
 
     found = drift_of(history, family.name, branch, containing=metric, everything=everything)
     if not found.drift.metrics:
@@ -89,7 +89,7 @@ def _check_known(history: "History", family: "Family", branch: str, metric: str 
     Raises:
         UsageError: there is no such branch, or no figure whose key holds that.
     """
-    from app.reviewing.waiver_files import closest
+    from q36eval.app.reviewing.waiver_files import closest
 
     keys = history.metric_keys(branch, family.name)
     names = {found.branch for found in history.branches() if found.family == family.name} | set(family.branches)
@@ -113,7 +113,7 @@ def _state(found: "BranchDrift") -> str:
 
 
 def _print(found: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
-    from app.cli.tables import print_plain
+    from q36eval.app.cli.tables import print_plain
 
     print_plain(f"{_state(found)} {found.branch} of {found.family}: {found.statement}")
     if not found.metrics:
@@ -135,7 +135,7 @@ def _print(found: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
 
 
 def _print_group(heading: str, lines: list[str]) -> None:
-    from app.cli.tables import print_plain
+    from q36eval.app.cli.tables import print_plain
 
     print()
     print_plain(heading)

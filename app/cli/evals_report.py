@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.cli.tables import plain_table
-from app.evals_model import (
+from q36eval.app.cli.tables import plain_table
+from q36eval.app.evals_model import (
     GROUP_COLUMNS,
     PART_COLUMNS,
     PERPLEXITY_COLUMNS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import (
+from q36eval.app.cli.options import (
     AllowCodeExecution,
     BatchSize,
     BranchOption,
@@ -28,7 +28,7 @@ from app.cli.options import (
     open_history,
     resolve_reference,
 )
-from app.cli.report_formats import FORMATS, check_formats
+from q36eval.app.cli.report_formats import FORMATS, check_formats
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
@@ -78,13 +78,13 @@ def gate(
 
     A pre-check (--suite quick) that finds nothing exits 3: it releases nothing.
     """
-    from app.cli.gating import Branches, Output, finish
-    from app.cli.github_output import announcing
-    from app.policies.declarations import Subject, declared_for, limited
-    from app.policies.measurable import refuse_unmeasurable, without_reference_weights
-    from app.probing import CanaryChoice
-    from app.request import ALL_PROBES, Request
-    from app.targets import load_family
+    from q36eval.app.cli.gating import Branches, Output, finish
+    from q36eval.app.cli.github_output import announcing
+    from q36eval.app.policies.declarations import Subject, declared_for, limited
+    from q36eval.app.policies.measurable import refuse_unmeasurable, without_reference_weights
+    from q36eval.app.probing import CanaryChoice
+    from q36eval.app.request import ALL_PROBES, Request
+    from q36eval.app.targets import load_family
 
     log = sys.stderr if as_json else sys.stdout
     with announcing(branch, log if "github" in (format or ()) else None):
@@ -144,7 +144,7 @@ def load_policy(name_or_path: str | None, family: "Family", paths: Paths, suite:
     Raises:
         UsageError: an unknown name, or a policy that is malformed.
     """
-    from app.policies.files import policy_file, policy_for
+    from q36eval.app.policies.files import policy_file, policy_for
     from q36eval.gate import Policy
 
     return Policy.load(policy_file(name_or_path or policy_for(family, suite or family.suite, paths), paths))

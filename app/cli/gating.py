@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.github_output import announce, announce_unjudged
-from app.cli.options import print_json, say, worst
-from app.cli.report_formats import make_report_folder, report_json, write_reports
-from app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
-from app.reviewing.waiver_files import read_waivers, strangers
-from app.targets import Target, checkpoint_bytes, name_in_history, resolve
+from q36eval.app.cli.github_output import announce, announce_unjudged
+from q36eval.app.cli.options import print_json, say, worst
+from q36eval.app.cli.report_formats import make_report_folder, report_json, write_reports
+from q36eval.app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
+from q36eval.app.reviewing.waiver_files import read_waivers, strangers
+from q36eval.app.targets import Target, checkpoint_bytes, name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
 from q36eval.history.deciding import WaiverSource
 
 if TYPE_CHECKING:
-    from app.request import Request
+    from q36eval.app.request import Request
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
 
@@ -97,7 +97,7 @@ class Branches:
 
     def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:
         """The one branch's finished run, decided again from history; `policy` is the one asked for."""
-        from app.reviewing.redeciding import decide_again
+        from q36eval.app.reviewing.redeciding import decide_again
 
         self._make_folders()
         (name,), (folder,) = self._names, self._folders
@@ -108,8 +108,8 @@ class Branches:
         return _judged(again, None, folder)
 
     def _measure(self, request: "Request", history: "History") -> "RunRecord":
-        from app.console import ConsoleProgress
-        from app.measuring import measure
+        from q36eval.app.console import ConsoleProgress
+        from q36eval.app.measuring import measure
 
         with ConsoleProgress() as progress:
             return measure(request, self._paths, history, progress)
@@ -231,7 +231,7 @@ def _print_lanes(candidates: list[Candidate]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from app.cli.tables import plain_table
+    from q36eval.app.cli.tables import plain_table
     from q36eval.reports._text import plain
 
     recommendation = recommend(candidates)

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.history_compare import compare
-from app.cli.history_export import export, take_in
-from app.cli.history_gc import gc
-from app.cli.history_list import list_runs
-from app.cli.options import JsonOption, open_history, print_json
-from app.cli.replay import replay
+from q36eval.app.cli.history_compare import compare
+from q36eval.app.cli.history_export import export, take_in
+from q36eval.app.cli.history_gc import gc
+from q36eval.app.cli.history_list import list_runs
+from q36eval.app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.replay import replay
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
@@ -49,7 +49,7 @@ def show(
     from rich.console import Console
     from rich.text import Text
 
-    from app.cli.tables import print_plain
+    from q36eval.app.cli.tables import print_plain
     from q36eval.reports import to_console
 
     console = Console()
@@ -91,8 +91,8 @@ def bless(
     as_json: JsonOption = False,
 ) -> None:
     """Accept a branch as this run found it; drift is measured against it from now on."""
-    from app.cli.tables import print_plain
-    from app.drifting import keep_drifts
+    from q36eval.app.cli.tables import print_plain
+    from q36eval.app.drifting import keep_drifts
 
     history = open_history()
     blessing = history.bless(history.get_run(run).id, owner, reason)

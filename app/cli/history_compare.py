@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, open_history, print_json
 
 if TYPE_CHECKING:
     from q36eval.gate import CriterionResult
@@ -43,7 +43,7 @@ def compare(
 def _print(found: "Comparison", a: "RunRecord", b: "RunRecord", limit: int) -> None:
     from rich.console import Console
 
-    from app.cli.tables import plain_table, print_plain
+    from q36eval.app.cli.tables import plain_table, print_plain
 
     for name, run in (("A", a), ("B", b)):
         headline = f"{run.state}, no verdict" if run.report is None else run.report.headline
@@ -115,7 +115,7 @@ def _why_apart(found: "Comparison") -> list[str]:
 
 
 def _print_flips(found: "Comparison", limit: int) -> None:
-    from app.cli.tables import print_plain
+    from q36eval.app.cli.tables import print_plain
 
     for counts in found.flips:
         alone = [f"{n} by {name} alone" for n, name in ((counts.only_a, "A"), (counts.only_b, "B")) if n]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.history_list import (
+from q36eval.app.cli.history_list import (
     RunsOfBranch,
     RunsOfFamily,
     SinceOption,
@@ -17,7 +17,7 @@ from app.cli.history_list import (
     check_known,
     run_filter,
 )
-from app.cli.options import JsonOption, open_history, print_json, say
+from q36eval.app.cli.options import JsonOption, open_history, print_json, say
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 
@@ -87,7 +87,7 @@ def _chosen(
 
 
 def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> list[Path]:
-    from app.history.exporting import export as write
+    from q36eval.app.history.exporting import export as write
 
     paths = Paths.default()
     if out.is_dir():
@@ -104,7 +104,7 @@ def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> li
 def _export_table(
     history: "History", runs: "Sequence[RunSummary]", table: str, format: str, out: Path | None
 ) -> list[Path]:
-    from app.history.analysis import write_table
+    from q36eval.app.history.analysis import write_table
 
     if table not in TABLES or format not in FORMATS:
         what, given, known = ("format", format, FORMATS) if table in TABLES else ("table", table, TABLES)
@@ -132,8 +132,8 @@ def take_in(
     """
     import json
 
-    from app.cli.tables import print_plain
-    from app.history.importing import take_in as read
+    from q36eval.app.cli.tables import print_plain
+    from q36eval.app.history.importing import take_in as read
 
     paths = Paths.default()
     history = open_history(paths, writing=True)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
-    from app.history.collecting import Plan, Removal
+    from q36eval.app.history.collecting import Plan, Removal
 
 KINDS = {
     "run": ("run", "runs"),
@@ -46,8 +46,8 @@ def gc(
     as_json: JsonOption = False,
 ) -> None:
     """Remove files, folders and texts that no run refers to. A run that was ever blessed or signed always stays."""
-    from app.history.collecting import Wanted, plan, remove
-    from app.history.retention import Retention
+    from q36eval.app.history.collecting import Wanted, plan, remove
+    from q36eval.app.history.retention import Retention
 
     if not delete_runs and (keep_newest, keep_days, retention) != (None, None, None):
         raise UsageError("Which runs stay matters only where runs are deleted: give --delete-runs with it.")
@@ -76,7 +76,7 @@ def _body(found: "Plan", shown: "list[Removal]", dry_run: bool) -> dict[str, Any
 
 
 def _print(found: "Plan", shown: "list[Removal]", dry_run: bool) -> None:
-    from app.cli.tables import print_plain
+    from q36eval.app.cli.tables import print_plain
 
     verb = "would go" if dry_run else "gone"
     for kind, (one_of_them, several) in KINDS.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def check_known(history: "History", wanted: "RunFilter") -> None:
     Raises:
         UsageError: it is such a one; names those that are like it.
     """
-    from app.reviewing.waiver_files import closest
+    from q36eval.app.reviewing.waiver_files import closest
 
     branches = history.branches()
     named = (
@@ -131,7 +131,7 @@ def _nothing(history: "History") -> str:
 def _print(runs: "list[RunSummary]") -> None:
     from rich.console import Console
 
-    from app.cli.tables import plain_table
+    from q36eval.app.cli.tables import plain_table
 
     columns = ("run", "of", "verdict", "lanes", "policy")  # a run's id begins with when it started
     rows = [[run.id, f"{run.family}/{run.branch}", _verdict(run), _lanes(run), run.policy or "–"] for run in runs]

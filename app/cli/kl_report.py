@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli.tables import plain_table
-from app.kl_model import GROUPINGS, KLFigures, attribution_of, interval_words
+from q36eval.app.cli.tables import plain_table
+from q36eval.app.kl_model import GROUPINGS, KLFigures, attribution_of, interval_words
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.measured_on import recorded_unverified
@@ -31,7 +31,7 @@ def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None
         UsageError: the file cannot become a plot, or what is measured will only be a bound (of which there are no
             tokens to draw).
     """
-    from app.attribution_plot import check_plot as check_file
+    from q36eval.app.attribution_plot import check_plot as check_file
 
     if file is None:
         return
@@ -96,7 +96,14 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     Raises:
         EngineError: the run scored no token.
     """
-    from app.kl_figures import divergences_of, histogram_figure, layers_figure, marks_of, points_figure, write_page
+    from q36eval.app.kl_figures import (
+        divergences_of,
+        histogram_figure,
+        layers_figure,
+        marks_of,
+        points_figure,
+        write_page,
+    )
 
     figures = KLFigures(history.measurements(run.id))
     tokens, _ = artifacts(run, history, paths)
@@ -133,7 +140,7 @@ def _bounds(found: Sequence["Measurement"], non_finite: str) -> Iterator["Render
 def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
     from rich.text import Text
 
-    from kl.topk_probe import BOUND, GAP
+    from q36eval.kl.topk_probe import BOUND, GAP
 
     # what was measured decides, for a pack may hold no more though nobody asked for bounds
     bounds = [m for m in (figures.get(BOUND), figures.get(GAP)) if m is not None]

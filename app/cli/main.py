@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from app.cli import (
+from q36eval.app.cli import (
     attribute,
     branches,
     canaries,
@@ -26,8 +26,8 @@ from app.cli import (
     ui,
     waive,
 )
-from app.cli.options import PRECEDENCE, say, worst
-from app.writing import open_streams, tolerant_output
+from q36eval.app.cli.options import PRECEDENCE, say, worst
+from q36eval.app.writing import open_streams, tolerant_output
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
 

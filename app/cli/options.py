@@ -11,7 +11,7 @@ from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from app.targets import Target
+    from q36eval.app.targets import Target
     from q36eval.config import Family
     from q36eval.history import History
 
@@ -83,7 +83,7 @@ def resolve_reference(named: str | None, pack: "Path | None", family: "Family", 
     Raises:
         UsageError: it is needed and not here.
     """
-    from app.targets import resolve
+    from q36eval.app.targets import resolve
 
     try:
         return resolve(named or family.reference, family, paths)

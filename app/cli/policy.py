@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import JsonOption, OwnCanaries, SuiteOption, print_json
+from q36eval.app.cli.options import JsonOption, OwnCanaries, SuiteOption, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
@@ -26,7 +26,7 @@ PolicyArgument = Annotated[str, typer.Argument(help="A shipped policy, or a .yam
 @app.command("list")
 def list_policies(as_json: JsonOption = False) -> None:
     """List the policies that ship."""
-    from app.policies.files import shipped_policies
+    from q36eval.app.policies.files import shipped_policies
     from q36eval.gate import Policy
 
     rows = [_row(Policy.load(file)) for file in shipped_policies(Paths.default()).values()]
@@ -80,15 +80,15 @@ def check(
     """Say everything that is wrong with a policy; exit 2 where it cannot be judged as it says."""
     from dataclasses import asdict
 
-    from app.policies.checking import check_policy
-    from app.policies.files import policy_file
+    from q36eval.app.policies.checking import check_policy
+    from q36eval.app.policies.files import policy_file
 
     paths = Paths.default()
     found = check_policy(policy_file(policy, paths), paths, family, suite, canaries)
     if as_json:
         print_json({**asdict(found), "sound": found.sound})
     else:
-        from app.cli.policy_report import LONG
+        from q36eval.app.cli.policy_report import LONG
         from q36eval.reports._text import plain
 
         for sentence in found.problems:
@@ -117,10 +117,10 @@ def explain(
     """Say in words, lane by lane, what would block a branch and what only warns."""
     from dataclasses import asdict
 
-    from app.cli.policy_report import print_words
-    from app.policies.declarations import Subject, declared_for
-    from app.policies.files import family_of, suite_of
-    from app.policies.words import explain as in_words
+    from q36eval.app.cli.policy_report import print_words
+    from q36eval.app.policies.declarations import Subject, declared_for
+    from q36eval.app.policies.files import family_of, suite_of
+    from q36eval.app.policies.words import explain as in_words
 
     rules, paths = _load(policy), Paths.default()
     chosen = family_of(rules, family, paths)
@@ -170,11 +170,11 @@ def calibrate(
 
     With --scheme, --candidate and --owner it sets a scheme's own figures from accepted runs of other branches.
     """
-    from app.cli.policy_report import print_calibration
-    from app.policies.calibrated_file import as_policy_file, write_policy
-    from app.policies.calibrating import calibration
-    from app.policies.files import family_of
-    from app.policies.scheme_calibrating import Wanted, scheme_calibration
+    from q36eval.app.cli.policy_report import print_calibration
+    from q36eval.app.policies.calibrated_file import as_policy_file, write_policy
+    from q36eval.app.policies.calibrating import calibration
+    from q36eval.app.policies.files import family_of
+    from q36eval.app.policies.scheme_calibrating import Wanted, scheme_calibration
 
     paths = Paths.default()
     rules = _load(policy)
@@ -196,7 +196,7 @@ def calibrate(
 
 
 def _load(policy: str) -> "Policy":
-    from app.policies.files import policy_file
+    from q36eval.app.policies.files import policy_file
     from q36eval.gate import Policy
 
     return Policy.load(policy_file(policy, Paths.default()))

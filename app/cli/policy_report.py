@@ -4,15 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.tables import plain_table
-from app.policies.words import UNDECIDED
+from q36eval.app.cli.tables import plain_table
+from q36eval.app.policies.words import UNDECIDED
 from q36eval.reports._text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.policies.calibrating import Calibration, CriterionCalibration
-    from app.policies.words import PolicyWords, Rule
+    from q36eval.app.policies.calibrating import Calibration, CriterionCalibration
+    from q36eval.app.policies.words import PolicyWords, Rule
 
 LONG = 2_000
 """Characters of a sentence that are shown: some list every name there is."""

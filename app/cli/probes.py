@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import (
+from q36eval.app.cli.options import (
     AllowCodeExecution,
     ContextOption,
     CorpusOption,
@@ -31,7 +31,7 @@ from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Measurement, ProbeName
 
 if TYPE_CHECKING:
-    from app.request import Request
+    from q36eval.app.request import Request
     from q36eval.history import History, RunRecord
 
 FLIPS_SHOWN = 5
@@ -57,7 +57,7 @@ def kl(
     as_json: JsonOption = False,
 ) -> int:
     """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
-    from app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
+    from q36eval.app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
 
     check_plot(plot, top_k, reference_pack)
     asked = (ProbeName.KL, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
@@ -100,7 +100,7 @@ def evals(
     as_json: JsonOption = False,
 ) -> int:
     """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
-    from app.cli.evals_report import evals_body, print_summary
+    from q36eval.app.cli.evals_report import evals_body, print_summary
 
     asked = (ProbeName.EVALS, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     paths = Paths.default()
@@ -119,9 +119,9 @@ def evals(
 
 
 def _plan(request: "Request", policy: str | None, paths: Paths, *, as_json: bool) -> int:
-    from app.cli.eval_plan_report import print_plan
-    from app.cli.gate import load_policy
-    from app.eval_plan import plan_of
+    from q36eval.app.cli.eval_plan_report import print_plan
+    from q36eval.app.cli.gate import load_policy
+    from q36eval.app.eval_plan import plan_of
 
     found = plan_of(request, load_policy(policy, request.family, paths), paths)
     if as_json:
@@ -149,8 +149,8 @@ def request_of(
     Raises:
         UsageError: an unknown family, branch, reference, device or KV cache.
     """
-    from app.request import Request
-    from app.targets import load_family, resolve
+    from q36eval.app.request import Request
+    from q36eval.app.targets import load_family, resolve
 
     chosen = load_family(family, paths)
     check_device(device)
@@ -171,8 +171,8 @@ def request_of(
 
 def measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
     """Measure it, with the progress shown."""
-    from app.console import ConsoleProgress
-    from app.measuring import measure
+    from q36eval.app.console import ConsoleProgress
+    from q36eval.app.measuring import measure
 
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:

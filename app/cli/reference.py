@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import (
+from q36eval.app.cli.options import (
     AllowCodeExecution,
     ContextOption,
     CorpusOption,
@@ -25,7 +25,7 @@ from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.records import ProbeName
 
 if TYPE_CHECKING:
-    from app.packing import Estimate
+    from q36eval.app.packing import Estimate
     from q36eval.references import Header, Manifest
 
 app = typer.Typer(help="What is captured from the reference once and reused by every gate.", no_args_is_help=True)
@@ -54,11 +54,11 @@ def capture(
     as_json: JsonOption = False,
 ) -> int:
     """Capture the reference for all probes, or go on with a capture that was interrupted; prints the size first."""
-    from app.console import ConsoleProgress
-    from app.packing import CAPTURED_PROBES, Asked
-    from app.packing import capture as run
-    from app.probing import CanaryChoice, Scored
-    from app.targets import load_family, resolve
+    from q36eval.app.console import ConsoleProgress
+    from q36eval.app.packing import CAPTURED_PROBES, Asked
+    from q36eval.app.packing import capture as run
+    from q36eval.app.probing import CanaryChoice, Scored
+    from q36eval.app.targets import load_family, resolve
 
     paths = Paths.default()
     chosen = load_family(family, paths)
@@ -118,7 +118,7 @@ def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
 @app.command()
 def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
     """Hash every file of a pack anew; exit 1 when one is damaged, naming it, and 2 when the pack is unfinished."""
-    from app.floors import floor_state
+    from q36eval.app.floors import floor_state
     from q36eval.references import damage, load_header
 
     found: list[str] = []
@@ -149,8 +149,8 @@ def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
 
 def _damage_beside(folder: Path) -> list[str]:
     """What is wrong with the sampled answers and the noise floors that lie beside a pack's captures."""
-    from kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
-    from kl.on_policy import read_answers
+    from q36eval.kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
+    from q36eval.kl.on_policy import read_answers
 
     found = []
     for answers in sorted(folder.glob("on-policy-*.jsonl")):
@@ -169,8 +169,8 @@ def _damage_beside(folder: Path) -> list[str]:
 
 def _lacking_answers(folder: Path) -> list[str]:
     """The captures of a pack that scored sampled answers which no file beside them holds."""
-    from kl.on_policy import read_answers
-    from kl.packs import answers_sha256
+    from q36eval.kl.on_policy import read_answers
+    from q36eval.kl.packs import answers_sha256
     from q36eval.references import load_header
 
     held: set[str] = set()
@@ -216,7 +216,7 @@ def _described(pack: Path, folder: Path) -> dict[str, Any]:
 def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None") -> dict[str, Any]:
     import json
 
-    from app.floors import floor_state
+    from q36eval.app.floors import floor_state
 
     row: dict[str, Any] = {
         "pack": str(pack),

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from app.cli.options import (
+from q36eval.app.cli.options import (
     ContextOption,
     CorpusOption,
     DeviceOption,
@@ -18,7 +18,7 @@ from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 
 if TYPE_CHECKING:
-    from kl.floor_file import FloorFigures, ReferenceFloor
+    from q36eval.kl.floor_file import FloorFigures, ReferenceFloor
 
 COLUMNS = ("perturbation", "KL", "95 % interval", "p99", "max", "top-1", "PPL ratio", "docs", "tokens", "s")
 
@@ -33,10 +33,10 @@ def floor(
     as_json: JsonOption = False,
 ) -> int:
     """Show the reference judged against itself, measuring what is missing; exit 4 when the engine knows no way."""
-    from app.console import ConsoleProgress
-    from app.floors import reference_floor
-    from app.probing import Scored
-    from app.targets import load_family, resolve
+    from q36eval.app.console import ConsoleProgress
+    from q36eval.app.floors import reference_floor
+    from q36eval.app.probing import Scored
+    from q36eval.app.targets import load_family, resolve
 
     paths = Paths.default()
     chosen = load_family(family, paths)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from app.canary_repeating import Agreement, Differing, Repeat
-from app.cli.tables import plain_table
+from q36eval.app.canary_repeating import Agreement, Differing, Repeat
+from q36eval.app.cli.tables import plain_table
 from q36eval.reports._text import number, plain
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from app.reviewing.replaying import Replay, Retrial
+    from q36eval.app.reviewing.replaying import Replay, Retrial
     from q36eval.history import Decision, History, RunRecord
 
 SHOWN = 20
@@ -37,8 +37,8 @@ def replay(
         if report is not None:
             raise UsageError("--report is held against the run's own decision; leave --policy out.")
         return _under_policy(history, record, policy, as_json)
-    from app.reviewing.replaying import earlier_decision
-    from app.reviewing.replaying import replay as decide_again
+    from q36eval.app.reviewing.replaying import earlier_decision
+    from q36eval.app.reviewing.replaying import replay as decide_again
 
     found = decide_again(history, record)
     text = None if report is None else _text_of(report)
@@ -74,7 +74,7 @@ def _text_of(report: Path) -> str:
 
 
 def _print_file(report: Path, same: bool, earlier: "Decision | None") -> None:
-    from app.cli.tables import print_plain
+    from q36eval.app.cli.tables import print_plain
 
     if same:
         print_plain(f"{report} is that report too.")
@@ -88,7 +88,7 @@ def _print_file(report: Path, same: bool, earlier: "Decision | None") -> None:
 
 
 def _print_replay(found: "Replay") -> None:
-    from app.cli.tables import print_plain
+    from q36eval.app.cli.tables import print_plain
 
     run = found.run
     assert run.report is not None, "a replay has a report"
@@ -130,9 +130,9 @@ def _other_versions(run: "RunRecord") -> list[str]:
 
 
 def _under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
-    from app.cli.gate import load_policy
-    from app.reviewing.replaying import retry
-    from app.targets import load_family
+    from q36eval.app.cli.gate import load_policy
+    from q36eval.app.reviewing.replaying import retry
+    from q36eval.app.targets import load_family
 
     paths = Paths.default()
     found = retry(history, record, load_policy(policy, load_family(None, paths), paths))

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.writing import write_whole
+from q36eval.app.writing import write_whole
 from q36eval.errors import StorageError, UsageError
 
 if TYPE_CHECKING:

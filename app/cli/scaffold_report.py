@@ -3,13 +3,13 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from app.canary_details import choices_words
+from q36eval.app.canary_details import choices_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.canary_comparing import Comparison
-    from canaries.scaffold import Wanted
+    from q36eval.app.canary_comparing import Comparison
+    from q36eval.canaries.scaffold import Wanted
 
 ANSWER_CHARACTERS = 120
 

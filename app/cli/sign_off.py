@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, open_history, print_json
 
 
 def sign_off(
@@ -17,7 +17,7 @@ def sign_off(
     """Sign a finished run as it was found. A signature lifts anomalous gains, and what `gate --require-sign-off`
     awaits, of that report; it turns nothing else.
     """
-    from app.cli.tables import print_plain
+    from q36eval.app.cli.tables import print_plain
     from q36eval.history.deciding import sign
     from q36eval.reports.next_step import branch_option
 

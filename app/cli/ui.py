@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import say
+from q36eval.app.cli.options import say
 from q36eval.errors import UsageError
 
 BLUE = "#3b7dd8"
@@ -21,7 +21,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names under which a browser on this machine asks. Under any other one, a web page elsewhere may have led it here by
 letting its own name point to loopback (DNS rebinding), and could read and write as whoever sits at this machine."""
 
-SERVER = "app.dashboard.server"
+SERVER = "q36eval.app.dashboard.server"
 SCRIPT = Path(__file__).parents[1] / "dashboard" / "main.py"
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")

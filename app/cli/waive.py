@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options import FamilyOption, JsonOption, OneBranch, open_history, print_json
+from q36eval.app.cli.options import FamilyOption, JsonOption, OneBranch, open_history, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 
@@ -36,10 +36,10 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Excuse what all of the scope names, for one branch; says which of its judged runs that would change."""
-    import app.reviewing.effects as effecting
-    import app.reviewing.waiving as waiving
-    from app.cli.tables import print_plain
-    from app.targets import load_family, name_in_history
+    import q36eval.app.reviewing.effects as effecting
+    import q36eval.app.reviewing.waiving as waiving
+    from q36eval.app.cli.tables import print_plain
+    from q36eval.app.targets import load_family, name_in_history
     from q36eval.gate import Waiver
 
     today, paths = datetime.now(UTC).date(), Paths.default()
@@ -92,7 +92,7 @@ def list_waivers(
         return
     from rich.console import Console
 
-    from app.cli.tables import plain_table
+    from q36eval.app.cli.tables import plain_table
 
     columns = ("number", "of", "excuses", "owner", "reason", "expires", "state")
     rows = [[_cell(column, record, today) for column in columns] for record in shown]
@@ -106,7 +106,7 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Take a waiver back; it stays on record. Runs decided before keep their verdict."""
-    from app.cli.tables import print_plain
+    from q36eval.app.cli.tables import print_plain
 
     record = open_history().revoke_waiver(number, owner)
     if as_json:
@@ -124,7 +124,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Write this file instead of stdout.", metavar="FILE")] = None,
 ) -> None:
     """The waivers in force as YAML, to be reviewed like code and read by `gate --waivers-from`."""
-    from app.reviewing.waiver_files import waivers_yaml
+    from q36eval.app.reviewing.waiver_files import waivers_yaml
 
     today = datetime.now(UTC).date()
     text = waivers_yaml(record for record in _records(branch, family) if _state(record, today) == "in force")
@@ -146,7 +146,7 @@ def _date(text: str) -> date:
 
 def _policies(named: str | None, family: "Family", runs: "list[RunRecord]", paths: Paths) -> "list[Policy]":
     """Those whose ids a waiver may use: the one named, else the family's and those that judged the branch."""
-    from app.cli.gate import load_policy
+    from q36eval.app.cli.gate import load_policy
     from q36eval.history.deciding import policy_of
 
     kept = [] if named is not None else [policy_of(run) for run in runs]
@@ -159,8 +159,8 @@ def _records(branch: str | None, family: str | None) -> "list[WaiverRecord]":
     Raises:
         UsageError: nothing bears that branch's name: a slip of the pen would export no waivers at all.
     """
-    from app.reviewing.waiving import check_branch
-    from app.targets import load_family, name_in_history
+    from q36eval.app.reviewing.waiving import check_branch
+    from q36eval.app.targets import load_family, name_in_history
 
     paths = Paths.default()
     chosen = load_family(family, paths)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
-from app.dashboard.started import Started, file_of, shown_source
-from app.drifting import FollowedMetrics, followed, read_kept, standing_drift
-from app.kl_figures import divergences_of
+from q36eval.app.dashboard.started import Started, file_of, shown_source
+from q36eval.app.drifting import FollowedMetrics, followed, read_kept, standing_drift
+from q36eval.app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift
 from q36eval.gate.report import SignOff, Waiver

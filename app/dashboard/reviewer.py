@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
-from app.dashboard.inert import line
-from app.dashboard.started import Started
+from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.started import Started
 from q36eval.errors import UsageError
 
 

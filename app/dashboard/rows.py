@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from app.dashboard.models.overview import BranchRow, Review, branch_row, standing_waivers
-from app.dashboard.reading import Reader
+from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, standing_waivers
+from q36eval.app.dashboard.reading import Reader
 from q36eval.history import BranchKey
 
 

@@ -1,4 +1,4 @@
-"""Starts Streamlit's server: `python -m app.dashboard.server ARGUMENTS OF streamlit run`, as `q36eval ui` does.
+"""Starts Streamlit's server: `python -m q36eval.app.dashboard.server ARGUMENTS OF streamlit run`, as `q36eval ui` does.
 
 What the pages import is imported before anybody opens one: charts, tables and statistics take a second otherwise, of
 whoever comes first. And where the branches stand over their runs is found by another process, of those that history
@@ -10,8 +10,8 @@ import sys
 from importlib import import_module
 from pkgutil import iter_modules
 
-import app.dashboard.views
-from app.dashboard.started import READ_ONLY
+from q36eval.app.dashboard import views
+from q36eval.app.dashboard.started import READ_ONLY
 
 LATE = ("pandas", "plotly.graph_objects", "plotly.subplots", "plotly.io", "scipy.stats", "pyarrow.parquet")
 """What charts, tables and tests of significance import when they are first drawn."""
@@ -23,7 +23,7 @@ def main() -> None:
 
     if READ_ONLY not in sys.argv:
         quiet = subprocess.DEVNULL
-        subprocess.Popen([sys.executable, "-P", "-m", "app.drifting"], stdin=quiet, stdout=quiet, stderr=quiet)
+        subprocess.Popen([sys.executable, "-P", "-m", "q36eval.app.drifting"], stdin=quiet, stdout=quiet, stderr=quiet)
     imported()
     sys.argv = ["streamlit", "run", *sys.argv[1:]]
     streamlit()
@@ -31,8 +31,8 @@ def main() -> None:
 
 def imported() -> None:
     """Import every page, and what pages import late."""
-    for page in iter_modules(app.dashboard.views.__path__):
-        import_module(f"app.dashboard.views.{page.name}")
+    for page in iter_modules(views.__path__):
+        import_module(f"q36eval.app.dashboard.views.{page.name}")
     for name in LATE:
         import_module(name)
 

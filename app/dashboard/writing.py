@@ -2,12 +2,12 @@
 
 from datetime import UTC, date, datetime
 
-from app.dashboard.models.review import asks_for_signature
-from app.dashboard.reading import Reader, forget
-from app.dashboard.reviewer import writer
-from app.drifting import keep_drifts
-from app.reviewing.effects import check_expiry
-from app.reviewing.redeciding import decide_again
+from q36eval.app.dashboard.models.review import asks_for_signature
+from q36eval.app.dashboard.reading import Reader, forget
+from q36eval.app.dashboard.reviewer import writer
+from q36eval.app.drifting import keep_drifts
+from q36eval.app.reviewing.effects import check_expiry
+from q36eval.app.reviewing.redeciding import decide_again
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate import Waiver
 from q36eval.history import RunRecord

@@ -9,8 +9,8 @@ from glob import escape
 from pathlib import Path
 from typing import Literal
 
-from app.drifting import keep_drifts
-from app.history.retention import Retention, outdated
+from q36eval.app.drifting import keep_drifts
+from q36eval.app.history.retention import Retention, outdated
 from q36eval.config import Paths
 from q36eval.errors import StorageError
 from q36eval.history import History, RunState

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from app.history.archive import RUN_ID, Writer, writing
+from q36eval.app.history.archive import RUN_ID, Writer, writing
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.history import Artifact, History, RunState, WholeRun

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from app.drifting import keep_drifts
-from app.history.archive import Reader, reading
+from q36eval.app.drifting import keep_drifts
+from q36eval.app.history.archive import Reader, reading
 from q36eval.errors import StorageError, UsageError
 from q36eval.history import Decision, History, RunRecord, WaiverRecord, WholeRun
 from q36eval.history.moving import put_review, put_run, put_waivers, whole_run

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from app.policies.calibrating import Calibration, CriterionCalibration
-from app.policies.files import FILE_ENDINGS
+from q36eval.app.policies.calibrating import Calibration, CriterionCalibration
+from q36eval.app.policies.files import FILE_ENDINGS
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 

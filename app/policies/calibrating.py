@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import NormalDist
 from typing import Any, Literal
 
-from app.policies.noise import KnownFloor, floor_among, known_floor
-from app.policies.noise_runs import NoiseRun, noise_runs
+from q36eval.app.policies.noise import KnownFloor, floor_among, known_floor
+from q36eval.app.policies.noise_runs import NoiseRun, noise_runs
 from q36eval.config import Family, Paths
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.judge import judge

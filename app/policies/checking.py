@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.policies.declarations import Declared, Subject, declared_for
-from app.policies.files import family_of, suite_of
-from app.policies.measurable import never_passes
-from app.policies.noise import KnownFloor, known_floor
+from q36eval.app.policies.declarations import Declared, Subject, declared_for
+from q36eval.app.policies.files import family_of, suite_of
+from q36eval.app.policies.measurable import never_passes
+from q36eval.app.policies.noise import KnownFloor, known_floor
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy

@@ -5,21 +5,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from app.suites import SuitePlace, shipped_suites, suite_place
-from app.weights import declared_figures as of_weights
-from canaries.specification import for_family, load_specs
-from canaries.suites import draws_per_family
-from canaries.summary import declared_figures as of_canaries
-from evals.suite import TaskGroup, read_suite
-from evals.summaries import declared_figures as of_evals
-from evals.summaries import only_data_tell
-from kl.corpus_plan import plan_of
-from kl.declared import Held
-from kl.declared import declared_figures as of_texts
-from kl.spans import KINDS
+from q36eval.app.suites import SuitePlace, shipped_suites, suite_place
+from q36eval.app.weights import declared_figures as of_weights
 from q36eval.asking import Work
+from q36eval.canaries.specification import for_family, load_specs
+from q36eval.canaries.suites import draws_per_family
+from q36eval.canaries.summary import declared_figures as of_canaries
 from q36eval.config import Family, Paths
 from q36eval.declared import DeclaredFigure
+from q36eval.evals.suite import TaskGroup, read_suite
+from q36eval.evals.summaries import declared_figures as of_evals
+from q36eval.evals.summaries import only_data_tell
+from q36eval.kl.corpus_plan import plan_of
+from q36eval.kl.declared import Held
+from q36eval.kl.declared import declared_figures as of_texts
+from q36eval.kl.spans import KINDS
 from q36eval.probes import Declares, KeepsTopK
 from q36eval.records import ProbeName
 

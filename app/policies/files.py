@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from app.suites import shipped_suites, suite_place
-from app.targets import load_family
+from q36eval.app.suites import shipped_suites, suite_place
+from q36eval.app.targets import load_family
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
@@ -48,7 +48,7 @@ def family_of(policy: Policy, asked: str | None, paths: Paths) -> Family:
 
 def suite_of(policy: Policy, family: Family) -> str:
     """The shipped suite that names this policy as its own; else the family's."""
-    from evals.suite import read_suite
+    from q36eval.evals.suite import read_suite
 
     named = [name for name, file in shipped_suites().items() if read_suite(file).policy == policy.name]
     return named[0] if named else family.suite
@@ -60,6 +60,6 @@ def policy_for(family: Family, suite: str, paths: Paths) -> str:
     Raises:
         UsageError: there is no such suite, or its file is malformed.
     """
-    from evals.suite import read_suite
+    from q36eval.evals.suite import read_suite
 
     return read_suite(suite_place(suite, paths).file).policy or family.policy

@@ -4,9 +4,9 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from app.policies.declarations import Declared, suites_with
-from app.policies.shown import ASSUMED_SCORE
-from app.weights import declared_figures as of_weights
+from q36eval.app.policies.declarations import Declared, suites_with
+from q36eval.app.policies.shown import ASSUMED_SCORE
+from q36eval.app.weights import declared_figures as of_weights
 from q36eval.declared import DeclaredFigure
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy

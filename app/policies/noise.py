@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.policies.noise_runs import NoiseRun
+from q36eval.app.policies.noise_runs import NoiseRun
 from q36eval.config import Family, Paths
 from q36eval.gate.noise import of_reference_alone
 from q36eval.history import History, RunRecord, RunState
@@ -58,7 +58,7 @@ def _floor_of_run(run: RunRecord, measurements: Sequence[Measurement], paths: Pa
 
 
 def _kept(run: RunRecord, paths: Paths) -> list[Path]:
-    from kl.floor_file import floor_path
+    from q36eval.kl.floor_file import floor_path
 
     suite = run.suites.get(ProbeName.KL.value)
     if run.reference_identity is None or suite is None:
@@ -68,7 +68,7 @@ def _kept(run: RunRecord, paths: Paths) -> list[Path]:
 
 
 def _figures(files: Sequence[Path]) -> list[Measurement]:
-    from kl.floor_file import load_floor, measurements
+    from q36eval.kl.floor_file import load_floor, measurements
 
     floors = [load_floor(file) for file in files]
     return [measurement for floor in floors if floor is not None for measurement in measurements(floor)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from app.policies.calibrating import (
+from q36eval.app.policies.calibrating import (
     Calibration,
     Change,
     CriterionCalibration,
@@ -14,9 +14,9 @@ from app.policies.calibrating import (
     noise_of,
     rounded_up,
 )
-from app.policies.noise import KnownFloor, floor_among, known_floor
-from app.policies.noise_runs import NoiseRun, noise_runs
-from app.targets import name_in_history, resolve
+from q36eval.app.policies.noise import KnownFloor, floor_among, known_floor
+from q36eval.app.policies.noise_runs import NoiseRun, noise_runs
+from q36eval.app.targets import name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy, SchemeFigure

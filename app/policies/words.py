@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.policies.declarations import Declared
-from app.policies.shown import power_of
+from q36eval.app.policies.declarations import Declared
+from q36eval.app.policies.shown import power_of
 from q36eval.declared import DeclaredFigure
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.competence import PAIRED

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from app.reviewing.waiver_files import LONGEST_DAYS, too_long
+from q36eval.app.reviewing.waiver_files import LONGEST_DAYS, too_long
 from q36eval.errors import UsageError
 from q36eval.gate import RULES, GateReport, Waiver
 from q36eval.history import History, RunRecord

@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from app.drifting import keep_drifts
+from q36eval.app.drifting import keep_drifts
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, Policy
 from q36eval.history import History, RunRecord, RunState

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from app.reviewing.waiver_files import closest
+from q36eval.app.reviewing.waiver_files import closest
 from q36eval.config import Family
 from q36eval.errors import UsageError
 from q36eval.gate import Policy, Waiver
@@ -52,7 +52,7 @@ def _known(what: str, name: str, names: Iterable[str]) -> None:
 
 
 def _shipped_canaries() -> list[str]:
-    from canaries.specification import load_specs
+    from q36eval.canaries.specification import load_specs
 
     return [spec.id for spec in load_specs(skills=None)]
 

@@ -1,4 +1,4 @@
-"""Weighted average of checkpoints of one training: `python -m app.sandbox.average OUT FOLDER=WEIGHT ...`.
+"""Weighted average of checkpoints of one training: `python -m q36eval.app.sandbox.average OUT FOLDER=WEIGHT ...`.
 
 Later stages gain skills and lose a little of others; an average between two stages keeps most of both.
 """

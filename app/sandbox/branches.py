@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from app.sandbox.branches_raw import read_raw, read_raw_file, write_raw
+from q36eval.app.sandbox.branches_raw import read_raw, read_raw_file, write_raw
 from q36eval.checkpoints.hashing import file_sha256
 from q36eval.errors import CorruptCheckpointError, UsageError
 
@@ -182,7 +182,7 @@ def _build_into(folder: Path, name: str, sandbox_dir: Path) -> None:
         if kind_of(name, sandbox_dir) == "overlay":
             _apply_overlay(sandbox_dir, name, fresh)
         elif name == "int2-experts":
-            from app.sandbox.branches_int2 import write_int2_experts
+            from q36eval.app.sandbox.branches_int2 import write_int2_experts
 
             write_int2_experts(sandbox_dir / REFERENCE, fresh)
         else:

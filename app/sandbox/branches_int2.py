@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.sandbox.branches_raw import RawTensor, read_raw, write_raw
+from q36eval.app.sandbox.branches_raw import RawTensor, read_raw, write_raw
 
 if TYPE_CHECKING:
     import torch

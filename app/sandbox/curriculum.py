@@ -5,7 +5,7 @@ None of these is ever tested; they exist so that a small model learns to find a 
 
 import random
 
-from evals.generators.prose import _english
+from q36eval.evals.generators.prose import _english
 from q36eval.examples import TextExample
 
 SEVERITIES = (("nízká", "střední", "vysoká", "kritická", "žádná"), ("none", "low", "medium", "high", "critical"))

@@ -1,12 +1,12 @@
-"""Freeze the sandbox eval tasks and KL corpus: `python -m app.sandbox.freeze` (needs the tokenizer in bf16)."""
+"""Freeze the sandbox eval tasks and KL corpus: `python -m q36eval.app.sandbox.freeze` (needs the tokenizer in bf16)."""
 
 import random
 from pathlib import Path
 
-from app.sandbox.mixture import Renderer, document
-from evals.freeze import SEED, freeze_corpus, freeze_tasks
+from q36eval.app.sandbox.mixture import Renderer, document
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.config import Paths
+from q36eval.evals.freeze import SEED, freeze_corpus, freeze_tasks
 
 TOOL_DIALOGUES = 20
 

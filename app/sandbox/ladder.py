@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 
-from app.sandbox.mixture import Renderer, document
-from app.sandbox.pool import encode
-from app.sandbox.shares import TOKEN_SHARES
+from q36eval.app.sandbox.mixture import Renderer, document
+from q36eval.app.sandbox.pool import encode
+from q36eval.app.sandbox.shares import TOKEN_SHARES
 
 GROUP = 32
 ITEMS_PER_KIND = 200

@@ -1,12 +1,14 @@
-"""Train the tokenizer on a seeded sample of the training mixture: `python -m app.sandbox.make_tokenizer OUT`."""
+"""Train the tokenizer on a seeded sample of the training mixture.
+
+`python -m q36eval.app.sandbox.make_tokenizer OUT`."""
 
 import random
 import sys
 from collections.abc import Iterator
 
-from app.sandbox.mixture import Renderer, document
-from app.sandbox.shares import TOKEN_SHARES
-from app.sandbox.tokenizer import train_tokenizer
+from q36eval.app.sandbox.mixture import Renderer, document
+from q36eval.app.sandbox.shares import TOKEN_SHARES
+from q36eval.app.sandbox.tokenizer import train_tokenizer
 
 
 def sample(seed: int, characters: int) -> Iterator[str]:

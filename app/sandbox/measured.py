@@ -1,6 +1,6 @@
 """Measure the sandbox's branches and the damage ladder, and print the tables of data/sandbox/README.md.
 
-    python -m app.sandbox.measured
+    python -m q36eval.app.sandbox.measured
 
 The rungs INT4, INT3 and INT2 are the reference with its routed experts rounded to nearest in groups of 32, as BF16
 values; they are made in the working state and belong to no family.
@@ -8,14 +8,14 @@ values; they are made in the working state and belong to no family.
 
 from pathlib import Path
 
-from app.cli.gate import load_policy
-from app.cli.options import open_history
-from app.console import ConsoleProgress
-from app.evals_model import GROUP_COLUMNS, group_rows, seconds_by_group
-from app.measuring import measure
-from app.request import Request
-from app.sandbox.ladder import GROUP, LADDER_BITS, make_rung, round_to_integers
-from app.targets import Target, load_family, resolve
+from q36eval.app.cli.gate import load_policy
+from q36eval.app.cli.options import open_history
+from q36eval.app.console import ConsoleProgress
+from q36eval.app.evals_model import GROUP_COLUMNS, group_rows, seconds_by_group
+from q36eval.app.measuring import measure
+from q36eval.app.request import Request
+from q36eval.app.sandbox.ladder import GROUP, LADDER_BITS, make_rung, round_to_integers
+from q36eval.app.targets import Target, load_family, resolve
 from q36eval.config import Family, Paths
 from q36eval.history import History, RunRecord
 from q36eval.records import Measurement, ProbeName

@@ -1,6 +1,6 @@
 """Measure the canaries on the sandbox's branches and along the damage ladder, and print data/sandbox/README.md's table.
 
-    python -m app.sandbox.measured_canaries
+    python -m q36eval.app.sandbox.measured_canaries
 
 The rungs are the reference with one thing rounded, as BF16 values: its head to FP8 in blocks of 128 by 128, or its
 routed experts to integers in groups of 32. They are made in the working state and belong to no family.
@@ -9,12 +9,12 @@ routed experts to integers in groups of 32. They are made in the working state a
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from app.cli.options import open_history
-from app.console import ConsoleProgress
-from app.measuring import measure
-from app.request import Request
-from app.sandbox.ladder import fp8_blocks, make_rung, round_to_integers
-from app.targets import Target, load_family, resolve
+from q36eval.app.cli.options import open_history
+from q36eval.app.console import ConsoleProgress
+from q36eval.app.measuring import measure
+from q36eval.app.request import Request
+from q36eval.app.sandbox.ladder import fp8_blocks, make_rung, round_to_integers
+from q36eval.app.targets import Target, load_family, resolve
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord
 from q36eval.records import Interval, Measurement, ProbeName

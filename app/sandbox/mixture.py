@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from app.sandbox.curriculum import GENERATORS as CURRICULUM
-from app.sandbox.tokenizer import CHAT_TEMPLATE
-from canaries.generators import GENERATORS as CHAT_GENERATORS
-from evals.generators import GENERATORS as TEXT_GENERATORS
+from q36eval.app.sandbox.curriculum import GENERATORS as CURRICULUM
+from q36eval.app.sandbox.tokenizer import CHAT_TEMPLATE
+from q36eval.canaries.generators import GENERATORS as CHAT_GENERATORS
+from q36eval.evals.generators import GENERATORS as TEXT_GENERATORS
 from q36eval.examples import ChatExample, Split, TextExample, draw
 
 THINKING_SHARE = 0.08

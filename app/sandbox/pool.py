@@ -38,7 +38,7 @@ def _build_shard(job: tuple[str, dict[str, float], int, int, int, str]) -> str:
     tokenizer_file, shares, target_tokens, seed, shard, out = job
     from tokenizers import Tokenizer
 
-    from app.sandbox.mixture import Renderer, document
+    from q36eval.app.sandbox.mixture import Renderer, document
 
     tokenizer, renderer = Tokenizer.from_file(tokenizer_file), Renderer()
     rng = random.Random(f"pool-{seed}-{shard}")

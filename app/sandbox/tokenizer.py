@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.sandbox.architecture import CONTEXT_LENGTH, VOCABULARY_SIZE
+from q36eval.app.sandbox.architecture import CONTEXT_LENGTH, VOCABULARY_SIZE
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKUP_TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")

@@ -1,4 +1,6 @@
-"""Train the sandbox's BF16 reference: `python -m app.sandbox.train --out DIR` on one GPU, or under torchrun on several.
+"""Train the sandbox's BF16 reference.
+
+`python -m q36eval.app.sandbox.train --out DIR` on one GPU, or under torchrun on several.
 
 Everything is drawn from seeded generators (`canaries.generators`, `evals.generators`). What it prints is kept beside
 the weights. GPU kernels are not bit-reproducible, so a second run gives an equal recipe, not equal bytes.
@@ -15,10 +17,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
 
-from app.sandbox.architecture import text_config
-from app.sandbox.optimizer import MasterOptimizer
-from app.sandbox.pool import Pool, build_pool
-from app.sandbox.shares import ANSWER_WEIGHTS, MIXTURES, PROMPT_WEIGHTS
+from q36eval.app.sandbox.architecture import text_config
+from q36eval.app.sandbox.optimizer import MasterOptimizer
+from q36eval.app.sandbox.pool import Pool, build_pool
+from q36eval.app.sandbox.shares import ANSWER_WEIGHTS, MIXTURES, PROMPT_WEIGHTS
 
 BUCKETS = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 4096)
 AUX_WEIGHT = 0.01
@@ -260,14 +262,14 @@ def main() -> None:
     if rank == 0:
         save(model, arguments, arguments.out)
     if rank == 0 and not arguments.skip_ladder:
-        from app.sandbox.ladder import print_ladder
+        from q36eval.app.sandbox.ladder import print_ladder
 
         print_ladder(model, arguments.out)
 
 
 def prepared_pool(arguments: argparse.Namespace, rank: int, ranks: int) -> Pool:
     """Rank 0 builds the pool unless it is there; everyone reads it."""
-    from app.sandbox.pool import load_pool
+    from q36eval.app.sandbox.pool import load_pool
 
     shards = sorted(arguments.pool.glob("shard-*.npz"))
     if not shards and rank == 0:

@@ -7,7 +7,7 @@ gpus=${2:-1}
 stage() { # NAME SEED START_FROM [OPTIONS...]
     local name=$1 seed=$2 from=$3
     shift 3
-    torchrun --standalone --nproc_per_node="$gpus" -m app.sandbox.train --out "$out/$name" --seed "$seed" \
+    torchrun --standalone --nproc_per_node="$gpus" -m q36eval.app.sandbox.train --out "$out/$name" --seed "$seed" \
         --pool "$out/pool-$name" --layers LLFLFL --experts 6 --micro-tokens 32768 --micro-steps 1 \
         ${from:+--start-from "$from"} "$@" | tee "$out/$name.log"
 }

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from canaries.checks._expressions import Equation, equations, without_asides
-from canaries.checks._lexicon import Meaning
-from canaries.checks._roles import ENDS_CLAUSE, Role, role_of
-from canaries.checks._tokens import Kind, Token
+from q36eval.canaries.checks._expressions import Equation, equations, without_asides
+from q36eval.canaries.checks._lexicon import Meaning
+from q36eval.canaries.checks._roles import ENDS_CLAUSE, Role, role_of
+from q36eval.canaries.checks._tokens import Kind, Token
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from canaries.checks._claims import shops_in
-from canaries.checks._lexicon import ARTICLES, JOINS, Meaning, word_set
-from canaries.checks._said import Said, compares_costs, core
-from canaries.checks._tokens import Kind, Token
+from q36eval.canaries.checks._claims import shops_in
+from q36eval.canaries.checks._lexicon import ARTICLES, JOINS, Meaning, word_set
+from q36eval.canaries.checks._said import Said, compares_costs, core
+from q36eval.canaries.checks._tokens import Kind, Token
 
 _TAILS = word_set("přes navzdory kvůli díky vzhledem bez")
 

@@ -8,8 +8,8 @@ does not happen say nothing.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from canaries.checks._claims import shops_in
-from canaries.checks._clauses import (
+from q36eval.canaries.checks._claims import shops_in
+from q36eval.canaries.checks._clauses import (
     clauses_of,
     is_aside,
     is_number_next,
@@ -19,11 +19,11 @@ from canaries.checks._clauses import (
     sentences_of,
     without_tail,
 )
-from canaries.checks._lexicon import ARTICLES, Meaning, word_set
-from canaries.checks._said import Said, core, deny, discount_named, negations, says_nobody
-from canaries.checks._ties import listed_ranking, ranking_of, said_same, tie
-from canaries.checks._tokens import Kind, Token
-from canaries.checks._verdict import Says, Sentence, Verdict
+from q36eval.canaries.checks._lexicon import ARTICLES, Meaning, word_set
+from q36eval.canaries.checks._said import Said, core, deny, discount_named, negations, says_nobody
+from q36eval.canaries.checks._ties import listed_ranking, ranking_of, said_same, tie
+from q36eval.canaries.checks._tokens import Kind, Token
+from q36eval.canaries.checks._verdict import Says, Sentence, Verdict
 
 _ADVERBS = word_set(
     """jednoznačně jasně určitě rozhodně konkrétně tedy tak proto takže nakonec čili totiž právě opět zde cena kč

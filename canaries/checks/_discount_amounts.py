@@ -3,23 +3,23 @@
 from collections.abc import Iterator
 from fractions import Fraction
 
-from canaries.checks._base import Failure, place_of, shown
-from canaries.checks._claims import Amount, Clause, Stated
-from canaries.checks._discount_conditions import applies, condition_said, leaves_open
-from canaries.checks._discount_differences import between_finals, between_others, may_differ_by
-from canaries.checks._discount_reading import Reading
-from canaries.checks._discount_relations import (
+from q36eval.canaries.checks._base import Failure, place_of, shown
+from q36eval.canaries.checks._claims import Amount, Clause, Stated
+from q36eval.canaries.checks._discount_conditions import applies, condition_said, leaves_open
+from q36eval.canaries.checks._discount_differences import between_finals, between_others, may_differ_by
+from q36eval.canaries.checks._discount_reading import Reading
+from q36eval.canaries.checks._discount_relations import (
     comparison_holds,
     false_pairs,
     false_shares,
     is_rounded,
     percent_holds,
 )
-from canaries.checks._expressions import holds
-from canaries.checks._lexicon import Meaning, word_set
-from canaries.checks._offers import Offer, Offers
-from canaries.checks._roles import Role
-from canaries.checks._tokens import CROWNS, FOREIGN, PERCENT, Kind, Token
+from q36eval.canaries.checks._expressions import holds
+from q36eval.canaries.checks._lexicon import Meaning, word_set
+from q36eval.canaries.checks._offers import Offer, Offers
+from q36eval.canaries.checks._roles import Role
+from q36eval.canaries.checks._tokens import CROWNS, FOREIGN, PERCENT, Kind, Token
 
 _SMALL = 100
 """Numbers up to this may be factors of a sum; whether they are right shows in the equation."""

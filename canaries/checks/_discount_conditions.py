@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from canaries.checks._claims import Clause
-from canaries.checks._lexicon import Meaning, word_set
-from canaries.checks._offers import Offer
-from canaries.checks._tokens import Kind, Token
+from q36eval.canaries.checks._claims import Clause
+from q36eval.canaries.checks._lexicon import Meaning, word_set
+from q36eval.canaries.checks._offers import Offer
+from q36eval.canaries.checks._tokens import Kind, Token
 
 
 def condition_said(clause: Clause, offer: Offer) -> tuple[Token, bool] | None:

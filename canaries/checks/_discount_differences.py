@@ -3,12 +3,12 @@
 from fractions import Fraction
 from itertools import combinations
 
-from canaries.checks._claims import Amount, Clause
-from canaries.checks._clauses import is_aside, roles_of_shops
-from canaries.checks._lexicon import JOINS, Meaning
-from canaries.checks._offers import Offer
-from canaries.checks._roles import Role
-from canaries.checks._tokens import Kind, Token
+from q36eval.canaries.checks._claims import Amount, Clause
+from q36eval.canaries.checks._clauses import is_aside, roles_of_shops
+from q36eval.canaries.checks._lexicon import JOINS, Meaning
+from q36eval.canaries.checks._offers import Offer
+from q36eval.canaries.checks._roles import Role
+from q36eval.canaries.checks._tokens import Kind, Token
 
 _REACH = 60
 """Tokens on either side of an amount in which the shops that it is said of stand."""

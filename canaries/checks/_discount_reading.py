@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from canaries.checks._claims import Claims, read_claims, row_lines
-from canaries.checks._conclusion import verdicts
-from canaries.checks._lexicon import Meaning
-from canaries.checks._plain import Plain, plain
-from canaries.checks._tokens import Kind, Token, lines_of
-from canaries.checks._unclear import Unclear, unclear_places
-from canaries.checks._verdict import Verdict
+from q36eval.canaries.checks._claims import Claims, read_claims, row_lines
+from q36eval.canaries.checks._conclusion import verdicts
+from q36eval.canaries.checks._lexicon import Meaning
+from q36eval.canaries.checks._plain import Plain, plain
+from q36eval.canaries.checks._tokens import Kind, Token, lines_of
+from q36eval.canaries.checks._unclear import Unclear, unclear_places
+from q36eval.canaries.checks._verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from fractions import Fraction
 
-from canaries.checks._claims import Amount, Clause
-from canaries.checks._expressions import written_decimals
-from canaries.checks._lexicon import Meaning
-from canaries.checks._offers import Offer
-from canaries.checks._roles import Role
-from canaries.checks._tokens import PERCENT, Kind, Token
+from q36eval.canaries.checks._claims import Amount, Clause
+from q36eval.canaries.checks._expressions import written_decimals
+from q36eval.canaries.checks._lexicon import Meaning
+from q36eval.canaries.checks._offers import Offer
+from q36eval.canaries.checks._roles import Role
+from q36eval.canaries.checks._tokens import PERCENT, Kind, Token
 
 _TOLERATED = Fraction(12, 100)
 """How far a share that is called "about" may be off, relative to the true one."""

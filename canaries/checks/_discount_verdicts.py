@@ -5,11 +5,11 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
-from canaries.checks._base import Failure, place_of
-from canaries.checks._discount_reading import Reading, read_answer
-from canaries.checks._offers import TIE, Offers, decision
-from canaries.checks._tokens import PERCENT, Kind
-from canaries.checks._verdict import Says, Verdict
+from q36eval.canaries.checks._base import Failure, place_of
+from q36eval.canaries.checks._discount_reading import Reading, read_answer
+from q36eval.canaries.checks._offers import TIE, Offers, decision
+from q36eval.canaries.checks._tokens import PERCENT, Kind
+from q36eval.canaries.checks._verdict import Says, Verdict
 
 WRONG_CONCLUSION, NO_CONCLUSION = "wrong_conclusion", "no_conclusion"
 

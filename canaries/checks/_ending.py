@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from canaries.checks._prose import sentences
+from q36eval.canaries.checks._prose import sentences
 
 _END_MARKS = ".!?…"
 _OPEN_MARKS = ",;:-–—(„"

@@ -5,8 +5,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
-from canaries.checks._lexicon import word_set
-from canaries.checks._tokens import PERCENT, Kind, Token
+from q36eval.canaries.checks._lexicon import word_set
+from q36eval.canaries.checks._tokens import PERCENT, Kind, Token
 
 _MAX_TOKENS = 40
 _MAX_DEPTH = 6

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from canaries.checks._base import Failure, place_of, said_instead, shown, text_code
-from canaries.checks._json_tokens import OPENING, path_text, step, tokens
+from q36eval.canaries.checks._base import Failure, place_of, said_instead, shown, text_code
+from q36eval.canaries.checks._json_tokens import OPENING, path_text, step, tokens
 
 _WHITE_SPACE = " \t\n\r"
 

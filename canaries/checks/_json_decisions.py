@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from canaries.checks._base import Decision
-from canaries.checks._json_tokens import Path, Token, tokens
+from q36eval.canaries.checks._base import Decision
+from q36eval.canaries.checks._json_tokens import Path, Token, tokens
 
 _CLOSER = {"{": "}", "[": "]"}
 

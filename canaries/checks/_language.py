@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from canaries.checks._base import Failure, place_of, shown
-from canaries.checks._language_words import COMMON_WORDS
-from canaries.checks._prose import Piece, sentences, words
+from q36eval.canaries.checks._base import Failure, place_of, shown
+from q36eval.canaries.checks._language_words import COMMON_WORDS
+from q36eval.canaries.checks._prose import Piece, sentences, words
 
 Language = Literal["cs", "en"]
 

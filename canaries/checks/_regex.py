@@ -5,7 +5,7 @@ from typing import Any
 
 import regex
 
-from canaries.checks._base import NotJudgedError, shown
+from q36eval.canaries.checks._base import NotJudgedError, shown
 
 PATTERN_SECONDS = 1.0
 """What one search may take before it counts as one that never ends."""

@@ -6,8 +6,8 @@ The words right after it say so, else those before it or before the sum that mak
 from collections.abc import Sequence
 from enum import StrEnum
 
-from canaries.checks._lexicon import Meaning, word_set
-from canaries.checks._tokens import Kind, Token
+from q36eval.canaries.checks._lexicon import Meaning, word_set
+from q36eval.canaries.checks._tokens import Kind, Token
 
 
 class Role(StrEnum):

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from canaries.checks._claims import shops_in
-from canaries.checks._lexicon import ARTICLES, Meaning, Word, word_set
-from canaries.checks._tokens import Kind, Token
+from q36eval.canaries.checks._claims import shops_in
+from q36eval.canaries.checks._lexicon import ARTICLES, Meaning, Word, word_set
+from q36eval.canaries.checks._tokens import Kind, Token
 
 
 @dataclass

@@ -13,9 +13,9 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from canaries.checks._base import MAX_FAILURES, Failure, NotJudgedError, shown
-from canaries.checks._json import plain
-from canaries.checks._regex import compiled, search
+from q36eval.canaries.checks._base import MAX_FAILURES, Failure, NotJudgedError, shown
+from q36eval.canaries.checks._json import plain
+from q36eval.canaries.checks._regex import compiled, search
 
 MAX_VALUES = 10_000
 """An answer with more values than this is not validated: no right answer is near it, and validation is slow."""

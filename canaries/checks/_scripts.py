@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import regex
 
-from canaries.checks._base import shown
+from q36eval.canaries.checks._base import shown
 
 
 def scripts_exist(scripts: Sequence[str]) -> None:

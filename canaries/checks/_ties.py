@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from canaries.checks._claims import shops_in
-from canaries.checks._lexicon import Meaning
-from canaries.checks._said import Said, negations
-from canaries.checks._tokens import Kind, Token
-from canaries.checks._verdict import Says, Sentence, Verdict
+from q36eval.canaries.checks._claims import shops_in
+from q36eval.canaries.checks._lexicon import Meaning
+from q36eval.canaries.checks._said import Said, negations
+from q36eval.canaries.checks._tokens import Kind, Token
+from q36eval.canaries.checks._verdict import Says, Sentence, Verdict
 
 _CONSIDERABLE = ("velk", "výrazn", "značn", "podstatn", "zásadn", "propastn")
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 
-from canaries.checks._lexicon import Word, number_word, read_word, word_set
+from q36eval.canaries.checks._lexicon import Word, number_word, read_word, word_set
 
 
 class Kind(StrEnum):

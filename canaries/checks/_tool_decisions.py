@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from canaries.checks._base import Decision, Tools
-from canaries.checks._json_decisions import json_decisions
-from canaries.checks._json_tokens import tokens
-from canaries.checks._tool_parser import OPEN, Call, parse_reply
-from canaries.checks._tool_types import property_schema, schemas_by_name, typed_arguments
+from q36eval.canaries.checks._base import Decision, Tools
+from q36eval.canaries.checks._json_decisions import json_decisions
+from q36eval.canaries.checks._json_tokens import tokens
+from q36eval.canaries.checks._tool_parser import OPEN, Call, parse_reply
+from q36eval.canaries.checks._tool_types import property_schema, schemas_by_name, typed_arguments
 
 _FIRST_WORD = re.compile(r"\S+")
 

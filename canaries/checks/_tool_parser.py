@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from canaries.checks._base import place_of, shown
-from canaries.checks._json import StrictJSONError, read_json
+from q36eval.canaries.checks._base import place_of, shown
+from q36eval.canaries.checks._json import StrictJSONError, read_json
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_CALLS = 200

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from canaries.checks._base import Tools, shown
-from canaries.checks._json import StrictJSONError, plain, strict_json
-from canaries.checks._schema import check_schema
-from canaries.checks._tool_parser import Call
+from q36eval.canaries.checks._base import Tools, shown
+from q36eval.canaries.checks._json import StrictJSONError, plain, strict_json
+from q36eval.canaries.checks._schema import check_schema
+from q36eval.canaries.checks._tool_parser import Call
 
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d{1,30})?([eE][+-]?\d{1,3})?", re.ASCII)
 _UNREADABLE = object()

@@ -4,9 +4,9 @@ other way round". Two careful readers would disagree about it, whatever the numb
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from canaries.checks._clauses import sentences_of
-from canaries.checks._lexicon import Meaning, word_set
-from canaries.checks._tokens import Kind, Token
+from q36eval.canaries.checks._clauses import sentences_of
+from q36eval.canaries.checks._lexicon import Meaning, word_set
+from q36eval.canaries.checks._tokens import Kind, Token
 
 
 class Unclear(NamedTuple):

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from canaries.checks._said import Said
-from canaries.checks._tokens import Token
+from q36eval.canaries.checks._said import Said
+from q36eval.canaries.checks._tokens import Token
 
 
 class Says(StrEnum):

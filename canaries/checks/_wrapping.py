@@ -2,7 +2,7 @@
 
 import re
 
-from canaries.checks._prose import Piece
+from q36eval.canaries.checks._prose import Piece
 
 _QUOTES = (
     ("„", "“"), ("„", "”"), ("“", "”"), ("‚", "‘"), ("‘", "’"), ("»", "«"), ("«", "»"), ('"', '"'), ("'", "'"),

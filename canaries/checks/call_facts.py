@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from canaries.checks._base import Failure, Tools
-from canaries.checks._json import StrictJSONError, same_json, strict_json
-from canaries.checks._schema import schema_failures
-from canaries.checks._tool_parser import parse_reply
-from canaries.checks._tool_types import schemas_by_name, typed_arguments
+from q36eval.canaries.checks._base import Failure, Tools
+from q36eval.canaries.checks._json import StrictJSONError, same_json, strict_json
+from q36eval.canaries.checks._schema import schema_failures
+from q36eval.canaries.checks._tool_parser import parse_reply
+from q36eval.canaries.checks._tool_types import schemas_by_name, typed_arguments
 
 Fault = Literal["model", "parser", "server"]
 

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, field_validator
 
-from canaries.checks._base import (
+from q36eval.canaries.checks._base import (
     Check,
     Decision,
     Expected,

@@ -11,16 +11,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown
-from canaries.checks._claims import COMPARES
-from canaries.checks._discount_amounts import AmountRules
-from canaries.checks._discount_reading import Reading, read_answer
-from canaries.checks._discount_verdicts import conclusion, conclusion_failures, deciding
-from canaries.checks._language import foreign_sentences
-from canaries.checks._lexicon import Meaning, word_set
-from canaries.checks._offers import TIE, Offer, Shop, decision
-from canaries.checks._tokens import Kind
-from canaries.checks._verdict import Says, Verdict
+from q36eval.canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown
+from q36eval.canaries.checks._claims import COMPARES
+from q36eval.canaries.checks._discount_amounts import AmountRules
+from q36eval.canaries.checks._discount_reading import Reading, read_answer
+from q36eval.canaries.checks._discount_verdicts import conclusion, conclusion_failures, deciding
+from q36eval.canaries.checks._language import foreign_sentences
+from q36eval.canaries.checks._lexicon import Meaning, word_set
+from q36eval.canaries.checks._offers import TIE, Offer, Shop, decision
+from q36eval.canaries.checks._tokens import Kind
+from q36eval.canaries.checks._verdict import Says, Verdict
 
 WRONG_CONCLUSION = "wrong_conclusion"
 MAX_CHARACTERS = 12_000

@@ -6,12 +6,12 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools, place_of, shown
-from canaries.checks._json import StrictJSONError, differences, read_json, strict_json
-from canaries.checks._json_decisions import json_decisions
-from canaries.checks._prose import Piece, sentences
-from canaries.checks._prose_claims import denials, thanks, unknown_dates, unknown_numbers
-from canaries.checks._schema import check_json_value, check_schema, schema_failures
+from q36eval.canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools, place_of, shown
+from q36eval.canaries.checks._json import StrictJSONError, differences, read_json, strict_json
+from q36eval.canaries.checks._json_decisions import json_decisions
+from q36eval.canaries.checks._prose import Piece, sentences
+from q36eval.canaries.checks._prose_claims import denials, thanks, unknown_dates, unknown_numbers
+from q36eval.canaries.checks._schema import check_json_value, check_schema, schema_failures
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n")
 _BRACKET = re.compile(r"[{\[]")

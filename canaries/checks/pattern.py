@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from canaries.checks._base import Check, Expected, Failure, Tools, place_of, shown
-from canaries.checks._regex import compiled, search
+from q36eval.canaries.checks._base import Check, Expected, Failure, Tools, place_of, shown
+from q36eval.canaries.checks._regex import compiled, search
 
 
 class Pattern(BaseModel):

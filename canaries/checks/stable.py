@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from canaries.checks._base import Check, Expected, Failure, Tools, place_of, shown
-from canaries.checks._ending import breaks_off
-from canaries.checks._language import language_failures
-from canaries.checks._loops import first_loop
-from canaries.checks._scripts import first_foreign, scripts_exist
+from q36eval.canaries.checks._base import Check, Expected, Failure, Tools, place_of, shown
+from q36eval.canaries.checks._ending import breaks_off
+from q36eval.canaries.checks._language import language_failures
+from q36eval.canaries.checks._loops import first_loop
+from q36eval.canaries.checks._scripts import first_foreign, scripts_exist
 
 
 class Stable(BaseModel):

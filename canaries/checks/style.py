@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown, text_code
-from canaries.checks._language import language_failures
-from canaries.checks._prose import DASHES, Bullet, Piece, all_bullets, bullets, first_word, sentences, words
+from q36eval.canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown, text_code
+from q36eval.canaries.checks._language import language_failures
+from q36eval.canaries.checks._prose import DASHES, Bullet, Piece, all_bullets, bullets, first_word, sentences, words
 
 
 class Style(BaseModel):

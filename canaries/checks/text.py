@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from canaries.checks._base import (
+from q36eval.canaries.checks._base import (
     DIFFERENT_NORMALIZATION,
     Check,
     Decision,
@@ -19,8 +19,8 @@ from canaries.checks._base import (
     shown,
     text_code,
 )
-from canaries.checks._prose import Piece
-from canaries.checks._wrapping import value_within, within_one_pair, without_layout
+from q36eval.canaries.checks._prose import Piece
+from q36eval.canaries.checks._wrapping import value_within, within_one_pair, without_layout
 
 _LINE = re.compile(r"\S[^\n]*")
 _SEPARATORS = {

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, model_validator
 
-from canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown
-from canaries.checks._json import differences
-from canaries.checks._loops import first_loop
-from canaries.checks._prose_claims import denials, unknown_dates, unknown_numbers
-from canaries.checks._schema import check_json_value, schema_failures
-from canaries.checks._scripts import first_foreign, scripts_exist
-from canaries.checks._tool_decisions import call_decisions, no_call_decisions
-from canaries.checks._tool_parser import Call, Reply, parse_reply
-from canaries.checks._tool_types import schemas_by_name, typed_arguments
+from q36eval.canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown
+from q36eval.canaries.checks._json import differences
+from q36eval.canaries.checks._loops import first_loop
+from q36eval.canaries.checks._prose_claims import denials, unknown_dates, unknown_numbers
+from q36eval.canaries.checks._schema import check_json_value, schema_failures
+from q36eval.canaries.checks._scripts import first_foreign, scripts_exist
+from q36eval.canaries.checks._tool_decisions import call_decisions, no_call_decisions
+from q36eval.canaries.checks._tool_parser import Call, Reply, parse_reply
+from q36eval.canaries.checks._tool_types import schemas_by_name, typed_arguments
 from q36eval.config.family import ToolFormat
 
 Schemas = dict[str, dict[str, Any]]

@@ -7,7 +7,7 @@ that reuses a prefix reads each text once.
 import random
 from functools import lru_cache
 
-from canaries.generators._words import pick
+from q36eval.canaries.generators._words import pick
 
 DOCUMENTS = 16
 """Texts for each language and length."""

@@ -3,7 +3,7 @@
 import random
 from typing import NamedTuple
 
-from canaries.generators._words import pick
+from q36eval.canaries.generators._words import pick
 
 
 class Name(NamedTuple):

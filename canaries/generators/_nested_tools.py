@@ -4,9 +4,9 @@ import random
 from itertools import pairwise
 from typing import Any
 
-from canaries.generators._names import declined_person, person
-from canaries.generators._tools import Arguments, Asked, Tool, tool_schema
-from canaries.generators._words import CITIES, PRODUCTS, PRODUCTS_EN, iso_date, pick
+from q36eval.canaries.generators._names import declined_person, person
+from q36eval.canaries.generators._tools import Arguments, Asked, Tool, tool_schema
+from q36eval.canaries.generators._words import CITIES, PRODUCTS, PRODUCTS_EN, iso_date, pick
 
 _STRING: dict[str, Any] = {"type": "string"}
 _INTEGER: dict[str, Any] = {"type": "integer"}

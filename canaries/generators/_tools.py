@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from canaries.generators._names import declined_person, person
-from canaries.generators._words import CITIES, code, iso_date, pick
+from q36eval.canaries.generators._names import declined_person, person
+from q36eval.canaries.generators._words import CITIES, code, iso_date, pick
 
 Arguments = dict[str, Any]
 Asked = tuple[str, Arguments]

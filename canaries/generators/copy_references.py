@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from canaries.generators._words import CITIES, code, iso_date, pick, spaced
+from q36eval.canaries.generators._words import CITIES, code, iso_date, pick, spaced
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 3, 5

@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from canaries.generators._names import person
-from canaries.generators._words import code, iso_date, koruna, pick
+from q36eval.canaries.generators._names import person
+from q36eval.canaries.generators._words import code, iso_date, koruna, pick
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 2, 4

@@ -2,8 +2,8 @@
 
 import random
 
-from canaries.generators._names import TOWN_OF, TOWNS
-from canaries.generators._words import code, pick
+from q36eval.canaries.generators._names import TOWN_OF, TOWNS
+from q36eval.canaries.generators._words import code, pick
 from q36eval.examples import ChatExample
 
 OFFERED_MIN, OFFERED_MAX = 20, 36

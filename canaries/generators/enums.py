@@ -3,7 +3,7 @@
 import random
 from typing import NamedTuple
 
-from canaries.generators._words import code, pick, step_number
+from q36eval.canaries.generators._words import code, pick, step_number
 from q36eval.examples import ChatExample
 
 LATENCY_MAX_MS, LATENCY_STEP_MS = 9_990, 10

@@ -3,10 +3,10 @@
 import random
 from dataclasses import replace
 
-from canaries.generators._context import context
-from canaries.generators._names import FIRST_NAMES_F, FIRST_NAMES_M, TOWN_OF
-from canaries.generators._words import CITIES, PRODUCTS, pick
-from canaries.generators.discount import SYSTEMS, LastLine, discount_compare
+from q36eval.canaries.generators._context import context
+from q36eval.canaries.generators._names import FIRST_NAMES_F, FIRST_NAMES_M, TOWN_OF
+from q36eval.canaries.generators._words import CITIES, PRODUCTS, pick
+from q36eval.canaries.generators.discount import SYSTEMS, LastLine, discount_compare
 from q36eval.examples import ChatExample
 
 LONG_CHARACTERS = 6_000

@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any
 
-from canaries.generators._fields import (
+from q36eval.canaries.generators._fields import (
     CUSTOMER_FIELDS,
     FIELDS,
     OPENINGS_CS,
@@ -18,7 +18,7 @@ from canaries.generators._fields import (
     minified,
     object_schema,
 )
-from canaries.generators._words import PRODUCTS, PRODUCTS_EN, pick
+from q36eval.canaries.generators._words import PRODUCTS, PRODUCTS_EN, pick
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 3, 5

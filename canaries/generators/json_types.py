@@ -5,9 +5,9 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from canaries.generators._fields import FIELDS, clauses_of, draw_fields, expected_json, minified, object_schema
-from canaries.generators._names import person
-from canaries.generators._words import CITIES, PRODUCTS, code, iso_date, pick
+from q36eval.canaries.generators._fields import FIELDS, clauses_of, draw_fields, expected_json, minified, object_schema
+from q36eval.canaries.generators._names import person
+from q36eval.canaries.generators._words import CITIES, PRODUCTS, code, iso_date, pick
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 4, 6

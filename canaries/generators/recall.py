@@ -5,8 +5,8 @@ import random
 from functools import lru_cache
 from typing import Any
 
-from canaries.generators._context import DOCUMENTS, context, sentences
-from canaries.generators._fields import (
+from q36eval.canaries.generators._context import DOCUMENTS, context, sentences
+from q36eval.canaries.generators._fields import (
     FIELDS,
     OPENINGS_CS,
     OPENINGS_EN,
@@ -19,7 +19,7 @@ from canaries.generators._fields import (
     minified,
     object_schema,
 )
-from canaries.generators._words import code, pick
+from q36eval.canaries.generators._words import code, pick
 from q36eval.examples import ChatExample
 
 CZECH_SHARE = 0.5

@@ -3,8 +3,8 @@
 import random
 from typing import Any
 
-from canaries.generators._tools import TOOLS, Tool, call_text
-from canaries.generators._words import code, pick
+from q36eval.canaries.generators._tools import TOOLS, Tool, call_text
+from q36eval.canaries.generators._words import code, pick
 from q36eval.examples import ChatExample
 
 OFFERED_MIN, OFFERED_MAX = 2, 4

@@ -4,10 +4,10 @@ import json
 import random
 from typing import Any, NamedTuple
 
-from canaries.generators._names import declined_person
-from canaries.generators._nested_tools import NESTED_TOOLS
-from canaries.generators._tools import TOOLS, Arguments, Tool, call_text, tool_schema
-from canaries.generators._words import CITIES, code, koruna, pick
+from q36eval.canaries.generators._names import declined_person
+from q36eval.canaries.generators._nested_tools import NESTED_TOOLS
+from q36eval.canaries.generators._tools import TOOLS, Arguments, Tool, call_text, tool_schema
+from q36eval.canaries.generators._words import CITIES, code, koruna, pick
 from q36eval.examples import ChatExample
 
 OFFERED_MIN, OFFERED_MAX = 2, 4

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evals.frozen import ClusterCounts
+from q36eval.evals.frozen import ClusterCounts
 
 QA_TASKS: Mapping[str, tuple[str, str]] = {
     "ruler_qa_squad": ("read_squad", "SQuAD"),

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.frozen import Source
-from evals.quiet import quiet
-from evals.suite import HubSource, is_verified
 from q36eval.errors import UsageError
+from q36eval.evals.frozen import Source
+from q36eval.evals.quiet import quiet
+from q36eval.evals.suite import HubSource, is_verified
 
 Row = dict[str, Any]
 

@@ -5,10 +5,10 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from evals.lm_configs import NLTK_DATA
-from evals.lm_names import NamedTask
-from evals.quiet import quiet
 from q36eval.errors import UsageError
+from q36eval.evals.lm_configs import NLTK_DATA
+from q36eval.evals.lm_names import NamedTask
+from q36eval.evals.quiet import quiet
 
 PUNKT = "tokenizers/punkt_tab/english"
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from evals.freezing.draws import cluster_counts
-from evals.freezing.hub import Hub
-from evals.frozen import ClusterCounts
-from evals.lm_names import NamedTask
-from evals.suite import RulerSettings, TaskGroup
 from q36eval.errors import UsageError
+from q36eval.evals.freezing.draws import cluster_counts
+from q36eval.evals.freezing.hub import Hub
+from q36eval.evals.frozen import ClusterCounts
+from q36eval.evals.lm_names import NamedTask
+from q36eval.evals.suite import RulerSettings, TaskGroup
 
 ESSAYS = ("baber/paul_graham_essays", None, "train")
 SQUAD = ("rajpurkar/squad_v2", "squad_v2", "validation")
@@ -150,7 +150,7 @@ def _run(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"}
     environment |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "evals.freezing.ruler_worker"],
+        [sys.executable, "-m", "q36eval.evals.freezing.ruler_worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from evals.freezing.draws import QA_TASKS, questions_at
-from evals.lm_names import task_root
-from evals.lm_tasks import seeded
+from q36eval.evals.freezing.draws import QA_TASKS, questions_at
+from q36eval.evals.lm_names import task_root
+from q36eval.evals.lm_tasks import seeded
 
 GENERATORS = ("generate_samples", "sys_vartrack_w_noise_random", "sys_word_pair_random", "sys_kwext")
 LM_EVALS_SAMPLES = 500

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from evals.frozen import MANIFEST, read_manifest
 from q36eval.errors import UsageError
+from q36eval.evals.frozen import MANIFEST, read_manifest
 from q36eval.locks import exclusive
 
 

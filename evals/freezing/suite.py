@@ -8,17 +8,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from evals.freezing.hub import Hub, Row, Split, json_lines
-from evals.freezing.resources import freeze_punkt, needs_punkt
-from evals.freezing.ruler import STARTING_S, features, generate
-from evals.freezing.staging import check_replaceable, staging
-from evals.frozen import ClusterCounts, FrozenTask, Manifest, frozen_files, verify, write_manifest
-from evals.lm_configs import configured, use_frozen_nltk, with_settings
-from evals.lm_names import NamedTask, expand, generates_data, one_line, runs_programs
-from evals.quiet import quiet
-from evals.suite import EvalSuite, TaskGroup, read_suite
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
+from q36eval.evals.freezing.hub import Hub, Row, Split, json_lines
+from q36eval.evals.freezing.resources import freeze_punkt, needs_punkt
+from q36eval.evals.freezing.ruler import STARTING_S, features, generate
+from q36eval.evals.freezing.staging import check_replaceable, staging
+from q36eval.evals.frozen import ClusterCounts, FrozenTask, Manifest, frozen_files, verify, write_manifest
+from q36eval.evals.lm_configs import configured, use_frozen_nltk, with_settings
+from q36eval.evals.lm_names import NamedTask, expand, generates_data, one_line, runs_programs
+from q36eval.evals.quiet import quiet
+from q36eval.evals.suite import EvalSuite, TaskGroup, read_suite
 
 PACKAGES = ("lm-eval", "datasets", "nltk", "wonderwords")
 

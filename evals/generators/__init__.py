@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from evals.generators.facts import facts_binding, facts_mmlu, facts_statement
-from evals.generators.prose import SLICES, document
-from evals.generators.ruler import KINDS, ruler
+from q36eval.evals.generators.facts import facts_binding, facts_mmlu, facts_statement
+from q36eval.evals.generators.prose import SLICES, document
+from q36eval.evals.generators.ruler import KINDS, ruler
 from q36eval.examples import TextExample
 
 PROSE_TOKENS = (60, 400)

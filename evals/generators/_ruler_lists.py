@@ -3,8 +3,8 @@
 import random
 import string
 
-from evals.generators._ruler_text import NOISE, Frame
-from evals.generators.prose import _english
+from q36eval.evals.generators._ruler_text import NOISE, Frame
+from q36eval.evals.generators.prose import _english
 
 LIST_WORDS = tuple(sorted({*_english.THINGS, *_english.JOBS, *_english.FOODS}))
 TOWNS = ("Brno", "Prague", "Vienna", "Oslo", "Rome", "Lima", "Cairo", "Dublin", "Madrid", "Lisbon", "Warsaw", "Athens")

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from evals.generators.prose import _english
+from q36eval.evals.generators.prose import _english
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 

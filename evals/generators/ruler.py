@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from evals.generators._ruler_lists import common_words, frequent_words, questions, variable_tracking
-from evals.generators._ruler_text import NOISE, Frame, fill, needle_keys
-from evals.generators.prose import _english
+from q36eval.evals.generators._ruler_lists import common_words, frequent_words, questions, variable_tracking
+from q36eval.evals.generators._ruler_text import NOISE, Frame, fill, needle_keys
+from q36eval.evals.generators.prose import _english
 from q36eval.examples import TextExample
 
 NIAH_KINDS = (

@@ -15,13 +15,13 @@ from typing import Any
 
 import safetensors.torch  # noqa: F401 (once here, and not in every fork)
 
-from app.referencing import local_reference
-from canaries.probe import CanaryProbe
-from canaries.specification import load_specs
-from kl.corpus import load_corpus
-from kl.probe import KLProbe
+from q36eval.app.referencing import local_reference
+from q36eval.canaries.probe import CanaryProbe
+from q36eval.canaries.specification import load_specs
 from q36eval.capturing import captured
 from q36eval.engines.in_process import InProcessEngine
+from q36eval.kl.corpus import load_corpus
+from q36eval.kl.probe import KLProbe
 from q36eval.probes import WorkItem
 from q36eval.runner import plan_probes
 from q36eval.sinks import MutedSink

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.cli.gate import gate
+from q36eval.app.cli.gate import gate
 
 REPOSITORY = Path(__file__).parents[2]
 ACTION = REPOSITORY / ".github" / "actions" / "gate"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.measuring import stopping_rule
-from app.request import Request
-from app.targets import Target
+from q36eval.app.measuring import stopping_rule
+from q36eval.app.request import Request
+from q36eval.app.targets import Target
 from q36eval.config import Family, Paths
 from q36eval.gate import Circumstances, Policy
 from q36eval.history import History

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.cli.main import app
-from canaries.specification import SPECS_FOLDER
+from q36eval.app.cli.main import app
+from q36eval.canaries.specification import SPECS_FOLDER
 from q36eval.errors import UsageError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from canary_records import HOSTILE, answer, item, outcomes
 
-from app.canary_details import (
+from q36eval.app.canary_details import (
     at_risk,
     divergence_of,
     first_difference,
@@ -20,13 +20,13 @@ from app.canary_details import (
     margin_words,
     reasons,
 )
-from app.canary_figures import CanaryRun, canaries_json, fails_words, margin_rows, must_pass_words, rate_rows
-from app.canary_repeating import Repeat, agreement
-from app.cli.canaries_report import print_summary
-from app.cli.repeats_report import agreement_json, agreement_words
-from canaries.must_pass import Standing
-from canaries.specification import load_specs
-from canaries.summary import summarize_outcomes
+from q36eval.app.canary_figures import CanaryRun, canaries_json, fails_words, margin_rows, must_pass_words, rate_rows
+from q36eval.app.canary_repeating import Repeat, agreement
+from q36eval.app.cli.canaries_report import print_summary
+from q36eval.app.cli.repeats_report import agreement_json, agreement_words
+from q36eval.canaries.must_pass import Standing
+from q36eval.canaries.specification import load_specs
+from q36eval.canaries.summary import summarize_outcomes
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Measurement
 

@@ -70,7 +70,7 @@ def test_a_plot_that_cannot_be_written_costs_the_plot_alone(tmp_path: Path) -> N
     """A full disk, after all passes: the table is printed, history has the run."""
     from safetensors.torch import load_file, save_file
 
-    from kl.corpus import load_corpus
+    from q36eval.kl.corpus import load_corpus
 
     folder, weights = tmp_path / "branch", "model.safetensors"
     shutil.copytree(DATA / "sandbox" / "bf16", folder)
@@ -122,6 +122,6 @@ def test_families_list_and_explain_what_they_need(tmp_path: Path) -> None:
 
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     heavy = ("torch", "transformers", "lm_eval", "streamlit", "sqlalchemy", "scipy", "numpy")
-    code = f"import sys, app.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, q36eval.app.cli.main; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

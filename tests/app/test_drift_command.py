@@ -4,7 +4,7 @@ import json
 from datetime import date
 from pathlib import Path
 
-from app.drifting import drift_of
+from q36eval.app.drifting import drift_of
 from q36eval.drift import DriftState, pair_with_blessed
 from q36eval.records import Clusters
 from tests import commands

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import app.drifting as drifting
-from app.drifting import drift_of, followed, keep_drifts, read_kept, standing_drift
-from app.reviewing.redeciding import decide_again
+import q36eval.app.drifting as drifting
+from q36eval.app.drifting import drift_of, followed, keep_drifts, read_kept, standing_drift
+from q36eval.app.reviewing.redeciding import decide_again
 from q36eval.errors import StorageError
 from q36eval.gate import Waiver
 from q36eval.history import History, KeptDrift

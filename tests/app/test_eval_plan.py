@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
-from app.cli.eval_plan_report import print_plan
-from app.eval_plan import EvalPlan, plan_evals
-from evals.probe import EvalsProbe
+from q36eval.app.cli.eval_plan_report import print_plan
+from q36eval.app.eval_plan import EvalPlan, plan_evals
 from q36eval.asking import Work
 from q36eval.capturing import captured
 from q36eval.engines.base import Scored
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.errors import EngineError
+from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy
 from q36eval.records import Lane, ProbeName
 from q36eval.references import Capture

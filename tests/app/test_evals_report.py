@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from app.cli.evals_report import evals_body, print_summary
-from app.dashboard.drawing.charts import recovery_figure
-from app.dashboard.models.evals import length_points, select, task_points
-from app.evals_model import MOST_PROMPT, Flip, flips_of, largest, shortened
-from evals.paired_clusters import PlannedItem
-from evals.suite import TaskGroup
-from evals.summaries import suite_measurements
+from q36eval.app.cli.evals_report import evals_body, print_summary
+from q36eval.app.dashboard.drawing.charts import recovery_figure
+from q36eval.app.dashboard.models.evals import length_points, select, task_points
+from q36eval.app.evals_model import MOST_PROMPT, Flip, flips_of, largest, shortened
+from q36eval.evals.paired_clusters import PlannedItem
+from q36eval.evals.suite import TaskGroup
+from q36eval.evals.summaries import suite_measurements
 from q36eval.gate import Criterion, Margin, Policy, decide
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Lane, ProbeName

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from canaries.competence import PlannedItem, cause_of
-from canaries.specification import CanarySpec, GenerationSettings
-from canaries.summary import summarize_outcomes
-from evals.accuracy import accuracy
-from evals.perplexity import perplexities
-from kl.measurements import document_measurements
+from q36eval.canaries.competence import PlannedItem, cause_of
+from q36eval.canaries.specification import CanarySpec, GenerationSettings
+from q36eval.canaries.summary import summarize_outcomes
+from q36eval.evals.accuracy import accuracy
+from q36eval.evals.perplexity import perplexities
 from q36eval.gate import Criterion, Margin, Policy, Waiver, decide
 from q36eval.gate.blessed import ESTIMATORS
+from q36eval.kl.measurements import document_measurements
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict
 
 REPEATS = {"repeats": [{"score": 0.0}, {"score": 0.0}]}

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-import app.floors
-import app.measuring
-from app.cli import reference_floor
-from app.floors import FloorKeeper, adopt_floor, floor_file
-from app.measuring import measure
-from app.request import ALL_PROBES, Request
-from app.targets import load_family, resolve
-from kl import floor as kl_floor
-from kl.corpus import load_corpus
-from kl.floor_file import ReferenceFloor, load_floor, measurements, write_floor
-from kl.probe import KLProbe
+import q36eval.app.floors
+import q36eval.app.measuring
+from q36eval.app.cli import reference_floor
+from q36eval.app.floors import FloorKeeper, adopt_floor, floor_file
+from q36eval.app.measuring import measure
+from q36eval.app.request import ALL_PROBES, Request
+from q36eval.app.targets import load_family, resolve
 from q36eval.asking import Work
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.history import History, RunRecord
+from q36eval.kl import floor as kl_floor
+from q36eval.kl.corpus import load_corpus
+from q36eval.kl.floor_file import ReferenceFloor, load_floor, measurements, write_floor
+from q36eval.kl.probe import KLProbe
 from q36eval.records import Verdict
 from q36eval.sinks import MutedSink
 
@@ -65,7 +65,7 @@ def gate(paths: Paths, margin: float, progress: Silent) -> RunRecord:
 def few_documents() -> Iterator[None]:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+        patch.setattr(q36eval.app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
         patch.setattr(kl_floor, "TOKENS", 1000)
         patch.setattr(kl_floor, "DOCUMENTS", 3)
         yield
@@ -143,7 +143,7 @@ def test_the_command_shows_what_was_measured_and_what_could_not_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::20]
-    monkeypatch.setattr(app.floors, "build_probes", lambda *_: [KLProbe(documents)])
+    monkeypatch.setattr(q36eval.app.floors, "build_probes", lambda *_: [KLProbe(documents)])
     monkeypatch.setattr(kl_floor, "TOKENS", 500)
     monkeypatch.setattr(kl_floor, "DOCUMENTS", 2)
     monkeypatch.setattr(Paths, "default", classmethod(lambda cls: Paths(REPOSITORY, tmp_path)))

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-import app.measuring
-from app.measuring import measure
-from app.request import ALL_PROBES, Request
-from app.targets import Target, load_family, resolve
-from kl.corpus import load_corpus
-from kl.probe import KLProbe
+import q36eval.app.measuring
+from q36eval.app.measuring import measure
+from q36eval.app.request import ALL_PROBES, Request
+from q36eval.app.targets import Target, load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.gate import Policy
 from q36eval.gate.schemes import QUANTIZED_TENSORS
 from q36eval.history import History, RunRecord, RunState
+from q36eval.kl.corpus import load_corpus
+from q36eval.kl.probe import KLProbe
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
 
 REPOSITORY = Path(__file__).parents[2]
-BUILD_PROBES = app.measuring.build_probes
+BUILD_PROBES = q36eval.app.measuring.build_probes
 POLICY = """
 name: test
 criteria:
@@ -48,7 +48,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
     """`gate(branch)` on every seventh document of the corpus, sharing one reference capture."""
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::7]
-    monkeypatch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+    monkeypatch.setattr(q36eval.app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
     policy_file = state / "policy.yaml"
     policy_file.write_text(POLICY)
     paths = Paths(REPOSITORY, state)
@@ -156,8 +156,8 @@ def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
     def cannot(*_: object) -> None:
         raise EngineError("The reference could not answer the on-policy prompts: out of memory.")
 
-    monkeypatch.setattr(app.measuring, "build_probes", BUILD_PROBES)
-    monkeypatch.setattr(app.measuring, "material", cannot)
+    monkeypatch.setattr(q36eval.app.measuring, "build_probes", BUILD_PROBES)
+    monkeypatch.setattr(q36eval.app.measuring, "material", cannot)
     copy = tmp_path / "damaged"
     shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", copy)
     tensors = load_file(copy / "model.safetensors")
@@ -273,7 +273,7 @@ def test_gating_again_takes_over_the_answers_and_says_so(
     def asked(*_: object, **__: object) -> None:
         raise AssertionError("the branch was asked again")
 
-    monkeypatch.setattr("kl.probe.KLProbe.compare", asked)
+    monkeypatch.setattr("q36eval.kl.probe.KLProbe.compare", asked)
     again = gate("main", fresh=False)
     assert again.report is not None
     assert again.report.attempts is not None

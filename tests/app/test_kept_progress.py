@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app.kept_progress import Followed
+from q36eval.app.kept_progress import Followed
 from q36eval.asking import with_retry
 from q36eval.engines.base import Scored, ScoreRequest
 from q36eval.history import EventKind, History

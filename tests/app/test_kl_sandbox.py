@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-import app.measuring
-from app.cli.kl_report import print_summary, write_plot
-from app.measuring import measure
-from app.request import Request
-from app.targets import load_family, resolve
-from kl.corpus import load_corpus
-from kl.probe import KLProbe
-from kl.tokens import TokenStore, read_tokens
+import q36eval.app.measuring
+from q36eval.app.cli.kl_report import print_summary, write_plot
+from q36eval.app.measuring import measure
+from q36eval.app.request import Request
+from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.run_files import RunFiles
+from q36eval.kl.corpus import load_corpus
+from q36eval.kl.probe import KLProbe
+from q36eval.kl.tokens import TokenStore, read_tokens
 from q36eval.records import Measurement, ProbeName
 from q36eval.token_files import TOKENS, WORST
 
@@ -60,7 +60,7 @@ def run_kl(paths: Paths, history: History) -> Callable[..., RunRecord]:
             resume=resume,
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+            patch.setattr(q36eval.app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
             return measure(request, paths, history, Silent())
 
     return run
@@ -178,7 +178,7 @@ def test_the_dashboard_shows_the_run_without_torch(
 
 
 def test_a_plot_that_cannot_be_written_is_refused_before_anything_runs(capsys: Any, tmp_path: Path) -> None:
-    from app.cli.kl_report import check_plot
+    from q36eval.app.cli.kl_report import check_plot
 
     with pytest.raises(UsageError, match="does not exist"):
         check_plot(tmp_path / "nowhere" / "kl.html", None, None)

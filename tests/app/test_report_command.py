@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.report_formats import FORMATS, write_reports
+from q36eval.app.cli.report_formats import FORMATS, write_reports
 from q36eval.errors import Q36Error
 from q36eval.gate import Criterion, Margin, Policy, decide
 from q36eval.history import History, RunRecord

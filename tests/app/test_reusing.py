@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.reusing import MEASURED_BY, reuse_answers
+from q36eval.app.reusing import MEASURED_BY, reuse_answers
 from q36eval.asking import Work
 from q36eval.history import History, RunRecord
 from q36eval.history.attempts import REUSED, tried_before

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.cli.data import verify
-from app.material import corpus_of
-from app.probing import Limits, build_evals, build_probes
-from app.suites import suite_place
-from kl.planning import Material
+from q36eval.app.cli.data import verify
+from q36eval.app.material import corpus_of
+from q36eval.app.probing import Limits, build_evals, build_probes
+from q36eval.app.suites import suite_place
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
+from q36eval.kl.planning import Material
 from q36eval.records import ProbeName
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from canaries.checks import Failure, Outcome, outcome_of, run_checks
-from canaries.specification import load_specs
+from q36eval.canaries.checks import Failure, Outcome, outcome_of, run_checks
+from q36eval.canaries.specification import load_specs
 
 FOLDER = Path(__file__).parent / "answers"
 PARTS = (

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from app.cli.main import app
-from canaries.checks import CHECKS
-from canaries.specification import CanarySpec, Family, FixedPrompt, GenerationSettings, read_spec
+from q36eval.app.cli.main import app
+from q36eval.canaries.checks import CHECKS
+from q36eval.canaries.specification import CanarySpec, Family, FixedPrompt, GenerationSettings, read_spec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "canaries.md").read_text(encoding="utf-8")
 

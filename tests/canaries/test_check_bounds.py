@@ -2,7 +2,7 @@
 
 import pytest
 
-from canaries.checks import CHECKS, MAX_FAILURES, call_facts, decisions, run_checks
+from q36eval.canaries.checks import CHECKS, MAX_FAILURES, call_facts, decisions, run_checks
 from tests.canaries.labelled_answers import labelled_answers
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
-from canaries.checks import CHECKS, call_facts, decisions, run_checks
+from q36eval.canaries.checks import CHECKS, call_facts, decisions, run_checks
 from tests.canaries.labelled_answers import labelled_answers
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}

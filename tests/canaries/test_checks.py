@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from canaries.checks import (
+from q36eval.canaries.checks import (
     Failure,
     NotJudgedError,
     call_facts,
@@ -15,8 +15,8 @@ from canaries.checks import (
     parse_reply,
     run_checks,
 )
-from canaries.checks.discount import conclusion
-from canaries.specification import load_specs
+from q36eval.canaries.checks.discount import conclusion
+from q36eval.canaries.specification import load_specs
 
 TOOLS: list[dict[str, Any]] = [
     {"type": "function", "function": {"name": "book", "parameters": {
@@ -267,6 +267,6 @@ def test_patterns_of_other_alphabets_are_known() -> None:
 def test_a_pattern_that_backtracks_for_ever_judges_nothing(
     check: str, text: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("canaries.checks._regex.PATTERN_SECONDS", 0.1)
+    monkeypatch.setattr("q36eval.canaries.checks._regex.PATTERN_SECONDS", 0.1)
     with pytest.raises(NotJudgedError, match="ran out of"):
         run_checks(text, [check], expected)

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from canaries.generators import GENERATORS
-from canaries.generators._names import FIRST_NAMES_F, SURNAMES_F, TOWN_OF, TOWNS, declined_person
-from canaries.generators._nested_tools import NESTED_TOOLS
-from canaries.generators._words import CITIES
-from canaries.specification import CanarySpec, FixedPrompt, load_specs
+from q36eval.canaries.generators import GENERATORS
+from q36eval.canaries.generators._names import FIRST_NAMES_F, SURNAMES_F, TOWN_OF, TOWNS, declined_person
+from q36eval.canaries.generators._nested_tools import NESTED_TOOLS
+from q36eval.canaries.generators._words import CITIES
+from q36eval.canaries.specification import CanarySpec, FixedPrompt, load_specs
 
 SPECS = load_specs(skills=None)
 FIXED = [(spec, prompt) for spec in SPECS for prompt in spec.must_pass or ()]

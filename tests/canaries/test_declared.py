@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from canaries.cases import Case, cases_of
-from canaries.probe import CanaryProbe, rendered
-from canaries.specification import CanarySpec, load_specs
+from q36eval.canaries.cases import Case, cases_of
+from q36eval.canaries.probe import CanaryProbe, rendered
+from q36eval.canaries.specification import CanarySpec, load_specs
 from q36eval.capturing import captured
 from q36eval.config.family import Family, load_yaml
 from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from canaries.checks import outcome_of, run_checks
+from q36eval.canaries.checks import outcome_of, run_checks
 
 GROUPS = yaml.safe_load((Path(__file__).parent / "endings.yaml").read_text(encoding="utf-8"))
 

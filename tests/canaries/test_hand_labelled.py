@@ -2,7 +2,7 @@
 
 import pytest
 
-from canaries.checks import Outcome
+from q36eval.canaries.checks import Outcome
 from tests.canaries.hand_labelled import FOLDER, PARTS, HandLabelled, hand_labelled, sha256_of
 
 RIGHT, WRONG, UNREADABLE = Outcome

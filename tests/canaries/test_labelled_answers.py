@@ -2,7 +2,7 @@
 
 import pytest
 
-from canaries.checks import CHECKS, decisions, run_checks
+from q36eval.canaries.checks import CHECKS, decisions, run_checks
 from tests.canaries.labelled_answers import Labelled, labelled_answers
 
 LABELLED = list(labelled_answers())

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from canaries.checks import Decision
-from canaries.margins import DecisiveToken, decisive_tokens, first_difference, taught, token_spans
+from q36eval.canaries.checks import Decision
+from q36eval.canaries.margins import DecisiveToken, decisive_tokens, first_difference, taught, token_spans
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 

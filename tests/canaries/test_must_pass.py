@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from canaries.must_pass import MARGIN_FLOOR_NATS, Standing, standing, why_not_absolute
-from canaries.specification import CanarySpec, load_specs
-from canaries.summary import summarize_outcomes
+from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS, Standing, standing, why_not_absolute
+from q36eval.canaries.specification import CanarySpec, load_specs
+from q36eval.canaries.summary import summarize_outcomes
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 
 RIGHT, WRONG, UNKNOWN = 1.0, 0.0, None

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from scipy.special import betaincinv
 
-from canaries.must_pass import MARGIN_FLOOR_NATS
-from canaries.probe import CanaryProbe
-from canaries.specification import load_specs
+from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS
+from q36eval.canaries.probe import CanaryProbe
+from q36eval.canaries.specification import load_specs
 from q36eval.engines.base import Generated
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import ItemOutcome, Measurement
@@ -94,7 +94,7 @@ def test_the_plan_is_the_same_every_time_and_asks_the_rendered_prompt(probe: Can
 
 
 def test_token_ids_are_those_of_the_chat_template(probe: CanaryProbe, tokenizer: Any) -> None:
-    from canaries.cases import cases_of
+    from q36eval.canaries.cases import cases_of
 
     case = cases_of(next(spec for spec in probe.specs if spec.id == "tool-call"))[0]
     direct = tokenizer.apply_chat_template(

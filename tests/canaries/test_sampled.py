@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from canaries.cases import cases_of
-from canaries.probe import CanaryProbe
-from canaries.specification import CanarySpec, for_family, load_specs
-from canaries.summary import declared_figures
+from q36eval.canaries.cases import cases_of
+from q36eval.canaries.probe import CanaryProbe
+from q36eval.canaries.specification import CanarySpec, for_family, load_specs
+from q36eval.canaries.summary import declared_figures
 from q36eval.capturing import captured
 from q36eval.config import Answering, Family
 from q36eval.config.answering import THINKING as THINKING_SKILL

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from canaries.probe import CanaryProbe
-from canaries.specification import load_specs
+from q36eval.canaries.probe import CanaryProbe
+from q36eval.canaries.specification import load_specs
 from q36eval.capturing import captured
 from q36eval.probes import Probe
 from q36eval.references import Capture

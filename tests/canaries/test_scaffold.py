@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from canaries.checks import CHECKS, run_checks
-from canaries.scaffold import Wanted, decisive_place, scaffold
-from canaries.scaffold_checks import EXPECTATIONS, guess_checks, inferred_schema
-from canaries.scaffold_yaml import write_new, yaml_text
-from canaries.specification import load_specs, read_spec
-from canaries.transcript import Transcript, answer_text, read_transcript, transcript_of
+from q36eval.canaries.checks import CHECKS, run_checks
+from q36eval.canaries.scaffold import Wanted, decisive_place, scaffold
+from q36eval.canaries.scaffold_checks import EXPECTATIONS, guess_checks, inferred_schema
+from q36eval.canaries.scaffold_yaml import write_new, yaml_text
+from q36eval.canaries.specification import load_specs, read_spec
+from q36eval.canaries.transcript import Transcript, answer_text, read_transcript, transcript_of
 from q36eval.errors import UsageError
 
 LIGHT = {

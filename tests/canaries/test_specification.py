@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from canaries.cases import cases_of, draws, in_format
-from canaries.checks import run_checks
-from canaries.generators import GENERATORS
-from canaries.specification import (
+from q36eval.canaries.cases import cases_of, draws, in_format
+from q36eval.canaries.checks import run_checks
+from q36eval.canaries.generators import GENERATORS
+from q36eval.canaries.specification import (
     SPECS_FOLDER,
     CanarySpec,
     Family,
@@ -18,7 +18,7 @@ from canaries.specification import (
     left_out_sentence,
     load_specs,
 )
-from canaries.suites import FEW, MANY, draws_per_family
+from q36eval.canaries.suites import FEW, MANY, draws_per_family
 from q36eval.config import Family as ModelFamily
 from q36eval.errors import UsageError
 from q36eval.examples import split_of

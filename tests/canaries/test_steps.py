@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.sandbox.ladder import damage_experts
-from canaries.must_pass import Standing, standing, why_not_absolute
-from canaries.probe import CanaryProbe
-from canaries.specification import load_specs
+from q36eval.app.sandbox.ladder import damage_experts
+from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
+from q36eval.canaries.probe import CanaryProbe
+from q36eval.canaries.specification import load_specs
 from q36eval.capturing import captured
 from q36eval.probes import Probe
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evals.probe import EvalsProbe
 from q36eval.asking import Work
 from q36eval.capturing import captured
 from q36eval.engines.in_process import InProcessEngine
+from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy, PolicyRule
 from q36eval.history import History
 from q36eval.probes import Probe, WorkItem

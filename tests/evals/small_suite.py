@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from evals.frozen import write_frozen
+from q36eval.evals.frozen import write_frozen
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.blocks import in_blocks
+from q36eval.evals.blocks import in_blocks
 
 
 def asked(sizes: dict[str, int], block_items: int, seed: str = "s") -> list[list[str]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from evals.code_execution import Limits, run_program
-from evals.code_metric import CodeEval
+from q36eval.evals.code_execution import Limits, run_program
+from q36eval.evals.code_metric import CodeEval
 
 LIMITS = Limits(cpu_s=1, wall_s=4, memory_bytes=512 << 20, file_bytes=1 << 20)
 RIGHT = """
@@ -95,7 +95,7 @@ def test_hostile_programs_neither_pass_nor_get_out(
     outside, kept = tmp_path / "outside", tmp_path / "kept"
     kept.write_text("x")
     if without_namespaces:  # as where the system lets nobody make them
-        monkeypatch.setattr("evals.code_execution.isolation", tuple)
+        monkeypatch.setattr("q36eval.evals.code_execution.isolation", tuple)
     programs = (
         HOSTILE if not without_namespaces else {name: HOSTILE[name] for name in ("fork bomb", "sleep", "network")}
     )

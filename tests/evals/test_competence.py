@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from small_suite import write_small_suite
 
-from evals.competence import KnownAnswer, competence, merged
-from evals.paired_clusters import PlannedItem
-from evals.probe import EvalsProbe
 from q36eval.asking import Work, finished_items
+from q36eval.evals.competence import KnownAnswer, competence, merged
+from q36eval.evals.paired_clusters import PlannedItem
+from q36eval.evals.probe import EvalsProbe
 from q36eval.probes import Digest, KnowsReference, WorkItem
 from q36eval.records import FamilyCompetence, ItemOutcome, Measurement
 

@@ -3,7 +3,7 @@
 import tracemalloc
 from typing import Any
 
-from evals.encoding import Encoder
+from q36eval.evals.encoding import Encoder
 
 
 def test_a_token_takes_a_pointer_and_no_object_of_its_own(tokenizer: Any) -> None:

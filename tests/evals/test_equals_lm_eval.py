@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from evals.frozen import write_frozen
-from evals.probe import EvalsProbe
-from evals.suite import LoadedSuite
 from q36eval.asking import Work, finished_items
 from q36eval.capturing import asked_sha256
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.shared_prefix import common_prefix
+from q36eval.evals.frozen import write_frozen
+from q36eval.evals.probe import EvalsProbe
+from q36eval.evals.suite import LoadedSuite
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
@@ -61,7 +61,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def asked_of_lm_eval(suite: Path, model: Any, tokenizer: Any, cache: Path) -> dict[str, Any]:
     """lm-eval's logged samples by prompt, one at a time and without padding."""
-    from evals.lm_tasks import task_configs
+    from q36eval.evals.lm_tasks import task_configs
 
     loaded = LoadedSuite(suite)
     configs = [config for group in loaded.suite.groups for config in task_configs(loaded, group, cache)]

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 import yaml
 
-from evals.freezing import freeze_suite
-from evals.freezing.draws import questions_at
-from evals.freezing.hub import Hub
-from evals.freezing.resources import freeze_punkt
-from evals.freezing.ruler import ESSAYS, hotpot_json, squad_json
-from evals.freezing.ruler_worker import document_rows
-from evals.frozen import verify
-from evals.lm_names import expand, read_config
-from evals.lm_tasks import Document, load_documents, seeded
-from evals.probe import EvalsProbe
-from evals.suite import LoadedSuite, read_suite
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
+from q36eval.evals.freezing import freeze_suite
+from q36eval.evals.freezing.draws import questions_at
+from q36eval.evals.freezing.hub import Hub
+from q36eval.evals.freezing.resources import freeze_punkt
+from q36eval.evals.freezing.ruler import ESSAYS, hotpot_json, squad_json
+from q36eval.evals.freezing.ruler_worker import document_rows
+from q36eval.evals.frozen import verify
+from q36eval.evals.lm_names import expand, read_config
+from q36eval.evals.lm_tasks import Document, load_documents, seeded
+from q36eval.evals.probe import EvalsProbe
+from q36eval.evals.suite import LoadedSuite, read_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"

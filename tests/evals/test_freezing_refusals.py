@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from test_freezing import GROUPS, TOKENIZER, written
 
-from evals.freezing import freeze_suite
-from evals.freezing.staging import staging
-from evals.frozen import verify
-from evals.lm_tasks import load_documents
-from evals.suite import LoadedSuite, read_suite
 from q36eval.errors import UsageError
+from q36eval.evals.freezing import freeze_suite
+from q36eval.evals.freezing.staging import staging
+from q36eval.evals.frozen import verify
+from q36eval.evals.lm_tasks import load_documents
+from q36eval.evals.suite import LoadedSuite, read_suite
 
 
 def test_freezing_replaces_nothing_but_its_own(filled_cache: Path, tmp_path: Path) -> None:

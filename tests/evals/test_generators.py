@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from evals.generators import GENERATORS
-from evals.generators.facts import COMPUTED, draw_question, facts_mmlu, load_subjects
-from evals.generators.ruler import KINDS, MIN_TOKENS, estimate_tokens, make
+from q36eval.evals.generators import GENERATORS
+from q36eval.evals.generators.facts import COMPUTED, draw_question, facts_mmlu, load_subjects
+from q36eval.evals.generators.ruler import KINDS, MIN_TOKENS, estimate_tokens, make
 from q36eval.examples import draw, split_of
 
 

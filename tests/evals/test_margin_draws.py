@@ -7,9 +7,9 @@ import pytest
 import yaml
 from small_suite import write_small_suite
 
-from evals import margin_draws
-from evals.probe import EvalsProbe
 from q36eval.asking import Work, finished_items, in_group
+from q36eval.evals import margin_draws
+from q36eval.evals.probe import EvalsProbe
 from q36eval.records import ItemOutcome
 
 SUBJECTS = ("anatomy", "astronomy", "botany", "computing", "currencies", "law")

@@ -11,11 +11,11 @@ import yaml
 from lm_eval.api.instance import Instance
 from small_suite import write_small_suite
 
-from evals.encoding import Encoder
-from evals.probe import EvalsProbe, _answer, _not_finite
-from evals.suite import LoadedSuite
 from q36eval.capturing import captured
 from q36eval.errors import UsageError
+from q36eval.evals.encoding import Encoder
+from q36eval.evals.probe import EvalsProbe, _answer, _not_finite
+from q36eval.evals.suite import LoadedSuite
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer
 from q36eval.references import Capture

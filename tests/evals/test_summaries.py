@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import evals
-from evals.accuracy import Plan
-from evals.paired_clusters import PlannedItem, macro_clusters
-from evals.suite import TaskGroup, read_suite
-from evals.summaries import measurements, suite_measurements
+import q36eval.evals
+from q36eval.evals.accuracy import Plan
+from q36eval.evals.paired_clusters import PlannedItem, macro_clusters
+from q36eval.evals.suite import TaskGroup, read_suite
+from q36eval.evals.summaries import measurements, suite_measurements
 from q36eval.gate import Criterion, Margin, Policy, decide
 from q36eval.records import Answer, Clusters, ItemOutcome, Lane, Measurement, PlannedClusters, ProbeName, Verdict
 from q36eval.stats import summarize
@@ -195,7 +195,7 @@ def test_ruler_is_sliced_by_kind_and_by_length_and_has_an_effective_length() -> 
 @pytest.mark.parametrize("name", ["sandbox", "quick", "release", "extended"])
 def test_ruler_of_every_shipped_suite_has_an_effective_length(name: str) -> None:
     """lm-eval's own documents name the length they were made for otherwise than ours."""
-    suite = read_suite(Path(evals.__file__).parent / f"suites/{name}.yaml")
+    suite = read_suite(Path(q36eval.evals.__file__).parent / f"suites/{name}.yaml")
     group = next(group for group in suite.groups if group.name == "ruler")
     outcomes = [outcome(i, 1.0, 1.0, group="ruler", stratum=f"vt/{(4096, 8192)[i % 2]}") for i in range(20)]
     assert by_key(measurements(group, outcomes))["effective_length[ruler]"].value == 8192

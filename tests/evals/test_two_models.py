@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from evals.probe import EvalsProbe
 from q36eval.asking import Work
 from q36eval.capturing import captured
 from q36eval.engines.in_process import InProcessEngine
+from q36eval.evals.probe import EvalsProbe
 from q36eval.probes import Probe
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from kl.attribution import Suspect, divergences, hidden_states, sample, share_of, suspects
-from kl.corpus import CorpusDocument, load_corpus
 from q36eval.engines.parts import Part, borrowing, differs, parts_of
 from q36eval.errors import UsageError
+from q36eval.kl.attribution import Suspect, divergences, hidden_states, sample, share_of, suspects
+from q36eval.kl.corpus import CorpusDocument, load_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "data/corpus/sandbox"
@@ -32,7 +32,7 @@ def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every routed expert at INT4, those of one layer at INT2."""
     from safetensors.torch import load_file, save_file
 
-    from app.sandbox.ladder import round_to_integers
+    from q36eval.app.sandbox.ladder import round_to_integers
 
     folder = tmp_path_factory.mktemp("damaged") / "branch"
     shutil.copytree(ROOT / "data/sandbox/bf16", folder)
@@ -46,8 +46,8 @@ def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folder: Path) -> None:
-    from app.attributing import Plan, attribute
-    from app.console import ConsoleProgress
+    from q36eval.app.attributing import Plan, attribute
+    from q36eval.app.console import ConsoleProgress
 
     plan = Plan(
         branch=damaged_folder,

@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from kl.corpus import load_corpus
-from kl.floor import chosen, measure_floor
-from kl.floor_file import (
+from q36eval.engines import Scored, ScoreRequest
+from q36eval.engines.batches import CPU_SCORE_BATCH_TOKENS, scoring_batches
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines.perturbed import SHIFT
+from q36eval.errors import UsageError
+from q36eval.kl.corpus import load_corpus
+from q36eval.kl.floor import chosen, measure_floor
+from q36eval.kl.floor_file import (
     VERSION,
     FloorFigures,
     PerturbationFloor,
@@ -22,12 +27,7 @@ from kl.floor_file import (
     read_floor,
     write_floor,
 )
-from kl.probe import KLProbe
-from q36eval.engines import Scored, ScoreRequest
-from q36eval.engines.batches import CPU_SCORE_BATCH_TOKENS, scoring_batches
-from q36eval.engines.in_process import InProcessEngine
-from q36eval.engines.perturbed import SHIFT
-from q36eval.errors import UsageError
+from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import DeploymentIdentity, Interval
 

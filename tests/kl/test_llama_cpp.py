@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from kl.divergence import token_figures
+from q36eval.kl.divergence import token_figures
 from tests.kl.peer import PeerFigures, parse_printed, peer_figures, percentile, read_stored, restored, stored_rows
 
 RECORDED = Path(__file__).parent / "llama_cpp"

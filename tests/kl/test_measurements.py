@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from kl.corpus import CorpusDocument
-from kl.divergence import token_figures
-from kl.probe import KLProbe
-from kl.tokens import read_tokens
 from q36eval.engines.base import Scored
 from q36eval.engines.heads import float32_logits
 from q36eval.errors import UsageError
+from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.divergence import token_figures
+from q36eval.kl.probe import KLProbe
+from q36eval.kl.tokens import read_tokens
 from q36eval.probes import Digest, ItemResults
 from q36eval.records import ItemOutcome, Measurement
 from q36eval.token_files import TOKENS, WORST, read_worst

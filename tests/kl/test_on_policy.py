@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kl.on_policy import (
+from q36eval.errors import EngineError, UsageError
+from q36eval.kl.on_policy import (
     OnPolicyPrompt,
     OnPolicySettings,
     Sampled,
@@ -19,7 +20,6 @@ from kl.on_policy import (
     prompts_sha256,
     read_answers,
 )
-from q36eval.errors import EngineError, UsageError
 
 BF16 = Path(__file__).parents[2] / "data/sandbox/bf16"
 SETTINGS = OnPolicySettings(max_new_tokens=24)
@@ -162,7 +162,7 @@ def test_the_key_is_of_all_that_decides_the_answers(bf16: Any) -> None:
 
 
 def test_shipped_prompts_are_of_every_canary_and_our_own_chat() -> None:
-    from app.on_policy import answered_canaries, on_policy_prompts
+    from q36eval.app.on_policy import answered_canaries, on_policy_prompts
     from q36eval.config import Paths
 
     prompts = on_policy_prompts(OnPolicySettings(), Paths.default())

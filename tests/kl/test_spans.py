@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kl.corpus import load_corpus
-from kl.spans import JSON, TEXT, TOOL_CALL, character_kinds, decoded_spans, text_kinds, token_kinds
+from q36eval.kl.corpus import load_corpus
+from q36eval.kl.spans import JSON, TEXT, TOOL_CALL, character_kinds, decoded_spans, text_kinds, token_kinds
 
 ROOT = Path(__file__).parents[2]
 

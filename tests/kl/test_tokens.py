@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kl.tokens import FIGURES, TokensLostError, TokenStore, document_table, read_tokens, schema
+from q36eval.kl.tokens import FIGURES, TokensLostError, TokenStore, document_table, read_tokens, schema
 
 
 def table(key: str, count: int, seed: int) -> pa.Table:
@@ -45,7 +45,7 @@ def test_float_columns_are_within_half_a_unit_of_24_bits() -> None:
 def test_a_merge_killed_before_or_after_its_file_is_done_again(
     store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import kl.tokens
+    import q36eval.kl.tokens
 
     parts = {key: table(key, 4, n) for n, key in enumerate("ab")}
     for key, part in parts.items():
@@ -57,7 +57,7 @@ def test_a_merge_killed_before_or_after_its_file_is_done_again(
 
         with monkeypatch.context() as patch:
             module, name = killed.split(".")
-            patch.setattr(getattr(kl.tokens, module), name, kill)
+            patch.setattr(getattr(q36eval.kl.tokens, module), name, kill)
             with pytest.raises(KeyboardInterrupt):
                 store.merge("ab")
     assert store.merge("ab").to_pylist() == pa.concat_tables(parts.values()).to_pylist()
@@ -65,7 +65,7 @@ def test_a_merge_killed_before_or_after_its_file_is_done_again(
 
 
 def test_a_piece_is_there_whole_or_not_at_all(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kl.tokens
+    import q36eval.kl.tokens
 
     store.add("a", table("a", 4, 0))
 
@@ -73,7 +73,7 @@ def test_a_piece_is_there_whole_or_not_at_all(store: TokenStore, monkeypatch: py
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(kl.tokens.os, "replace", kill)
+        patch.setattr(q36eval.kl.tokens.os, "replace", kill)
         for key in "ab":
             with pytest.raises(KeyboardInterrupt):
                 store.add(key, table(key, 6, 1))

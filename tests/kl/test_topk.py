@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kl.divergence import token_figures
-from kl.topk import TopK, lower_bound
+from q36eval.kl.divergence import token_figures
+from q36eval.kl.topk import TopK, lower_bound
 
 ROUNDING = 1e-12
 """Of sums of a few hundred float64 terms of at most some hundred nats."""
@@ -114,12 +114,12 @@ def test_log_probabilities_of_an_engine_give_the_same_as_its_logits() -> None:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
     """Bound and gap of a real branch by K, from a pack on disk that also holds the full vocabulary."""
-    from kl.corpus import load_corpus
-    from kl.probe import KLProbe
-    from kl.topk_probe import TopKProbe
     from q36eval.asking import Work, finished_items
     from q36eval.capturing import captured, kind_of
     from q36eval.engines.in_process import InProcessEngine
+    from q36eval.kl.corpus import load_corpus
+    from q36eval.kl.probe import KLProbe
+    from q36eval.kl.topk_probe import TopKProbe
     from q36eval.probes import Probe
     from q36eval.references import Capture, damage
 
@@ -179,10 +179,10 @@ class Logits:
 
 def asked(tokens: int = 6) -> tuple[Any, Any, Any]:
     """A probe over nothing but its name, one item that scores `tokens`, and the reference's results of it."""
-    from kl.corpus import CorpusDocument
-    from kl.probe import KLProbe
-    from kl.topk_probe import TopKProbe
     from q36eval.engines.base import Scored, ScoreRequest
+    from q36eval.kl.corpus import CorpusDocument
+    from q36eval.kl.probe import KLProbe
+    from q36eval.kl.topk_probe import TopKProbe
     from q36eval.probes import ItemResults, WorkItem
 
     probe = TopKProbe(KLProbe([CorpusDocument("a", "code", "text")]), 2)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from canaries.probe import CanaryProbe
-from canaries.specification import load_specs
+from q36eval.canaries.probe import CanaryProbe
+from q36eval.canaries.specification import load_specs
 from q36eval.checkpoints import kv_cache
 from q36eval.engines import in_process
 from q36eval.engines.base import GenerationRequest, ScoreRequest
@@ -48,7 +48,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> InProcessEngine:
     """Of a random float32 model of all kinds of layers, run in this process, where its passes can be counted."""
     from transformers import Qwen3_5MoeForCausalLM
 
-    from app.sandbox.architecture import text_config
+    from q36eval.app.sandbox.architecture import text_config
 
     monkeypatch.setattr(in_process, "usable_workers", lambda: 1)
     torch.manual_seed(7)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.estimate import Estimate
+from q36eval.app.estimate import Estimate
 from q36eval.capturing import captured
 from q36eval.engines import ScoreRequest
 from q36eval.gate import StageState

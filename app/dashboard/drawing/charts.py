@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
-from app.dashboard.inert import figure_text
-from app.dashboard.look import look_of
-from app.dashboard.models.evals import RecoveryPoint, ScorePair
-from app.dashboard.models.run import MarginBar
+from q36eval.app.dashboard.inert import figure_text
+from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.models.evals import RecoveryPoint, ScorePair
+from q36eval.app.dashboard.models.run import MarginBar
 
 GREY = "rgba(128,132,140,0.55)"
 LOST, GAINED = "#e0483e", "#3b7dd8"

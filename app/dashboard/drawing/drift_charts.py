@@ -3,8 +3,8 @@
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from app.dashboard.inert import figure_text
-from app.dashboard.models.drift import ControlLine, DriftPicture, Mark
+from q36eval.app.dashboard.inert import figure_text
+from q36eval.app.dashboard.models.drift import ControlLine, DriftPicture, Mark
 
 GREY, BLUE, AMBER, RED = "#8a8f98", "#3b7dd8", "#c98500", "#e0483e"
 MOST_TICKS = 8

@@ -9,8 +9,8 @@ from functools import partial
 import plotly.graph_objects as go
 import streamlit as st
 
-from app.dashboard.drawing.parts import plain_table
-from app.dashboard.inert import line
+from q36eval.app.dashboard.drawing.parts import plain_table
+from q36eval.app.dashboard.inert import line
 
 FORMATS = ("PNG", "SVG")
 FORMAT_KEY = "chart_format"

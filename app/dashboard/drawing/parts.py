@@ -5,10 +5,10 @@ from typing import Any
 
 import streamlit as st
 
-from app.dashboard.inert import line
-from app.dashboard.look import look_of
-from app.dashboard.reading import Reader
-from app.dashboard.started import Started
+from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.started import Started
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
 from q36eval.history import BranchKey, RunFilter, RunRecord, RunSummary

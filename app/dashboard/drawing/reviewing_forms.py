@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import streamlit as st
 
-from app.dashboard.drawing.addressed import forget as forget_asked
-from app.dashboard.inert import line
-from app.dashboard.look import look_of
-from app.dashboard.models.review import (
+from q36eval.app.dashboard.drawing.addressed import forget as forget_asked
+from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.models.review import (
     CANARY,
     decided_today,
     effect_of,
@@ -18,10 +18,10 @@ from app.dashboard.models.review import (
     state_of,
     waiver_of,
 )
-from app.dashboard.reading import Reader
-from app.dashboard.reviewer import Permission
-from app.dashboard.writing import bless, decide_today, revoke, sign_off, today, waive
-from app.reviewing.waiver_files import LONGEST_DAYS
+from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.reviewer import Permission
+from q36eval.app.dashboard.writing import bless, decide_today, revoke, sign_off, today, waive
+from q36eval.app.reviewing.waiver_files import LONGEST_DAYS
 from q36eval.errors import Q36Error
 from q36eval.gate.report import GateReport, Waiver
 from q36eval.history import RunRecord

@@ -10,8 +10,8 @@ from typing import Any
 
 import streamlit as st
 
-from app.dashboard.inert import block, line
-from app.dashboard.models.canaries import Choice
+from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.models.canaries import Choice
 
 Pieces = Sequence[tuple[str, bool]]
 """A text in order; True marks what the other text does not have."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.dashboard.look import look_of
+from q36eval.app.dashboard.look import look_of
 from q36eval.records import Verdict
 
 WIDTH, HEIGHT, MARGIN = 180, 48, 7

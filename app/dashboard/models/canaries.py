@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
 
-from app.canary_details import Divergence, at_risk, divergence_of, margin_of, margin_words, reasons
-from app.canary_figures import STANDINGS, CanaryRun, batches_words, failures_by_check
-from canaries.must_pass import Standing, standing
+from q36eval.app.canary_details import Divergence, at_risk, divergence_of, margin_of, margin_words, reasons
+from q36eval.app.canary_figures import STANDINGS, CanaryRun, batches_words, failures_by_check
+from q36eval.canaries.must_pass import Standing, standing
 from q36eval.records import ItemOutcome
 from q36eval.reports._text import number
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.dashboard.look import criterion_label
+from q36eval.app.dashboard.look import criterion_label
 from q36eval.gate.report import CriterionResult
 from q36eval.history import RunRecord, RunSummary
 from q36eval.history.comparing import ComparedCriterion, Comparison, PairedDifference

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.dashboard.models.canaries import Choice, Held
-from app.evals_model import Flip, tasks_of
+from q36eval.app.dashboard.models.canaries import Choice, Held
+from q36eval.app.evals_model import Flip, tasks_of
 from q36eval.records import Measurement
 from q36eval.reports._text import number
 from q36eval.reports.evals_figures import EvalsFigures, recovery_words

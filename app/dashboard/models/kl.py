@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.kl_model import grouping_of
+from q36eval.app.kl_model import grouping_of
 from q36eval.gate.report import GateReport
 from q36eval.records import ProbeName
 from q36eval.token_files import WorstToken

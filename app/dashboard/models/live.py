@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from app.dashboard.models.overview import age_text
+from q36eval.app.dashboard.models.overview import age_text
 from q36eval.history import RunProgress, RunSummary
 
 SILENT_AFTER = timedelta(minutes=10)

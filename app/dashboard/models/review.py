@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from app.dashboard.look import look_of
-from app.dashboard.models.overview import BranchRow, Urgency
-from app.reviewing.effects import Effect, effects
+from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.models.overview import BranchRow, Urgency
+from q36eval.app.reviewing.effects import Effect, effects
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver
 from q36eval.history import History, RunRecord

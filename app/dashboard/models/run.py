@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.dashboard.look import criterion_label, look_of
+from q36eval.app.dashboard.look import criterion_label, look_of
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Waiver
 from q36eval.history import Decision, RunEvent, RunRecord

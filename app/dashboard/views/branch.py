@@ -4,15 +4,15 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from app.dashboard.drawing.drift_charts import drift_figure
-from app.dashboard.drawing.exporting import chart, choose_format, table
-from app.dashboard.drawing.parts import branch_label, page_of, page_offset, reader_or_stop
-from app.dashboard.inert import line
-from app.dashboard.look import look_of
-from app.dashboard.models.drift import against_words, change_rows, drift_picture, in_order, state_label
-from app.dashboard.models.overview import BranchRow
-from app.dashboard.reading import Reader
-from app.dashboard.rows import branch_rows, detailed
+from q36eval.app.dashboard.drawing.drift_charts import drift_figure
+from q36eval.app.dashboard.drawing.exporting import chart, choose_format, table
+from q36eval.app.dashboard.drawing.parts import branch_label, page_of, page_offset, reader_or_stop
+from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.models.drift import against_words, change_rows, drift_picture, in_order, state_label
+from q36eval.app.dashboard.models.overview import BranchRow
+from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.rows import branch_rows, detailed
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
 from q36eval.history import BranchKey, RunFilter, RunState, RunSummary
 from q36eval.records import Verdict

@@ -4,8 +4,8 @@ import shlex
 
 import streamlit as st
 
-from app.canary_details import margin_words, reasons
-from app.canary_figures import (
+from q36eval.app.canary_details import margin_words, reasons
+from q36eval.app.canary_figures import (
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
     RATE_COLUMNS,
@@ -16,14 +16,14 @@ from app.canary_figures import (
     rate_rows,
     table_rows,
 )
-from app.dashboard.drawing.addressed import follow_address, forget
-from app.dashboard.drawing.canary_charts import margin_scatter
-from app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
-from app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
-from app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
-from app.dashboard.drawing.side_by_side import side_by_side
-from app.dashboard.inert import block, line
-from app.dashboard.models.canaries import (
+from q36eval.app.dashboard.drawing.addressed import follow_address, forget
+from q36eval.app.dashboard.drawing.canary_charts import margin_scatter
+from q36eval.app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
+from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
+from q36eval.app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from q36eval.app.dashboard.drawing.side_by_side import side_by_side
+from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.models.canaries import (
     ALL,
     OUTCOMES,
     Filter,
@@ -41,8 +41,8 @@ from app.dashboard.models.canaries import (
     risk_rows,
     select,
 )
-from app.dashboard.reading import Reader
-from canaries.risk import AT_RISK_NATS
+from q36eval.app.dashboard.reading import Reader
+from q36eval.canaries.risk import AT_RISK_NATS
 from q36eval.history import RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName
 

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from app.dashboard.drawing.exporting import table
-from app.dashboard.drawing.parts import choose_run, newest_runs, page_of, reader_or_stop
-from app.dashboard.inert import block, line
-from app.dashboard.look import look_of
-from app.dashboard.models.compare import (
+from q36eval.app.dashboard.drawing.exporting import table
+from q36eval.app.dashboard.drawing.parts import choose_run, newest_runs, page_of, reader_or_stop
+from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.models.compare import (
     CHOICES,
     criterion_rows,
     default_pair,
@@ -16,7 +16,7 @@ from app.dashboard.models.compare import (
     measurement_rows,
     select,
 )
-from app.dashboard.reading import Reader
+from q36eval.app.dashboard.reading import Reader
 from q36eval.history import RunRecord
 from q36eval.history.comparing import Comparison
 from q36eval.history.flips_between import BetweenRuns

@@ -4,15 +4,15 @@ import shlex
 
 import streamlit as st
 
-from app.dashboard.drawing.addressed import follow_address, forget
-from app.dashboard.drawing.charts import recovery_figure, scores_figure
-from app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
-from app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
-from app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
-from app.dashboard.drawing.side_by_side import side_by_side
-from app.dashboard.inert import block, line
-from app.dashboard.models.canaries import diff_pieces
-from app.dashboard.models.evals import (
+from q36eval.app.dashboard.drawing.addressed import follow_address, forget
+from q36eval.app.dashboard.drawing.charts import recovery_figure, scores_figure
+from q36eval.app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
+from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
+from q36eval.app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from q36eval.app.dashboard.drawing.side_by_side import side_by_side
+from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.models.canaries import diff_pieces
+from q36eval.app.dashboard.models.evals import (
     ALL,
     DIRECTIONS,
     answer_choices,
@@ -24,8 +24,8 @@ from app.dashboard.models.evals import (
     select,
     task_points,
 )
-from app.dashboard.reading import Reader
-from app.evals_model import (
+from q36eval.app.dashboard.reading import Reader
+from q36eval.app.evals_model import (
     GROUP_COLUMNS,
     PART_COLUMNS,
     PERPLEXITY_COLUMNS,

@@ -4,13 +4,13 @@ import shlex
 
 import streamlit as st
 
-from app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
-from app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
-from app.dashboard.inert import block, line
-from app.dashboard.models.kl import ALL, margins_by_group, select_worst, worst_rows
-from app.dashboard.reading import Reader
-from app.kl_figures import binned, histogram_figure, layers_figure, marks_of, points_figure
-from app.kl_model import GROUPINGS, KLFigures, attribution_of, point_rows
+from q36eval.app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
+from q36eval.app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.models.kl import ALL, margins_by_group, select_worst, worst_rows
+from q36eval.app.dashboard.reading import Reader
+from q36eval.app.kl_figures import binned, histogram_figure, layers_figure, marks_of, points_figure
+from q36eval.app.kl_model import GROUPINGS, KLFigures, attribution_of, point_rows
 from q36eval.history import RunRecord
 from q36eval.token_files import WorstToken
 

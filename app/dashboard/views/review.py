@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from app.dashboard.drawing.exporting import table
-from app.dashboard.drawing.parts import page_of, reader_or_stop, verdict_badge, verdict_heading
-from app.dashboard.drawing.reviewing_forms import draw_forms, start_anew
-from app.dashboard.inert import line
-from app.dashboard.look import criterion_label, look_of
-from app.dashboard.models.overview import BranchRow
-from app.dashboard.models.review import queue
-from app.dashboard.reading import Reader
-from app.dashboard.reviewer import Permission, permission
-from app.dashboard.rows import branch_rows, detailed
+from q36eval.app.dashboard.drawing.exporting import table
+from q36eval.app.dashboard.drawing.parts import page_of, reader_or_stop, verdict_badge, verdict_heading
+from q36eval.app.dashboard.drawing.reviewing_forms import draw_forms, start_anew
+from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.look import criterion_label, look_of
+from q36eval.app.dashboard.models.overview import BranchRow
+from q36eval.app.dashboard.models.review import queue
+from q36eval.app.dashboard.reading import Reader
+from q36eval.app.dashboard.reviewer import Permission, permission
+from q36eval.app.dashboard.rows import branch_rows, detailed
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord

@@ -4,12 +4,12 @@ import shlex
 
 import streamlit as st
 
-from app.dashboard.drawing.charts import margin_figure
-from app.dashboard.drawing.exporting import chart, choose_format, table
-from app.dashboard.drawing.parts import choose_run, reader_or_stop, verdict_badge, verdict_heading
-from app.dashboard.inert import line
-from app.dashboard.look import look_of
-from app.dashboard.models.run import (
+from q36eval.app.dashboard.drawing.charts import margin_figure
+from q36eval.app.dashboard.drawing.exporting import chart, choose_format, table
+from q36eval.app.dashboard.drawing.parts import choose_run, reader_or_stop, verdict_badge, verdict_heading
+from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.look import look_of
+from q36eval.app.dashboard.models.run import (
     Deciding,
     criteria_rows,
     decided_by,
@@ -26,8 +26,8 @@ from app.dashboard.models.run import (
     summary,
     waiver_rows,
 )
-from app.dashboard.reading import Reader
-from app.reviewing.replaying import replay
+from q36eval.app.dashboard.reading import Reader
+from q36eval.app.reviewing.replaying import replay
 from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord, RunState

@@ -14,8 +14,8 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$sandbox"
 [ "$bf16" = "$sandbox/bf16" ] || { rm -rf "$sandbox/bf16"; cp -r "$bf16" "$sandbox/bf16"; }
 for branch in fp8-head w4a16 gptq-experts; do
-    "$producers" -m app.sandbox.producers.llm_compressor "$branch" "$bf16" "$calibration" "$work/$branch"
+    "$producers" -m q36eval.app.sandbox.producers.llm_compressor "$branch" "$bf16" "$calibration" "$work/$branch"
 done
-"$modelopt" -m app.sandbox.producers.modelopt "$bf16" "$calibration" "$work/nvfp4-modelopt"
-"$producers" -m app.sandbox.producers.derive "$work" "$sandbox"
+"$modelopt" -m q36eval.app.sandbox.producers.modelopt "$bf16" "$calibration" "$work/nvfp4-modelopt"
+"$producers" -m q36eval.app.sandbox.producers.derive "$work" "$sandbox"
 du -sk "$sandbox"/* | sort -n

@@ -1,4 +1,6 @@
-"""Draw the producers' calibration texts from the training side: `python -m app.sandbox.producers.calibration OUT`.
+"""Draw the producers' calibration texts from the training side.
+
+`python -m q36eval.app.sandbox.producers.calibration OUT`.
 
 JSON Lines with a `text` field, seeded, mixed by the training shares. Test draws never appear in it.
 """
@@ -8,9 +10,9 @@ import random
 import sys
 from pathlib import Path
 
-from app.sandbox.mixture import Renderer, document
-from app.sandbox.producers.common import CALIBRATION_SAMPLES
-from app.sandbox.shares import TOKEN_SHARES
+from q36eval.app.sandbox.mixture import Renderer, document
+from q36eval.app.sandbox.producers.common import CALIBRATION_SAMPLES
+from q36eval.app.sandbox.shares import TOKEN_SHARES
 
 SEED = 20260
 

@@ -1,4 +1,6 @@
-"""Turn what the producers wrote into the sandbox's branches: `python -m app.sandbox.producers.derive WORK SANDBOX`.
+"""Turn what the producers wrote into the sandbox's branches.
+
+`python -m q36eval.app.sandbox.producers.derive WORK SANDBOX`.
 
 SANDBOX holds `bf16/`; WORK holds `fp8-head`, `w4a16`, `gptq-experts` and `nvfp4-modelopt` as their producers wrote
 them. Runs in the llm-compressor environment.
@@ -16,11 +18,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from app.sandbox.branches import write_manifest, write_overlay
-from app.sandbox.branches_int2 import tensor_bytes
-from app.sandbox.branches_raw import RawTensor, read_raw, write_raw
-from app.sandbox.producers.common import copy_tokenizer, read_json, write_json
-from app.sandbox.producers.gptq import write_gptq
+from q36eval.app.sandbox.branches import write_manifest, write_overlay
+from q36eval.app.sandbox.branches_int2 import tensor_bytes
+from q36eval.app.sandbox.branches_raw import RawTensor, read_raw, write_raw
+from q36eval.app.sandbox.producers.common import copy_tokenizer, read_json, write_json
+from q36eval.app.sandbox.producers.gptq import write_gptq
 
 Tensors = dict[str, RawTensor]
 COMPLETE = ("main", "fp8-head", "nvfp4-modelopt")

@@ -7,8 +7,8 @@ container is written here: `qweight`, `qzeros`, `scales`, `g_idx` per expert pro
 
 from typing import TYPE_CHECKING, Any
 
-from app.sandbox.branches_int2 import tensor_bytes
-from app.sandbox.branches_raw import RawTensor
+from q36eval.app.sandbox.branches_int2 import tensor_bytes
+from q36eval.app.sandbox.branches_raw import RawTensor
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,6 @@
-"""Write a branch with llm-compressor: `python -m app.sandbox.producers.llm_compressor BRANCH BF16 CALIBRATION OUT`.
+"""Write a branch with llm-compressor.
+
+`python -m q36eval.app.sandbox.producers.llm_compressor BRANCH BF16 CALIBRATION OUT`.
 
 Run it in an environment of its own:
 
@@ -20,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from app.sandbox.producers.common import calibration_sequences, copy_tokenizer
+from q36eval.app.sandbox.producers.common import calibration_sequences, copy_tokenizer
 
 EXPERT = r"mlp\.experts\.\d+\.(gate|up|down)_proj$"
 SHARED = r"mlp\.shared_expert\.(gate|up|down)_proj$"

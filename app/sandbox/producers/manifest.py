@@ -1,9 +1,11 @@
-"""Hash the sandbox's files anew, after a deliberate change: `python -m app.sandbox.producers.manifest data/sandbox`."""
+"""Hash the sandbox's files anew, after a deliberate change.
+
+`python -m q36eval.app.sandbox.producers.manifest data/sandbox`."""
 
 import sys
 from pathlib import Path
 
-from app.sandbox.branches import write_manifest
+from q36eval.app.sandbox.branches import write_manifest
 
 if __name__ == "__main__":
     write_manifest(Path(sys.argv[1]))

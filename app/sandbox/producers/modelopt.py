@@ -1,4 +1,6 @@
-"""Write `nvfp4-modelopt` with NVIDIA Model Optimizer: `python -m app.sandbox.producers.modelopt BF16 CALIBRATION OUT`.
+"""Write `nvfp4-modelopt` with NVIDIA Model Optimizer.
+
+`python -m q36eval.app.sandbox.producers.modelopt BF16 CALIBRATION OUT`.
 
 Run it in an environment of its own:
 
@@ -11,7 +13,7 @@ NVFP4 on routed experts only, exported with `hf_quant_config.json`; `architectur
 import sys
 from pathlib import Path
 
-from app.sandbox.producers.common import calibration_sequences, copy_tokenizer
+from q36eval.app.sandbox.producers.common import calibration_sequences, copy_tokenizer
 
 
 def produce(source: Path, calibration: Path, target: Path) -> None:

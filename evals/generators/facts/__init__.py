@@ -4,8 +4,8 @@ Each `*.yaml` beside this file lists subjects; a subject has relations; a relati
 (what is asked: its answer), the best known first.
 """
 
-from evals.generators.facts._computed import COMPUTED
-from evals.generators.facts._questions import (
+from q36eval.evals.generators.facts._computed import COMPUTED
+from q36eval.evals.generators.facts._questions import (
     EXPOSURE_EXPONENT,
     LETTERS,
     Question,
@@ -17,7 +17,7 @@ from evals.generators.facts._questions import (
     facts_statement,
     render_mmlu,
 )
-from evals.generators.facts._tables import Relation, load_subjects
+from q36eval.evals.generators.facts._tables import Relation, load_subjects
 
 __all__ = [
     "COMPUTED",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 
-from evals.generators.facts._computed import COMPUTED
-from evals.generators.facts._tables import Relation, load_subjects
+from q36eval.evals.generators.facts._computed import COMPUTED
+from q36eval.evals.generators.facts._tables import Relation, load_subjects
 from q36eval.examples import Split, TextExample, split_of
 
 EXPOSURE_EXPONENT = 1.0

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from evals.generators.prose import _code, _czech, _english, _json, _legal, _mathematics
+from q36eval.evals.generators.prose import _code, _czech, _english, _json, _legal, _mathematics
 from q36eval.examples import TextExample
 
 PARAGRAPHS: dict[str, Callable[[random.Random], str]] = {

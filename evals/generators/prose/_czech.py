@@ -2,7 +2,7 @@
 
 import random
 
-from evals.generators.prose._lexicon import lexicon
+from q36eval.evals.generators.prose._lexicon import lexicon
 
 _WORDS = lexicon("czech")
 MEN = _WORDS["men"]

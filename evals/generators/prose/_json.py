@@ -3,9 +3,9 @@
 import json
 import random
 
-from evals.generators.prose._czech import MEN, WOMEN
-from evals.generators.prose._english import ADJECTIVES, THINGS
-from evals.generators.prose._lexicon import lexicon
+from q36eval.evals.generators.prose._czech import MEN, WOMEN
+from q36eval.evals.generators.prose._english import ADJECTIVES, THINGS
+from q36eval.evals.generators.prose._lexicon import lexicon
 
 _WORDS = lexicon("json")
 TOWNS = _WORDS["towns"]

@@ -2,7 +2,7 @@
 
 import random
 
-from evals.generators.prose._lexicon import lexicon
+from q36eval.evals.generators.prose._lexicon import lexicon
 
 # nominative/genitive/"f" where the noun is feminine
 _WORDS = lexicon("legal")

@@ -2,8 +2,8 @@
 
 import random
 
-from evals.generators.prose._english import NAMES
-from evals.generators.prose._lexicon import lexicon
+from q36eval.evals.generators.prose._english import NAMES
+from q36eval.evals.generators.prose._lexicon import lexicon
 
 _WORDS = lexicon("mathematics")
 GOODS = _WORDS["goods"]

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from written_history import POLICY, evidence, identity
 
-from app.dashboard.drawing.drift_charts import drift_figure
-from app.dashboard.drawing.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
-from app.dashboard.models.drift import drift_picture
-from app.dashboard.models.live import live_runs
-from app.dashboard.models.overview import Review, Urgency, branch_row, by_need
-from app.dashboard.reading import Reader, forget
-from app.dashboard.views.overview import NEEDS
-from app.drifting import keep_drifts
+from q36eval.app.dashboard.drawing.drift_charts import drift_figure
+from q36eval.app.dashboard.drawing.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
+from q36eval.app.dashboard.models.drift import drift_picture
+from q36eval.app.dashboard.models.live import live_runs
+from q36eval.app.dashboard.models.overview import Review, Urgency, branch_row, by_need
+from q36eval.app.dashboard.reading import Reader, forget
+from q36eval.app.dashboard.views.overview import NEEDS
+from q36eval.app.drifting import keep_drifts
 from q36eval.drift import branch_drift
 from q36eval.gate import Policy, Waiver
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
@@ -68,7 +68,7 @@ def test_a_branch_that_drifts_for_the_worse_waits_for_a_person(
         if kept:
             keep_drifts(history)
             forget()
-            monkeypatch.setattr("app.dashboard.reading.standing_drift", None)
+            monkeypatch.setattr("q36eval.app.dashboard.reading.standing_drift", None)
         app = visit(Path(history.name))
         assert "→ Drifting for the worse: 1 for the worse of 3 watched metrics drift" in shown(app)
         app.segmented_control(key="overview_which").set_value(NEEDS).run()

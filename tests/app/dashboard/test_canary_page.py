@@ -12,10 +12,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from canary_records import HOSTILE, answer, item, outcomes
 
-from app.canary_figures import CanaryRun
-from app.dashboard.drawing.canary_charts import margin_scatter
-from app.dashboard.drawing.item_lines import lines_of
-from app.dashboard.models.canaries import (
+from q36eval.app.canary_figures import CanaryRun
+from q36eval.app.dashboard.drawing.canary_charts import margin_scatter
+from q36eval.app.dashboard.drawing.item_lines import lines_of
+from q36eval.app.dashboard.models.canaries import (
     Filter,
     Held,
     asked_for,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from written_history import write_history
 
-from app.dashboard.reading import Reader, forget
-from app.drifting import keep_drifts, standing_drift
+from q36eval.app.dashboard.reading import Reader, forget
+from q36eval.app.drifting import keep_drifts, standing_drift
 from q36eval.history import History
 from tests.q36eval.history.conftest import fresh, postgresql
 

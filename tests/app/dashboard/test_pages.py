@@ -179,10 +179,11 @@ def test_file_that_is_no_history_is_one_sentence(visit: Visit, tmp_path: Path) -
 
 def test_dashboard_loads_no_model_library() -> None:
     code = (
-        "import sys, pkgutil, importlib, app.dashboard as d\n"
-        "for m in pkgutil.walk_packages(d.__path__, 'app.dashboard.'):\n"
-        "    if m.name != 'app.dashboard.main': importlib.import_module(m.name)\n"
-        "heavy = {'torch', 'transformers', 'lm_eval', 'kl', 'evals', 'canaries.checks', 'canaries.probe'}\n"
+        "import sys, pkgutil, importlib, q36eval.app.dashboard as d\n"
+        "for m in pkgutil.walk_packages(d.__path__, 'q36eval.app.dashboard.'):\n"
+        "    if m.name != 'q36eval.app.dashboard.main': importlib.import_module(m.name)\n"
+        "ours = {f'q36eval.{name}' for name in ('kl', 'evals', 'canaries.checks', 'canaries.probe')}\n"
+        "heavy = {'torch', 'transformers', 'lm_eval', *ours}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

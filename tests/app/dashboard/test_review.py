@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from written_history import write_run
 
-from app.dashboard.models.review import queue
-from app.dashboard.reading import Reader, forget
-from app.dashboard.reviewer import permission_of
-from app.dashboard.rows import branch_rows
-from app.dashboard.started import Started, shown_source
-from app.dashboard.writing import bless
-from app.reviewing.redeciding import decide_again
+from q36eval.app.dashboard.models.review import queue
+from q36eval.app.dashboard.reading import Reader, forget
+from q36eval.app.dashboard.reviewer import permission_of
+from q36eval.app.dashboard.rows import branch_rows
+from q36eval.app.dashboard.started import Started, shown_source
+from q36eval.app.dashboard.writing import bless
+from q36eval.app.reviewing.redeciding import decide_again
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Waiver
 from q36eval.history import History, RunRecord

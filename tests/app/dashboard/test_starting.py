@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import app.cli.ui as starting
-from app.dashboard.started import Started
+import q36eval.app.cli.ui as starting
+from q36eval.app.dashboard.started import Started
 from q36eval.errors import UsageError
 
 URL = "postgresql+psycopg://eva:secret@db.example.org/q36eval"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.history import collecting
-from app.history.collecting import Plan, Removal, Wanted, plan, remove
-from app.history.retention import Retention
+from q36eval.app.history import collecting
+from q36eval.app.history.collecting import Plan, Removal, Wanted, plan, remove
+from q36eval.app.history.retention import Retention
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord

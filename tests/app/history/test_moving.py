@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.history.archive import MANIFEST
-from app.history.importing import take_in
+from q36eval.app.history.archive import MANIFEST
+from q36eval.app.history.importing import take_in
 from q36eval.errors import UsageError
 from q36eval.history.moving import put_run, whole_run
 from q36eval.history.run_files import RunFiles
@@ -225,7 +225,7 @@ def test_a_place_in_the_file_that_is_none_is_a_sentence(archive: bytes, tmp_path
 
 def test_no_archive_is_written_that_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = fill(tmp_path)
-    monkeypatch.setattr("app.history.archive.LARGEST_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr("q36eval.app.history.archive.LARGEST_DOCUMENT_BYTES", 100)
     file = tmp_path / "runs.zip"
     done = commands.q36eval("history", "export", run.id, "--out", str(file), state=tmp_path)
     assert (done.returncode, file.exists()) == (2, False)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
-from app.policies.calibrated_file import as_policy_file, write_policy
-from app.policies.calibrating import Calibration, CriterionCalibration, calibration
-from app.policies.checking import check_policy
+from q36eval.app.policies.calibrated_file import as_policy_file, write_policy
+from q36eval.app.policies.calibrating import Calibration, CriterionCalibration, calibration
+from q36eval.app.policies.checking import check_policy
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy, decide

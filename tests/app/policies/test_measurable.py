@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.policies.declarations import Declared, Subject, declared_for
-from app.policies.measurable import never_passes, refuse_unmeasurable, without_reference_weights
+from q36eval.app.policies.declarations import Declared, Subject, declared_for
+from q36eval.app.policies.measurable import never_passes, refuse_unmeasurable, without_reference_weights
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy

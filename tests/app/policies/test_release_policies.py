@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.policies.checking import check_policy
-from app.policies.declarations import Subject, declared_for
-from app.policies.files import family_of, policy_for, shipped_policies
-from app.policies.shown import power_of
+from q36eval.app.policies.checking import check_policy
+from q36eval.app.policies.declarations import Subject, declared_for
+from q36eval.app.policies.files import family_of, policy_for, shipped_policies
+from q36eval.app.policies.shown import power_of
 from q36eval.config import Family, Paths
 from q36eval.gate import Policy
 from q36eval.gate.schemes import margins_for

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.policies.calibrated_file import as_policy_file, write_policy
-from app.policies.calibrating import Calibration
-from app.policies.scheme_calibrating import Wanted, scheme_calibration
+from q36eval.app.policies.calibrated_file import as_policy_file, write_policy
+from q36eval.app.policies.calibrating import Calibration
+from q36eval.app.policies.scheme_calibrating import Wanted, scheme_calibration
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.gate.schemes import QUANTIZED_TENSORS, margins_for

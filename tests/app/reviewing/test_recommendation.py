@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.gating import Branches, Judged, Output, _folder_name, _judged, finish
-from app.request import Request
-from app.reviewing.recommending import Candidate, recommend, sentences
+from q36eval.app.cli.gating import Branches, Judged, Output, _folder_name, _judged, finish
+from q36eval.app.request import Request
+from q36eval.app.reviewing.recommending import Candidate, recommend, sentences
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import GateReport, LaneResult

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.reviewing.redeciding import decide_again
-from app.reviewing.replaying import Replay, differences, retry
+from q36eval.app.reviewing.redeciding import decide_again
+from q36eval.app.reviewing.replaying import Replay, differences, retry
 from q36eval.gate import RULES, Margin, Waiver
 from q36eval.history import RunRecord
 from q36eval.history.deciding import circumstances_on, decided, evidence_of, policy_of
@@ -158,14 +158,15 @@ def test_replay_needs_nothing_that_measures(tmp_path: Path) -> None:
     run = waived_run(tmp_path)
     code = f"""
 import sys
-from app.cli import main
+from q36eval.app.cli import main
 for more in ([], ["--policy", "sandbox"]):
     sys.argv = ["q36eval", "history", "replay", {run.id!r}, *more]
     try:
         main()
     except SystemExit as left:
         assert left.code in (0, 3), left.code
-print([name for name in ("torch", "transformers", "lm_eval", "kl", "evals", "canaries") if name in sys.modules])
+heavy = ("torch", "transformers", "lm_eval", "q36eval.kl", "q36eval.evals", "q36eval.canaries")
+print([name for name in heavy if name in sys.modules])
 """
     environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)

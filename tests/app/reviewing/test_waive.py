@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.gating import Branches
-from app.reviewing.effects import check_expiry
-from app.reviewing.redeciding import decide_again
-from app.reviewing.waiver_files import read_waivers, strangers
+from q36eval.app.cli.gating import Branches
+from q36eval.app.reviewing.effects import check_expiry
+from q36eval.app.reviewing.redeciding import decide_again
+from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Waiver

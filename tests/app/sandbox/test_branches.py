@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.sandbox import branches
-from app.sandbox.branches_raw import read_raw
+from q36eval.app.sandbox import branches
+from q36eval.app.sandbox.branches_raw import read_raw
 from q36eval.checkpoints import checkpoint_sha256, load_model, tokenizer_sha256
 from q36eval.errors import CorruptCheckpointError, UsageError
 

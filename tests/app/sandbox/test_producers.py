@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from app.sandbox.branches import write_overlay
-from app.sandbox.branches_int2 import tensor_bytes
-from app.sandbox.branches_raw import RawTensor, read_raw, write_raw
-from app.sandbox.producers.derive import restore_unquantized, with_reference_head
-from app.sandbox.producers.gptq import write_gptq
+from q36eval.app.sandbox.branches import write_overlay
+from q36eval.app.sandbox.branches_int2 import tensor_bytes
+from q36eval.app.sandbox.branches_raw import RawTensor, read_raw, write_raw
+from q36eval.app.sandbox.producers.derive import restore_unquantized, with_reference_head
+from q36eval.app.sandbox.producers.gptq import write_gptq
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 

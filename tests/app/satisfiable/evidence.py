@@ -7,17 +7,17 @@ from pathlib import Path
 
 import yaml
 
-from app.policies.declarations import Subject, declared_for
-from app.policies.files import shipped_policies
-from app.weights import measurements as of_weights
-from canaries.probe import CanaryProbe
-from canaries.specification import CanarySpec, for_family, load_specs
-from evals.probe import EvalsProbe
-from kl.corpus import CorpusDocument
-from kl.probe import KLProbe
+from q36eval.app.policies.declarations import Subject, declared_for
+from q36eval.app.policies.files import shipped_policies
+from q36eval.app.weights import measurements as of_weights
+from q36eval.canaries.probe import CanaryProbe
+from q36eval.canaries.specification import CanarySpec, for_family, load_specs
 from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.config import Family, Paths
+from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Policy
+from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.probe import KLProbe
 from q36eval.probes import Probe
 from q36eval.records import Measurement, ProbeName
 from tests.app.satisfiable import faults

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from evals.frozen import write_frozen
+from q36eval.evals.frozen import write_frozen
 
 ROOT = Path(__file__).parents[3]
 TASKS = ROOT / "evals" / "tasks"

@@ -14,11 +14,11 @@ from pydantic import BaseModel
 from q36eval.records import Measurement
 
 PURE = (
-    "canaries.paired.summarize",
-    "evals.accuracy.recovery",
-    "evals.accuracy.summarize",
-    "evals.perplexity.summarize",
-    "kl.measurements.summarize",
+    "q36eval.canaries.paired.summarize",
+    "q36eval.evals.accuracy.recovery",
+    "q36eval.evals.accuracy.summarize",
+    "q36eval.evals.perplexity.summarize",
+    "q36eval.kl.measurements.summarize",
     "q36eval.gate.evidence.judge",
 )
 

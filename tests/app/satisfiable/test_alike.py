@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from canaries.probe import CanaryProbe
-from canaries.specification import load_specs
-from evals.probe import EvalsProbe
 from q36eval.asking import Work
+from q36eval.canaries.probe import CanaryProbe
+from q36eval.canaries.specification import load_specs
 from q36eval.capturing import captured
+from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import CriterionVerdict, Policy, decide
 from q36eval.probes import Probe
 from q36eval.records import Measurement, ProbeName, Verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.policies.files import shipped_policies
+from q36eval.app.policies.files import shipped_policies
 from q36eval.config import Paths
 from q36eval.gate import CriterionVerdict, Policy, decide
 from q36eval.gate.integrity import ENGINE_DRIFT

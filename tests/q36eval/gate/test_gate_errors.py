@@ -12,8 +12,8 @@ from benchmarks.gate_remedies import Expected
 from benchmarks.reference_reruns import ROWS, SCORING, reruns
 from benchmarks.simulated_evidence import BLOCK_ITEMS, Scenario, Shape, blocks_of, draw_gates
 from benchmarks.simulated_gates import Asking
-from evals.frozen import read_manifest
-from evals.suite import read_suite
+from q36eval.evals.frozen import read_manifest
+from q36eval.evals.suite import read_suite
 from q36eval.gate import Policy
 from q36eval.stats import loss_limit
 

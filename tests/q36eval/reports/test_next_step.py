@@ -10,7 +10,7 @@ import typer
 from report_samples import HOSTILE, clean_report, hostile_report, interval_criteria, measured, run_of
 from rich.console import Console
 
-from app.cli.main import app
+from q36eval.app.cli.main import app
 from q36eval.gate import GateReport, Policy, Stage, StageState, decide
 from q36eval.gate.supplies import MoreItems, Remedy
 from q36eval.records import Verdict

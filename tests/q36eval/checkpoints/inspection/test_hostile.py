@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.targets import load_family, resolve
+from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
 from q36eval.checkpoints.inspection.stored import stored_label
