@@ -1,20 +1,17 @@
 """A branch's drift as history holds it: its runs, what its policy judges, and its blessed run."""
 
-import hashlib
 import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 
 import numpy
 import scipy
 from pydantic import ValidationError
 
-import q36eval
 from q36eval.config import Paths
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift, branch_drift, drift, pair_with_blessed
+from q36eval.drift.version import FINDINGS_VERSION
 from q36eval.errors import StorageError, UsageError
 from q36eval.history import History, KeptDrift, RunFilter, RunState
 from q36eval.records import Measurement
@@ -136,20 +133,8 @@ def _found(
 
 
 def _stand(fingerprint: str) -> str:
-    return f"{_code_sha256()[:16]} {fingerprint}"
-
-
-@cache
-def _code_sha256() -> str:
-    """Hash of the code that finds drift, and reads what it is found from: what another version kept is not its own."""
-    package = Path(q36eval.__file__).parent
-    hashed = hashlib.sha256(f"numpy {numpy.__version__} scipy {scipy.__version__}".encode())
-    for file in (*sorted(package.rglob("*.py")), Path(__file__)):
-        hashed.update(hashlib.sha256(file.read_bytes()).digest())
-    return hashed.hexdigest()
-
-
-_code_sha256()  # now, while the files are what was imported: a gate may end hours after they were changed
+    """What a finding is of: this version of what is found, the libraries that count, the branch's runs as they are."""
+    return f"findings {FINDINGS_VERSION}, numpy {numpy.__version__}, scipy {scipy.__version__}, runs {fingerprint}"
 
 
 def _against(history: History, metrics: Sequence[MetricDrift], blessed_run_id: str | None) -> dict[str, AgainstBlessed]:

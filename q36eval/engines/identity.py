@@ -1,14 +1,13 @@
-"""Who answers: the identity of an in-process deployment, from its files, its settings and our own code."""
+"""Who answers: an in-process deployment's identity, from its files, its settings and the version of our numbers."""
 
-import hashlib
 import platform
 from contextlib import suppress
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
+from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity
 
@@ -73,15 +72,7 @@ def identity_of(
             "activation_emulation": "on" if emulate_activations else "off",
             **({} if device == "cpu" else {"kernels": _kernel_packages()}),
             **({} if batch_rows is None else {"batch_rows": str(batch_rows)}),
-            "code": _code_sha256()[:16],
+            "numerics": str(NUMERICS_VERSION),
         },
         kv_cache_dtype=kv_cache_dtype,
     )
-
-
-@cache
-def _code_sha256() -> str:
-    """Hash of the code whose change could change an answer: engines, loader, decoders, emulation."""
-    package = Path(__file__).parents[1]
-    files = sorted([*(package / "engines").rglob("*.py"), *(package / "checkpoints").rglob("*.py")])
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

@@ -17,7 +17,6 @@ from tests.q36eval.gate.evidence import small_policy
 
 DAY = date(2026, 3, 1)
 MAIN = ("sandbox", "main")
-KNOWN_AT_IMPORT = drifting._code_sha256.cache_info().currsize
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def test_what_is_kept_is_what_would_be_found_anew(history: History, monkeypatch:
         patched.setattr(drifting, "branch_drift", None)
         assert standing_drift(history, *MAIN) == anew
         keep_drifts(history)  # nothing to do
-        patched.setattr(drifting, "_code_sha256", lambda: "0" * 64)
+        patched.setattr(drifting, "FINDINGS_VERSION", 0)
         assert not is_kept(history), "what another version kept is not read"
     kept = history.kept_drifts()[MAIN]
     for damaged in ("{", "{}", "", kept.found.replace('"runs":6', '"runs":null')):
@@ -149,17 +148,3 @@ def test_of_what_was_not_asked_nothing_is_said(history: History) -> None:
     found = drift_of(history, *MAIN, containing="failure").drift
     assert (found.watched, found.never_measured) == (1, ())
     assert "never measured" not in found.statement
-
-
-def test_the_code_is_what_was_imported_and_all_that_drift_is_found_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gate may end hours after its files were changed; what it keeps then is of the code that it runs."""
-    assert KNOWN_AT_IMPORT == 1
-    read, read_bytes = set(), Path.read_bytes
-
-    def noted(file: Path) -> bytes:
-        read.add(file.name)
-        return read_bytes(file)
-
-    monkeypatch.setattr(Path, "read_bytes", noted)
-    assert drifting._code_sha256.__wrapped__() == drifting._code_sha256()
-    assert {"drifting.py", "judging.py", "records.py", "noise.py", "_listing.py", "_rows.py"} <= read

@@ -1,0 +1,46 @@
+"""Nothing that the engine computes moves without a new `NUMERICS_VERSION`: references are captured by it."""
+
+import numpy as np
+import pytest
+import torch
+
+from q36eval.checkpoints import load_model
+from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines.numerics import NUMERICS_VERSION
+from tests.assets.numerics import GOLDEN, RECORDED, TOLERANCES, Figures, figures, recorded
+
+ANEW = "raise NUMERICS_VERSION with a line on what changed, then record: python -m tests.assets.numerics"
+
+
+@pytest.fixture(scope="module")
+def now() -> Figures:
+    return figures()
+
+
+def test_every_number_is_what_was_recorded_for_this_version(now: Figures) -> None:
+    assert RECORDED.exists(), f"nothing is recorded for version {NUMERICS_VERSION}; {ANEW}"
+    before = recorded()
+    assert set(now) >= {name for name in before if not name.startswith("sandbox/")}
+    for name, value in now.items():
+        off = np.abs(value - before[name]).max()
+        assert off <= TOLERANCES[name.rpartition("/")[2]], f"{name} moved by {off:.3g}: {ANEW}"
+
+
+@pytest.mark.parametrize("name", ["ct-nvfp4", "modelopt-nvfp4", "ct-fp8-channel-dynamic"])
+def test_a_number_that_moves_is_seen(name: str) -> None:
+    """What is done to inputs, the least of what makes a number, moves it well beyond the tolerance."""
+    model = load_model(GOLDEN / name, emulate_activations=False).model.float()
+    with torch.no_grad():
+        logits = model(input_ids=torch.arange(40).reshape(2, 20)).logits[:, ::6].double().numpy()
+    assert np.abs(logits - recorded()[f"{name}/logits"]).max() > 5 * TOLERANCES["logits"]
+
+
+def test_the_version_is_the_whole_of_what_an_identity_says_of_our_code() -> None:
+    """A comment makes no other deployment, another version does."""
+    from tests.assets.numerics import BF16
+
+    if not (BF16 / "model.safetensors").exists():
+        pytest.skip("no trained weights in this checkout")
+    settings = InProcessEngine.identity_of(BF16).settings
+    assert settings["numerics"] == str(NUMERICS_VERSION)
+    assert "code" not in settings
