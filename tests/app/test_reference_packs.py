@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import q36eval.app.measuring
-import q36eval.app.packing
+from q36eval.app import measuring, packing
 from q36eval.app.cli.kl_report import check_plot, print_summary
 from q36eval.app.floors import floor_state
 from q36eval.app.measuring import measure
@@ -60,7 +59,7 @@ class Silent:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fourteenth document, and no other probe."""
-    for module in (q36eval.app.measuring, q36eval.app.packing):
+    for module in (measuring, packing):
         monkeypatch.setattr(module, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
 
 
@@ -91,7 +90,7 @@ def captured(
         top_k=top_k,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(q36eval.app.packing, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::step])])
+        patch.setattr(packing, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::step])])
         capture(asked, Paths(REPOSITORY, state), Silent(), told.append)
     return state / name, told[0]
 
@@ -210,7 +209,7 @@ def test_another_suite_is_refused_with_what_differs(
     top_k: int | None,
     difference: str,
 ) -> None:
-    monkeypatch.setattr(q36eval.app.measuring, "build_probes", lambda *_: [probe])
+    monkeypatch.setattr(measuring, "build_probes", lambda *_: [probe])
     with pytest.raises(UsageError, match=difference):
         gate(SANDBOX / "main", pack, top_k=top_k)
 
@@ -229,7 +228,7 @@ def test_a_pack_of_before_its_suite_was_described_is_read_as_ever(
     sealed = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps(body | {"manifest_sha256": sealed}))
     assert figures(gate, gate(SANDBOX / "main", copy)) == figures(gate, gate(SANDBOX / "main", pack))
-    monkeypatch.setattr(q36eval.app.measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
+    monkeypatch.setattr(measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     with pytest.raises(UsageError, match=r"another kl suite: its suite_sha256 is \w{16}, this run's is \w{16}"):
         gate(SANDBOX / "main", copy)
 
@@ -242,7 +241,7 @@ def test_of_several_captures_that_of_the_suite_asked_is_read(
     shutil.copytree(pack, both)
     for size in (2, TOP_K):
         captured(tmp_path, "both", size, step=15)
-    monkeypatch.setattr(q36eval.app.measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
+    monkeypatch.setattr(measuring, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::15])])
     bound = "kl.kl_divergence_lower_bound[all]"
     found = figures(gate, gate(SANDBOX / "main", both))
     assert found[bound] > figures(gate, gate(SANDBOX / "main", both, top_k=2))[bound] > 0
@@ -367,7 +366,7 @@ def test_a_pack_without_its_head_takes_it_from_the_reference_s_folder(
 def test_no_room_is_refused_before_the_work() -> None:
     estimate = Estimate(Path("/there"), (), present=0, free=10)
     estimate.check()
-    size = q36eval.app.packing.Size(ProbeName.KL, "hidden-states", 1, 5, 2, 0, total=11)
+    size = packing.Size(ProbeName.KL, "hidden-states", 1, 5, 2, 0, total=11)
     with pytest.raises(UsageError, match=r"/there, where 0\.00 GB are free"):
         replace(estimate, sizes=(size,)).check()
     replace(estimate, sizes=(size,), present=1).check()
