@@ -1,11 +1,13 @@
 """Measure the sandbox's branches and the damage ladder, and print the tables of data/sandbox/README.md.
 
-    python -m q36eval.app.sandbox.measured
+    python -m q36eval.app.sandbox.measured [NAME …]    all, or those named
 
 The rungs INT4, INT3 and INT2 are the reference with its routed experts rounded to nearest in groups of 32, as BF16
 values; they are made in the working state and belong to no family.
 """
 
+import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from q36eval.app.cli.gate import load_policy
@@ -81,8 +83,8 @@ def targets(family: Family, paths: Paths) -> list[Target]:
     return [*(resolve(name, family, paths) for name in family.branches), *rungs]
 
 
-def main() -> None:
-    """Gate every branch and rung against the reference and print the table."""
+def main(names: Collection[str] = ()) -> None:
+    """Gate every branch and rung, or those named, against the reference and print the table."""
     paths = Paths.default()
     family = load_family(None, paths)
     history, policy = open_history(paths), load_policy(None, family, paths)
@@ -91,6 +93,8 @@ def main() -> None:
     print("|---" * (len(COLUMNS) + 2) + "|", flush=True)
     eval_rows = []
     for target in targets(family, paths):
+        if names and target.name not in names:
+            continue
         request = Request(
             family=family,
             branch=target,
@@ -109,4 +113,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
