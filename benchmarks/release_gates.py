@@ -15,6 +15,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -536,7 +537,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gates", type=int, default=5_000)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--policy", type=Path, default=POLICY)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="the branches whose name this regular expression finds")
     parser.add_argument("--persistence", type=float, default=0.91, help="share of flips that stay in other batches")
     parser.add_argument("--near", type=float, default=LISTED_FLIPS, help="share of flips that the margin floor leaves")
     parser.add_argument("--before", action="store_true", help="beside it what was before")
@@ -552,7 +553,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
         for number, branch in enumerate(branches(policy, asked.persistence)):
-            if asked.only not in branch.name or time.monotonic() - began > asked.seconds:
+            if not re.search(asked.only, branch.name) or time.monotonic() - began > asked.seconds:
                 continue
             branch = Branch(**{**asdict(branch), "near": asked.near})
             kept: dict[str, Any] = {"branch": asdict(branch)}
