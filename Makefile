@@ -10,32 +10,30 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: gate test test-thorough lint types imports check screens clean
-gate: $(INSTALLED)
+.PHONY: help gate test test-thorough lint types imports check screens clean
+gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
-test: $(INSTALLED_DEV)
+test: $(INSTALLED_DEV)  ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
 
-# The same, with runs killed at twenty moments instead of six.
 test-thorough: export Q36EVAL_TEST_KILLS = 20
-test-thorough: test
+test-thorough: test  ## the same, with runs killed at twenty moments instead of six
 
-lint: $(INSTALLED_DEV)
+lint: $(INSTALLED_DEV)  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(INSTALLED_DEV)
+types: $(INSTALLED_DEV)  ## mypy, strict
 	$(BIN)/mypy
 
-imports: $(INSTALLED_DEV)
+imports: $(INSTALLED_DEV)  ## what may import what (docs/architecture.md)
 	$(BIN)/lint-imports
 
-check: lint types imports test
+check: lint types imports test  ## all of these
 
-# Screenshots of every page of the review UI, light and dark, over the runs in the working state.
 SCREENS ?= screens
-screens: $(INSTALLED_DEV)
+screens: $(INSTALLED_DEV)  ## screenshots of every page (SCREENS=folder)
 	$(BIN)/python tests/app/dashboard/screens.py --out $(SCREENS)
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -48,5 +46,8 @@ $(INSTALLED_DEV): $(INSTALLED)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[ui,dev]"
 	touch $@
 
-clean:
+clean:  ## remove the environment and the working state
 	rm -rf $(VENV) .q36eval
+
+help:  ## what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
