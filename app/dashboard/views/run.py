@@ -31,6 +31,7 @@ from q36eval.app.reviewing.replaying import replay
 from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord, RunState
+from q36eval.measured_on import recorded_unverified
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import decided_title, notes, remedy_text
 from q36eval.reports.ui_address import evidence_place
@@ -149,7 +150,9 @@ def _draw_gaps(reader: Reader, run: RunRecord) -> None:
             st.caption("What would help")
             for remedy in helping:
                 st.text(line(f"{remedy.criterion}: {remedy_text(remedy)}"))
-    for note in () if run.report is None else notes(run.report, run):
+    unverified = recorded_unverified(run.provenance)
+    alone = () if unverified is None else (unverified,)
+    for note in alone if run.report is None else notes(run.report, run):
         st.text(f"Note: {line(note)}")
 
 
