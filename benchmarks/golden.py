@@ -43,11 +43,11 @@ def command(state: Path, *arguments: str) -> str:
 
 
 def recorded(state: Path) -> dict[str, Any]:
-    """Everything that is compared, by branch."""
+    """Everything that is compared, by branch: of the last run of each that has a verdict."""
     runs = json.loads(command(state, "history", "list", "--json"))["runs"]
     last: dict[str, str] = {}
     for run in sorted(runs, key=lambda run: run["started"]):
-        if run["state"] == "finished":
+        if run["state"] == "finished" and run["verdict"] is not None:
             last[run["branch"]] = run["id"]
     return {branch: said_of(state, run) for branch, run in sorted(last.items())}
 
