@@ -34,8 +34,8 @@ from q36eval.sinks import Progress
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
     """Measure the branch (or continue the run to resume) and decide, if a policy was given.
 
-    What a deployment that repeats itself has answered in an earlier run is taken over (`app.reusing`), unless asked for
-    fresh answers.
+    What a deployment that repeats itself has answered in an earlier run is taken over (`q36eval.app.reusing`), unless
+    asked for fresh answers.
 
     A checkpoint that cannot be what it says is a proven fault and is judged as one; trouble of the engine becomes a
     failed probe. The run is closed in every case but an interruption, which leaves it to be resumed.

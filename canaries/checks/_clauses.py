@@ -1,5 +1,6 @@
 """A line taken apart into sentences and clauses, and the shops of a clause by the part they play in it."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from q36eval.canaries.checks._claims import shops_in
@@ -115,6 +116,24 @@ def is_aside(clause: Sequence[Token]) -> bool:
         if token.lower == "i" and following and following[0].lower == "když":
             return True
     return False
+
+
+_CONCEDES = word_set("ačkoli ačkoliv přestože třebaže byť")
+_IN_WHICH_RESPECT = word_set("před bez na sice zdá vypadá")
+
+
+def concedes_outright(clause: Sequence[Token]) -> bool:
+    """ "I když je obchod B levnější": said of the whole, not of a list price, a discount or at first sight."""
+    words = [token.lower for token in clause]
+    concedes = bool(_CONCEDES & set(words)) or any(
+        one == "i" and two == "když" for one, two in itertools.pairwise(words)
+    )
+    in_some_respect = any(
+        token.word.means(Meaning.ORIGINAL, Meaning.DISCOUNT) or token.lower in _IN_WHICH_RESPECT or token.is_money
+        for token in clause
+    )
+    says = any(token.word.means(Meaning.GOOD, Meaning.BAD) for token in clause)
+    return concedes and says and bool(shops_in(clause)) and not in_some_respect
 
 
 def roles_of_shops(clause: Sequence[Token]) -> tuple[list[Token], list[Token], list[Token]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from q36eval.canaries.checks._claims import shops_in
 from q36eval.canaries.checks._clauses import (
     clauses_of,
+    concedes_outright,
     is_aside,
     is_number_next,
     joined_by_sign,
@@ -206,7 +207,7 @@ def _about_price(clause: Sequence[Token]) -> bool:
 def _read_clause(clause: list[Token], state: Sentence, previous: list[Token]) -> Iterator[Verdict]:
     clause = without_tail(clause)
     targets, than, denied = roles_of_shops(clause)
-    aside = is_aside(clause) or any(token.lower in _SO_THAT for token in clause[:3])
+    aside = (is_aside(clause) and not concedes_outright(clause)) or any(token.lower in _SO_THAT for token in clause[:3])
     said = None if aside else core(clause)
     of_discount = said is not None and state.of_discount and said.token.lower in _SIZES and not _about_cost(clause)
     if of_discount:

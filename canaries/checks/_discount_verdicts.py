@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from q36eval.canaries.checks._base import Failure, place_of
 from q36eval.canaries.checks._discount_reading import Reading, read_answer
+from q36eval.canaries.checks._lexicon import Meaning
 from q36eval.canaries.checks._offers import TIE, Offers, decision
 from q36eval.canaries.checks._tokens import PERCENT, Kind
 from q36eval.canaries.checks._verdict import Says, Verdict
@@ -106,7 +107,10 @@ def conclusion_failures(
     decided = unclear = early = False
     for verdict in (_resolved(one, offers) for one in standing):
         truth = is_true(verdict, offers)
-        aside = truth is False and (_saves_its_discount(verdict, offers) or _is_of_list_prices(verdict, offers))
+        aside = truth is False and (
+            _saves_its_discount(verdict, offers)
+            or (_is_of_list_prices(verdict, offers) and not _speaks_of_after(reading, verdict))
+        )
         if truth is None or verdict.hedged or aside:
             unclear = unclear or verdict.line >= worked_out
             continue
@@ -129,6 +133,16 @@ def conclusion_failures(
         yield Failure("discount", "conclusion_first", "end", "the conclusion stands before the calculation, not after")
     else:
         yield Failure("discount", NO_CONCLUSION, "end", "no shop is named as the cheaper one")
+
+
+def _speaks_of_after(reading: Reading, verdict: Verdict) -> bool:
+    """ "Po slevách je A o 750 Kč dražší": by its own words not of the list prices."""
+    line = reading.lines[verdict.line]
+    return any(
+        one.lower == "po" and two.word.means(Meaning.DISCOUNT)
+        for one, two in pairwise(line)
+        if verdict.sentence <= one.start < verdict.token.end
+    )
 
 
 def _is_of_list_prices(verdict: Verdict, offers: Offers) -> bool:

@@ -38,6 +38,7 @@ _MONTH_FIRST = re.compile(rf"\b({_MONTH})\.?[ \u00a0](\d{{1,2}})(?:st|nd|rd|th)?
 
 
 _MOST_COMPARED = 40
+_MONEY = re.compile(r"[ \u00a0]?(?:Kč|korun|CZK|EUR|€|,-|crowns)")
 _AMOUNT_DIGITS = 5
 """Numbers whose sums and differences are looked at: so many, and of so many digits, which years and counts lack."""
 
@@ -52,7 +53,8 @@ def unknown_numbers(prose: str, known: Iterable[str]) -> Iterator[Claim]:
         said = match.group()
         parts = [digits.lstrip("0") for digits in _DIGITS.findall(said)]
         whole = "".join(_DIGITS.findall(said)).lstrip("0")
-        if len(whole) < 2 or whole in held | worked_out or all(part in held for part in parts):
+        money = _MONEY.match(prose, match.end())
+        if len(whole) < 2 or whole in held or (money and whole in worked_out) or all(part in held for part in parts):
             continue
         if not _PERIOD.match(prose, match.end()):
             yield Claim(match.start(), said)
@@ -66,7 +68,7 @@ def _forms(text: str) -> Iterator[str]:
         yield from groups
 
 
-_THANKS = re.compile(r"\b(?:po)?děk\w+|\bdík\w*|\bthank\w*|\bgrateful\b|\bappreciat\w+", re.I)
+_THANKS = re.compile(r"(?<!bez )\b(?:po)?děk\w+|\bdík\w*|\bthank\w*|\bgrateful\b|\bappreciat\w+", re.I)
 
 
 def thanks(prose: str) -> bool:
@@ -115,8 +117,10 @@ _DENIES = re.compile(
     r"ček\w+ na|očekáv\w+|await\w*|waiting for|pending|outstanding)\b",
     re.I,
 )
+_DENIES_AFTER = re.compile(r"\b(?:není|nejsou|nebyl\w?)\b", re.I)
 _SUPPOSES = re.compile(
-    r"-li\b|\b(?:pokud|kdyby\w*|jestli\w*|zda|až(?!\s*\d)|jakmile|hned jak|dokud|bude\w*|budou"
+    r"-li\b|\b(?:m[áa]j?í? být|mus[íi] být|je třeba|(?:has|have|needs?) to be|must be|pokud|kdyby\w*|jestli\w*|zda"
+    r"|až(?!\s*\d)|jakmile|hned jak|dokud|bude\w*|budou"
     r"|if|whether|unless|should|once|when|until|as soon as|will)\b",
     re.I,
 )
@@ -155,7 +159,8 @@ def _said_of(
             yield clause, True, bool(_SUPPOSES.search(clause.group()))
         if match:
             before = clause.group()[: match.start()]
-            denied = bool(match.group(1)) != bool(_DENIES.search(before))
+            after = clause.group()[match.end() :]
+            denied = bool(match.group(1)) != bool(_DENIES.search(before) or _DENIES_AFTER.search(after))
             if "yet" in clause.group()[match.end() :] and _DENIES.search(clause.group()):
                 denied = True
             yield clause, denied, bool(_SUPPOSES.search(clause.group()))

@@ -19,7 +19,11 @@ def said_same(clause: Sequence[Token], said: Said | None) -> Token | None:
         return None  # "rozdíl není velký"
     for at, token in enumerate(clause):
         word = token.word
-        starts_there = at > 0 and clause[at - 1].lower in ("z", "ze")  # "vycházejí ze stejné ceny"
+        starts_there = (
+            at > 0
+            and clause[at - 1].lower in ("z", "ze")  # "vycházejí ze stejné ceny"
+            and any(one.lower.startswith(("vycház", "začín", "odečít", "odečt", "počít")) for one in clause[:at])
+        )
         if word.means(Meaning.SAME) and not word.negated and times_denied % 2 == 0 and not about and not starts_there:
             return token
         if word.means(Meaning.DIFFER) and (word.negated or times_denied % 2 == 1):
@@ -66,12 +70,23 @@ def tie(clause: Sequence[Token], same: Token, state: Sentence) -> Iterator[Verdi
 def _places_of(sentence: Sequence[Token], state: Sentence) -> Verdict | None:
     """ "1. místo: B, 2. místo: C, 3. místo: A"."""
     places = [at for at, token in enumerate(sentence) if token.lower == "místo" and _is_numbered(sentence, at)]
-    shops = [next((one for one in sentence[at + 1 : at + 4] if one.shop), None) for at in places]
+    ranks = [_number_before(sentence, at) for at in places]
+    left = set(range(1, len(places) + 1)) - {rank for rank in ranks if rank is not None}
+    if ranks.count(None) > 1 or len(left) != ranks.count(None):
+        return None
+    by_rank = sorted((left.pop() if rank is None else rank, at) for rank, at in zip(ranks, places, strict=True))
+    shops = [next((one for one in sentence[at + 1 : at + 4] if one.shop), None) for _, at in by_rank]
     named = [shop for shop in shops if shop is not None]
     letters = tuple(dict.fromkeys(token.shop for token in named))
     if len(letters) < 2 or len(letters) < len(places):
         return None
     return Verdict(Says.ORDER, letters, frozenset(), named[0], state.line, state.start, hedged=state.hedged)
+
+
+def _number_before(sentence: Sequence[Token], at: int) -> int | None:
+    """The number that stands before a place; None of the first, whose number is read as a list's mark."""
+    number = next((one for one in reversed(sentence[max(0, at - 2) : at]) if one.kind is Kind.NUMBER), None)
+    return None if number is None else int(number.value)
 
 
 def _is_numbered(sentence: Sequence[Token], at: int) -> bool:
@@ -91,9 +106,12 @@ def listed_ranking(lines: Sequence[Sequence[Token]], heading: int) -> tuple[Verd
     for number in range(heading + 1, len(lines)):
         if not lines[number]:
             continue
-        if not lines[number][0].shop or lines[number][0].shop in {token.shop for token in order}:
+        if not lines[number][0].shop:
             break
-        order += [token for token in lines[number] if token.shop]
+        group = _leading_shops(lines[number])
+        if {token.shop for token in group} & {token.shop for token in order}:
+            return None
+        order += group
         numbers.add(number)
     letters = tuple(dict.fromkeys(token.shop for token in order))
     if len(letters) < 2:
@@ -101,6 +119,16 @@ def listed_ranking(lines: Sequence[Sequence[Token]], heading: int) -> tuple[Verd
     letters = letters[::-1] if dearest_first else letters
     last = max(numbers)
     return Verdict(Says.ORDER, letters, frozenset(), order[0], last, order[0].start), frozenset(numbers)
+
+
+def _leading_shops(line: Sequence[Token]) -> list[Token]:
+    """The shop that a line begins with, and those that "a" joins to it."""
+    found = [line[0]]
+    for joint, token in zip(line[1::2], line[2::2], strict=False):
+        if joint.lower not in ("a", "i", ",") or not token.shop:
+            break
+        found.append(token)
+    return found
 
 
 def ranking_of(sentence: list[Token], state: Sentence) -> tuple[Verdict | None, list[Token]]:

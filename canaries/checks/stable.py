@@ -52,11 +52,13 @@ _MOJIBAKE = re.compile(r"[ÃÄÅÂĂĹ][\u00a0-\u00bf€‚ƒ„…†‡ˆ‰�
 _SPECIAL = re.compile(r"<\|[A-Za-z_]{1,40}\|>|</?think>|</?tool_(?:call|response)>")
 
 
+_CAPITALS = "A-ZÁČĎÉĚÍŇÓŘŠŤÚŮÝŽ"
 _HEADING = re.compile(
-    r"^ {0,3}(?:#{1,6}[ \t]+\S.*|[^\n]{1,80}\n {0,3}(?:={3,}|-{3,})[ \t]*)$",
+    rf"^ {{0,3}}(?:#{{1,6}}[ \t]+\S.*|<h[1-6]>.*|[{_CAPITALS}][{_CAPITALS} ]{{3,59}}:?[ \t]*"
+    r"|[^\n]{1,80}\n {0,3}(?:={3,}|-{3,})[ \t]*)$",
     re.MULTILINE,
 )
-_BOLD = re.compile(r"^ {0,3}(?:\*\*|__)(?P<line>[^*_\n]{1,80})(?:\*\*|__)[ \t]*:?[ \t]*$", re.MULTILINE)
+_BOLD = re.compile(r"^ {0,3}(?:\*{2,3}|__)(?P<line>[^*_\n]{1,80})(?:\*{2,3}|__)[ \t]*:?[ \t]*$", re.MULTILINE)
 _TITLE = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]*(?P<line>[^\W\d_][^\n.!?…,:;\d„“\"]{2,60})[ \t]*(?=\n[ \t]*\n[ \t]*\S)")
 """A short line of its own before a paragraph, without a mark at its end."""
 
@@ -66,11 +68,8 @@ _PARAGRAPH = re.compile(r"(?![*_]*\()(?!P\. ?S\.|PS\b)\S+\s[^\n]*[.!?…]")
 """What follows a heading is said in sentences; a letter's name, a postscript or a count of words below it is not."""
 
 _SALUTES = re.compile(
-    r"(?:ahoj|čau|nazdar|mil[ýáíé]|drah[ýáíé]|vážen|dobrý den|zdravím|dear|hi|hello)(?!\w{4})", re.IGNORECASE
-)
-_CLOSES = re.compile(
-    r"(?:s (?:pozdravem|úctou|láskou|přáním)|měj(?:te)? se|zdraví|tvůj|tvoje|tvá|váš|vaše|vaši"
-    r"|yours|(?:best|kind|warm) (?:wishes|regards)|sincerely)\b",
+    r"(?:ahoj|čau|nazdar|mil[ýáíé]|drah[ýáíé]|vážen|dobrý den|zdravím|(?:hezký|krásný|pěkný) |dear|hi|hello"
+    r"|good (?:morning|day|evening))(?!\w{4})",
     re.IGNORECASE,
 )
 
@@ -131,7 +130,7 @@ def _titles(text: str) -> Iterator[tuple[int, str]]:
         said = match["line"].strip()
         follows = _PARAGRAPH.match(text[match.end() :].lstrip())
         speaks = dialogue and ":" in match.group() and len(said.split()) <= MOST_NAME_WORDS
-        letter = _SALUTES.match(said) or _CLOSES.match(said)
+        letter = match.re is _TITLE and not text[: match.start("line")].strip() and _SALUTES.match(said)
         if follows and not speaks and not letter:
             yield match.start() if match in bold else match.start("line"), said
 

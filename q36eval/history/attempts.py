@@ -17,7 +17,7 @@ from q36eval.records import DeploymentIdentity
 REUSED = "answers_reused"
 """Where a run's provenance holds whose answers it took over (`ReusedAnswers`), if any."""
 
-CIRCUMSTANCES = frozenset({"numerics", "device", "machine", "kernels", "batch_rows"})
+CIRCUMSTANCES = frozenset({"numerics", "code", "device", "machine", "kernels", "batch_rows"})
 """Settings of how and where the same deployment was computed: to gate it otherwise is to try it once more."""
 
 

@@ -39,7 +39,7 @@ def program(tmp_path: Path) -> Path:
     path.parent.mkdir()
     path.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n")
     with path.open("a") as file:
-        file.write("from app.cli import main\nmain()\n")
+        file.write("from q36eval.app.cli import main\nmain()\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 

@@ -17,7 +17,7 @@ DATA = Path(__file__).parents[2] / "data"
 def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
     """Run the real program in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", "from app.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from q36eval.app.cli import main; main()", *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "Q36EVAL_STATE": str(state)},

@@ -113,7 +113,7 @@ def test_no_report_of_an_earlier_gate_outlives_the_start_of_another(tmp_path: Pa
 )
 def test_streams_that_are_closed_cost_nothing(tmp_path: Path, arguments: list[str], closed: str, code: int) -> None:
     """As a service manager may start it: the exit code stays, and no sentence strays into the other stream."""
-    line = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", "from app.cli import main; main()"]
+    line = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", "from q36eval.app.cli import main; main()"]
     environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run([*line, *arguments], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")

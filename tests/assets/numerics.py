@@ -8,6 +8,7 @@ the sandbox's reference through the whole engine. Not in BF16, where another ins
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from q36eval.checkpoints import load_model
-from q36eval.engines.base import ScoreRequest
+from q36eval.engines.base import GenerationRequest, ScoreRequest
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.numerics import NUMERICS_VERSION
 from q36eval.engines.sampling import Sampler, gumbel_noise, sample
@@ -70,11 +71,23 @@ def _scored() -> Figures:
     engine = InProcessEngine(load_model(BF16).model.float(), loaded.tokenizer, loaded.identity)
     text = "Obchod A: 8 400 − 1 680 = 6 720 Kč. The invoice was paid on 2024-01-05."
     ids = tuple(engine.tokenizer.encode(text, add_special_tokens=False))
-    (scored,) = engine.score([ScoreRequest(key="a", token_ids=ids)])
-    assert scored.hidden_states is not None, scored.error
-    chosen = torch.tensor(ids[1:]).unsqueeze(1)
-    log_probabilities = engine.logits(scored.hidden_states).log_softmax(-1).gather(-1, chosen)
-    return {"sandbox/scored": log_probabilities.double().numpy()}
+    found: Figures = {}
+    questions = [ids[: 9 + 5 * number] for number in range(5)]
+    alone = [ScoreRequest(key=str(n), token_ids=each, group="a") for n, each in enumerate(questions)]
+    sharing = [replace(each, group="b", first=9, shared=9) for each in alone[1:]]
+    for name, requests in (("scored", alone), ("shared/scored", sharing)):
+        for scored in engine.score(requests):
+            assert scored.hidden_states is not None, scored.error
+            chosen = torch.tensor(scored.request.token_ids[scored.request.first :]).unsqueeze(1)
+            taken = engine.logits(scored.hidden_states).log_softmax(-1).gather(-1, chosen)
+            found[f"sandbox/{scored.request.key}/{name}"] = taken.double().numpy()
+    greedy = [GenerationRequest(str(n), each, 24, group="c") for n, each in enumerate(questions)]
+    sampled = [replace(each, temperature=3.0, top_p=0.95, top_k=20, presence_penalty=0.5, seed=7) for each in greedy]
+    for name, asked in (("greedy", greedy), ("sampled", sampled)):
+        for generated in engine.generate(asked):
+            assert generated.error is None
+            found[f"sandbox/{generated.request.key}/{name}/drawn"] = np.array(generated.token_ids, dtype=np.float64)
+    return found
 
 
 def recorded() -> Figures:

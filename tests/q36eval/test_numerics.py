@@ -1,4 +1,4 @@
-"""Nothing that the engine computes moves without a new `NUMERICS_VERSION`: references are captured by it."""
+"""What the engine computes in float32 on a CPU moves only with `NUMERICS_VERSION`, by which references are captured."""
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ def test_every_number_is_what_was_recorded_for_this_version(now: Figures) -> Non
     before = recorded()
     assert set(now) >= {name for name in before if not name.startswith("sandbox/")}
     for name, value in now.items():
+        assert value.shape == before[name].shape, f"{name} has another length: {ANEW}"
         off = np.abs(value - before[name]).max()
         assert off <= TOLERANCES[name.rpartition("/")[2]], f"{name} moved by {off:.3g}: {ANEW}"
 

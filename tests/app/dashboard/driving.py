@@ -42,7 +42,7 @@ def serving(history: Path, *options: str, port: int | None = None) -> Iterator[s
     It is started beside the file, so that its pages name the file and not where on this machine it lies.
     """
     port = port or free_port()
-    code = "from app.cli import main; main()"
+    code = "from q36eval.app.cli import main; main()"
     command = [sys.executable, "-c", code, "ui", "--port", str(port), "--history", history.name, *options]
     quiet = {"stdout": subprocess.DEVNULL, "start_new_session": True}
     code_of = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
