@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import release_gates
 from benchmarks.gate_errors import POLICY, Chunk, Tally, holds, mean_correlation, run_chunk
 from benchmarks.gate_remedies import Expected
 from benchmarks.reference_reruns import ROWS, SCORING, reruns
@@ -128,3 +129,12 @@ def test_reruns_of_the_reference_differ_and_begin_with_the_reference_as_it_is() 
     assert len(every) == len(SCORING) * len(ROWS) * 2
     assert {rerun.scoring for rerun in planned[72:]} == {"shuffled batches"}
     assert {rerun.device for rerun in reruns(50, ["cpu", "cuda"])} == {"cpu", "cuda"}
+
+
+def test_everything_that_release_blocks_on_is_simulated_at_its_sizes() -> None:
+    """A criterion that the policy comes to ask of samples must be drawn too, or the benchmark says nothing of it."""
+    verdicts, found, _ = release_gates.Gates(
+        Policy.load(release_gates.POLICY), release_gates.Branch("x", "lossless", 0.01), 2, (1, 2), before=False
+    ).verdicts()
+    assert verdicts.size == 2
+    assert {"thinking-structured", "answers-end", "fixed-prompts-freeform"} <= set(found)
