@@ -1,7 +1,8 @@
 """What gates said, recorded before the house is rebuilt and compared after: nothing that is judged may change.
 
     python -m benchmarks.golden record STATE FILE     from the last finished run of every branch of a state folder
-    python -m benchmarks.golden compare FILE STATE    exit 1 where anything differs that no line of the map allows
+    python -m benchmarks.golden compare FILE STATE [BRANCH …]    exit 1 where anything differs that no line of the map
+                                                                allows
 
 Everything is read through the commands, as a user would: the JSON report, the model card's section and every
 measurement to the last digit. `golden_map.yaml` beside this file lists what may differ, with the reason: renamed keys,
@@ -81,16 +82,19 @@ def main() -> None:
     parser.add_argument("what", choices=["record", "compare"])
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
+    parser.add_argument("branches", nargs="*", help="compare these alone")
     asked = parser.parse_args()
     if asked.what == "record":
         text = json.dumps(recorded(asked.first), sort_keys=True, ensure_ascii=False)
         asked.second.write_bytes(gzip.compress(text.encode(), mtime=0))
         return
-    before = json.loads(gzip.decompress(asked.first.read_bytes()))
+    before, after = json.loads(gzip.decompress(asked.first.read_bytes())), recorded(asked.second)
+    if asked.branches:
+        before, after = ({name: of[name] for name in asked.branches} for of in (before, after))
     entries = yaml.safe_load(MAP.read_text(encoding="utf-8"))
     allowed = [(re.compile(entry["place"]), re.compile(entry.get("before", ".*"), re.DOTALL)) for entry in entries]
     left = 0
-    for place, one, other in differences(before, recorded(asked.second)):
+    for place, one, other in differences(before, after):
         if not any(where.fullmatch(place) and what.fullmatch(str(one)) for where, what in allowed):
             left += 1
             print(f"{place}: {one!r} -> {other!r}")
