@@ -38,9 +38,10 @@ _MONTH_FIRST = re.compile(rf"\b({_MONTH})\.?[ \u00a0](\d{{1,2}})(?:st|nd|rd|th)?
 
 
 _MOST_COMPARED = 40
-_MONEY = re.compile(r"[ \u00a0]?(?:Kč|korun|CZK|EUR|€|,-|crowns)")
 _AMOUNT_DIGITS = 5
 """Numbers whose sums and differences are looked at: so many, and of so many digits, which years and counts lack."""
+
+_MONEY = re.compile(r"[ \u00a0]?(?:Kč|korun|CZK|EUR|€|,-|crowns)")
 
 
 def unknown_numbers(prose: str, known: Iterable[str]) -> Iterator[Claim]:

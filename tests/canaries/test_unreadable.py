@@ -43,17 +43,20 @@ def outcome(number: int, branch: Answer, reference: Answer = RIGHT) -> ItemOutco
     )
 
 
-def failures(*branch: Answer, right: int) -> Measurement:
-    declared = DeclaredFigure(
+def share_of(metric: str) -> DeclaredFigure:
+    return DeclaredFigure(
         probe=ProbeName.CANARIES,
-        metric="failure_rate",
+        metric=metric,
         slice="all",
         estimator="paired_proportions",
         direction=Direction.LOWER_IS_BETTER,
         unit="fraction",
     )
+
+
+def failures(*branch: Answer, right: int) -> Measurement:
     outcomes = [outcome(n, answer) for n, answer in enumerate([*branch, *[RIGHT] * right])]
-    found = rate(declared, outcomes, failed)
+    found = rate(share_of("failure_rate"), outcomes, failed)
     assert found is not None
     able = competence_of([PlannedItem("c", cause_of(each.reference)) for each in outcomes])
     return found.model_copy(update={"competence": able})
@@ -109,16 +112,10 @@ def test_many_of_them_are_not_measured_and_some_are_named() -> None:
 
 
 def test_how_an_answer_ends_is_known_of_one_that_cannot_be_read() -> None:
-    declared = DeclaredFigure(
-        probe=ProbeName.CANARIES,
-        metric="cut_off_rate",
-        slice="all",
-        estimator="paired_proportions",
-        direction=Direction.LOWER_IS_BETTER,
-        unit="fraction",
-    )
     cut = WRONG.model_copy(update={"detail": {"finish_reason": "length"}})
-    found = rate(declared, [outcome(n, each) for n, each in enumerate((UNREAD, cut, ERRORED, RIGHT))], cut_off)
+    found = rate(
+        share_of("cut_off_rate"), [outcome(n, each) for n, each in enumerate((UNREAD, cut, ERRORED, RIGHT))], cut_off
+    )
     assert found is not None
     assert found.counts.model_dump() == {"total": 4, "scored": 3, "errored": 1, "unreadable": 0}
     assert found.value == 1 / 3

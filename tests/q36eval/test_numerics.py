@@ -7,7 +7,7 @@ import torch
 from q36eval.checkpoints import load_model
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.numerics import NUMERICS_VERSION
-from tests.assets.numerics import GOLDEN, RECORDED, TOLERANCES, Figures, figures, recorded
+from tests.assets.numerics import BF16, GOLDEN, RECORDED, TOLERANCES, Figures, figures, recorded
 
 ANEW = "raise NUMERICS_VERSION with a line on what changed, then record: python -m tests.assets.numerics"
 
@@ -38,8 +38,6 @@ def test_a_number_that_moves_is_seen(name: str) -> None:
 
 def test_the_version_is_the_whole_of_what_an_identity_says_of_our_code() -> None:
     """A comment makes no other deployment, another version does."""
-    from tests.assets.numerics import BF16
-
     if not (BF16 / "model.safetensors").exists():
         pytest.skip("no trained weights in this checkout")
     settings = InProcessEngine.identity_of(BF16).settings
