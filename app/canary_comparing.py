@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.running import incomparable
-from q36eval.app.targets import Target
 from q36eval.canaries.answers import THINK_END
 from q36eval.canaries.margins import taught
 from q36eval.chat import rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.errors import EngineError, UsageError
+from q36eval.run.branch import incomparable
+from q36eval.run.request import Target
 
 if TYPE_CHECKING:
     from q36eval.engines.in_process import InProcessEngine

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from q36eval.app.measuring import measure
-from q36eval.app.request import Request
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord
 from q36eval.records import ItemOutcome, ProbeName
+from q36eval.run.measure import measure
+from q36eval.run.request import Request
 
 if TYPE_CHECKING:
     from q36eval.app.console import ConsoleProgress

@@ -6,21 +6,23 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from q36eval.app.estimate import Estimate
+from q36eval.probes import Progress
+from q36eval.run.estimate import Estimate
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often a log (no terminal) hears what is left."""
 
 
-class ConsoleProgress(AbstractContextManager["ConsoleProgress"]):
+class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
     """Progress bars on stderr; silent where stderr is no terminal, except for one line per stage."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._progress = Progress(
+        self._progress = bars.Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),

@@ -1,19 +1,10 @@
 """From what a person names (a branch alias or a path) to a checkpoint folder on this machine."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
-
-
-@dataclass(frozen=True)
-class Target:
-    """A checkpoint to judge: the name it goes by in history, its folder, and what a person named it by."""
-
-    name: str
-    folder: Path
-    named: str | None = None
+from q36eval.run.request import Target
 
 
 def load_family(name_or_path: str | None, paths: Paths) -> Family:

@@ -34,8 +34,8 @@ def full_shape_engine() -> Any:
 
 def passes(engine: Any, probe: Any, items: Sequence[Any]) -> tuple[list[float], list[int]]:
     """Seconds and tokens of one round: answers, then the teacher-forced pass with margins and choices."""
-    from q36eval.asking import Work, finished_items
-    from q36eval.following import second_items
+    from q36eval.run.follow_up import second_items
+    from q36eval.run.items import Work, finished_items
 
     started = time.perf_counter()
     digests = {
@@ -68,10 +68,10 @@ def main() -> None:
     """Ask the suite and print the table."""
     import torch
 
-    from q36eval.asking import in_group
     from q36eval.canaries.probe import CanaryProbe
     from q36eval.canaries.specification import load_specs
     from q36eval.engines.in_process import InProcessEngine
+    from q36eval.probes import in_group
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("branch", nargs="?", default="fp8-head")

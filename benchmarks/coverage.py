@@ -167,11 +167,11 @@ def measure(branch: str) -> None:
     """Score a branch of the sandbox and keep what `Corpus` holds of every document."""
     import torch
 
-    from q36eval.app.material import corpus_of
     from q36eval.config.paths import Paths
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.kl.probe import KLProbe
     from q36eval.kl.scoring import Scorer
+    from q36eval.run.material import corpus_of
 
     paths = Paths.default()
     reference, engine = (InProcessEngine.load(paths.data / "sandbox" / name) for name in ("bf16", branch))

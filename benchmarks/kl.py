@@ -19,9 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from q36eval.probes import Progress, Sink
+
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # this folder's kl.py must not hide the package
 
 TOKENS, WIDTH, VOCABULARY = 4096, 2048, 248_320
+
 ROUNDS = 15
 ENGINE_ROWS = 512
 """Rows of logits that an engine without a reference makes at a time: what a scored pass is compared with."""
@@ -274,7 +277,7 @@ def rounding() -> dict[str, float]:
     return found
 
 
-class Outcomes:
+class Outcomes(Sink):
     """What the runner writes, kept in memory: history is not what is measured here."""
 
     def __init__(self) -> None:
@@ -294,7 +297,7 @@ class Outcomes:
         return self.items
 
 
-class Silent:
+class Silent(Progress):
     def stage(self, title: str, total: int) -> None: ...
 
     def advance(self, count: int = 1) -> None: ...
@@ -302,13 +305,13 @@ class Silent:
 
 def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     """The KL probe on the sandbox, its reference captured before, against the bare forward pass over its tokens."""
-    from q36eval.app.material import corpus_of
-    from q36eval.app.referencing import local_reference
     from q36eval.config.paths import Paths
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.kl.probe import KLProbe
-    from q36eval.rounds import measure_branch
-    from q36eval.runner import plan_probes
+    from q36eval.run.material import corpus_of
+    from q36eval.run.reference import local_reference
+    from q36eval.run.rounds import measure_branch
+    from q36eval.run.runner import plan_probes
 
     paths = Paths.default()
     folder = paths.data / "sandbox"

@@ -257,7 +257,7 @@ def main() -> None:
 
 def corpus_text() -> str:
     """The sandbox's documents in their order, an empty line between two."""
-    from q36eval.app.measuring import corpus_of
+    from q36eval.run.measure import corpus_of
 
     return "\n\n".join(document.text for document in corpus_of("sandbox", Paths.default()))
 

@@ -1,4 +1,5 @@
 """The sandbox's reference gated against itself, under every perturbation that moves it: is it ever failed?
+from q36eval.probes import Progress
 
 `python -m benchmarks.reference_reruns --runs 50 --processes 8 --out DIR` captures the reference once, plainly, on the
 CPU; then every run computes the same weights otherwise and goes through the whole gate, all of its items asked. A run
@@ -26,13 +27,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from q36eval.probes import Progress
+
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
 
-    from q36eval.app.request import Request
     from q36eval.config import Paths
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.history import History, RunRecord
+    from q36eval.run.request import Request
 
 REFERENCE = "bf16"
 SCORING = ("as it is", "left padding", "every document alone", "other batches", "bf16 logits", "shuffled batches")
@@ -139,7 +142,7 @@ def _plain_answers() -> "type[InProcessEngine]":
     return PlainAnswers
 
 
-class Quiet:
+class Quiet(Progress):
     """Progress that nobody follows."""
 
     def stage(self, title: str, total: int) -> None: ...
@@ -164,10 +167,9 @@ class Asked:
 
 def _request(asked: Asked, paths: "Paths") -> "Request":
     from q36eval.app.cli.gate import load_policy
-    from q36eval.app.probing import CanaryChoice
-    from q36eval.app.request import Request
     from q36eval.app.targets import load_family, resolve
     from q36eval.records import ProbeName
+    from q36eval.run.request import CanaryChoice, Request
 
     family = load_family(None, paths)
     target = resolve(REFERENCE, family, paths)
@@ -186,9 +188,10 @@ def _request(asked: Asked, paths: "Paths") -> "Request":
 
 def gated(asked: Asked, rerun: Rerun) -> dict[str, Any]:
     """The gate of `app.measuring`, in which the branch is the engine of `rerun`; its history is not kept."""
-    from q36eval.app import measuring, running
     from q36eval.config import Paths
     from q36eval.history import History
+    from q36eval.run import branch as running
+    from q36eval.run import measure as measuring
 
     paths = Paths(Paths.default().repository, asked.out / "state")
     load = running.load_branch

@@ -62,7 +62,7 @@ class Step:
 class Asking:
     """Gates of one scenario, asked in the order of a run: cheap evidence first, evals block by block.
 
-    As `q36eval.rounds` does it: a task that is settled (`PolicyRule.settled`) is asked no further, and asking stops
+    As `q36eval.run.rounds` does it: a task that is settled (`PolicyRule.settled`) is asked no further, and asking stops
     once every lane has failed for good (`PolicyRule.decided`). With `exhaustive` everything is asked.
     """
 

@@ -1,4 +1,5 @@
 """Every sandbox branch gated twice, asked until the verdict stands and asked everything: do the verdicts agree?
+from q36eval.probes import Progress
 
 `python -m benchmarks.stopping --processes 2 --json stopping.json` gates the reference first, which captures it, then
 every branch and every rung of damage in both ways, and prints for each both verdicts, after which stage and by which
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from q36eval.probes import Progress
 
 HEADER = "| branch | asked everything | until it stands | stopped after | by | items | seconds | ratio of seconds |"
 
@@ -38,11 +41,11 @@ def gated(branch: str, folder: Path, exhaustive: bool) -> Gated:
     """Gate a branch of the sandbox, or a rung of damage."""
     from q36eval.app.cli.gate import load_policy
     from q36eval.app.cli.options import open_history
-    from q36eval.app.measuring import measure
-    from q36eval.app.request import Request
-    from q36eval.app.running import SET_UP
-    from q36eval.app.targets import Target, load_family, resolve
+    from q36eval.app.targets import load_family, resolve
     from q36eval.config import Paths
+    from q36eval.run.branch import SET_UP
+    from q36eval.run.measure import measure
+    from q36eval.run.request import Request, Target
 
     paths = Paths.default()
     family = load_family(None, paths)
@@ -71,7 +74,7 @@ def gated(branch: str, folder: Path, exhaustive: bool) -> Gated:
     )
 
 
-class Quiet:
+class Quiet(Progress):
     """No progress is shown."""
 
     def stage(self, title: str, total: int) -> None: ...

@@ -12,8 +12,7 @@ from typing import Any
 from q36eval.canaries.competence import failure_causes
 from q36eval.canaries.naming import question_name
 from q36eval.canaries.risk import least_margin
-from q36eval.declared import DeclaredFigure
-from q36eval.records import Answer, Clusters, Interval, ItemOutcome, Measurement
+from q36eval.records import Answer, Clusters, DeclaredFigure, Interval, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
 
 MARGIN_FLOOR_NATS = 3.0

@@ -9,8 +9,7 @@ from q36eval.canaries.competence import failure_causes
 from q36eval.canaries.naming import question_name
 from q36eval.canaries.readings import called
 from q36eval.canaries.risk import least_margin
-from q36eval.declared import DeclaredFigure
-from q36eval.records import Answer, Clusters, FailureCauses, Interval, ItemOutcome, Measurement
+from q36eval.records import Answer, Clusters, DeclaredFigure, FailureCauses, Interval, ItemOutcome, Measurement
 from q36eval.stats import proportion_interval, summarize
 
 Reading = Callable[[Answer], float | None]

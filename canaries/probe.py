@@ -34,11 +34,10 @@ from q36eval.canaries.specification import CanarySpec
 from q36eval.canaries.summary import declared_figures, summarize_outcomes
 from q36eval.chat import rendered_chat
 from q36eval.config.family import ToolFormat
-from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes
-from q36eval.probes import Digest, FollowUp, ItemResults, WorkItem
-from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName
+from q36eval.probes import Digest, FollowUp, ItemResults, Probe, WorkItem
+from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Lane, Measurement, ProbeName
 
 SMALL_BATCH = 4
 """Rows of the batch in which a must-pass prompt is asked again, before it is asked alone."""
@@ -57,8 +56,8 @@ FOUR, ALONE, TAUGHT = "/four", "/alone", "/taught"
 """Endings of the keys of an item's further requests."""
 
 
-class CanaryProbe:
-    """Implements `q36eval.probes.Probe`, `FollowsUp`, `Confirms` and `KnowsReference`; one item and cluster a question.
+class CanaryProbe(Probe):
+    """One item and one cluster a question.
 
     The reference's digest keeps its raw text, which is judged again at every comparison: a corrected checker applies
     to both sides alike.

@@ -25,8 +25,7 @@ from q36eval.canaries.readings import (
     unended,
 )
 from q36eval.canaries.specification import CanarySpec
-from q36eval.declared import DeclaredFigure
-from q36eval.records import Direction, Estimator, ItemOutcome, Lane, Measurement, ProbeName
+from q36eval.records import DeclaredFigure, Direction, Estimator, ItemOutcome, Lane, Measurement, ProbeName
 
 Measure = Callable[[DeclaredFigure, Sequence[ItemOutcome]], Measurement | None]
 

@@ -10,8 +10,6 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.asking import in_block
-from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.evals.accuracy import Plan
@@ -23,15 +21,15 @@ from q36eval.evals.margin_draws import draws_by_margin
 from q36eval.evals.paired_clusters import DrawnItem, PlannedItem
 from q36eval.evals.suite import LoadedSuite, TaskGroup
 from q36eval.evals.summaries import accuracies, declared_figures, suite_measurements
-from q36eval.probes import Digest, ItemResults, WorkItem
-from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
+from q36eval.probes import Digest, ItemResults, Probe, WorkItem, in_block
+from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Measurement, ProbeName
 
 if TYPE_CHECKING:
     from q36eval.evals.lm_tasks import Document
 
 
-class EvalsProbe:
-    """Implements `q36eval.probes.Probe`; one work item per lm-eval document.
+class EvalsProbe(Probe):
+    """One work item per lm-eval document.
 
     Choices of one document that share their context and differ in one token are read from a single score request.
     """
@@ -64,7 +62,11 @@ class EvalsProbe:
         self.suite_sha256 = self._loaded.sha256
         self.skipped = self._loaded.skipped
         self.measured_on = self._loaded.measured_on
-        self.unverified = self._loaded.unverified
+
+    @property
+    def unverified(self) -> Sequence[str]:
+        """Repositories of frozen items whose rows no pinned hash vouches for."""
+        return self._loaded.unverified
 
     def check_tokenizer(self, tokenizer_sha256: str) -> None:
         """Refuse to ask documents that were cut to length for another tokenizer.

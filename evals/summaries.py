@@ -4,7 +4,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from q36eval.declared import DeclaredFigure
 from q36eval.evals.accuracy import (
     ACCURACY,
     ANSWERS_CHANGED,
@@ -29,7 +28,7 @@ from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scor
 from q36eval.evals.perplexity import UNITS, perplexities
 from q36eval.evals.suite import TaskGroup
 from q36eval.paired import RecoveryAt, effective_length
-from q36eval.records import Counts, Interval, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Counts, DeclaredFigure, Interval, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import DEFAULT_LEVEL
 
 SUITE = "suite"

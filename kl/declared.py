@@ -4,11 +4,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from q36eval.declared import DeclaredFigure
 from q36eval.gate import NON_FINITE
 from q36eval.kl.breakdown import token_figures
 from q36eval.kl.measurements import ALL, DOCUMENT_TAIL, MACRO_AVERAGE, Metric, document_figures
-from q36eval.records import Direction, ProbeName
+from q36eval.records import DeclaredFigure, Direction, ProbeName
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from q36eval.locks import exclusive
 from q36eval.records import DeploymentIdentity, Record
 
 if TYPE_CHECKING:
-    from q36eval.sinks import Progress
+    from q36eval.probes import Progress
 
 SAMPLED_AGAIN = "delete the file and they are sampled anew"
 """What to do about answers that cannot be used, where the reference is at hand."""
@@ -174,7 +174,7 @@ def sample_answers(
     Raises:
         EngineError: a prompt could not be answered, asked twice.
     """
-    from q36eval.asking import with_retry
+    from q36eval.engines.retrying import with_retry
 
     requests = {prompt.content: _request(prompt, settings, engine.tokenizer) for prompt in prompts}
     progress.stage("sampling the reference's own answers", len(requests))

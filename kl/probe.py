@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
 from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
 from q36eval.kl.on_policy import OnPolicyAnswer
 from q36eval.kl.packs import asked_tensors, scored_states, scored_tokens, suite_fields
 from q36eval.kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
 from q36eval.kl.spans import KINDS, character_kinds
-from q36eval.probes import Digest, ItemResults, WorkItem
-from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
+from q36eval.probes import Digest, ItemResults, Probe, WorkItem
+from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Measurement, ProbeName
 
 if TYPE_CHECKING:
     import torch
@@ -29,14 +28,15 @@ if TYPE_CHECKING:
     from q36eval.kl.tokens import TokenStore
 
 
-class KLProbe:
-    """Implements `q36eval.probes.Probe`; one work item per document or sampled answer, in clusters by their source.
+class KLProbe(Probe):
+    """One work item per document or sampled answer, in clusters by their source.
 
     The reference's digest keeps final hidden states and not logits: 2 H bytes per token. Both deployments are judged
     through their own heads; the reference's head is kept once per capture.
     """
 
     name = ProbeName.KL
+    kind = "hidden-states"
 
     def __init__(
         self,

@@ -5,13 +5,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine
 from q36eval.gate import NON_FINITE
 from q36eval.kl.measurements import ALL, Grouping, joined, left_out, non_finite_tokens
 from q36eval.kl.packs import asked_tensors, scored_states, scored_tokens
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
-from q36eval.records import Answer, Clusters, Counts, Direction, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, Clusters, Counts, DeclaredFigure, Direction, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import summarize
 
 if TYPE_CHECKING:
@@ -26,25 +25,24 @@ BOUND = "kl_divergence_lower_bound"
 GAP = "kl_divergence_bound_gap"
 
 
-class TopKProbe:
-    """Implements `q36eval.probes.Probe` on the documents of `base`, a `kl.probe.KLProbe`.
+class TopKProbe(Probe):
+    """A lower bound of the divergence on the documents of `base`, a `kl.probe.KLProbe`.
 
     It works from `top_k` log-probabilities a position. `full` are hidden-state digests of the same documents (with the
     head), where there are any: with them the exact divergence is computed too, and the gap reported.
     """
 
     name = ProbeName.KL
+    kind = "top-k"
+
+    top_k: int
 
     def __init__(self, base: Probe, top_k: int, full: Mapping[str, Digest] | None = None) -> None:
         self.base, self._full = base, full
         self.top_k = top_k
         settings = {"base": base.suite_sha256, "top_k": top_k, "version": 1}
+        self.suite_fields = {**base.suite_fields, "top_k": str(top_k)}
         self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-    @property
-    def suite_fields(self) -> dict[str, str]:
-        """The other probe's, and the number of log-probabilities a position."""
-        return {**getattr(self.base, "suite_fields", {}), "top_k": str(self.top_k)}
 
     def declared(self) -> tuple[DeclaredFigure, ...]:
         """The bound over all tokens, its gap where the exact divergence is known too, and what was not finite."""

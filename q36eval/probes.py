@@ -1,18 +1,20 @@
-"""The contract between a probe and the runner.
+"""The contract between a probe and a run: what a probe plans, digests, compares and summarises; where it reports.
 
 A probe lists work items (the same for reference and branch), reduces the reference's results to a digest that is kept
 and reused, compares the branch's results with that digest one item at a time, and summarises outcomes as measurements.
 All three steps are pure, so a killed run resumes from the outcomes already in history.
+
+To write one: derive from `Probe` and implement its four abstract methods; everything else has a default that works.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from q36eval.declared import DeclaredFigure
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
-from q36eval.records import ItemOutcome, Measurement, ProbeName
+from q36eval.records import DeclaredFigure, ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 if TYPE_CHECKING:
     import torch
@@ -71,158 +73,208 @@ class Digest:
     error: str | None = None
 
 
-class Probe(Protocol):
-    """One way of judging."""
+Captures = Mapping[ProbeName, Mapping[str, Digest]]
+"""What is captured of the reference, by probe and item key."""
 
-    @property
-    def name(self) -> ProbeName: ...
-
-    @property
-    def suite_sha256(self) -> str:
-        """Content hash of everything this probe asks and of how it reads the answers."""
-        ...
-
-    def plan(self, tokenizer: Any) -> Sequence[WorkItem]: ...
-
-    def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """Reduce the reference's results to what is kept. Errors are never passed here."""
-        ...
-
-    def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> Sequence[ItemOutcome]:
-        """Judge the branch's results of one item; `results.error` or `reference.error` become errored answers."""
-        ...
-
-    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        """Measurements over all outcomes of this probe, with intervals and counts."""
-        ...
-
-
-@runtime_checkable
-class Declares(Protocol):
-    """A probe that can say what `summarize` will yield, so that a policy is refused before anything is measured."""
-
-    def declared(self) -> Sequence[DeclaredFigure]:
-        """One for each measurement once all is evaluated without an error; after `plan` with every count known."""
-        ...
-
-
-@runtime_checkable
-class KnowsReference(Protocol):
-    """A probe that counts what can be learnt of a branch by what the reference answers to all that is planned."""
-
-    def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
-        """Hear the reference's digests by item key, once all are captured and before the branch is evaluated.
-
-        Returns the same items; their blocks may be laid out anew by what the reference answered, and by nothing else.
-        An item whose digest is missing or errored is one that the reference could not be measured on.
-        """
-        ...
-
-
-@runtime_checkable
-class InRounds(Protocol):
-    """A probe whose tasks may be settled before every item was asked."""
-
-    def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> Sequence[Measurement]:
-        """The measurements of those keys from the outcomes so far; keys that have none yet are left out."""
-        ...
-
-    def tasks_of(self, key: str) -> frozenset[str]:
-        """The tasks whose items that measurement is taken from."""
-        ...
-
-    def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
-        """The outcome of an item to which the branch answers just what the reference answered."""
-        ...
+Kind = Literal["hidden-states", "top-k", "answers"]
+"""What a capture keeps of each item: final hidden states under one shared head, log-probabilities of the likeliest
+tokens, or a short digest of the answers."""
 
 
 @dataclass(frozen=True)
 class FollowUp:
-    """What is asked about one item once the reference has answered it.
+    """What is requested about one item once the reference has answered it.
 
-    `scores` is asked of both deployments; `repeats` of the reference alone: the same question in other batches.
+    `scores` is requested of both deployments; `repeats` of the reference alone: the same question in other batches.
     """
 
     scores: tuple[ScoreRequest, ...] = ()
     repeats: tuple[GenerationRequest, ...] = ()
 
 
-@runtime_checkable
-class FollowsUp(Protocol):
-    """A probe that asks more about an item when it knows the reference's answer to it (teacher-forced on it, say).
+class Probe(ABC):
+    """One way of judging a branch against its reference.
 
-    What it then learns of the reference is a second digest; `compare` is handed both as one.
+    A subclass sets `name` and `suite_sha256`, the content hash of everything that it evaluates and of how it reads the
+    answers, and implements `plan`, `digest`, `compare` and `summarize`.
     """
 
+    name: ProbeName
+    suite_sha256: str
+    suite_fields: Mapping[str, str] = {}
+    """What `suite_sha256` is made of, so that a refusal can name what differs: hashes, or numbers as text, by name;
+    empty text where there is none of it."""
+
+    kind: ClassVar[Kind] = "answers"
+    top_k: int | None = None
+    """Of a probe of kind `top-k`: how many tokens of each position its digests keep."""
+    follows_up: ClassVar[bool] = False
+    """Whether the class has a `follow_up` of its own. Where not, no digest is read for it."""
+    keeps_files: ClassVar[bool] = False
+    """Whether the class has a `keep_in` of its own: it keeps more of a run than history holds."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.follows_up = cls.follow_up is not Probe.follow_up
+        cls.keeps_files = cls.keep_in is not Probe.keep_in
+
+    @property
+    def unverified(self) -> Sequence[str]:
+        """Repositories that frozen items are said to come from, where no pinned hash vouches for it."""
+        return ()
+
+    @abstractmethod
+    def plan(self, tokenizer: Any) -> Sequence[WorkItem]:
+        """Everything that is evaluated, tokenized as the reference's tokenizer does."""
+
+    @abstractmethod
+    def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
+        """Reduce the reference's results to what is kept. Errors are never passed here."""
+
+    @abstractmethod
+    def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> Sequence[ItemOutcome]:
+        """Judge the branch's results of one item; `results.error` or `reference.error` become errored answers."""
+
+    @abstractmethod
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        """Measurements over all outcomes of this probe, with intervals and counts."""
+
+    def declared(self) -> Sequence[DeclaredFigure] | None:
+        """What `summarize` yields once all is evaluated without an error; after `plan` with every count known.
+
+        None where the probe cannot say: then no policy is refused for it beforehand.
+        """
+        return None
+
+    def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
+        """Receive the reference's digests by item key, once all are captured and before the branch is evaluated.
+
+        Returns the same items; their blocks may be laid out anew by what the reference answered, and by nothing else.
+        An item whose digest is missing or errored is one that the reference could not be measured on.
+        """
+        return items
+
+    def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> Sequence[Measurement]:
+        """The measurements of those keys from the outcomes so far; keys that have none yet are left out."""
+        return ()
+
+    def tasks_of(self, key: str) -> frozenset[str]:
+        """The tasks whose items that measurement is taken from, which a clear result may end early; none by default."""
+        return frozenset()
+
+    def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome | None:
+        """The outcome of an item to which the branch answers just what the reference answered; None where unknown."""
+        return None
+
     def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
-        """Depends on the item and on the reference's first digest alone."""
-        ...
+        """More requests about an item, from the item and the reference's first digest alone."""
+        return FollowUp()
 
     def digest_follow_up(self, engine: Engine, item: WorkItem, first: Digest, results: ItemResults) -> Digest:
-        """Reduce the reference's results of a follow-up; its values and tensors have names of their own."""
-        ...
+        """Reduce the reference's results of a follow-up; its values and tensors have names of their own.
 
-
-@runtime_checkable
-class Confirms(Protocol):
-    """A probe whose gravest outcomes count only when the branch shows them in other batches too."""
+        `compare` receives both digests as one.
+        """
+        raise NotImplementedError(f"the {self.name} probe requests follow-ups and does not digest them")
 
     def doubtful(self, outcomes: Sequence[ItemOutcome]) -> Sequence[WorkItem]:
-        """What to ask the branch again, by the keys of their items; nothing that was confirmed or refuted before."""
-        ...
+        """Grave outcomes that count only when the branch shows them in other batches too: what to request again.
+
+        By the keys of their items; nothing that was confirmed or refuted before.
+        """
+        return ()
 
     def confirmed(self, item: WorkItem, results: ItemResults, outcome: ItemOutcome) -> ItemOutcome:
-        """The outcome, with what the branch answered when it was asked again."""
-        ...
-
-
-@runtime_checkable
-class RepeatsReference(Protocol):
-    """A probe that asks the reference some things more than once, and so knows how often an engine changes a score."""
+        """The outcome, with what the branch answered in the other batch."""
+        return outcome
 
     def reference_repeats(self, outcomes: Sequence[ItemOutcome]) -> tuple[int, int]:
-        """How many of the reference's repeated answers have another score than the first, and how many there are."""
-        ...
+        """Of the reference's repeated answers, how many have another score than the first, and how many there are."""
+        return 0, 0
 
+    def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
+        """Tensors that all digests of the reference share (its head, say): kept once, present in every digest."""
+        return {}
 
-@runtime_checkable
-class SharesTensors(Protocol):
-    """A probe whose reference digests share tensors (a head, say): kept once, and present in every digest."""
-
-    def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]": ...
-
-
-@runtime_checkable
-class KeepsFiles(Protocol):
-    """A probe that keeps more of a run than history holds (every token's figures, say), in a folder of that run."""
-
-    def keep_in(self, folder: Path) -> None:
-        """Told before anything is compared; a resumed run names the folder it named before."""
-        ...
-
-
-@runtime_checkable
-class TellsSuite(Protocol):
-    """A probe that can say what its `suite_sha256` is made of, so that a refusal can name what differs."""
-
-    @property
-    def suite_fields(self) -> dict[str, str]:
-        """By name: hashes, or numbers as text; empty text where there is none of it."""
-        ...
-
-
-@runtime_checkable
-class HasParts(TellsSuite, Protocol):
-    """A suite of parts that are asked apart: what a part's items are answered does not depend on the other parts."""
+    def keep_in(self, folder: Path) -> None:  # noqa: B027 - most probes keep no files
+        """Receive the folder for files of this run before anything is compared; a resumed run names the same again."""
 
     def part_of(self, key: str) -> str:
-        """The field of `suite_fields` that stands for the part which the item of that key belongs to."""
-        ...
+        """The field of `suite_fields` for the part of the suite which that item belongs to; empty without parts.
+
+        Parts are evaluated apart: what one's items are answered does not depend on the others.
+        """
+        return ""
 
 
-@runtime_checkable
-class KeepsTopK(Protocol):
-    """A probe that keeps of each position the `top_k` likeliest tokens and the mass of the rest."""
+class Sink:
+    """Where outcomes, measurements and failures go at once. This one keeps nothing."""
 
-    @property
-    def top_k(self) -> int: ...
+    def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
+        """Outcomes of one or more items."""
+
+    def add_measurement(self, measurement: Measurement) -> None:
+        """One figure; a later one of the same key replaces it."""
+
+    def add_failure(self, failure: ProbeFailure) -> None:
+        """Why a probe, or a part of it, was not measured."""
+
+    def known_items(self) -> Sequence[ItemOutcome]:
+        """Outcomes already written, when a run is resumed."""
+        return ()
+
+
+class Progress:
+    """What a run reports while it works. This one is silent; override what is to be shown."""
+
+    def stage(self, title: str, total: int) -> None:
+        """A stage of `total` items begins."""
+
+    def advance(self, count: int = 1) -> None:
+        """`count` items of the current stage are done."""
+
+    def expect(self, task: str, tokens: int) -> None:
+        """So many more tokens of a task are ahead in this stage."""
+
+    def worked(self, task: str, tokens: int, seconds: float) -> None:
+        """So many of them are done, in so many seconds of the engine's work."""
+
+    def dropped(self, task: str, tokens: int) -> None:
+        """So many of them need not be evaluated after all."""
+
+    def retried(self, count: int, error: str) -> None:
+        """So many requests errored, one of them with these words, and are requested again."""
+
+
+def in_group(item: WorkItem, probe: str) -> WorkItem:
+    """The item with its requests kept apart from other probes', stages', tasks' and blocks'; a probe may part further.
+
+    So one probe alone gives what it gives among others, and one block what it gives among all.
+    """
+    group = _below(probe, item.stage)
+    group = f"{group}/{item.task}/{item.block}" if item.task else group
+    return replace(
+        item,
+        scores=tuple(replace(request, group=_below(group, request.group)) for request in item.scores),
+        generations=tuple(replace(request, group=_below(group, request.group)) for request in item.generations),
+    )
+
+
+def in_block(item: WorkItem, block: int, probe: str) -> WorkItem:
+    """An item that `in_group` kept apart, laid into another block: its requests go with the others of that block."""
+    if item.block == block:
+        return item
+    stem = f"{_below(probe, item.stage)}/{item.task}"
+    old, new = f"{stem}/{item.block}", f"{stem}/{block}"
+    return replace(
+        item,
+        block=block,
+        scores=tuple(replace(request, group=new + request.group.removeprefix(old)) for request in item.scores),
+        generations=tuple(
+            replace(request, group=new + request.group.removeprefix(old)) for request in item.generations
+        ),
+    )
+
+
+def _below(group: str, own: str) -> str:
+    return f"{group}/{own}" if own else group

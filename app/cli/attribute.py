@@ -40,13 +40,13 @@ def attribute(
     as_json: JsonOption = False,
 ) -> int:
     """Blame the KL on parts: with one part restored to the reference, and with that part alone quantized."""
-    from q36eval.app.attributing import Plan, record
-    from q36eval.app.attributing import attribute as run
     from q36eval.app.attribution_plot import check_plot, write_plot
     from q36eval.app.console import ConsoleProgress
-    from q36eval.app.material import corpus_of
     from q36eval.app.targets import load_family, resolve
     from q36eval.kl.corpus import corpus_sha256
+    from q36eval.run.attribution import Plan, record
+    from q36eval.run.attribution import attribute as run
+    from q36eval.run.material import corpus_of
 
     paths = Paths.default()
     chosen = load_family(family, paths)

@@ -27,8 +27,8 @@ from q36eval.errors import UsageError
 from q36eval.records import ProbeName
 
 if TYPE_CHECKING:
-    from q36eval.app.request import Request
     from q36eval.history import History, RunRecord
+    from q36eval.run.request import Request
 
 app = typer.Typer()
 app.command("list")(list_canaries)
@@ -75,7 +75,7 @@ def canaries(
         raise UsageError(
             "Say which branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
         )
-    from q36eval.app.probing import CanaryChoice
+    from q36eval.run.request import CanaryChoice
 
     paths = Paths.default()
     asked = (ProbeName.CANARIES, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)

@@ -10,9 +10,9 @@ from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 
 if TYPE_CHECKING:
-    from q36eval.app.targets import Target
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.config import Family
+    from q36eval.run.request import Target
 
 
 def inspect(
@@ -79,9 +79,9 @@ def _same_size(folder: Path, reference: Path) -> bool:
 
 def _record(inspection: "Inspection", target: "Target", family: "Family", paths: Paths) -> str:
     """Write the measurements to history, as the other probe commands do; returns the run's id."""
-    from q36eval.app.drifting import keep_drifts
-    from q36eval.app.weights import measurements
     from q36eval.provenance import provenance
+    from q36eval.run.drift import keep_drifts
+    from q36eval.run.weights import measurements
 
     history = open_history(paths)
     run = history.start_run(

@@ -46,7 +46,7 @@ def drift(
 
 def _of_all(history: "History", family: "Family", as_json: bool) -> int:
     from q36eval.app.cli.tables import print_plain
-    from q36eval.app.drifting import keep_drifts, standing_drift
+    from q36eval.run.drift import keep_drifts, standing_drift
 
     keep_drifts(history, family.name)
     found = [standing_drift(history, *key) for key in sorted(history.fingerprints(family.name))]
@@ -66,7 +66,7 @@ def _of_all(history: "History", family: "Family", as_json: bool) -> int:
 def _of_one(
     history: "History", family: "Family", branch: str, metric: str | None, everything: bool, as_json: bool
 ) -> int:
-    from q36eval.app.drifting import drift_of, keep_drifts
+    from q36eval.run.drift import drift_of, keep_drifts
 
     found = drift_of(history, family.name, branch, containing=metric, everything=everything)
     if not found.drift.metrics:

@@ -80,11 +80,10 @@ def gate(
     """
     from q36eval.app.cli.gating import Branches, Output, finish
     from q36eval.app.cli.github_output import announcing
-    from q36eval.app.policies.declarations import Subject, declared_for, limited
-    from q36eval.app.policies.measurable import refuse_unmeasurable, without_reference_weights
-    from q36eval.app.probing import CanaryChoice
-    from q36eval.app.request import ALL_PROBES, Request
     from q36eval.app.targets import load_family
+    from q36eval.run.declared import Subject, declared_for, limited
+    from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
+    from q36eval.run.request import ALL_PROBES, CanaryChoice, Request
 
     log = sys.stderr if as_json else sys.stdout
     with announcing(branch, log if "github" in (format or ()) else None):

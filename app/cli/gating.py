@@ -13,15 +13,16 @@ from q36eval.app.cli.options import print_json, say, worst
 from q36eval.app.cli.report_formats import make_report_folder, report_json, write_reports
 from q36eval.app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
-from q36eval.app.targets import Target, checkpoint_bytes, name_in_history, resolve
+from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
 from q36eval.history.deciding import WaiverSource
+from q36eval.run.request import Target
 
 if TYPE_CHECKING:
-    from q36eval.app.request import Request
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
+    from q36eval.run.request import Request
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Branches:
 
     def _measure(self, request: "Request", history: "History") -> "RunRecord":
         from q36eval.app.console import ConsoleProgress
-        from q36eval.app.measuring import measure
+        from q36eval.run.measure import measure
 
         with ConsoleProgress() as progress:
             return measure(request, self._paths, history, progress)

@@ -92,7 +92,7 @@ def bless(
 ) -> None:
     """Accept a branch as this run found it; drift is measured against it from now on."""
     from q36eval.app.cli.tables import print_plain
-    from q36eval.app.drifting import keep_drifts
+    from q36eval.run.drift import keep_drifts
 
     history = open_history()
     blessing = history.bless(history.get_run(run).id, owner, reason)

@@ -11,9 +11,9 @@ from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from q36eval.app.targets import Target
     from q36eval.config import Family
     from q36eval.history import History
+    from q36eval.run.request import Target
 
 BranchOption = Annotated[list[str], typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")]
 OneBranch = Annotated[str, typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")]

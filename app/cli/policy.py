@@ -118,9 +118,9 @@ def explain(
     from dataclasses import asdict
 
     from q36eval.app.cli.policy_report import print_words
-    from q36eval.app.policies.declarations import Subject, declared_for
     from q36eval.app.policies.files import family_of, suite_of
     from q36eval.app.policies.words import explain as in_words
+    from q36eval.run.declared import Subject, declared_for
 
     rules, paths = _load(policy), Paths.default()
     chosen = family_of(rules, family, paths)

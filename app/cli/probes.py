@@ -31,8 +31,8 @@ from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Measurement, ProbeName
 
 if TYPE_CHECKING:
-    from q36eval.app.request import Request
     from q36eval.history import History, RunRecord
+    from q36eval.run.request import Request
 
 FLIPS_SHOWN = 5
 EFFECTIVE_RECOVERY = 0.97
@@ -121,7 +121,7 @@ def evals(
 def _plan(request: "Request", policy: str | None, paths: Paths, *, as_json: bool) -> int:
     from q36eval.app.cli.eval_plan_report import print_plan
     from q36eval.app.cli.gate import load_policy
-    from q36eval.app.eval_plan import plan_of
+    from q36eval.run.eval_plan import plan_of
 
     found = plan_of(request, load_policy(policy, request.family, paths), paths)
     if as_json:
@@ -149,8 +149,8 @@ def request_of(
     Raises:
         UsageError: an unknown family, branch, reference, device or KV cache.
     """
-    from q36eval.app.request import Request
     from q36eval.app.targets import load_family, resolve
+    from q36eval.run.request import Request
 
     chosen = load_family(family, paths)
     check_device(device)
@@ -172,7 +172,7 @@ def request_of(
 def measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
     """Measure it, with the progress shown."""
     from q36eval.app.console import ConsoleProgress
-    from q36eval.app.measuring import measure
+    from q36eval.run.measure import measure
 
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:

@@ -25,8 +25,8 @@ from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.records import ProbeName
 
 if TYPE_CHECKING:
-    from q36eval.app.packing import Estimate
     from q36eval.references import Header, Manifest
+    from q36eval.run.pack import Estimate
 
 app = typer.Typer(help="What is captured from the reference once and reused by every gate.", no_args_is_help=True)
 
@@ -55,10 +55,11 @@ def capture(
 ) -> int:
     """Capture the reference for all probes, or go on with a capture that was interrupted; prints the size first."""
     from q36eval.app.console import ConsoleProgress
-    from q36eval.app.packing import CAPTURED_PROBES, Asked
-    from q36eval.app.packing import capture as run
-    from q36eval.app.probing import CanaryChoice, Scored
     from q36eval.app.targets import load_family, resolve
+    from q36eval.run.pack import CAPTURED_PROBES, Asked
+    from q36eval.run.pack import capture as run
+    from q36eval.run.plan import Scored
+    from q36eval.run.request import CanaryChoice
 
     paths = Paths.default()
     chosen = load_family(family, paths)
@@ -118,8 +119,8 @@ def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
 @app.command()
 def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
     """Hash every file of a pack anew; exit 1 when one is damaged, naming it, and 2 when the pack is unfinished."""
-    from q36eval.app.floors import floor_state
     from q36eval.references import damage, load_header
+    from q36eval.run.floor import floor_state
 
     found: list[str] = []
     refused: list[UsageError] = []
@@ -216,7 +217,7 @@ def _described(pack: Path, folder: Path) -> dict[str, Any]:
 def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None") -> dict[str, Any]:
     import json
 
-    from q36eval.app.floors import floor_state
+    from q36eval.run.floor import floor_state
 
     row: dict[str, Any] = {
         "pack": str(pack),

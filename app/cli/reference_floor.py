@@ -34,9 +34,9 @@ def floor(
 ) -> int:
     """Show the reference judged against itself, measuring what is missing; exit 4 when the engine knows no way."""
     from q36eval.app.console import ConsoleProgress
-    from q36eval.app.floors import reference_floor
-    from q36eval.app.probing import Scored
     from q36eval.app.targets import load_family, resolve
+    from q36eval.run.floor import reference_floor
+    from q36eval.run.plan import Scored
 
     paths = Paths.default()
     chosen = load_family(family, paths)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import streamlit as st
 
 from q36eval.app.dashboard.started import Started, file_of, shown_source
-from q36eval.app.drifting import FollowedMetrics, followed, read_kept, standing_drift
 from q36eval.app.kl_figures import divergences_of
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift
@@ -33,6 +32,7 @@ from q36eval.history.comparing import Comparison, compare
 from q36eval.history.deciding import report_sha256
 from q36eval.history.run_files import RunFiles
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.run.drift import FollowedMetrics, followed, read_kept, standing_drift
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ def main() -> None:
 
     if READ_ONLY not in sys.argv:
         quiet = subprocess.DEVNULL
-        subprocess.Popen([sys.executable, "-P", "-m", "q36eval.app.drifting"], stdin=quiet, stdout=quiet, stderr=quiet)
+        subprocess.Popen([sys.executable, "-P", "-m", "q36eval.run.drift"], stdin=quiet, stdout=quiet, stderr=quiet)
     imported()
     sys.argv = ["streamlit", "run", *sys.argv[1:]]
     streamlit()

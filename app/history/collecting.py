@@ -9,7 +9,6 @@ from glob import escape
 from pathlib import Path
 from typing import Literal
 
-from q36eval.app.drifting import keep_drifts
 from q36eval.app.history.retention import Retention, outdated
 from q36eval.config import Paths
 from q36eval.errors import StorageError
@@ -18,6 +17,7 @@ from q36eval.history.referring import files_of_runs, give_back_room, references_
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive, is_held
 from q36eval.references import pack_folder
+from q36eval.run.drift import keep_drifts
 
 GRACE = timedelta(days=1)
 """What is younger may be of a run that another machine is measuring, or that is about to be written down."""

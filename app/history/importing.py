@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from q36eval.app.drifting import keep_drifts
 from q36eval.app.history.archive import Reader, reading
 from q36eval.errors import StorageError, UsageError
 from q36eval.history import Decision, History, RunRecord, WaiverRecord, WholeRun
 from q36eval.history.moving import put_review, put_run, put_waivers, whole_run
 from q36eval.history.run_files import RunFiles
 from q36eval.records import Record
+from q36eval.run.drift import keep_drifts
 
 
 @dataclass(frozen=True)

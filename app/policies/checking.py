@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from q36eval.app.policies.declarations import Declared, Subject, declared_for
 from q36eval.app.policies.files import family_of, suite_of
-from q36eval.app.policies.measurable import never_passes
 from q36eval.app.policies.noise import KnownFloor, known_floor
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
@@ -15,6 +13,8 @@ from q36eval.gate.noise import below_floor, floor_of, has_floor
 from q36eval.gate.policy_file import extended, policy_problems
 from q36eval.gate.schemes import held_to
 from q36eval.records import Lane, ProbeName
+from q36eval.run.declared import Declared, Subject, declared_for
+from q36eval.run.measurable import never_passes
 from q36eval.stats import unseen_share
 
 HARMLESS_CONFIDENCE = 0.9

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from q36eval.app.suites import shipped_suites, suite_place
 from q36eval.app.targets import load_family
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
+from q36eval.run.suites import shipped_suites, suite_place
 
 FILE_ENDINGS = (".yaml", ".yml")
 

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from q36eval.app.policies.declarations import Declared
-from q36eval.app.policies.shown import power_of
-from q36eval.declared import DeclaredFigure
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.competence import PAIRED
 from q36eval.gate.schemes import held_to
-from q36eval.records import Lane, ProbeName
+from q36eval.records import DeclaredFigure, Lane, ProbeName
+from q36eval.run.declared import Declared
+from q36eval.run.shown import power_of
 from q36eval.stats import least_clusters
 
 WORDS = {

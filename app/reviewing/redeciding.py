@@ -2,7 +2,6 @@
 
 from datetime import date
 
-from q36eval.app.drifting import keep_drifts
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, Policy
 from q36eval.history import History, RunRecord, RunState
@@ -14,6 +13,7 @@ from q36eval.history.deciding import (
     policy_of,
     report_sha256,
 )
+from q36eval.run.drift import keep_drifts
 
 
 def decide_again(

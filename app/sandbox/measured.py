@@ -14,14 +14,14 @@ from q36eval.app.cli.gate import load_policy
 from q36eval.app.cli.options import open_history
 from q36eval.app.console import ConsoleProgress
 from q36eval.app.evals_model import GROUP_COLUMNS, group_rows, seconds_by_group
-from q36eval.app.measuring import measure
-from q36eval.app.request import Request
 from q36eval.app.sandbox.ladder import GROUP, LADDER_BITS, make_rung, round_to_integers
-from q36eval.app.targets import Target, load_family, resolve
+from q36eval.app.targets import load_family, resolve
 from q36eval.config import Family, Paths
 from q36eval.history import History, RunRecord
 from q36eval.records import Measurement, ProbeName
 from q36eval.reports.evals_figures import EvalsFigures
+from q36eval.run.measure import measure
+from q36eval.run.request import Request, Target
 
 COLUMNS = (
     ("KL, nats/token", "kl.kl_divergence[all]"),

@@ -11,13 +11,13 @@ from typing import Any
 
 from q36eval.app.cli.options import open_history
 from q36eval.app.console import ConsoleProgress
-from q36eval.app.measuring import measure
-from q36eval.app.request import Request
 from q36eval.app.sandbox.ladder import fp8_blocks, make_rung, round_to_integers
-from q36eval.app.targets import Target, load_family, resolve
+from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord
 from q36eval.records import Interval, Measurement, ProbeName
+from q36eval.run.measure import measure
+from q36eval.run.request import Request, Target
 
 RUNG_BITS = (8, 4, 3, 2)
 COLUMNS: tuple[tuple[str, str], ...] = (

@@ -13,10 +13,11 @@ Every file is written whole or not at all, and none depends on when or how often
 that was killed and resumed is byte for byte one that was not.
 """
 
+from q36eval.probes import Kind
 from q36eval.references._capture import Capture, capture_key, pack_folder
 from q36eval.references._files import cannot_write
 from q36eval.references._head import stored_head
-from q36eval.references._manifest import FileEntry, Header, Kind, Manifest, damage, load_header, load_manifest
+from q36eval.references._manifest import FileEntry, Header, Manifest, damage, load_header, load_manifest
 from q36eval.references._pack import Pack, captures_in
 
 __all__ = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.errors import UsageError
-from q36eval.probes import Digest
+from q36eval.probes import Digest, Kind
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references._files import remove_temporaries, sha256_of, write_whole
 from q36eval.references._manifest import (
@@ -19,7 +19,6 @@ from q36eval.references._manifest import (
     MANIFEST_FILE,
     FileEntry,
     Header,
-    Kind,
     Manifest,
     Shard,
     load_header,

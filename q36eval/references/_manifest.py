@@ -8,13 +8,13 @@ from pydantic import Field, ValidationError
 
 from q36eval.checkpoints.hashing import file_sha256
 from q36eval.errors import UsageError
+from q36eval.probes import Kind
 from q36eval.records import DeploymentIdentity, ProbeName, Record
 from q36eval.references._files import inside, sha256_of
 
 HEADER_FILE = "capture.json"
 MANIFEST_FILE = "pack.json"
 
-Kind = Literal["hidden-states", "top-k", "answers"]
 """`hidden-states`: full-vocabulary logits can be rebuilt; `top-k`: K log-probabilities and the tail's mass a position;
 `answers`: what the deployment answered, no tensors."""
 

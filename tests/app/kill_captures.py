@@ -15,22 +15,21 @@ from typing import Any
 
 import safetensors.torch  # noqa: F401 (once here, and not in every fork)
 
-from q36eval.app.referencing import local_reference
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
-from q36eval.capturing import captured
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
-from q36eval.probes import WorkItem
-from q36eval.runner import plan_probes
-from q36eval.sinks import MutedSink
+from q36eval.probes import Progress, Sink, WorkItem
+from q36eval.run.capture import captured
+from q36eval.run.reference import local_reference
+from q36eval.run.runner import plan_probes
 from tests.kills import killed_after, whole
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 
 
-class Silent:
+class Silent(Progress):
     def stage(self, title: str, total: int) -> None: ...
 
     def advance(self, count: int = 1) -> None: ...
@@ -50,7 +49,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
     shortest = sorted(load_corpus(DATA / "corpus" / "sandbox"), key=lambda document: len(document.text))[:6]
     probes = [KLProbe(shortest), FewCanaries(load_specs()[:1])]
     engine = InProcessEngine.load(DATA / "sandbox" / "bf16")
-    works = plan_probes(probes, engine.tokenizer, MutedSink())
+    works = plan_probes(probes, engine.tokenizer, Sink())
     reference = local_reference(DATA / "sandbox" / "bf16", folder, device="cpu", emulate_activations=True)
     rng = random.Random(seed)
 

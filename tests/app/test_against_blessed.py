@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from q36eval.app.measuring import stopping_rule
-from q36eval.app.request import Request
-from q36eval.app.targets import Target
 from q36eval.config import Family, Paths
 from q36eval.gate import Circumstances, Policy
 from q36eval.history import History
 from q36eval.history.deciding import blessed_beside, decided, evidence_of
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName, Verdict
+from q36eval.run.measure import stopping_rule
+from q36eval.run.request import Request, Target
 from tests.app.judged_runs import IDENTITY, open_history
 from tests.q36eval.gate.evidence import accuracy, census, divergence, named, small_policy
 

@@ -7,10 +7,6 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from q36eval.app.corpora import counts, freeze_corpus, unverified_texts
-from q36eval.app.material import corpus_of
-from q36eval.app.on_policy import on_policy_prompts
-from q36eval.app.policies.declarations import Subject, declared_for
 from q36eval.chat import rendered_chat
 from q36eval.config import Paths
 from q36eval.errors import UsageError
@@ -18,6 +14,10 @@ from q36eval.kl.corpus_plan import plan_of
 from q36eval.kl.generators.conversations import dialogues, prompts
 from q36eval.kl.on_policy import OnPolicySettings
 from q36eval.kl.planning import refuse_reserved_slices
+from q36eval.run.corpora import counts, freeze_corpus, unverified_texts
+from q36eval.run.declared import Subject, declared_for
+from q36eval.run.material import corpus_of
+from q36eval.run.on_policy import on_policy_prompts
 from tests.evals.hub_mirror import cache, use_cache
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +89,7 @@ def test_texts_are_unverified_until_their_rows_are_pinned(data: Paths, monkeypat
     ]
     pinned = plan.model_copy(update={"datasets": tuple(datasets)})
     assert pinned.sha256 == plan.sha256, "frozen texts are good under a plan that knows more of them"
-    monkeypatch.setattr("q36eval.app.corpora.plan_of", lambda _: pinned)
+    monkeypatch.setattr("q36eval.run.corpora.plan_of", lambda _: pinned)
     told = unverified_texts("quick", folder)
     assert "openai/gsm8k" not in told
     assert "facebook/belebele" in told
@@ -147,7 +147,7 @@ def test_what_is_not_frozen_or_was_changed_is_one_sentence(data: Paths, monkeypa
         corpus_of("quick", None, data)
     plan = plan_of("quick")
     assert plan is not None
-    monkeypatch.setattr("q36eval.app.corpora.plan_of", lambda suite: plan.model_copy(update={"seed": 1}))
+    monkeypatch.setattr("q36eval.run.corpora.plan_of", lambda suite: plan.model_copy(update={"seed": 1}))
     with pytest.raises(UsageError, match="was not frozen from the plan"):
         corpus_of("quick", None, data)
 

@@ -4,9 +4,9 @@ import json
 from datetime import date
 from pathlib import Path
 
-from q36eval.app.drifting import drift_of
 from q36eval.drift import DriftState, pair_with_blessed
 from q36eval.records import Clusters
+from q36eval.run.drift import drift_of
 from tests import commands
 from tests.app.judged_runs import judge_run, measured, open_history
 from tests.q36eval.gate.evidence import small_policy

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-import q36eval.app.drifting as drifting
-from q36eval.app.drifting import drift_of, followed, keep_drifts, read_kept, standing_drift
+import q36eval.run.drift as drifting
 from q36eval.app.reviewing.redeciding import decide_again
 from q36eval.errors import StorageError
 from q36eval.gate import Waiver
 from q36eval.history import History, KeptDrift
+from q36eval.run.drift import drift_of, followed, keep_drifts, read_kept, standing_drift
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
 from tests.q36eval.gate.evidence import small_policy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from q36eval.app.estimate import Estimate, duration
+from q36eval.run.estimate import Estimate, duration
 
 
 def test_a_task_is_timed_by_its_own_items_and_by_how_many_workers_there_were() -> None:

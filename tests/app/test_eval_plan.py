@@ -7,9 +7,6 @@ import pytest
 import yaml
 
 from q36eval.app.cli.eval_plan_report import print_plan
-from q36eval.app.eval_plan import EvalPlan, plan_evals
-from q36eval.asking import Work
-from q36eval.capturing import captured
 from q36eval.engines.base import Scored
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.errors import EngineError
@@ -17,6 +14,9 @@ from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy
 from q36eval.records import Lane, ProbeName
 from q36eval.references import Capture
+from q36eval.run.capture import captured
+from q36eval.run.eval_plan import EvalPlan, plan_evals
+from q36eval.run.items import Work
 from tests.evals.small_suite import ROOT, Silent, write_small_suite
 
 COUNTS = {f"mmlu{kind}/{name}.jsonl": 15 for kind in ("", "_dev") for name in ("geology", "law", "botany", "music")}

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import q36eval.app.floors
-import q36eval.app.measuring
+import q36eval.run.floor
+import q36eval.run.measure
 from q36eval.app.cli import reference_floor
-from q36eval.app.floors import FloorKeeper, adopt_floor, floor_file
-from q36eval.app.measuring import measure
-from q36eval.app.request import ALL_PROBES, Request
 from q36eval.app.targets import load_family, resolve
-from q36eval.asking import Work
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
@@ -23,8 +19,12 @@ from q36eval.kl import floor as kl_floor
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.floor_file import ReferenceFloor, load_floor, measurements, write_floor
 from q36eval.kl.probe import KLProbe
+from q36eval.probes import Progress, Sink
 from q36eval.records import Verdict
-from q36eval.sinks import MutedSink
+from q36eval.run.floor import FloorKeeper, adopt_floor, floor_file
+from q36eval.run.items import Work
+from q36eval.run.measure import measure
+from q36eval.run.request import ALL_PROBES, Request
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = """
@@ -35,7 +35,7 @@ criteria:
 """
 
 
-class Silent:
+class Silent(Progress):
     def __init__(self) -> None:
         self.stages: list[str] = []
 
@@ -65,7 +65,7 @@ def gate(paths: Paths, margin: float, progress: Silent) -> RunRecord:
 def few_documents() -> Iterator[None]:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(q36eval.app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+        patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(documents)])
         patch.setattr(kl_floor, "TOKENS", 1000)
         patch.setattr(kl_floor, "DOCUMENTS", 3)
         yield
@@ -129,7 +129,7 @@ def test_a_floor_of_another_reference_is_refused(gated: Gated, tmp_path: Path) -
     elsewhere = paths.state / "elsewhere"
     probe = KLProbe(documents)
     assert adopt_floor(kept, elsewhere, floor.identity, probe) == floor_file(elsewhere, floor.identity, probe)
-    keeper = FloorKeeper(floor.identity, elsewhere, None, None, MutedSink(), Silent())
+    keeper = FloorKeeper(floor.identity, elsewhere, None, None, Sink(), Silent())
     assert keeper.floor(Work(probe, []), {}) == floor
     other = floor.identity.model_copy(update={"checkpoint_sha256": "of another model"})
     write_floor(kept, floor.model_copy(update={"identity": other}))
@@ -143,7 +143,7 @@ def test_the_command_shows_what_was_measured_and_what_could_not_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::20]
-    monkeypatch.setattr(q36eval.app.floors, "build_probes", lambda *_: [KLProbe(documents)])
+    monkeypatch.setattr(q36eval.run.floor, "build_probes", lambda *_: [KLProbe(documents)])
     monkeypatch.setattr(kl_floor, "TOKENS", 500)
     monkeypatch.setattr(kl_floor, "DOCUMENTS", 2)
     monkeypatch.setattr(Paths, "default", classmethod(lambda cls: Paths(REPOSITORY, tmp_path)))

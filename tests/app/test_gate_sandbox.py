@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-import q36eval.app.measuring
-from q36eval.app.measuring import measure
-from q36eval.app.request import ALL_PROBES, Request
-from q36eval.app.targets import Target, load_family, resolve
+import q36eval.run.measure
+from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.gate import Policy
@@ -19,10 +17,13 @@ from q36eval.gate.schemes import QUANTIZED_TENSORS
 from q36eval.history import History, RunRecord, RunState
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
+from q36eval.probes import Progress
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
+from q36eval.run.measure import measure
+from q36eval.run.request import ALL_PROBES, Request, Target
 
 REPOSITORY = Path(__file__).parents[2]
-BUILD_PROBES = q36eval.app.measuring.build_probes
+BUILD_PROBES = q36eval.run.measure.build_probes
 POLICY = """
 name: test
 criteria:
@@ -33,7 +34,7 @@ criteria:
 """
 
 
-class Silent:
+class Silent(Progress):
     def stage(self, title: str, total: int) -> None: ...
 
     def advance(self, count: int = 1) -> None: ...
@@ -48,7 +49,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
     """`gate(branch)` on every seventh document of the corpus, sharing one reference capture."""
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::7]
-    monkeypatch.setattr(q36eval.app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+    monkeypatch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(documents)])
     policy_file = state / "policy.yaml"
     policy_file.write_text(POLICY)
     paths = Paths(REPOSITORY, state)
@@ -156,8 +157,8 @@ def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
     def cannot(*_: object) -> None:
         raise EngineError("The reference could not answer the on-policy prompts: out of memory.")
 
-    monkeypatch.setattr(q36eval.app.measuring, "build_probes", BUILD_PROBES)
-    monkeypatch.setattr(q36eval.app.measuring, "material", cannot)
+    monkeypatch.setattr(q36eval.run.measure, "build_probes", BUILD_PROBES)
+    monkeypatch.setattr(q36eval.run.measure, "material", cannot)
     copy = tmp_path / "damaged"
     shutil.copytree(REPOSITORY / "data" / "sandbox" / "main", copy)
     tensors = load_file(copy / "model.safetensors")

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from q36eval.app.kept_progress import Followed
-from q36eval.asking import with_retry
 from q36eval.engines.base import Scored, ScoreRequest
+from q36eval.engines.retrying import with_retry
 from q36eval.history import EventKind, History
-from q36eval.sinks import told_of_retries
+from q36eval.probes import Progress
+from q36eval.run.progress import Followed
 
 
-class Console:
+class Console(Progress):
     """Counts what it is told."""
 
     def __init__(self) -> None:
@@ -52,8 +52,7 @@ def test_what_is_asked_again_is_an_event(tmp_path: Path) -> None:
     def times_out(requests):
         return (Scored(request, None, error="timeout") for request in requests)
 
-    list(with_retry(times_out, [ScoreRequest("one", (1,)), ScoreRequest("two", (1,))], told_of_retries(following)))
+    list(with_retry(times_out, [ScoreRequest("one", (1,)), ScoreRequest("two", (1,))], following.retried))
     assert [(event.kind, event.message) for event in history.events(run.id)] == [
         (EventKind.RETRY, "2 requests errored and are asked again: timeout")
     ] * 2
-    assert told_of_retries(Console()) is None

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-import q36eval.app.measuring
+import q36eval.run.measure
 from q36eval.app.cli.kl_report import print_summary, write_plot
-from q36eval.app.measuring import measure
-from q36eval.app.request import Request
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import UsageError
@@ -21,14 +19,17 @@ from q36eval.history.run_files import RunFiles
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.kl.tokens import TokenStore, read_tokens
+from q36eval.probes import Progress
 from q36eval.records import Measurement, ProbeName
+from q36eval.run.measure import measure
+from q36eval.run.request import Request
 from q36eval.token_files import TOKENS, WORST
 
 REPOSITORY = Path(__file__).parents[2]
 MAIN = REPOSITORY / "app" / "dashboard" / "main.py"
 
 
-class Silent:
+class Silent(Progress):
     def stage(self, title: str, total: int) -> None: ...
 
     def advance(self, count: int = 1) -> None: ...
@@ -60,7 +61,7 @@ def run_kl(paths: Paths, history: History) -> Callable[..., RunRecord]:
             resume=resume,
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(q36eval.app.measuring, "build_probes", lambda *_: [KLProbe(documents)])
+            patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(documents)])
             return measure(request, paths, history, Silent())
 
     return run

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from q36eval.app.measured_on import published_facts
-from q36eval.app.probing import Limits, build_evals
-from q36eval.app.request import Request
-from q36eval.app.suites import shipped_suites
-from q36eval.app.targets import Target, load_family
+from q36eval.app.targets import load_family
 from q36eval.config import Paths
 from q36eval.evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
 from q36eval.measured_on import recorded, recorded_subject, recorded_unverified
 from q36eval.records import ProbeName
+from q36eval.run.plan import Limits, build_evals
+from q36eval.run.published import published_facts
+from q36eval.run.request import Request, Target
+from q36eval.run.suites import shipped_suites
 
 PATHS = Paths.default()
 BENCHMARK = re.compile(r"mmlu|ruler|wikitext|gpqa|gsm|math-|ifeval|humaneval", re.IGNORECASE)

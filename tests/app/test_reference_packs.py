@@ -14,14 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from q36eval.app import measuring, packing
 from q36eval.app.cli.kl_report import check_plot, print_summary
-from q36eval.app.floors import floor_state
-from q36eval.app.measuring import measure
-from q36eval.app.packing import Asked, Estimate, capture
-from q36eval.app.probing import Scored
-from q36eval.app.request import Request
-from q36eval.app.targets import Target
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Policy
@@ -29,8 +22,16 @@ from q36eval.history import History, RunRecord
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.floor_file import load_floor, write_floor
 from q36eval.kl.probe import KLProbe
+from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import Pack
+from q36eval.run import measure as measuring
+from q36eval.run import pack as packing
+from q36eval.run.floor import floor_state
+from q36eval.run.measure import measure
+from q36eval.run.pack import Asked, Estimate, capture
+from q36eval.run.plan import Scored
+from q36eval.run.request import Request, Target
 from tests.commands import q36eval
 from tests.kills import KILLS
 
@@ -50,7 +51,7 @@ criteria:
 TOP_K = 8
 
 
-class Silent:
+class Silent(Progress):
     def stage(self, title: str, total: int) -> None: ...
 
     def advance(self, count: int = 1) -> None: ...

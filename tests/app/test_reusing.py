@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from q36eval.app.reusing import MEASURED_BY, reuse_answers
-from q36eval.asking import Work
 from q36eval.history import History, RunRecord
 from q36eval.history.attempts import REUSED, tried_before
 from q36eval.history.deciding import circumstances_on, decided, evidence_of
@@ -16,6 +14,8 @@ from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
 from q36eval.probes import WorkItem
 from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, ProbeName
+from q36eval.run.items import Work
+from q36eval.run.reuse import MEASURED_BY, reuse_answers
 from q36eval.token_files import TOKENS
 from tests.app.judged_runs import IDENTITY, measured
 from tests.q36eval.gate.evidence import small_policy

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from q36eval.app.showable import refuse_unshowable
-from q36eval.asking import Work
 from q36eval.engines.in_process import load_tokenizer
 from q36eval.errors import UsageError
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy
 from q36eval.probes import Digest, WorkItem
 from q36eval.records import Lane, ProbeName
+from q36eval.run.items import Work
+from q36eval.run.showable import refuse_unshowable
 from tests.evals.small_suite import ROOT, write_small_suite
 
 COUNTS = {

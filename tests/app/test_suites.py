@@ -7,13 +7,13 @@ import pytest
 import yaml
 
 from q36eval.app.cli.data import verify
-from q36eval.app.material import corpus_of
-from q36eval.app.probing import Limits, build_evals, build_probes
-from q36eval.app.suites import suite_place
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.kl.planning import Material
 from q36eval.records import ProbeName
+from q36eval.run.material import corpus_of
+from q36eval.run.plan import Limits, build_evals, build_probes
+from q36eval.run.suites import suite_place
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = Paths(ROOT, ROOT / "nowhere")

@@ -1,8 +1,8 @@
 """An inspection as measurements: each finding counted once under its own metric, nothing unjudged counted as clean."""
 
-from q36eval.app.weights import measurements
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity
 from q36eval.gate.schemes import schemes_found
+from q36eval.run.weights import measurements
 
 
 def finding(section: Section, severity: Severity = Severity.BLOCKING) -> Finding:

@@ -10,13 +10,13 @@ import torch
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.probe import CanaryProbe, rendered
 from q36eval.canaries.specification import CanarySpec, load_specs
-from q36eval.capturing import captured
 from q36eval.config.family import Family, load_yaml
 from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
-from q36eval.probes import Probe
+from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, FailureCauses, FamilyCompetence, ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
-from q36eval.runner import run_probes
+from q36eval.run.capture import captured
+from q36eval.run.runner import run_probes
 
 ROOT = Path(__file__).parents[2]
 BF16 = ROOT / "data" / "sandbox" / "bf16"
@@ -60,7 +60,7 @@ class Scripted:
         raise AssertionError("only a divergence needs the head")
 
 
-class Kept:
+class Kept(Sink, Progress):
     """What a run writes; `items` may be handed on to a run that resumes it."""
 
     def __init__(self, items: Sequence[ItemOutcome] = ()) -> None:
@@ -78,10 +78,6 @@ class Kept:
 
     def known_items(self) -> list[ItemOutcome]:
         return list(self.items.values())
-
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 @pytest.fixture(scope="module")

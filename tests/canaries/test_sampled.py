@@ -9,13 +9,13 @@ from q36eval.canaries.cases import cases_of
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import CanarySpec, for_family, load_specs
 from q36eval.canaries.summary import declared_figures
-from q36eval.capturing import captured
 from q36eval.config import Answering, Family
 from q36eval.config.answering import THINKING as THINKING_SKILL
 from q36eval.errors import UsageError
 from q36eval.probes import Probe
 from q36eval.references import Capture
-from q36eval.runner import run_probes
+from q36eval.run.capture import captured
+from q36eval.run.runner import run_probes
 from tests.canaries.test_steps import Told
 
 ROOT = Path(__file__).parents[2]

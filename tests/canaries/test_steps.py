@@ -10,11 +10,11 @@ from q36eval.app.sandbox.ladder import damage_experts
 from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
-from q36eval.capturing import captured
-from q36eval.probes import Probe
+from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
-from q36eval.runner import run_probes
+from q36eval.run.capture import captured
+from q36eval.run.runner import run_probes
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 CANARIES = (
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 
-class Told:
+class Told(Sink, Progress):
     """Keeps what a run is told; an outcome replaces the one before it, as in history."""
 
     def __init__(self) -> None:
@@ -53,10 +53,6 @@ class Told:
 
     def known_items(self) -> list[ItemOutcome]:
         return list(self.items.values())
-
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 @pytest.fixture(scope="module")

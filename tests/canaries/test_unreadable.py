@@ -13,10 +13,9 @@ from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
 from q36eval.canaries.paired import rate
 from q36eval.canaries.readings import cut_off, failed, unended
 from q36eval.canaries.specification import GenerationSettings
-from q36eval.declared import DeclaredFigure
 from q36eval.gate import Criterion, CriterionVerdict, Margin
 from q36eval.gate.judge import judge
-from q36eval.records import Answer, Direction, ItemOutcome, Lane, Measurement, ProbeName
+from q36eval.records import Answer, DeclaredFigure, Direction, ItemOutcome, Lane, Measurement, ProbeName
 
 RIGHT, WRONG = Answer(score=1.0, text="A"), Answer(score=0.0, text="B")
 UNREAD = Answer(score=None, text="?", unreadable="which shop is meant cannot be told (end)")

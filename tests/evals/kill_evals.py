@@ -13,17 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from q36eval.asking import Work
-from q36eval.capturing import captured
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy, PolicyRule
 from q36eval.history import History
-from q36eval.probes import Probe, WorkItem
+from q36eval.probes import Captures, Probe, Sink, WorkItem
 from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
-from q36eval.runner import run_probes
-from q36eval.sinks import Captures
+from q36eval.run.capture import captured
+from q36eval.run.items import Work
+from q36eval.run.runner import run_probes
 from tests.evals.small_suite import ROOT, Silent, write_small_suite
 from tests.kills import killed_after, whole
 
@@ -51,7 +50,7 @@ class Planned(EvalsProbe):
         return self.items
 
 
-class LoggingSink:
+class LoggingSink(Sink):
     """A run in history; what was written is also listed in a file."""
 
     def __init__(self, history: History, run_id: str, log: Path) -> None:

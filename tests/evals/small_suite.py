@@ -6,12 +6,13 @@ from pathlib import Path
 import yaml
 
 from q36eval.evals.frozen import write_frozen
+from q36eval.probes import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
 
 
-class Silent:
+class Silent(Progress):
     """Progress that nobody hears of."""
 
     def stage(self, title: str, total: int) -> None: ...

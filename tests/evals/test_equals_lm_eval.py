@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from q36eval.asking import Work, finished_items
-from q36eval.capturing import asked_sha256
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.in_process import InProcessEngine
@@ -17,6 +15,8 @@ from q36eval.engines.shared_prefix import common_prefix
 from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite
+from q36eval.run.capture import asked_sha256
+from q36eval.run.items import Work, finished_items
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"

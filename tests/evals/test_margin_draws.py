@@ -7,10 +7,11 @@ import pytest
 import yaml
 from small_suite import write_small_suite
 
-from q36eval.asking import Work, finished_items, in_group
 from q36eval.evals import margin_draws
 from q36eval.evals.probe import EvalsProbe
+from q36eval.probes import in_group
 from q36eval.records import ItemOutcome
+from q36eval.run.items import Work, finished_items
 
 SUBJECTS = ("anatomy", "astronomy", "botany", "computing", "currencies", "law")
 COUNTS = {f"mmlu/{subject}.jsonl": 15 for subject in SUBJECTS} | {

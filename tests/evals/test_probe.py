@@ -11,7 +11,6 @@ import yaml
 from lm_eval.api.instance import Instance
 from small_suite import write_small_suite
 
-from q36eval.capturing import captured
 from q36eval.errors import UsageError
 from q36eval.evals.encoding import Encoder
 from q36eval.evals.probe import EvalsProbe, _answer, _not_finite
@@ -19,7 +18,8 @@ from q36eval.evals.suite import LoadedSuite
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer
 from q36eval.references import Capture
-from q36eval.runner import run_probes
+from q36eval.run.capture import captured
+from q36eval.run.runner import run_probes
 from tests.canaries.test_steps import Told
 
 ROOT = Path(__file__).resolve().parents[2]

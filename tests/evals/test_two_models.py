@@ -8,21 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.asking import Work
-from q36eval.capturing import captured
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.evals.probe import EvalsProbe
-from q36eval.probes import Probe
+from q36eval.probes import Captures, Probe, Sink
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
-from q36eval.runner import run_probes
-from q36eval.sinks import Captures
+from q36eval.run.capture import captured
+from q36eval.run.items import Work
+from q36eval.run.runner import run_probes
 from tests.evals.small_suite import Silent, write_small_suite
 
 COUNTS = {"mmlu/law.jsonl": 8, "mmlu_dev/law.jsonl": 1, "short_answers/law.jsonl": 4, "short_answers_dev/law.jsonl": 2}
 
 
-class Kept:
+class Kept(Sink):
     def __init__(self) -> None:
         self.items: list[ItemOutcome] = []
 

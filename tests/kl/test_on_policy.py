@@ -20,6 +20,7 @@ from q36eval.kl.on_policy import (
     prompts_sha256,
     read_answers,
 )
+from q36eval.probes import Progress
 
 BF16 = Path(__file__).parents[2] / "data/sandbox/bf16"
 SETTINGS = OnPolicySettings(max_new_tokens=24)
@@ -36,7 +37,7 @@ PROMPTS = [
 ]
 
 
-class Silent:
+class Silent(Progress):
     def stage(self, title: str, total: int) -> None: ...
 
     def advance(self, count: int = 1) -> None: ...
@@ -162,8 +163,8 @@ def test_the_key_is_of_all_that_decides_the_answers(bf16: Any) -> None:
 
 
 def test_shipped_prompts_are_of_every_canary_and_our_own_chat() -> None:
-    from q36eval.app.on_policy import answered_canaries, on_policy_prompts
     from q36eval.config import Paths
+    from q36eval.run.on_policy import answered_canaries, on_policy_prompts
 
     prompts = on_policy_prompts(OnPolicySettings(), Paths.default())
     assert len({prompt.id for prompt in prompts}) == len({prompt.content for prompt in prompts}) == len(prompts)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from q36eval.kl.divergence import token_figures
 from q36eval.kl.topk import TopK, lower_bound
+from q36eval.probes import Progress
 
 ROUNDING = 1e-12
 """Of sums of a few hundred float64 terms of at most some hundred nats."""
@@ -114,16 +115,16 @@ def test_log_probabilities_of_an_engine_give_the_same_as_its_logits() -> None:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
     """Bound and gap of a real branch by K, from a pack on disk that also holds the full vocabulary."""
-    from q36eval.asking import Work, finished_items
-    from q36eval.capturing import captured, kind_of
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.kl.corpus import load_corpus
     from q36eval.kl.probe import KLProbe
     from q36eval.kl.topk_probe import TopKProbe
     from q36eval.probes import Probe
     from q36eval.references import Capture, damage
+    from q36eval.run.capture import captured, kind_of
+    from q36eval.run.items import Work, finished_items
 
-    class Silent:
+    class Silent(Progress):
         def stage(self, title: str, total: int) -> None: ...
 
         def advance(self, count: int = 1) -> None: ...

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from q36eval.capturing import captured
 from q36eval.engines import Generated, GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
-from q36eval.following import SECOND
 from q36eval.probes import Digest, FollowUp, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 from q36eval.references import Capture
-from q36eval.runner import run_probes
+from q36eval.run.capture import captured
+from q36eval.run.follow_up import SECOND
+from q36eval.run.runner import run_probes
 from tests.q36eval.test_runner import IDENTITY, CountingEngine, MemorySink, Silent
 
 
@@ -34,7 +34,7 @@ class Speaker(CountingEngine):
             yield Generated(request, tuple(range(len(request.token_ids))), text, "stop", error=error)
 
 
-class Steps:
+class Steps(Probe):
     """Three questions; each answer of the reference is scored too, and a wrong one of the branch asked again."""
 
     name = ProbeName.CANARIES

@@ -10,8 +10,7 @@ import pytest
 
 from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.gate import Criterion, Margin, Policy, decide
-from q36eval.order_check import FALSE_ALARMS, ITEMS, PROBES, STATED_RATE, most_disagreements
-from q36eval.probes import Digest, ItemResults, WorkItem
+from q36eval.probes import Digest, ItemResults, Probe, Progress, Sink, WorkItem
 from q36eval.records import (
     Answer,
     Clusters,
@@ -26,7 +25,8 @@ from q36eval.records import (
     ProbeName,
     Verdict,
 )
-from q36eval.runner import run_probes
+from q36eval.run.order_check import FALSE_ALARMS, ITEMS, PROBES, STATED_RATE, most_disagreements
+from q36eval.run.runner import run_probes
 from q36eval.stats import summarize
 
 IDENTITY = DeploymentIdentity(
@@ -78,7 +78,7 @@ class WearyEngine:
         raise AssertionError("nothing is captured here")
 
 
-class AnswersProbe:
+class AnswersProbe(Probe):
     """`count` questions in blocks of 30, right where the answer begins with "right"."""
 
     name = ProbeName.EVALS
@@ -146,7 +146,7 @@ def _answer(text: str) -> Answer:
 
 
 @dataclass
-class MemorySink:
+class MemorySink(Sink):
     items: list[ItemOutcome] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
     failures: list[ProbeFailure] = field(default_factory=list)
@@ -169,7 +169,7 @@ class MemorySink:
         return found
 
 
-class Silent:
+class Silent(Progress):
     def stage(self, title: str, total: int) -> None: ...
 
     def advance(self, count: int = 1) -> None: ...
@@ -186,7 +186,7 @@ def run(engine: Any, probe: AnswersProbe | None = None, sink: MemorySink | None 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("q36eval.asking.pause", lambda seconds: None)
+    monkeypatch.setattr("q36eval.engines.retrying.pause", lambda seconds: None)
 
 
 def test_a_steady_engine_is_asked_the_first_items_once_more_in_their_batches() -> None:

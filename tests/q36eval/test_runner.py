@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.asking import with_retry
-from q36eval.capturing import captured
 from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.retrying import with_retry
 from q36eval.errors import UsageError
 from q36eval.locks import exclusive
-from q36eval.probes import Digest, ItemResults, Probe, WorkItem
+from q36eval.probes import Digest, ItemResults, Probe, Progress, Sink, WorkItem
 from q36eval.records import (
     Answer,
     Counts,
@@ -27,7 +26,8 @@ from q36eval.records import (
     ProbeName,
 )
 from q36eval.references import Capture
-from q36eval.runner import run_probes
+from q36eval.run.capture import captured
+from q36eval.run.runner import run_probes
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
@@ -69,7 +69,7 @@ class CountingEngine:
         return torch.eye(2)
 
 
-class LengthProbe:
+class LengthProbe(Probe):
     """One item per length; an item passes when both deployments saw the same tensor."""
 
     name = ProbeName.KL
@@ -110,7 +110,7 @@ class LengthProbe:
         return iter(())
 
 
-class MemorySink:
+class MemorySink(Sink):
     def __init__(self) -> None:
         self.items: list[ItemOutcome] = []
         self.failures: list[ProbeFailure] = []
@@ -128,7 +128,7 @@ class MemorySink:
         return self.items
 
 
-class Silent:
+class Silent(Progress):
     def stage(self, title: str, total: int) -> None: ...
 
     def advance(self, count: int = 1) -> None: ...
@@ -435,7 +435,7 @@ def test_what_no_second_asking_would_change_is_asked_once(monkeypatch: pytest.Mo
             yield Scored(request, None, error="no", permanent=request.key == "long")
 
     pauses: list[float] = []
-    monkeypatch.setattr("q36eval.asking.pause", pauses.append)
+    monkeypatch.setattr("q36eval.engines.retrying.pause", pauses.append)
     results = list(with_retry(call, [ScoreRequest("long", (1,)), ScoreRequest("unlucky", (1,))]))
     assert sorted(asked) == ["long", "unlucky", "unlucky", "unlucky"]
     assert {result.request.key for result in results} == {"long", "unlucky"}

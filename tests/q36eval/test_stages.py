@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from q36eval.app.estimate import Estimate
-from q36eval.capturing import captured
 from q36eval.engines import ScoreRequest
 from q36eval.gate import StageState
 from q36eval.probes import Probe, WorkItem
 from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeName, Schedule
 from q36eval.references import Capture
-from q36eval.rounds import Asked
-from q36eval.runner import run_probes
+from q36eval.run.capture import captured
+from q36eval.run.estimate import Estimate
+from q36eval.run.rounds import Asked
+from q36eval.run.runner import run_probes
 from tests.q36eval.test_runner import IDENTITY, CountingEngine, LengthProbe, MemorySink, Silent, measured
 
 
@@ -195,7 +195,7 @@ class Doubting(Staged):
         return outcome.model_copy(update={"branch": outcome.branch.model_copy(update={"text": "confirmed"})})
 
 
-class Timed(Silent, Estimate):
+class Timed(Estimate, Silent):
     """Progress that says how long it will take, and forgets that at every new stage, as a terminal's does."""
 
     def stage(self, title: str, total: int) -> None:
@@ -215,7 +215,7 @@ def test_what_is_doubted_is_asked_again_once_and_the_time_that_is_left_is_still_
 
 
 def test_no_more_is_asked_again_than_the_verdict_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("q36eval.rounds.PORTION", 1)
+    monkeypatch.setattr("q36eval.run.rounds.PORTION", 1)
     probe = Doubting(ProbeName.CANARIES, ["first", "second"])
     asked, _, _ = asked_of(tmp_path, [probe], StandsAt(2))
     assert [key for key in asked if "again" in key] == ["canaries/first/0/again"]

@@ -16,11 +16,11 @@ from q36eval.app.dashboard.models.live import live_runs
 from q36eval.app.dashboard.models.overview import Review, Urgency, branch_row, by_need
 from q36eval.app.dashboard.reading import Reader, forget
 from q36eval.app.dashboard.views.overview import NEEDS
-from q36eval.app.drifting import keep_drifts
 from q36eval.drift import branch_drift
 from q36eval.gate import Policy, Waiver
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
 from q36eval.records import ProbeName, Verdict
+from q36eval.run.drift import keep_drifts
 from tests.app.judged_runs import judge_run, open_history
 
 Visit = Callable[..., Any]

@@ -7,8 +7,8 @@ import pytest
 from written_history import write_history
 
 from q36eval.app.dashboard.reading import Reader, forget
-from q36eval.app.drifting import keep_drifts, standing_drift
 from q36eval.history import History
+from q36eval.run.drift import keep_drifts, standing_drift
 from tests.q36eval.history.conftest import fresh, postgresql
 
 __all__ = ["postgresql"]  # a fixture

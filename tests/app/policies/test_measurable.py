@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.policies.declarations import Declared, Subject, declared_for
-from q36eval.app.policies.measurable import never_passes, refuse_unmeasurable, without_reference_weights
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
+from q36eval.run.declared import Declared, Subject, declared_for
+from q36eval.run.measurable import never_passes, refuse_unmeasurable, without_reference_weights
 
 REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")

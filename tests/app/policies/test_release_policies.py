@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from q36eval.app.policies.checking import check_policy
-from q36eval.app.policies.declarations import Subject, declared_for
 from q36eval.app.policies.files import family_of, policy_for, shipped_policies
-from q36eval.app.policies.shown import power_of
 from q36eval.config import Family, Paths
 from q36eval.gate import Policy
 from q36eval.gate.schemes import margins_for
 from q36eval.records import Lane
+from q36eval.run.declared import Subject, declared_for
+from q36eval.run.shown import power_of
 
 REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")

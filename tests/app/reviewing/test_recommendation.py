@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from q36eval.app.cli.gating import Branches, Judged, Output, _folder_name, _judged, finish
-from q36eval.app.request import Request
 from q36eval.app.reviewing.recommending import Candidate, recommend, sentences
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import GateReport, LaneResult
 from q36eval.records import Lane, Verdict
+from q36eval.run.request import Request
 from tests.app.judged_runs import judge_run, open_history
 
 REPOSITORY = Path(__file__).parents[3]

@@ -7,18 +7,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from q36eval.asking import Work
-from q36eval.capturing import captured
-from q36eval.probes import Probe
+from q36eval.probes import Captures, Probe, Progress, Sink
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
-from q36eval.rounds import measure_branch
-from q36eval.runner import run_probes
-from q36eval.sinks import Captures
+from q36eval.run.capture import captured
+from q36eval.run.items import Work
+from q36eval.run.rounds import measure_branch
+from q36eval.run.runner import run_probes
 from tests.app.satisfiable.stub_deployment import Fault, RightAnswers, StubDeployment, right_answers
 
 
-class MemorySink:
+class MemorySink(Sink):
     def __init__(self, known: Iterable[ItemOutcome] = ()) -> None:
         self.items: list[ItemOutcome] = list(known)
         self.measurements: list[Measurement] = []
@@ -37,7 +36,7 @@ class MemorySink:
         return tuple(self.items)
 
 
-class Silent:
+class Silent(Progress):
     def stage(self, title: str, total: int) -> None: ...
 
     def advance(self, count: int = 1) -> None: ...

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from q36eval.app.policies.declarations import Subject, declared_for
 from q36eval.app.policies.files import shipped_policies
-from q36eval.app.weights import measurements as of_weights
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import CanarySpec, for_family, load_specs
 from q36eval.checkpoints.inspection import inspect_checkpoint
@@ -20,6 +18,8 @@ from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Probe
 from q36eval.records import Measurement, ProbeName
+from q36eval.run.declared import Subject, declared_for
+from q36eval.run.weights import measurements as of_weights
 from tests.app.satisfiable import faults
 from tests.app.satisfiable.asked import Asked, ask
 from tests.app.satisfiable.frozen_like import write_suite_like

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from q36eval.asking import Work
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
-from q36eval.capturing import captured
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import CriterionVerdict, Policy, decide
-from q36eval.probes import Probe
+from q36eval.probes import Captures, Probe
 from q36eval.records import Measurement, ProbeName, Verdict
 from q36eval.references import Capture
-from q36eval.runner import run_probes
-from q36eval.sinks import Captures
+from q36eval.run.capture import captured
+from q36eval.run.items import Work
+from q36eval.run.runner import run_probes
 from tests.app.satisfiable.asked import MemorySink, Silent
 from tests.app.satisfiable.stub_deployment import Abridging, RightAnswers, StubDeployment, right_answers
 from tests.evals.small_suite import FROZEN, write_small_suite

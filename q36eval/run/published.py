@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.suites import suite_place
 from q36eval.config import Paths
 from q36eval.measured_on import MeasuredOn, Subject
 from q36eval.probes import Probe
 from q36eval.records import Lane, ProbeName
+from q36eval.run.suites import suite_place
 
 if TYPE_CHECKING:
-    from q36eval.app.request import Request
+    from q36eval.run.request import Request
 
 CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 
@@ -31,7 +31,7 @@ def published_facts(request: "Request", probes: Sequence[Probe], paths: Paths) -
 def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]:
     """The repositories that a probe's frozen items are said to be from, where nothing vouches for it."""
     if probe.name is ProbeName.KL:
-        from q36eval.app.corpora import unverified_texts
+        from q36eval.run.corpora import unverified_texts
 
         own = request.corpus is not None
         return (

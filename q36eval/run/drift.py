@@ -165,7 +165,7 @@ def _compares(metric: MetricDrift, blessed_run_id: str) -> bool:
 
 
 def main() -> None:
-    """Keep where every branch of the history stands: `python -m q36eval.app.drifting`, while nobody waits for it."""
+    """Keep where every branch of the history stands: `python -m q36eval.run.drift`, while nobody waits for it."""
     with suppress(AttributeError, OSError):
         os.nice(10)
     paths = Paths.default()

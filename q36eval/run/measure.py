@@ -8,15 +8,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from q36eval.app.drifting import keep_drifts
-from q36eval.app.kept_progress import Followed, note
-from q36eval.app.measured_on import published_facts
-from q36eval.app.probing import Limits, Scored, build_probes, material
-from q36eval.app.referencing import Reference, local_reference, packed_reference
-from q36eval.app.request import ALL_PROBES, Request
-from q36eval.app.reusing import MEASURED_BY, measuring_sha256
-from q36eval.app.running import Running
-from q36eval.app.supplying import supplies_of
 from q36eval.config import Paths
 from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
@@ -25,16 +16,24 @@ from q36eval.history.attempts import tried_before
 from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive
-from q36eval.probes import KeepsFiles, Probe
+from q36eval.probes import Probe, Progress
 from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
-from q36eval.sinks import Progress
+from q36eval.run.branch import Running
+from q36eval.run.drift import keep_drifts
+from q36eval.run.plan import Limits, Scored, build_probes, material
+from q36eval.run.progress import Followed, note
+from q36eval.run.published import published_facts
+from q36eval.run.reference import Reference, local_reference, packed_reference
+from q36eval.run.request import ALL_PROBES, Request
+from q36eval.run.reuse import MEASURED_BY, measuring_sha256
+from q36eval.run.supplies import supplies_of
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
     """Measure the branch (or continue the run to resume) and decide, if a policy was given.
 
-    What a deployment that repeats itself has answered in an earlier run is taken over (`q36eval.app.reusing`), unless
+    What a deployment that repeats itself has answered in an earlier run is taken over (`q36eval.run.reuse`), unless
     asked for fresh answers.
 
     A checkpoint that cannot be what it says is a proven fault and is judged as one; trouble of the engine becomes a
@@ -113,8 +112,7 @@ def _measure_run(
     progress: Progress,
 ) -> RunRecord:
     for probe in probes:
-        if isinstance(probe, KeepsFiles):
-            probe.keep_in(paths.tokens(run.id))
+        probe.keep_in(paths.tokens(run.id))
     now = circumstances_of(request, history, run)
     rule = stopping_rule(request, history, run, reference.identity, now)
     files = RunFiles(paths.state)

@@ -5,14 +5,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from q36eval.app.suites import SuitePlace, shipped_suites, suite_place
-from q36eval.app.weights import declared_figures as of_weights
-from q36eval.asking import Work
 from q36eval.canaries.specification import for_family, load_specs
 from q36eval.canaries.suites import draws_per_family
 from q36eval.canaries.summary import declared_figures as of_canaries
 from q36eval.config import Family, Paths
-from q36eval.declared import DeclaredFigure
 from q36eval.evals.suite import TaskGroup, read_suite
 from q36eval.evals.summaries import declared_figures as of_evals
 from q36eval.evals.summaries import only_data_tell
@@ -20,8 +16,10 @@ from q36eval.kl.corpus_plan import plan_of
 from q36eval.kl.declared import Held
 from q36eval.kl.declared import declared_figures as of_texts
 from q36eval.kl.spans import KINDS
-from q36eval.probes import Declares, KeepsTopK
-from q36eval.records import ProbeName
+from q36eval.records import DeclaredFigure, ProbeName
+from q36eval.run.items import Work
+from q36eval.run.suites import SuitePlace, shipped_suites, suite_place
+from q36eval.run.weights import declared_figures as of_weights
 
 GROUPED_BY_TEXTS = ("position=", "entropy=")
 """Beginnings of the names of groups of tokens of which only the texts, and the reference, tell which there are."""
@@ -117,10 +115,10 @@ def declared_by(works: Iterable[Work], family: str, suite: str) -> Declared:
 
     Nor of one that keeps the likeliest tokens alone: whoever gates against such a pack looks for damage.
     """
-    whole = [work.probe for work in works if work.failed is None and not isinstance(work.probe, KeepsTopK)]
-    declaring = [probe for probe in whole if isinstance(probe, Declares)]
-    figures = tuple(figure for probe in declaring for figure in probe.declared())
-    return Declared(family, suite, figures, probes=frozenset(probe.name for probe in declaring))
+    whole = [work.probe for work in works if work.failed is None and work.probe.kind != "top-k"]
+    declared = {probe.name: figures for probe in whole if (figures := probe.declared()) is not None}
+    every = tuple(figure for figures in declared.values() for figure in figures)
+    return Declared(family, suite, every, probes=frozenset(declared))
 
 
 def suites_with(key: str, but: str) -> list[str]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from q36eval.errors import StorageError
 from q36eval.history import EventKind, History, RunProgress
-from q36eval.sinks import Progress, TellsTrouble, TimesTasks
+from q36eval.probes import Progress
 
 SECONDS_BETWEEN_WRITES = 1.0
 
@@ -18,7 +18,7 @@ def note(history: History, run_id: str, kind: EventKind, message: str) -> None:
         history.add_event(run_id, kind, message)
 
 
-class Followed:
+class Followed(Progress):
     """Tells `progress` all it is told, and history where the run is: at stages, and at most once a second between them.
 
     What history does not take (a full disk) is no reason to stop: what is measured meets the same disk and says so.
@@ -47,23 +47,19 @@ class Followed:
 
     def expect(self, task: str, tokens: int) -> None:
         """So many tokens of a task are ahead in this stage."""
-        if isinstance(self._progress, TimesTasks):
-            self._progress.expect(task, tokens)
+        self._progress.expect(task, tokens)
 
     def worked(self, task: str, tokens: int, seconds: float) -> None:
         """So many of them are done, in so many seconds of the engine's work."""
-        if isinstance(self._progress, TimesTasks):
-            self._progress.worked(task, tokens, seconds)
+        self._progress.worked(task, tokens, seconds)
 
     def dropped(self, task: str, tokens: int) -> None:
         """So many of them need not be done after all."""
-        if isinstance(self._progress, TimesTasks):
-            self._progress.dropped(task, tokens)
+        self._progress.dropped(task, tokens)
 
     def retried(self, count: int, error: str) -> None:
         """So many requests errored, for one with these words, and are asked again."""
-        if isinstance(self._progress, TellsTrouble):
-            self._progress.retried(count, error)
+        self._progress.retried(count, error)
         several = f"{count} requests errored and are" if count > 1 else "A request errored and is"
         note(self._history, self._run_id, EventKind.RETRY, f"{several} asked again: {error}")
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from q36eval.app.request import Request
-from q36eval.app.suites import shipped_suites, suite_place
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.gate.supplies import ItemSource, Supplies
 from q36eval.probes import Probe
 from q36eval.records import ProbeName
+from q36eval.run.request import Request
+from q36eval.run.suites import shipped_suites, suite_place
 
 EVALUATED_SPLITS = ("test", "validation")
 """Which of its splits a task of lm-eval asks: the first of these that it has."""

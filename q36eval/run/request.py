@@ -3,14 +3,36 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from q36eval.app.probing import SHIPPED_CANARIES, CanaryChoice
-from q36eval.app.targets import Target
 from q36eval.config import Family
 from q36eval.gate import Policy
 from q36eval.history.deciding import WaiverSource
 from q36eval.records import ProbeName
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A checkpoint to judge: the name it goes by in history, its folder, and what a person named it by."""
+
+    name: str
+    folder: Path
+    named: str | None = None
+
+
+@dataclass(frozen=True)
+class CanaryChoice:
+    """Which canaries are asked: the shipped ones and those in the folder `own`, or of them `only` these.
+
+    `draws` of every family instead of what the suite asks for.
+    """
+
+    own: Path | None = None
+    only: tuple[str, ...] = ()
+    draws: int | None = None
+
+
+SHIPPED_CANARIES = CanaryChoice()
 
 
 @dataclass(frozen=True)

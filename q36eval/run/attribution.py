@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.app.drifting import keep_drifts
 from q36eval.config import Paths
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.history import History
 from q36eval.kl.attribution import Attribution, Blame, Direction, Sample, Suspect
 from q36eval.kl.corpus import CorpusDocument
+from q36eval.probes import Progress
 from q36eval.provenance import provenance
 from q36eval.records import Clusters, Counts, Measurement, ProbeName
 from q36eval.records import Direction as Better
-from q36eval.sinks import Progress
+from q36eval.run.drift import keep_drifts
 
 if TYPE_CHECKING:
     import torch

@@ -5,23 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from q36eval.app.estimate import Estimate
-from q36eval.app.measuring import limits_of, reference_of
-from q36eval.app.policies.shown import ASSUMED_SCORE
-from q36eval.app.probing import build_evals
-from q36eval.app.request import Request
-from q36eval.app.running import load_branch
-from q36eval.asking import Work, finished_items
 from q36eval.config import Paths
 from q36eval.engines.base import Engine
 from q36eval.errors import EngineError
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.judge import effective_clusters
-from q36eval.probes import Digest, InRounds, KnowsReference, WorkItem
+from q36eval.probes import Digest, Sink, WorkItem
 from q36eval.records import Direction, Measurement
 from q36eval.references import Capture
-from q36eval.runner import plan_probes
-from q36eval.sinks import MutedSink
+from q36eval.run.branch import load_branch
+from q36eval.run.estimate import Estimate
+from q36eval.run.items import Work, finished_items
+from q36eval.run.measure import limits_of, reference_of
+from q36eval.run.plan import build_evals
+from q36eval.run.request import Request
+from q36eval.run.runner import plan_probes
+from q36eval.run.showable import lossless_outcomes
+from q36eval.run.shown import ASSUMED_SCORE
 from q36eval.stats import Power, as_expected, power, tightest_limit
 
 SAMPLE_ITEMS = 32
@@ -107,7 +107,7 @@ def plan_of(request: Request, policy: Policy, paths: Paths) -> EvalPlan:
     probe = build_evals(request.suite, paths, limits_of(request, reference))
     branch = load_branch(request)
     tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
-    (work,) = plan_probes([probe], tokenizer, MutedSink())
+    (work,) = plan_probes([probe], tokenizer, Sink())
     if work.failed is not None:
         raise EngineError(f"The suite {request.suite} could not be planned: {work.failed}.")
     return plan_evals(policy, work, reference.open(probe), branch)
@@ -117,7 +117,7 @@ def plan_evals(policy: Policy, work: Work, capture: Capture, engine: Engine) -> 
     """The plan of one eval probe's `work` under a policy; a few items are timed on that engine."""
     digests = {item.key: capture[item.key] for item in work.items if item.key in capture}
     captured = len(digests) == len(work.items)
-    if captured and isinstance(work.probe, KnowsReference):
+    if captured:
         work.items = list(work.probe.know_reference(work.items, digests))
     measured = {each.key: each for each in _identical(work, digests, policy)}
     sharing = Counter(each.tier for each in policy.criteria if each.margin.kind != "max_count")
@@ -142,10 +142,8 @@ def plan_evals(policy: Policy, work: Work, capture: Capture, engine: Engine) -> 
 def _identical(work: Work, digests: Mapping[str, Digest], policy: Policy) -> Sequence[Measurement]:
     """The accuracies of a branch that is the reference; an answer that was not captured is an errored item."""
     probe = work.probe
-    if not isinstance(probe, InRounds):
-        return []
     keys = [criterion.key for criterion in policy.criteria if criterion.probe == probe.name]
-    return probe.look([probe.lossless(item, digests.get(item.key, Digest(error="-"))) for item in work.items], keys)
+    return probe.look(lossless_outcomes(work, digests), keys)
 
 
 def _planned(

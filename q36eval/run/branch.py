@@ -5,41 +5,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from q36eval.app.floors import FloorKeeper, refuse_known
-from q36eval.app.kept_progress import note
-from q36eval.app.policies.declarations import declared_by
-from q36eval.app.policies.measurable import refuse_unmeasurable
-from q36eval.app.readable import check_readable
-from q36eval.app.referencing import Reference
-from q36eval.app.request import Request
-from q36eval.app.reusing import reuse_answers
-from q36eval.app.showable import refuse_unshowable
-from q36eval.asking import Work
 from q36eval.checkpoints.inspection import Section
 from q36eval.errors import CorruptCheckpointError, UsageError
-from q36eval.following import SECOND
 from q36eval.gate import PolicyRule, Stage, StageState
 from q36eval.gate.schemes import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
 from q36eval.history.attempts import REUSED
 from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles
-from q36eval.probes import Probe
+from q36eval.probes import Captures, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.runner import AskedDifferentlyError, run_probes
-from q36eval.sinks import Captures, Progress
+from q36eval.run.declared import declared_by
+from q36eval.run.floor import FloorKeeper, refuse_known
+from q36eval.run.follow_up import SECOND
+from q36eval.run.items import Work
+from q36eval.run.measurable import refuse_unmeasurable
+from q36eval.run.progress import note
+from q36eval.run.readable import check_readable
+from q36eval.run.reference import Reference
+from q36eval.run.request import Request
+from q36eval.run.reuse import reuse_answers
+from q36eval.run.runner import AskedDifferentlyError, run_probes
+from q36eval.run.showable import refuse_unshowable
 
 if TYPE_CHECKING:
-    from q36eval.capturing import OpenCaptures
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
+    from q36eval.run.capture import OpenCaptures
 
 WEIGHTS_STAGE = ProbeName.WEIGHTS.value
 SET_UP = "set-up"
 """What goes before the first question: loading the branch, planning, and the reference where it was not captured."""
 
 
-class RunSink:
+class RunSink(Sink):
     """Writes a run's outcomes, measurements and failures to history at once."""
 
     def __init__(self, history: History, run_id: str) -> None:
@@ -105,7 +104,7 @@ class Running:
 
     def _loaded(self, inspection: "Inspection | None") -> "InProcessEngine | None":
         """The branch; None where its checkpoint cannot be loaded, which is written down as the proven fault it is."""
-        from q36eval.app.weights import integrity, measurements
+        from q36eval.run.weights import integrity, measurements
 
         self.progress.stage("reading the checkpoint", 1)
         started = time.monotonic()
@@ -136,13 +135,13 @@ class Running:
 
     def _settled_by(self, inspection: "Inspection") -> tuple[str, ...]:
         """What the verdict stands by on the weights alone."""
-        from q36eval.app.weights import measurements
+        from q36eval.run.weights import measurements
 
         return () if self.rule is None else self.rule.decided(measurements(inspection), {ProbeName.WEIGHTS})
 
     def _stop_at_weights(self, inspection: "Inspection", damage: str | None) -> None:
         """Nothing is loaded: the file is damaged, or the verdict stands by what it holds."""
-        from q36eval.app.weights import measurements
+        from q36eval.run.weights import measurements
 
         found, settled = measurements(inspection), self._settled_by(inspection)
         self._write(found)
@@ -159,7 +158,7 @@ class Running:
 
     def _static(self, inspection: "Inspection", not_as_served: bool, faults: list[str]) -> list[Measurement]:
         """Write what the inspection found, and why it says less than it could."""
-        from q36eval.app.weights import measurements
+        from q36eval.run.weights import measurements
 
         found = [
             measurement
@@ -187,7 +186,7 @@ class Running:
 
     def _ask(self, branch: "InProcessEngine", known: Sequence[Measurement]) -> None:
         """Everything that needs an answer of the branch, against what is captured of the reference."""
-        from q36eval.app.weights import integrity
+        from q36eval.run.weights import integrity
 
         reference, policy = self.reference, self.request.policy
         if policy is not None:

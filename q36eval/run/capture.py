@@ -7,15 +7,14 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
-from q36eval.asking import Work, finished_items
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
-from q36eval.following import SECOND, first_key, followed_up, second_items
 from q36eval.locks import exclusive
-from q36eval.probes import FollowsUp, HasParts, KeepsTopK, Probe, SharesTensors, TellsSuite, WorkItem
+from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Kind, cannot_write, captures_in
-from q36eval.sinks import Progress
+from q36eval.run.follow_up import SECOND, first_key, followed_up, second_items
+from q36eval.run.items import Work, finished_items
 
 OpenCaptures = Mapping[ProbeName, Capture]
 
@@ -26,14 +25,12 @@ _NOT_ASKED = ("key", "group", "shared")
 
 def kind_of(probe: Probe) -> tuple[Kind, int | None]:
     """What a probe keeps of a reference, and of how many tokens a position where that is limited."""
-    if isinstance(probe, KeepsTopK):
-        return "top-k", probe.top_k
-    return ("hidden-states", None) if isinstance(probe, SharesTensors) else ("answers", None)
+    return probe.kind, probe.top_k
 
 
 def suite_of(probe: Probe) -> dict[str, str]:
     """What its suite's hash is made of, where the probe can say."""
-    return dict(probe.suite_fields) if isinstance(probe, TellsSuite) else {}
+    return dict(probe.suite_fields)
 
 
 def asked_sha256(item: WorkItem) -> str:
@@ -55,7 +52,7 @@ def capture_reference(
     """
     for work in works:
         capture = captures[work.probe.name]
-        if isinstance(work.probe, SharesTensors) and not capture.has_shared:
+        if work.probe.kind == "hidden-states" and not capture.has_shared:
             capture.share(work.probe.shared_tensors(engine), keep=keep_head)
     progress.stage("capturing the reference", sum(len(work.todo) for work in works))
     for work, item, results in finished_items(engine, works):
@@ -71,7 +68,7 @@ def capture_reference(
 def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Progress) -> None:
     """What a probe asks in a second step, as `capture_reference` does the first."""
     probe = work.probe
-    if not isinstance(probe, FollowsUp):
+    if not probe.follows_up:
         return
     first = {item.key: item for item in work.items}
     second = Work(probe, second_items(work, capture), done=frozenset(capture))
@@ -142,7 +139,7 @@ def _adopt_parts(work: Work, capture: Capture) -> None:
     So a canary of one's own costs the reference its own answer, and not all the others' again.
     """
     probe, header = work.probe, capture.header
-    if not isinstance(probe, HasParts) or len(capture):
+    if len(capture):
         return
     for folder, other, manifest in captures_in(capture.folder.parent):
         alike = (other.probe, other.identity, other.kind, other.top_k) == (

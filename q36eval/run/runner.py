@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from q36eval.asking import Work, in_group
 from q36eval.engines.base import Engine
 from q36eval.errors import ExitCode, Q36Error
-from q36eval.following import known_of
-from q36eval.probes import KnowsReference, Probe
+from q36eval.probes import Captures, Probe, Progress, Sink, in_group
 from q36eval.records import Measurement
-from q36eval.rounds import Asked, StoppingRule, fail_probe, measure_branch
-from q36eval.sinks import Captures, MutedSink, Progress, Sink
+from q36eval.run.follow_up import BothSteps
+from q36eval.run.items import Work
+from q36eval.run.rounds import Asked, StoppingRule, fail_probe, measure_branch
 
 
 def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Work]:
@@ -58,10 +57,9 @@ def same_tokenizer(one: Any, other: Any) -> bool:
 def _lay_out_by_reference(work: Work, captures: Captures, sink: Sink) -> None:
     """Tell a probe what the reference answered to all that is planned, and take over the blocks it makes of that."""
     probe = work.probe
-    if work.failed is not None or not isinstance(probe, KnowsReference):
+    if work.failed is not None:
         return
-    known = captures[probe.name]
-    digests = {item.key: digest for item in work.items if (digest := known_of(known, item.key)) is not None}
+    digests = BothSteps(captures[probe.name], [item.key for item in work.items])
     try:
         items = list(probe.know_reference(work.items, digests))
         if {item.key for item in items} != {item.key for item in work.items} or len(items) != len(work.items):
@@ -94,8 +92,8 @@ def run_probes(
 
     `known` is what was measured before. Returns the stages, and the seconds of each and of the "reference" before them.
 
-    `captures_of` gives the reference's digests of what is asked (see `q36eval.capturing.captured`) before the branch is
-    asked anything; what it raises ends the run.
+    `captures_of` gives the reference's digests of what is asked (see `q36eval.run.capture`) before the branch is asked
+    anything; what it raises ends the run.
 
     Raises:
         AskedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
@@ -103,7 +101,7 @@ def run_probes(
     started = time.monotonic()
     theirs = None
     if not same_tokenizer(branch.tokenizer, reference_tokenizer):
-        theirs = asked(plan_probes(probes, branch.tokenizer, MutedSink()))
+        theirs = asked(plan_probes(probes, branch.tokenizer, Sink()))
     works = plan_probes(probes, reference_tokenizer, sink)
     ours = asked(works)
     differing = 0 if theirs is None else sum(theirs.get(key) != token_ids for key, token_ids in ours.items())

@@ -1,14 +1,13 @@
 """Whether the items can show what a policy asks for at all: an identical branch must pass."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from q36eval.asking import Work
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Policy
 from q36eval.gate.judge import judge
-from q36eval.probes import Digest, InRounds
-from q36eval.records import Measurement
-from q36eval.sinks import Captures
+from q36eval.probes import Captures, Digest
+from q36eval.records import ItemOutcome, Measurement
+from q36eval.run.items import Work
 from q36eval.stats import MAX_ERRORED_SHARE
 
 
@@ -29,16 +28,27 @@ def refuse_unshowable(policy: Policy, works: Sequence[Work], captures: Captures)
 
 def _lossless(work: Work, captures: Captures, keys: Sequence[str]) -> Iterator[Measurement]:
     """The measurements of those keys of a branch that is the reference."""
-    probe, held = work.probe, captures[work.probe.name]
-    if not isinstance(probe, InRounds) or not keys or work.failed is not None:
+    probe = work.probe
+    outcomes = lossless_outcomes(work, captures[probe.name]) if keys and work.failed is None else []
+    if not outcomes:
         return
-    missing = Digest(error="the reference could not be measured on this item")
-    outcomes = [probe.lossless(item, held.get(item.key, missing)) for item in work.items]
     found = list(probe.look(outcomes, keys))
     yield from found
     rest = set(keys) - {measurement.key for measurement in found}
     if rest:  # a mean of means, a perplexity of too few documents
         yield from (measurement for measurement in work.probe.summarize(outcomes) if measurement.key in rest)
+
+
+def lossless_outcomes(work: Work, digests: Mapping[str, Digest]) -> list[ItemOutcome]:
+    """The outcomes of a branch that is the reference; none where the probe cannot say. Missing answers are errored."""
+    missing = Digest(error="the reference could not be measured on this item")
+    outcomes = []
+    for item in work.items:
+        outcome = work.probe.lossless(item, digests.get(item.key, missing))
+        if outcome is None:
+            return []
+        outcomes.append(outcome)
+    return outcomes
 
 
 def _check(policy: Policy, criterion: Criterion, measurement: Measurement) -> None:

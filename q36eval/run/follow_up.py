@@ -1,10 +1,10 @@
 """What is asked in a second step, when the reference's answer is known; kept beside the first, under its own key."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from q36eval.asking import Work, in_group
-from q36eval.probes import Digest, FollowsUp, WorkItem
+from q36eval.probes import Digest, WorkItem, in_group
+from q36eval.run.items import Work
 
 SECOND = "/then"
 """Ends the key of what the reference was asked in the second step about the item before it."""
@@ -13,7 +13,7 @@ SECOND = "/then"
 def second_items(work: Work, known: Mapping[str, Digest]) -> list[WorkItem]:
     """What the reference is asked in the second step, about every item whose first answer is `known`."""
     probe = work.probe
-    if not isinstance(probe, FollowsUp):
+    if not probe.follows_up:
         return []
     found = []
     for item in work.items:
@@ -43,3 +43,22 @@ def known_of(captures: Mapping[str, Digest], key: str) -> Digest | None:
     if first is None or second is None:
         return first
     return Digest(first.values | second.values, first.tensors | second.tensors, first.error)
+
+
+class BothSteps(Mapping[str, Digest]):
+    """What is captured of items, both steps as one digest, read from disk only where it is looked up."""
+
+    def __init__(self, captures: Mapping[str, Digest], keys: Sequence[str]) -> None:
+        self._captures, self._keys = captures, [key for key in keys if key in captures]
+
+    def __getitem__(self, key: str) -> Digest:
+        digest = known_of(self._captures, key)
+        if digest is None:
+            raise KeyError(key)
+        return digest
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)

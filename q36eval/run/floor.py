@@ -6,21 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.app.probing import Scored, build_probes, material
-from q36eval.app.referencing import local_reference
-from q36eval.app.targets import Target
-from q36eval.asking import Work
 from q36eval.config import Paths
 from q36eval.engines.base import Engine
 from q36eval.errors import EngineError, UsageError
 from q36eval.gate import Policy
 from q36eval.gate.noise import margins_below_floor
 from q36eval.locks import exclusive
-from q36eval.probes import Probe
+from q36eval.probes import Captures, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName
 from q36eval.references import Header, Pack
-from q36eval.runner import plan_probes
-from q36eval.sinks import Captures, MutedSink, Progress, Sink
+from q36eval.run.items import Work
+from q36eval.run.plan import Scored, build_probes, material
+from q36eval.run.reference import local_reference
+from q36eval.run.request import Target
+from q36eval.run.runner import plan_probes
 
 if TYPE_CHECKING:
     from q36eval.kl.floor_file import ReferenceFloor
@@ -174,9 +173,9 @@ def reference_floor(target: Target, scored: Scored, device: str, paths: Paths, p
     reference = local_reference(target.folder, paths.captures, device=device, emulate_activations=True)
     probes = build_probes([ProbeName.KL], scored.suite, paths, partial(material, scored, reference, paths, progress))
     assert reference.tokenizer is not None, "a local reference has one"
-    works = plan_probes(probes, reference.tokenizer(), MutedSink())
+    works = plan_probes(probes, reference.tokenizer(), Sink())
     captures = reference.captures(works, progress)
-    keeper = FloorKeeper(reference.identity, reference.root, reference.load, None, MutedSink(), progress)
+    keeper = FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), progress)
     found = keeper.floor(works[0], captures)
     if found is None:
         raise EngineError("The noise floor could not be measured: the KL probe planned nothing.")

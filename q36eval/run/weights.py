@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from q36eval.checkpoints.inspection import Inspection, Section
-from q36eval.declared import DeclaredFigure
 from q36eval.gate.schemes import QUANTIZED_TENSORS
-from q36eval.records import Counts, Direction, Estimator, Interval, Measurement, ProbeName
+from q36eval.records import Counts, DeclaredFigure, Direction, Estimator, Interval, Measurement, ProbeName
 
 METRICS = {
     Section.INTEGRITY: ("integrity_faults", "every stored tensor was used once, every parameter filled once"),

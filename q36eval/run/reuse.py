@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import q36eval
-from q36eval.asking import Work
 from q36eval.engines.repeating import repeats_itself
 from q36eval.gate import ReusedAnswers
 from q36eval.history import History, JudgedRun, RunRecord
 from q36eval.history.attempts import REUSED
 from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.history.run_files import RunFiles, sha256_of
-from q36eval.probes import KeepsFiles
 from q36eval.records import ItemOutcome
+from q36eval.run.items import Work
 from q36eval.token_files import TOKENS
 
 MEASURED_BY = "measured_by"
@@ -57,7 +56,7 @@ def reuse_answers(history: History, run: RunRecord, works: Sequence[Work], files
     found = ReusedAnswers(run_id=earlier.id, items=len({(each.probe, each.item_key) for each in outcomes}))
     history.update_run(run.id, provenance=run.provenance | {REUSED: found.model_dump(mode="json")})
     for work in works:
-        if isinstance(work.probe, KeepsFiles) and any(each.probe == work.probe.name for each in outcomes):
+        if work.probe.keeps_files and any(each.probe == work.probe.name for each in outcomes):
             _copy_tokens(history, earlier.id, run.id, files)
     history.add_items(run.id, [each for each in outcomes if (each.probe, each.group, each.item_key) not in known])
     return found
@@ -78,7 +77,7 @@ def _answered(
     then, now = (of.provenance.get(REFERENCE_ANSWERS, {}).get(name) for of in (earlier, run))
     if work.failed is not None or earlier.suites.get(name) != run.suites.get(name) or now is None or then != now:
         return
-    if isinstance(work.probe, KeepsFiles) and _tokens_of(history, earlier.id, files) is None:
+    if work.probe.keeps_files and _tokens_of(history, earlier.id, files) is None:
         return
     keys = {item.key for item in work.items}
     for outcome in history.items(earlier.id, work.probe.name):

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.app.material import corpus_of, material_of
-from q36eval.app.referencing import Reference
-from q36eval.app.suites import suite_place
 from q36eval.config import Family, Paths
-from q36eval.probes import Probe
+from q36eval.probes import Probe, Progress
 from q36eval.records import ProbeName
-from q36eval.sinks import Progress
+from q36eval.run.material import corpus_of, material_of
+from q36eval.run.reference import Reference
+from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice
+from q36eval.run.suites import suite_place
 
 if TYPE_CHECKING:
     from q36eval.canaries.probe import CanaryProbe
@@ -28,21 +28,6 @@ class Scored:
     family_context: int
     corpus: Path | None = None
     context: int | None = None
-
-
-@dataclass(frozen=True)
-class CanaryChoice:
-    """Which canaries are asked: the shipped ones and those in the folder `own`, or of them `only` these.
-
-    `draws` of every family instead of what the suite asks for.
-    """
-
-    own: Path | None = None
-    only: tuple[str, ...] = ()
-    draws: int | None = None
-
-
-SHIPPED_CANARIES = CanaryChoice()
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,12 @@ since its texts part at near ties, and so many may differ as its own scatter exp
 
 from collections.abc import Collection, Iterator, Sequence
 
-from q36eval.asking import Work, finished_items
 from q36eval.engines.base import Deterministic, Engine
-from q36eval.following import known_of
 from q36eval.gate.integrity import ENGINE_DRIFT
-from q36eval.probes import Digest, RepeatsReference, WorkItem
+from q36eval.probes import Captures, Digest, Progress, WorkItem
 from q36eval.records import Answer, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
-from q36eval.sinks import Captures, Progress
+from q36eval.run.follow_up import known_of
+from q36eval.run.items import Work, finished_items
 from q36eval.stats import DEFAULT_LEVEL, proportion_interval
 
 ITEMS = 64
@@ -89,7 +88,7 @@ def check_order(
     pairs = [(outcome, again[outcome.item_key, outcome.group]) for outcome in first]
     differing = [(outcome, answer) for outcome, answer in pairs if _differ(outcome.branch, answer, deterministic)]
     errored = [answer for _, answer in pairs if answer.score is None]
-    repeats = work.probe.reference_repeats(outcomes) if isinstance(work.probe, RepeatsReference) else (0, 0)
+    repeats = work.probe.reference_repeats(outcomes)
     explained = most_disagreements(len(first), repeats, deterministic=deterministic)
     count = float(len(differing))
     return Measurement(

@@ -3,26 +3,17 @@
 All that the probes want scored is handed to the engine as one plan, and likewise all that must be generated.
 """
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from q36eval.engines.base import Engine, Generated, Scored
+from q36eval.engines.retrying import Retried, with_retry
 from q36eval.errors import EngineError
 from q36eval.probes import ItemResults, Probe, WorkItem
 
-RETRY_DELAYS_SECONDS = (0.5, 2.0)
-"""How long to wait before what errored is asked for again, and again."""
-
 Round = tuple[str, int]
 """A stage and a block of it."""
-
-Retried = Callable[[int, str], None]
-"""Hears how many requests are asked for again, and the error of one."""
-
-pause = time.sleep
 
 
 @dataclass
@@ -107,30 +98,6 @@ def finished_items(
         raise EngineError(f"The engine gave no result for {len(waiting)} requests, {next(iter(waiting))!r} first.")
 
 
-def with_retry(
-    call: Callable[[Sequence[Any]], Iterator[Any]], requests: Sequence[Any], retried: Retried | None = None
-) -> Iterator[Any]:
-    """Results of `call`; errored ones are asked for again after each of `RETRY_DELAYS_SECONDS`, then the error stands.
-
-    What no second asking would change (a request that does not fit the context) is not asked for again. `retried` is
-    called before each further asking.
-    """
-    for delay in (*RETRY_DELAYS_SECONDS, None):
-        again, why = [], ""
-        for result in call(requests):
-            if result.error is None or result.permanent or delay is None:
-                yield result
-            else:
-                again.append(result.request)
-                why = why or result.error
-        if not again or delay is None:
-            return
-        if retried is not None:
-            retried(len(again), why)
-        pause(delay)
-        requests = again
-
-
 def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
     if isinstance(result, Scored):
         entry.scored[result.request.key] = result
@@ -139,37 +106,3 @@ def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Wor
     entry.missing -= 1
     if entry.missing == 0:
         yield entry.work, entry.item, ItemResults(entry.scored, entry.generated)
-
-
-def in_group(item: WorkItem, probe: str) -> WorkItem:
-    """The item with its requests kept apart from other probes', stages', tasks' and blocks'; a probe may part further.
-
-    So one probe alone gives what it gives among others, and one block what it gives among all.
-    """
-    group = _below(probe, item.stage)
-    group = f"{group}/{item.task}/{item.block}" if item.task else group
-    return replace(
-        item,
-        scores=tuple(replace(request, group=_below(group, request.group)) for request in item.scores),
-        generations=tuple(replace(request, group=_below(group, request.group)) for request in item.generations),
-    )
-
-
-def in_block(item: WorkItem, block: int, probe: str) -> WorkItem:
-    """An item that `in_group` kept apart, laid into another block: its requests go with the others of that block."""
-    if item.block == block:
-        return item
-    stem = f"{_below(probe, item.stage)}/{item.task}"
-    old, new = f"{stem}/{item.block}", f"{stem}/{block}"
-    return replace(
-        item,
-        block=block,
-        scores=tuple(replace(request, group=new + request.group.removeprefix(old)) for request in item.scores),
-        generations=tuple(
-            replace(request, group=new + request.group.removeprefix(old)) for request in item.generations
-        ),
-    )
-
-
-def _below(group: str, own: str) -> str:
-    return f"{group}/{own}" if own else group

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from q36eval.app.floors import FloorKeeper, floor_state
-from q36eval.app.probing import SHIPPED_CANARIES, CanaryChoice, Limits, Scored, build_probes, material
-from q36eval.app.referencing import Reference, local_reference
-from q36eval.app.targets import Target
-from q36eval.asking import Work
-from q36eval.capturing import kind_of
 from q36eval.config import Family, Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.kl.packs import scored_tokens
+from q36eval.probes import Progress, Sink
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.references import Capture, Kind, Pack, captures_in
-from q36eval.runner import plan_probes
-from q36eval.sinks import MutedSink, Progress
+from q36eval.run.capture import kind_of
+from q36eval.run.floor import FloorKeeper, floor_state
+from q36eval.run.items import Work
+from q36eval.run.plan import Limits, Scored, build_probes, material
+from q36eval.run.reference import Reference, local_reference
+from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Target
+from q36eval.run.runner import plan_probes
 
 CAPTURED_PROBES = (ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 SHARD_OVERHEAD = 1536
@@ -84,7 +84,7 @@ class Estimate:
             )
 
 
-class _Strict(MutedSink):
+class _Strict(Sink):
     """A plan that fails is no pack."""
 
     def add_failure(self, failure: ProbeFailure) -> None:
@@ -121,7 +121,7 @@ def capture(asked: Asked, paths: Paths, progress: Progress, announce: Callable[[
     for work in works:
         _check_whole(captures[work.probe.name], work)
     # the floor belongs to the reference too: where only the pack is at hand it cannot be measured
-    FloorKeeper(reference.identity, reference.root, reference.load, None, MutedSink(), progress).settle(works, captures)
+    FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), progress).settle(works, captures)
     for work in works:
         lacking = floor_state(reference.root, captures[work.probe.name].header)
         if lacking is not None:

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.targets import Target
-from q36eval.asking import Work
-from q36eval.capturing import OpenCaptures, captured, kind_of, suite_of
 from q36eval.config import Family
 from q36eval.errors import CorruptCheckpointError, UsageError
-from q36eval.probes import Probe
+from q36eval.probes import Probe, Progress
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references import Capture, Pack, pack_folder
-from q36eval.sinks import Progress
+from q36eval.run.capture import OpenCaptures, captured, kind_of, suite_of
+from q36eval.run.items import Work
+from q36eval.run.request import Target
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +92,7 @@ class Reference:
         return [_with_full(probe, self.open) for probe in found]
 
     def captures(self, works: Sequence[Work], progress: Progress, keep_head: bool = True) -> OpenCaptures:
-        """The captures of all that is asked; see `q36eval.capturing.captured`."""
+        """The captures of all that is asked; see `q36eval.run.capture.captured`."""
         return captured(works, self.open, self.load, progress, keep_head)
 
     def _head(self) -> "dict[str, torch.Tensor]":

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from q36eval.app.on_policy import on_policy_prompts
-from q36eval.app.suites import suite_place
 from q36eval.config import Paths
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
@@ -13,8 +11,10 @@ from q36eval.kl.corpus_config import CorpusConfig, load_configured_corpus, load_
 from q36eval.kl.corpus_plan import plan_of
 from q36eval.kl.on_policy import SAMPLED_AGAIN, OnPolicySettings, kept_or_sampled
 from q36eval.kl.planning import OVERLAP, Material
+from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity
-from q36eval.sinks import Progress
+from q36eval.run.on_policy import on_policy_prompts
+from q36eval.run.suites import suite_place
 
 Corpus = tuple[CorpusConfig, list[CorpusDocument]]
 
@@ -25,8 +25,8 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
     Raises:
         UsageError: an unknown suite, data that is not what its manifest says, or a corpus file that cannot be used.
     """
-    from q36eval.app.corpora import verified
     from q36eval.kl.corpus import load_corpus
+    from q36eval.run.corpora import verified
 
     place = suite_place(suite, paths)
     if corpus is not None:

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from q36eval.declared import DeclaredFigure
 from q36eval.gate import Criterion, Policy
-from q36eval.records import Direction, Schedule
+from q36eval.records import DeclaredFigure, Direction, Schedule
 from q36eval.stats import Power, as_expected, power
 
 ASSUMED_SCORE = 0.8

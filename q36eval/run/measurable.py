@@ -4,13 +4,12 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from q36eval.app.policies.declarations import Declared, suites_with
-from q36eval.app.policies.shown import ASSUMED_SCORE
-from q36eval.app.weights import declared_figures as of_weights
-from q36eval.declared import DeclaredFigure
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
-from q36eval.records import Direction, ProbeName
+from q36eval.records import DeclaredFigure, Direction, ProbeName
+from q36eval.run.declared import Declared, suites_with
+from q36eval.run.shown import ASSUMED_SCORE
+from q36eval.run.weights import declared_figures as of_weights
 from q36eval.stats import (
     ESTIMATORS_OF_KIND,
     GREATEST_LIMIT,

@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from q36eval.asking import Work, finished_items, in_group
 from q36eval.engines.base import Engine
 from q36eval.errors import Q36Error
-from q36eval.following import known_of
 from q36eval.gate.integrity import drifts
 from q36eval.gate.report import Stage, StageState
-from q36eval.order_check import check_order
-from q36eval.probes import Confirms, Digest, InRounds, ItemResults, Probe, WorkItem
+from q36eval.probes import Captures, Digest, ItemResults, Probe, Progress, Sink, WorkItem, in_group
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.sinks import Captures, Progress, Sink, TimesTasks, told_of_retries
+from q36eval.run.follow_up import known_of
+from q36eval.run.items import Work, finished_items
+from q36eval.run.order_check import check_order
 
 AGAIN = "asking again"
 """What a person calls asking in other batches, once more."""
@@ -68,10 +67,9 @@ def measure_branch(
     was not asked whole is recorded as skipped. Without a rule everything is asked.
     """
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
-    if isinstance(progress, TimesTasks):
-        for work in works:
-            for item in work.todo:
-                progress.expect(_name(work, item), item.tokens)
+    for work in works:
+        for item in work.todo:
+            progress.expect(_name(work, item), item.tokens)
     asking = _Asking(engine, captures, sink, progress, rule, list(known), list(sink.known_items()))
     for work in works:
         for stage in work.stages or [""]:
@@ -145,12 +143,9 @@ class _Asking:
         blocks = work.blocks(stage)
         looked: dict[str, Measurement] = {}
         for number in blocks:
-            for _, item, results in finished_items(
-                self.engine, [work], (stage, number), told_of_retries(self.progress)
-            ):
+            for _, item, results in finished_items(self.engine, [work], (stage, number), self.progress.retried):
                 self.progress.advance()
-                if isinstance(self.progress, TimesTasks):
-                    self.progress.worked(_name(work, item), item.tokens, results.seconds)
+                self.progress.worked(_name(work, item), item.tokens, results.seconds)
                 if work.failed is None:
                     self.outcomes += _compared(self.engine, work, item, results, self.captures, self.sink)
             if self.rule is None or number == blocks[-1]:
@@ -178,9 +173,8 @@ class _Asking:
         """Record that these are not asked, and why."""
         left = [item for item in items if item.key not in work.done]
         self.progress.advance(len(left))
-        if isinstance(self.progress, TimesTasks):
-            for item in left:
-                self.progress.dropped(_name(work, item), item.tokens)
+        for item in left:
+            self.progress.dropped(_name(work, item), item.tokens)
         self.sink.add_failure(ProbeFailure(probe=work.probe.name, reason=reason, kind="skipped"))
 
     def _record(self, work: Work, name: str, items: Sequence[WorkItem], settled: tuple[str, ...]) -> Stage:
@@ -196,7 +190,7 @@ class _Asking:
         Under a rule in portions, and no more of them once the verdict stands.
         """
         probe = work.probe
-        if work.failed is not None or not isinstance(probe, Confirms):
+        if work.failed is not None:
             return
         try:
             found = {outcome.item_key: outcome for outcome in own_outcomes(work, self.outcomes)}
@@ -215,17 +209,12 @@ class _Asking:
     def _asked_again(
         self, probe: Probe, items: list[WorkItem], found: Mapping[str, ItemOutcome]
     ) -> Iterator[ItemOutcome]:
-        if isinstance(self.progress, TimesTasks):
-            for item in items:
-                self.progress.expect(AGAIN, item.tokens)
-        for _, item, results in finished_items(
-            self.engine, [Work(probe, items)], retried=told_of_retries(self.progress)
-        ):
-            assert isinstance(probe, Confirms), "only such a probe doubts"
+        for item in items:
+            self.progress.expect(AGAIN, item.tokens)
+        for _, item, results in finished_items(self.engine, [Work(probe, items)], retried=self.progress.retried):
             outcome = probe.confirmed(item, results, found[item.key])
             self.sink.add_items([outcome])
-            if isinstance(self.progress, TimesTasks):
-                self.progress.worked(AGAIN, item.tokens, results.seconds)
+            self.progress.worked(AGAIN, item.tokens, results.seconds)
             yield outcome
 
 
@@ -283,7 +272,7 @@ def _settle(
     and they are no sample.
     """
     probe = work.probe
-    if work.failed is not None or not isinstance(probe, InRounds):
+    if work.failed is not None:
         return ()
     own = {outcome.item_key: outcome for outcome in own_outcomes(work, outcomes)}
     later = [item for item in work.items if item.block > number]
@@ -299,9 +288,8 @@ def _settle(
     settled = ahead - {task for key in keys if key not in clear for task in judged[key]}
     left_out = [item for item in later if item.task in settled and item.key not in work.done]
     progress.advance(len(left_out))
-    if isinstance(progress, TimesTasks):
-        for item in left_out:
-            progress.dropped(_name(work, item), item.tokens)
+    for item in left_out:
+        progress.dropped(_name(work, item), item.tokens)
     work.settled |= settled
     return found
 

@@ -1,0 +1,37 @@
+"""Requests that errored are made again, twice, before their error stands."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+RETRY_DELAYS_SECONDS = (0.5, 2.0)
+"""How long to wait before errored requests are made again, and once more."""
+
+Retried = Callable[[int, str], None]
+"""Called with how many requests are made again, and the error of one."""
+
+pause = time.sleep
+
+
+def with_retry(
+    call: Callable[[Sequence[Any]], Iterator[Any]], requests: Sequence[Any], retried: Retried | None = None
+) -> Iterator[Any]:
+    """Results of `call`; errored ones are asked for again after each of `RETRY_DELAYS_SECONDS`, then the error stands.
+
+    What no second asking would change (a request that does not fit the context) is not asked for again. `retried` is
+    called before each further asking.
+    """
+    for delay in (*RETRY_DELAYS_SECONDS, None):
+        again, why = [], ""
+        for result in call(requests):
+            if result.error is None or result.permanent or delay is None:
+                yield result
+            else:
+                again.append(result.request)
+                why = why or result.error
+        if not again or delay is None:
+            return
+        if retried is not None:
+            retried(len(again), why)
+        pause(delay)
+        requests = again

@@ -1,0 +1,1 @@
+"""A gate's run, from what a person asks for to the verdict."""
