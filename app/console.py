@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from q36eval.probes import Progress
-from q36eval.run.estimate import Estimate
+from q36eval.run.progress import Estimate
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often a log (no terminal) hears what is left."""
@@ -77,6 +77,6 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._told = now
         left = self._estimate.sentence()
         if not self._progress.disable:
-            self._progress.update(self._task, left=f"left: {left}" if left else "")
+            self._progress.update(self._task, left=f"Remaining: {left}" if left else "")
         elif left:
-            print(f"left: {left}", file=sys.stderr, flush=True)
+            print(f"Remaining: {left}", file=sys.stderr, flush=True)

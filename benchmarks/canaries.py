@@ -34,8 +34,7 @@ def full_shape_engine() -> Any:
 
 def passes(engine: Any, probe: Any, items: Sequence[Any]) -> tuple[list[float], list[int]]:
     """Seconds and tokens of one round: answers, then the teacher-forced pass with margins and choices."""
-    from q36eval.run.follow_up import second_items
-    from q36eval.run.items import Work, finished_items
+    from q36eval.run.items import Work, finished_items, second_items
 
     started = time.perf_counter()
     digests = {

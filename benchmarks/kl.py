@@ -310,8 +310,7 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     from q36eval.kl.probe import KLProbe
     from q36eval.run.material import corpus_of
     from q36eval.run.reference import local_reference
-    from q36eval.run.rounds import measure_branch
-    from q36eval.run.runner import plan_probes
+    from q36eval.run.rounds import measure_branch, plan_probes
 
     paths = Paths.default()
     folder = paths.data / "sandbox"

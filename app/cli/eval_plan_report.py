@@ -1,8 +1,8 @@
 """What `q36eval evals --plan` prints."""
 
 from q36eval.app.cli.tables import plain_table
-from q36eval.run.estimate import duration
 from q36eval.run.eval_plan import FLIPS, SAMPLE_ITEMS, CriterionPlan, EvalPlan
+from q36eval.run.progress import duration
 from q36eval.run.shown import ASSUMED_SCORE
 from q36eval.stats import GREATEST_LIMIT
 

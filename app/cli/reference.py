@@ -56,7 +56,7 @@ def capture(
     """Capture the reference for all probes, or go on with a capture that was interrupted; prints the size first."""
     from q36eval.app.console import ConsoleProgress
     from q36eval.app.targets import load_family, resolve
-    from q36eval.run.pack import CAPTURED_PROBES, Asked
+    from q36eval.run.pack import CAPTURED_PROBES, CaptureRequest
     from q36eval.run.pack import capture as run
     from q36eval.run.plan import Scored
     from q36eval.run.request import CanaryChoice
@@ -69,7 +69,7 @@ def capture(
         raise UsageError(
             f"The {unasked[0]} probe asks the reference nothing; capture for {', '.join(CAPTURED_PROBES)}."
         )
-    asked = Asked(
+    request = CaptureRequest(
         reference=resolve(reference or chosen.reference, chosen, paths),
         scored=Scored(suite or chosen.suite, chosen.context_length, corpus, context),
         probes=tuple(name for name in CAPTURED_PROBES if name in (probe or CAPTURED_PROBES)),
@@ -89,7 +89,7 @@ def capture(
             print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
 
     with ConsoleProgress() as progress:
-        pack = run(asked, paths, progress, announce)
+        pack = run(request, paths, progress, announce)
     rows = [_row(pack.folder, folder, header, manifest) for folder, header, manifest in pack.captures]
     if as_json:
         total = announced[0].total

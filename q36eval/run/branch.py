@@ -1,4 +1,4 @@
-"""The branch itself, measured: inspected, loaded and asked, cheap evidence first; what is found is written at once."""
+"""The branch itself: inspected, loaded and evaluated, cheap evidence first; what is measured is written at once."""
 
 import time
 from collections.abc import Sequence
@@ -17,25 +17,26 @@ from q36eval.probes import Captures, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.declared import declared_by
 from q36eval.run.floor import FloorKeeper, refuse_known
-from q36eval.run.follow_up import SECOND
-from q36eval.run.items import Work
+from q36eval.run.items import SECOND, Work
 from q36eval.run.measurable import refuse_unmeasurable
 from q36eval.run.progress import note
-from q36eval.run.readable import check_readable
 from q36eval.run.reference import Reference
 from q36eval.run.request import Request
 from q36eval.run.reuse import reuse_answers
-from q36eval.run.runner import AskedDifferentlyError, run_probes
+from q36eval.run.rounds import TokenizedDifferentlyError, not_evaluated_after, run_probes
 from q36eval.run.showable import refuse_unshowable
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.run.capture import OpenCaptures
+from pathlib import Path
+
+from q36eval.errors import EngineError
 
 WEIGHTS_STAGE = ProbeName.WEIGHTS.value
 SET_UP = "set-up"
-"""What goes before the first question: loading the branch, planning, and the reference where it was not captured."""
+"""What goes before the first item: loading the branch, planning, and the reference where it was not captured."""
 
 
 class RunSink(Sink):
@@ -61,7 +62,7 @@ class RunSink(Sink):
 
 @dataclass
 class Running:
-    """One run under way. `stages` and `timings` (seconds) say what was asked so far, in which order."""
+    """One run under way. `stages` and `timings` (seconds) say what was evaluated so far, in which order."""
 
     request: Request
     reference: Reference
@@ -70,7 +71,7 @@ class Running:
     run: RunRecord
     progress: Progress
     rule: PolicyRule | None
-    """When the verdict stands, so that nothing more is asked; None asks everything."""
+    """When the verdict stands, so that nothing more is evaluated; None evaluates everything."""
     files: RunFiles
     """Where the files of runs are kept."""
     stages: list[Stage] = field(default_factory=list)
@@ -80,7 +81,7 @@ class Running:
         self.sink = RunSink(self.history, self.run.id)
 
     def measure(self) -> None:
-        """Inspect, load and ask the branch.
+        """Inspect, load and evaluate the branch.
 
         Raises:
             UsageError: a margin below the noise floor, a policy that these items cannot show, or another deployment
@@ -95,7 +96,7 @@ class Running:
         inspection = _inspect(self.request)
         self.timings[WEIGHTS_STAGE] = time.monotonic() - started
         damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
-        if inspection is not None and (damage or self._settled_by(inspection)):
+        if inspection is not None and (damage or self._decided_by(inspection)):
             self._stop_at_weights(inspection, damage[0].message if damage else None)
             return
         branch = self._loaded(inspection)
@@ -111,8 +112,7 @@ class Running:
         try:
             branch = load_branch(self.request)
         except CorruptCheckpointError as error:
-            found = [integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)])
-            self._write(found)
+            self._write([integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)]))
             self._skip(f"the checkpoint could not be loaded: {error}")
             return None
         self.progress.advance()
@@ -127,13 +127,13 @@ class Running:
         if faults:
             self._skip(faults[0])
             return
-        self._ask(branch, known)
+        self._evaluate(branch, known)
 
     def _identified(self, identity: DeploymentIdentity) -> None:
         _check_resumed(self.run, identity, self.reference.identity)
         self.history.update_run(self.run.id, identity=identity, reference_identity=self.reference.identity)
 
-    def _settled_by(self, inspection: "Inspection") -> tuple[str, ...]:
+    def _decided_by(self, inspection: "Inspection") -> tuple[str, ...]:
         """What the verdict stands by on the weights alone."""
         from q36eval.run.weights import measurements
 
@@ -143,14 +143,14 @@ class Running:
         """Nothing is loaded: the file is damaged, or the verdict stands by what it holds."""
         from q36eval.run.weights import measurements
 
-        found, settled = measurements(inspection), self._settled_by(inspection)
-        self._write(found)
+        figures, stands_by = measurements(inspection), self._decided_by(inspection)
+        self._write(figures)
         if damage is None:
             self._identified(identity_of(self.request))
-            reason = f"it was not asked: the verdict stood after {WEIGHTS_STAGE}, by {', '.join(settled)}"
+            reason = not_evaluated_after(WEIGHTS_STAGE, stands_by)
         else:
             reason = f"the checkpoint is damaged: {damage}"
-        self._weights_stage(found, settled)
+        self._weights_stage(figures, stands_by)
         self.stages += [
             Stage(name=probe.name.value, state=StageState.NOT_ASKED, items=0, planned=0) for probe in self.probes
         ]
@@ -160,14 +160,14 @@ class Running:
         """Write what the inspection found, and why it says less than it could."""
         from q36eval.run.weights import measurements
 
-        found = [
+        figures = [
             measurement
             for measurement in measurements(inspection, faults)
             # a fault is one whatever is emulated; that there is none, and which scheme it is, speak of what is served
             if not not_as_served or (measurement.value > 0 and measurement.metric != QUANTIZED_TENSORS)
         ]
-        self._write(found)
-        self._weights_stage(found, ())
+        self._write(figures)
+        self._weights_stage(figures, ())
         reasons = []
         if not_as_served:
             reasons.append("activation quantization was switched off, so this is not the deployment that is served")
@@ -175,17 +175,17 @@ class Running:
             reasons.append("the reference's weights are not on this machine, so nothing is compared with them")
         for reason in [] if faults else reasons:
             self.sink.add_failure(ProbeFailure(probe=ProbeName.WEIGHTS, reason=reason, kind="skipped"))
-        return found
+        return figures
 
-    def _weights_stage(self, found: Sequence[Measurement], settled: tuple[str, ...]) -> None:
+    def _weights_stage(self, figures: Sequence[Measurement], stands_by: tuple[str, ...]) -> None:
         """The inspection as a stage; its items are the tensors that were looked at."""
-        items = max((measurement.counts.total for measurement in found), default=0)
+        items = max((measurement.counts.total for measurement in figures), default=0)
         self.stages.append(
-            Stage(name=WEIGHTS_STAGE, state=StageState.MEASURED, items=items, planned=items, settled=settled)
+            Stage(name=WEIGHTS_STAGE, state=StageState.MEASURED, items=items, planned=items, settled=stands_by)
         )
 
-    def _ask(self, branch: "InProcessEngine", known: Sequence[Measurement]) -> None:
-        """Everything that needs an answer of the branch, against what is captured of the reference."""
+    def _evaluate(self, branch: "InProcessEngine", known: Sequence[Measurement]) -> None:
+        """Everything that needs answers of the branch, against what is captured of the reference."""
         from q36eval.run.weights import integrity
 
         reference, policy = self.reference, self.request.policy
@@ -208,14 +208,16 @@ class Running:
 
         tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
         try:
-            asked = run_probes(branch, tokenizer, captures_of, self.probes, self.sink, self.progress, self.rule, known)
-        except AskedDifferentlyError as error:
+            evaluated = run_probes(
+                branch, tokenizer, captures_of, self.probes, self.sink, self.progress, self.rule, known
+            )
+        except TokenizedDifferentlyError as error:
             self._write([integrity([str(error)])])
             self._skip(str(error))
             return
-        self.stages += asked.stages
-        self.timings[SET_UP] += asked.seconds.pop("reference")
-        self.timings |= asked.seconds
+        self.stages += evaluated.stages
+        self.timings[SET_UP] += evaluated.seconds.pop("reference")
+        self.timings |= evaluated.seconds
 
     def _keep_reference_answers(self, works: Sequence[Work], captures: "OpenCaptures") -> None:
         """Which answers of the reference the branch is held against: captured anew they may be others."""
@@ -228,7 +230,7 @@ class Running:
         self.history.update_run(self.run.id, provenance=run.provenance | {REFERENCE_ANSWERS: known})
 
     def _reuse(self, works: Sequence[Work]) -> None:
-        """Take over what an earlier gate was answered, unless told not to; a resumed run goes on as it began.
+        """Take over the answers of an earlier gate, unless fresh ones are wanted; a resumed run goes on as it began.
 
         A run that only measures has no report to say so in, and may be there to see whether the engine repeats itself.
         """
@@ -237,10 +239,10 @@ class Running:
             return
         if self.request.resume is not None and REUSED not in run.provenance:
             return
-        found = reuse_answers(self.history, run, works, self.files)
-        if found is not None:
-            self.progress.stage(f"taking over the answers of run {found.run_id}", found.items)
-            self.progress.advance(found.items)
+        reused = reuse_answers(self.history, run, works, self.files)
+        if reused is not None:
+            self.progress.stage(f"taking over the answers of run {reused.run_id}", reused.items)
+            self.progress.advance(reused.items)
 
     def _write(self, measurements: Sequence[Measurement]) -> None:
         for measurement in measurements:
@@ -265,7 +267,7 @@ def _check_resumed(run: RunRecord, branch: DeploymentIdentity, reference: Deploy
 
 
 def _inspect(request: Request) -> "Inspection | None":
-    """The static probe, before anything is loaded; None when it was not asked for."""
+    """The static probe, before anything is loaded; None where it is not part of the run."""
     if ProbeName.WEIGHTS not in request.probes:
         return None
     from q36eval.checkpoints.inspection import inspect_checkpoint
@@ -274,9 +276,9 @@ def _inspect(request: Request) -> "Inspection | None":
 
 
 def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> list[str]:
-    """Why the branch cannot be asked the reference's questions, one sentence each."""
+    """Why the branch cannot be evaluated on the reference's items, one sentence each."""
     return [
-        f"the branch's {what} differs from the reference's, so it is asked other tokens"
+        f"the branch's {what} differs from the reference's, so it would get other tokens"
         for what, field in (("tokenizer", "tokenizer_sha256"), ("chat template", "chat_template_sha256"))
         if getattr(branch, field) != getattr(reference, field)
     ]
@@ -310,3 +312,21 @@ def identity_of(request: Request) -> DeploymentIdentity:
         kv_cache_dtype=request.kv_cache_dtype,
         batch_rows=request.batch_rows,
     )
+
+
+def check_readable(folder: Path) -> None:
+    """Read the first byte of every file in the folder.
+
+    Raises:
+        EngineError: one cannot be read; to judge its contents would blame the branch for the machine.
+    """
+    try:
+        for file in sorted(folder.iterdir()):
+            if file.is_file():
+                with file.open("rb") as stream:
+                    stream.read(1)
+    except OSError as error:
+        where = error.filename or folder
+        raise EngineError(
+            f"{where} cannot be read: {error.strerror}. That says nothing of the branch: make it readable, gate again."
+        ) from error

@@ -13,8 +13,7 @@ from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Kind, cannot_write, captures_in
-from q36eval.run.follow_up import SECOND, first_key, followed_up, second_items
-from q36eval.run.items import Work, finished_items
+from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_up, second_items
 
 OpenCaptures = Mapping[ProbeName, Capture]
 

@@ -19,7 +19,7 @@ from q36eval.run.items import Work
 from q36eval.run.plan import Scored, build_probes, material
 from q36eval.run.reference import local_reference
 from q36eval.run.request import Target
-from q36eval.run.runner import plan_probes
+from q36eval.run.rounds import plan_probes
 
 if TYPE_CHECKING:
     from q36eval.kl.floor_file import ReferenceFloor
@@ -94,8 +94,8 @@ def refuse_known(
         _refuse(policy, list(measurements(floor)))
 
 
-def _refuse(policy: Policy | None, found: Sequence[Measurement]) -> None:
-    sentences = [] if policy is None else margins_below_floor(policy, found)
+def _refuse(policy: Policy | None, figures: Sequence[Measurement]) -> None:
+    sentences = [] if policy is None else margins_below_floor(policy, figures)
     if sentences:
         raise UsageError(" ".join(sentences))
 
@@ -127,9 +127,9 @@ class FloorKeeper:
         floor = None if work is None else self.floor(work, captures)
         if floor is None:
             return
-        found = list(measurements(floor))
-        _refuse(self.policy, found)
-        for measurement in found:
+        figures = list(measurements(floor))
+        _refuse(self.policy, figures)
+        for measurement in figures:
             self.sink.add_measurement(measurement)
 
     def floor(self, work: Work, captures: Captures) -> "ReferenceFloor | None":
@@ -176,7 +176,7 @@ def reference_floor(target: Target, scored: Scored, device: str, paths: Paths, p
     works = plan_probes(probes, reference.tokenizer(), Sink())
     captures = reference.captures(works, progress)
     keeper = FloorKeeper(reference.identity, reference.root, reference.load, None, Sink(), progress)
-    found = keeper.floor(works[0], captures)
-    if found is None:
+    floor = keeper.floor(works[0], captures)
+    if floor is None:
         raise EngineError("The noise floor could not be measured: the KL probe planned nothing.")
-    return found
+    return floor

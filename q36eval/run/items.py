@@ -1,16 +1,18 @@
-"""Asks an engine for everything that work items need, and hands out each item with all its results.
+"""Requests an engine's results for work items, and hands out each item with all of them.
 
-All that the probes want scored is handed to the engine as one plan, and likewise all that must be generated.
+All that the probes want scored is handed to the engine as one plan, and likewise all that must be generated. Some items
+have a second step, requested when the reference's answer to the first is known; it is kept beside the first, under its
+own key.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from q36eval.engines.base import Engine, Generated, Scored
 from q36eval.engines.retrying import Retried, with_retry
 from q36eval.errors import EngineError
-from q36eval.probes import ItemResults, Probe, WorkItem
+from q36eval.probes import Digest, ItemResults, Probe, WorkItem, in_group
 
 Round = tuple[str, int]
 """A stage and a block of it."""
@@ -18,24 +20,23 @@ Round = tuple[str, int]
 
 @dataclass
 class Work:
-    """One probe with everything it asks; `done` are the keys of the items that need no asking any more."""
+    """One probe with all its items; `done` are the keys of those that are evaluated already."""
 
     probe: Probe
     items: list[WorkItem]
     failed: str | None = None
     done: frozenset[str] = frozenset()
-
-    settled: frozenset[str] = frozenset()
-    """Tasks that need not be asked any further."""
+    resolved: frozenset[str] = frozenset()
+    """Tasks whose result is clear, so that their other items are not evaluated."""
 
     @property
     def todo(self) -> list[WorkItem]:
-        """The items that are still to be asked."""
+        """The remaining items."""
         return [item for item in self.items if item.key not in self.done]
 
     @property
     def stages(self) -> list[str]:
-        """Its stages in the order in which they were planned, hence asked."""
+        """Its stages in the order in which they were planned, hence evaluated."""
         return list(dict.fromkeys(item.stage for item in self.items))
 
     def of_stage(self, stage: str) -> list[WorkItem]:
@@ -43,15 +44,15 @@ class Work:
         return [item for item in self.items if item.stage == stage]
 
     def blocks(self, stage: str) -> list[int]:
-        """The blocks of one stage in the order of asking."""
+        """The blocks of one stage in the order of evaluation."""
         return sorted({item.block for item in self.of_stage(stage)})
 
-    def of_round(self, asked: Round | None) -> list[WorkItem]:
-        """The items of one round, those of settled tasks left out; of None all items."""
-        if asked is None:
+    def of_round(self, place: Round | None) -> list[WorkItem]:
+        """The items of one round, those of resolved tasks left out; of None all items."""
+        if place is None:
             return self.items
-        found = (item for item in self.items if (item.stage, item.block) == asked)
-        return [item for item in found if item.task not in self.settled]
+        items = (item for item in self.items if (item.stage, item.block) == place)
+        return [item for item in items if item.task not in self.resolved]
 
 
 @dataclass
@@ -66,17 +67,17 @@ class _Pending:
 def finished_items(
     engine: Engine,
     works: Sequence[Work],
-    asked: Round | None = None,
+    place: Round | None = None,
     retried: Retried | None = None,
 ) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
-    """Every item (of that round) with all its results, as soon as the last one came.
+    """Every item (of the round `place`) with all its results, as soon as the last one came.
 
-    What is done is named to the engine too, so that its batches are those of an uninterrupted run. A result that
-    errored is asked for again in a batch of other errored ones before its error stands; `retried` hears of it. An item
-    that asks nothing is finished at once: its probe knows why there was nothing to ask.
+    What is done is named to the engine too, so that its batches are those of an uninterrupted run. A request that
+    errored is made again in a batch of other errored ones before its error stands; `retried` is called each time. An
+    item without requests is finished at once: its probe knows why there was nothing to request.
     """
     waiting: dict[str, _Pending] = {}
-    items = [(work, item) for work in works for item in work.of_round(asked)]
+    items = [(work, item) for work in works for item in work.of_round(place)]
     for work, item in items:
         if item.key not in work.done:
             entry = _Pending(work, item, len(item.scores) + len(item.generations))
@@ -88,8 +89,8 @@ def finished_items(
                 yield work, item, ItemResults()
     scores = [request for _, item in items for request in item.scores]
     generations = [request for _, item in items for request in item.generations]
-    asked_keys = [request.key for request in scores] + [request.key for request in generations]
-    known = frozenset(key for key in asked_keys if key not in waiting)
+    keys = [request.key for request in scores] + [request.key for request in generations]
+    known = frozenset(key for key in keys if key not in waiting)
     for result in with_retry(partial(engine.score, known=known), scores, retried):
         yield from _complete(waiting.pop(result.request.key), result)
     for answer in with_retry(partial(engine.generate, known=known), generations, retried):
@@ -106,3 +107,61 @@ def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Wor
     entry.missing -= 1
     if entry.missing == 0:
         yield entry.work, entry.item, ItemResults(entry.scored, entry.generated)
+
+
+SECOND = "/then"
+"""Ends the key of the second step of an item."""
+
+
+def second_items(work: Work, known: Mapping[str, Digest]) -> list[WorkItem]:
+    """The second steps of the reference, of every item whose first answer is `known`."""
+    probe = work.probe
+    if not probe.follows_up:
+        return []
+    second_steps = []
+    for item in work.items:
+        if item.key not in known:
+            continue
+        more = probe.follow_up(item, known[item.key])
+        if more.scores or more.repeats:
+            second = WorkItem(item.key + SECOND, scores=more.scores, generations=more.repeats, stage=item.stage)
+            second_steps.append(in_group(second, probe.name))
+    return second_steps
+
+
+def first_key(second_key: str) -> str:
+    """The key of the item that a second step is about."""
+    return second_key.removesuffix(SECOND)
+
+
+def followed_up(items: Iterable[WorkItem], second: Iterable[WorkItem]) -> list[WorkItem]:
+    """The items as the branch gets them: with the scores of the second step, whose repeats are the reference's."""
+    scores = {item.key: item.scores for item in second}
+    return [replace(item, scores=item.scores + scores.get(item.key + SECOND, ())) for item in items]
+
+
+def known_of(captures: Mapping[str, Digest], key: str) -> Digest | None:
+    """All that is captured of one item, both steps as one digest; None where not even the first is."""
+    first, second = captures.get(key), captures.get(key + SECOND)
+    if first is None or second is None:
+        return first
+    return Digest(first.values | second.values, first.tensors | second.tensors, first.error)
+
+
+class BothSteps(Mapping[str, Digest]):
+    """What is captured of items, both steps as one digest, read from disk only where it is looked up."""
+
+    def __init__(self, captures: Mapping[str, Digest], keys: Sequence[str]) -> None:
+        self._captures, self._keys = captures, [key for key in keys if key in captures]
+
+    def __getitem__(self, key: str) -> Digest:
+        digest = known_of(self._captures, key)
+        if digest is None:
+            raise KeyError(key)
+        return digest
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)

@@ -1,19 +1,21 @@
-"""What the KL probe scores, put together: the suite's corpus or a person's own, and the reference's sampled answers."""
+"""What the KL probe scores: the suite's corpus or a person's own, and the reference's sampled answers to prompts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
+from q36eval.canaries.cases import cases_of
+from q36eval.canaries.specification import CanarySpec, load_specs
 from q36eval.config import Paths
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.corpus_config import CorpusConfig, load_configured_corpus, load_corpus_config
 from q36eval.kl.corpus_plan import plan_of
-from q36eval.kl.on_policy import SAMPLED_AGAIN, OnPolicySettings, kept_or_sampled
-from q36eval.kl.planning import OVERLAP, Material
+from q36eval.kl.on_policy import SAMPLED_AGAIN, OnPolicyPrompt, OnPolicySettings, kept_or_sampled
+from q36eval.kl.planning import ANSWERS_PREFIX, OVERLAP, Material
 from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity
-from q36eval.run.on_policy import on_policy_prompts
 from q36eval.run.suites import suite_place
 
 Corpus = tuple[CorpusConfig, list[CorpusDocument]]
@@ -54,7 +56,7 @@ def material_of(
 ) -> Material:
     """Documents, answers and windows; the reference answers now if `kept_in` does not hold its answers yet.
 
-    `context_limits` are the family's context length and what a person asked for; `remedy` is what to do about kept
+    `context_limits` are the family's context length and what a person requests; `remedy` is what to do about kept
     answers that cannot be used.
 
     Raises:
@@ -71,13 +73,13 @@ def material_of(
     return Material(tuple(documents), answers, context, overlap)
 
 
-def context_and_overlap(config: CorpusConfig, family_context: int, asked: int | None) -> tuple[int, int]:
+def context_and_overlap(config: CorpusConfig, family_context: int, requested: int | None) -> tuple[int, int]:
     """The least of the contexts that are stated, and the least left context of a token in a longer document.
 
     Raises:
         UsageError: the overlap is no less than the context.
     """
-    context = min(limit for limit in (family_context, config.context, asked) if limit is not None)
+    context = min(limit for limit in (family_context, config.context, requested) if limit is not None)
     overlap = config.overlap or max(1, min(OVERLAP, context // 4))
     if overlap >= context:
         raise UsageError(
@@ -85,3 +87,93 @@ def context_and_overlap(config: CorpusConfig, family_context: int, asked: int | 
             f"choose a longer context or a shorter overlap."
         )
     return context, overlap
+
+
+CANARIES_SLICE = "on_policy/canaries"
+
+
+ANSWERED = (
+    "copy-exact-must-pass",
+    "copy-exact",
+    "discount-compare-must-pass",
+    "discount-compare",
+    "discount-thinking-must-pass",
+    "discount-three-shops-must-pass",
+    "discount-three-shops",
+    "discount-threshold-must-pass",
+    "discount-threshold",
+    "discount-two-step-must-pass",
+    "discount-two-step",
+    "enum-order-must-pass",
+    "enum-order",
+    "enum-select-must-pass",
+    "enum-select",
+    "json-flat-must-pass",
+    "json-flat",
+    "json-nested-must-pass",
+    "json-nested",
+    "tool-call-must-pass",
+    "tool-call",
+    "tool-none-must-pass",
+    "tool-none",
+)
+"""The canaries whose first questions are answered: named, so that a canary more moves no divergence."""
+
+
+@cache
+def answered_canaries() -> tuple[CanarySpec, ...]:
+    """Those of the shipped canaries, read once."""
+    return tuple(load_specs(only=ANSWERED, skills=None))
+
+
+def on_policy_prompts(settings: OnPolicySettings, paths: Paths) -> list[OnPolicyPrompt]:
+    """The first questions of the canaries named above, and the chat prompts, as far as the settings want them.
+
+    Raises:
+        UsageError: the chat prompts are not what their manifest says.
+    """
+    canaries = _canary_prompts(answered_canaries(), settings.per_canary)
+    return canaries + (_own_prompts(paths, settings.prompts or "chat") if settings.chat else [])
+
+
+def _canary_prompts(specs: Sequence[CanarySpec], count: int) -> list[OnPolicyPrompt]:
+    prompts = []
+    for spec in specs if count else ():
+        # a family of `count` draws begins like a longer one, and is drawn sooner
+        family = None if spec.family is None else spec.family.model_copy(update={"n": count})
+        for case in cases_of(spec.model_copy(update={"family": family}))[:count]:
+            prompts.append(
+                OnPolicyPrompt(
+                    id=f"canaries/{case.name}",
+                    slice=CANARIES_SLICE,
+                    messages=case.messages,
+                    tools=case.tools,
+                    enable_thinking=case.generation.enable_thinking,
+                    max_new_tokens=case.generation.max_new_tokens,
+                )
+            )
+    return prompts
+
+
+def _own_prompts(paths: Paths, name: str) -> list[OnPolicyPrompt]:
+    """A list of prompts of ours; those without a kind are chat."""
+    import json
+
+    from q36eval.evals.frozen import verify
+
+    folder = paths.data / "prompts"
+    if f"{name}.jsonl" not in verify(folder).files:
+        raise UsageError(f"There is no list of prompts {name!r} in {folder}; name another in on_policy.prompts.")
+    lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        OnPolicyPrompt(
+            id=f"{line.get('kind', 'chat')}/{line['id']}",
+            slice=f"{ANSWERS_PREFIX}{line.get('kind', 'chat')}",
+            messages=tuple(line["messages"]),
+            tools=tuple(line.get("tools", ())),
+            enable_thinking=line.get("enable_thinking", False),
+            max_new_tokens=line["max_new_tokens"],
+            cluster=line.get("cluster"),
+        )
+        for line in lines
+    ]

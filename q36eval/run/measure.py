@@ -21,20 +21,19 @@ from q36eval.provenance import provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running
 from q36eval.run.drift import keep_drifts
-from q36eval.run.plan import Limits, Scored, build_probes, material
+from q36eval.run.plan import Limits, Scored, build_probes, material, published_facts
 from q36eval.run.progress import Followed, note
-from q36eval.run.published import published_facts
 from q36eval.run.reference import Reference, local_reference, packed_reference
 from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.reuse import MEASURED_BY, measuring_sha256
-from q36eval.run.supplies import supplies_of
+from q36eval.run.suites import supplies_of
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
     """Measure the branch (or continue the run to resume) and decide, if a policy was given.
 
     What a deployment that repeats itself has answered in an earlier run is taken over (`q36eval.run.reuse`), unless
-    asked for fresh answers.
+    fresh answers are wanted.
 
     A checkpoint that cannot be what it says is a proven fault and is judged as one; trouble of the engine becomes a
     failed probe. The run is closed in every case but an interruption, which leaves it to be resumed.
@@ -48,7 +47,7 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
     failures = []
     try:
         probes = _probes(request.probes, request, scored, reference, paths, progress)
-    except EngineError as error:  # the reference gave no answers to score; what else was asked for is still measured
+    except EngineError as error:  # the reference gave no answers to score; the other probes are still measured
         failures.append(ProbeFailure(probe=ProbeName.KL, reason=str(error), kind="crashed"))
         rest = [name for name in request.probes if name is not ProbeName.KL]
         probes = _probes(rest, request, scored, reference, paths, progress)
@@ -86,13 +85,13 @@ def reference_of(request: Request, paths: Paths) -> Reference:
 def _probes(
     names: Sequence[ProbeName], request: Request, scored: Scored, reference: Reference, paths: Paths, progress: Progress
 ) -> list[Probe]:
-    asked_on = partial(material, scored, reference, paths, progress)
+    scored_on = partial(material, scored, reference, paths, progress)
     limits = limits_of(request, reference)
-    return reference.fitted(build_probes(names, request.suite, paths, asked_on, limits), request.top_k)
+    return reference.fitted(build_probes(names, request.suite, paths, scored_on, limits), request.top_k)
 
 
 def limits_of(request: Request, reference: Reference) -> Limits:
-    """How much of its suite a request asks."""
+    """How much of its suite a request evaluates."""
     return Limits(
         family=request.family,
         canaries=request.canaries,
@@ -153,7 +152,7 @@ def _measure_run(
 def stopping_rule(
     request: Request, history: History, run: RunRecord, reference: DeploymentIdentity, now: Circumstances
 ) -> PolicyRule | None:
-    """When enough was asked; None where everything is to be.
+    """When enough was evaluated; None where everything is to be.
 
     A run that began exhaustively stays so however it is resumed: its record and its model card say so.
     """
@@ -181,9 +180,9 @@ def judge(
     """The decision over what is in history."""
     for name in ALL_PROBES:
         if name not in request.probes:
-            history.add_failure(run.id, ProbeFailure(probe=name, reason="it was not asked for", kind="skipped"))
-    asked = history.get_run(run.id)  # which reference it was is known only since
-    return decided(policy, evidence_of(history, asked, now, stages), now)
+            history.add_failure(run.id, ProbeFailure(probe=name, reason="not part of this run", kind="skipped"))
+    run = history.get_run(run.id)  # which reference it was is known only since
+    return decided(policy, evidence_of(history, run, now, stages), now)
 
 
 def _start(
@@ -229,7 +228,10 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
     policy = None if request.policy is None else json.loads(request.policy.model_dump_json())
     mine = (request.family.name, request.branch.name, suites, policy)
     if (run.family, run.branch, run.suites, run.policy) != mine:
-        raise UsageError(f"Run {run.id} asked other things of {run.branch}; it cannot be resumed for this request.")
+        raise UsageError(
+            f"Run {run.id} was made for another request of {run.branch} (family, suite or policy differ); repeat its "
+            f"options, or start a new run."
+        )
     limit = run.provenance.get("max_items", "all")
     if limit != (request.max_items or "all"):
         given = "no --max-items" if limit == "all" else f"--max-items {limit}"

@@ -11,8 +11,7 @@ from q36eval.engines.base import Deterministic, Engine
 from q36eval.gate.integrity import ENGINE_DRIFT
 from q36eval.probes import Captures, Digest, Progress, WorkItem
 from q36eval.records import Answer, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
-from q36eval.run.follow_up import known_of
-from q36eval.run.items import Work, finished_items
+from q36eval.run.items import Work, finished_items, known_of
 from q36eval.stats import DEFAULT_LEVEL, proportion_interval
 
 ITEMS = 64

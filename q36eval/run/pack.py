@@ -18,7 +18,7 @@ from q36eval.run.items import Work
 from q36eval.run.plan import Limits, Scored, build_probes, material
 from q36eval.run.reference import Reference, local_reference
 from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Target
-from q36eval.run.runner import plan_probes
+from q36eval.run.rounds import plan_probes
 
 CAPTURED_PROBES = (ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 SHARD_OVERHEAD = 1536
@@ -28,7 +28,7 @@ BYTES_PER_GENERATED_TOKEN = 8
 
 
 @dataclass(frozen=True)
-class Asked:
+class CaptureRequest:
     """What to capture, and where to: `out` is the pack's own folder, by default one of the working state."""
 
     reference: Target
@@ -88,36 +88,38 @@ class _Strict(Sink):
     """A plan that fails is no pack."""
 
     def add_failure(self, failure: ProbeFailure) -> None:
-        raise EngineError(f"The {failure.probe} probe cannot say what it asks: {failure.reason}.")
+        raise EngineError(f"The {failure.probe} probe could not plan its items: {failure.reason}.")
 
 
-def capture(asked: Asked, paths: Paths, progress: Progress, announce: Callable[[Estimate], None]) -> Pack:
-    """Capture what the probes want of the reference, or the rest of it; `announce` is told the size first.
+def capture(request: CaptureRequest, paths: Paths, progress: Progress, announce: Callable[[Estimate], None]) -> Pack:
+    """Capture what the probes want of the reference, or the rest of it; `announce` is called with the size first.
 
     Raises:
         UsageError: the reference or the folder cannot be used, the folder holds another reference's pack, or the disk
             has not room.
         EngineError: an item could not be measured; what was is kept.
     """
-    reference = local_reference(asked.reference.folder, paths.captures, device=asked.device, emulate_activations=True)
-    if asked.out is not None:
-        reference = replace(reference, root=asked.out)
-        _check_same_reference(asked.out, reference)
-    asked_on = partial(material, asked.scored, reference, paths, progress)
+    reference = local_reference(
+        request.reference.folder, paths.captures, device=request.device, emulate_activations=True
+    )
+    if request.out is not None:
+        reference = replace(reference, root=request.out)
+        _check_same_reference(request.out, reference)
+    scored_on = partial(material, request.scored, reference, paths, progress)
     limits = Limits(
-        family=asked.family,
-        canaries=asked.canaries,
-        allow_code_execution=asked.allow_code_execution,
+        family=request.family,
+        canaries=request.canaries,
+        allow_code_execution=request.allow_code_execution,
         tokenizer_sha256=reference.identity.tokenizer_sha256,
     )
-    built = build_probes(asked.probes, asked.scored.suite, paths, asked_on, limits)
-    probes = reference.fitted(built, asked.top_k)
+    built = build_probes(request.probes, request.scored.suite, paths, scored_on, limits)
+    probes = reference.fitted(built, request.top_k)
     assert reference.tokenizer is not None, "a local reference has one"
     works = plan_probes(probes, reference.tokenizer(), _Strict())
-    estimate = _estimate(works, reference, asked)
+    estimate = _estimate(works, reference, request)
     announce(estimate)
     estimate.check()
-    captures = reference.captures(works, progress, asked.keep_head)
+    captures = reference.captures(works, progress, request.keep_head)
     for work in works:
         _check_whole(captures[work.probe.name], work)
     # the floor belongs to the reference too: where only the pack is at hand it cannot be measured
@@ -144,13 +146,13 @@ def _check_whole(capture: Capture, work: Work) -> None:
         missing = sum(item.key not in capture for item in work.items)
         raise EngineError(
             f"The reference gave no answer to {missing} of {len(work.items)} items for {work.probe.name}; the rest is "
-            f"kept in {capture.folder}, and the same command asks for them again."
+            f"kept in {capture.folder}, and the same command requests them again."
         )
 
 
-def _estimate(works: Sequence[Work], reference: Reference, asked: Asked) -> Estimate:
-    hidden, vocabulary = _widths(asked.reference.folder)
-    sizes = tuple(_size(work, hidden, vocabulary, asked.keep_head) for work in works)
+def _estimate(works: Sequence[Work], reference: Reference, request: CaptureRequest) -> Estimate:
+    hidden, vocabulary = _widths(request.reference.folder)
+    sizes = tuple(_size(work, hidden, vocabulary, request.keep_head) for work in works)
     present = sum(
         file.stat().st_size for work in works for file in reference.open(work.probe).folder.rglob("*") if file.is_file()
     )

@@ -1,4 +1,4 @@
-"""The probes of a run, put together from a suite, the corpus asked for, and the reference's own sampled answers."""
+"""The probes of a run, put together from its request, and what it is measured on as it may be published."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from q36eval.canaries.probe import CanaryProbe
     from q36eval.evals.probe import EvalsProbe
     from q36eval.kl.planning import Material
+from typing import TYPE_CHECKING, Any
+
+from q36eval.measured_on import MeasuredOn, Subject
+from q36eval.records import Lane
+
+if TYPE_CHECKING:
+    from q36eval.run.request import Request
 
 
 @dataclass(frozen=True)
@@ -32,9 +39,9 @@ class Scored:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a suite is asked. `family` declares what its models have learnt; None declares everything.
+    """How much of a suite is evaluated. `family` declares what its models have learnt; None declares everything.
 
-    Of each eval task at most `max_items`. `tokenizer_sha256` is the tokenizer's that evals will be asked with.
+    Of each eval task at most `max_items`. `tokenizer_sha256` is that of the tokenizer used for the evals.
     """
 
     family: Family | None = None
@@ -53,23 +60,23 @@ def build_probes(
 ) -> list[Probe]:
     """The probes that ask something, for that suite; `material` says what the KL probe scores.
 
-    What is left out, because it would run programs or because the family has not learnt it, is told.
+    What is left out, because it would run programs or because the family has not learnt it, is printed.
 
     Raises:
-        UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be asked.
+        UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be evaluated.
         EngineError: the reference could not answer what its sampled answers are made of.
     """
     limits = limits or Limits()
     suite_place(suite, paths)
     # first what may lack its data: `material` may load the reference and let it answer for hours
     evals = [build_evals(suite, paths, limits)] if ProbeName.EVALS in names else []
-    found: list[Probe] = [build_canaries(suite, limits)] if ProbeName.CANARIES in names else []
+    probes: list[Probe] = [build_canaries(suite, limits)] if ProbeName.CANARIES in names else []
     if ProbeName.KL in names:
         from q36eval.kl.probe import KLProbe
 
         scored = material()
-        found.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_tell))
-    return [*found, *evals]
+        probes.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_notify))
+    return [*probes, *evals]
 
 
 def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
@@ -84,14 +91,14 @@ def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
     if not chosen.only and limits.family is not None:
         absent = left_out(load_specs(own=chosen.own, skills=None), skills)
         if absent:
-            _tell(left_out_sentence(absent, limits.family.name))
-    found = load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills)
+            _notify(left_out_sentence(absent, limits.family.name))
+    specs = load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills)
     if limits.family is not None:
-        found = for_family(found, limits.family.answers)
-    shipped = {spec.id for spec in load_specs(skills=None)} if chosen.own is not None else {spec.id for spec in found}
-    asked = [spec for spec in found if spec.id in shipped]
-    own = [spec for spec in found if spec.id not in shipped]
-    return CanaryProbe(asked, own, "qwen3_xml" if limits.family is None else limits.family.tool_format)
+        specs = for_family(specs, limits.family.answers)
+    shipped = {spec.id for spec in load_specs(skills=None)} if chosen.own is not None else {spec.id for spec in specs}
+    ours = [spec for spec in specs if spec.id in shipped]
+    own = [spec for spec in specs if spec.id not in shipped]
+    return CanaryProbe(ours, own, "qwen3_xml" if limits.family is None else limits.family.tool_format)
 
 
 def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":
@@ -108,11 +115,11 @@ def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":
     if limits.tokenizer_sha256 is not None:
         probe.check_tokenizer(limits.tokenizer_sha256)
     for sentence in probe.skipped:
-        _tell(sentence)
+        _notify(sentence)
     return probe
 
 
-def _tell(sentence: str) -> None:
+def _notify(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
@@ -128,9 +135,68 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
     from q36eval.kl.on_policy import SAMPLED_AGAIN
 
     corpus = corpus_of(scored.suite, scored.corpus, paths)
-    if reference.pack is not None:  # told before the answers, which go with the documents, are missed
+    if reference.pack is not None:  # said before the answers, which go with the documents, are missed
         documents = {"corpus": corpus_sha256(corpus[1])}
         reference.pack.check_suite(ProbeName.KL, documents)
     limits = (scored.family_context, scored.context)
     remedy = SAMPLED_AGAIN if reference.pack is None else CAPTURED_AGAIN
     return material_of(corpus, limits, reference.identity, reference.engine, reference.root, paths, progress, remedy)
+
+
+CANARIES = "prompts of q36eval's canaries, answers checked exactly"
+
+
+def published_facts(request: "Request", probes: Sequence[Probe], paths: Paths) -> dict[str, Any]:
+    """`subject`, `measured_on` and `unverified` of a run's provenance (see `q36eval.measured_on`), as JSON values."""
+    measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
+    return {
+        "subject": _subject(request).model_dump(mode="json"),
+        "measured_on": {
+            name: {slice_name: on.model_dump(mode="json", exclude_none=True) for slice_name, on in by_slice.items()}
+            for name, by_slice in measured_on.items()
+        },
+        "unverified": sorted({name for probe in probes for name in _unverified(request, probe, paths)}),
+    }
+
+
+def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]:
+    """The repositories that a probe's frozen items are said to be from, where nothing vouches for it."""
+    if probe.name is ProbeName.KL:
+        from q36eval.run.corpora import unverified_texts
+
+        own = request.corpus is not None
+        return (
+            () if own else unverified_texts(request.suite.partition("=")[0], suite_place(request.suite, paths).corpus)
+        )
+    return probe.unverified
+
+
+def _subject(request: "Request") -> Subject:
+    family = request.family
+    subject = Subject(base_model=family.base_model, reference=_reference(request))
+    branch = family.branches.get(request.branch.name)  # a folder that was named has no published alias
+    if branch is None:
+        return subject
+    source = {"repository": branch.source.repository, "revision": branch.source.revision}
+    return subject.model_copy(update={**source, "scheme": branch.scheme})
+
+
+def _reference(request: "Request") -> str:
+    family = request.family
+    name = family.reference if request.reference is None else request.reference.name
+    branch = family.branches.get(name)
+    if branch is None:
+        return "a checkpoint that is no published branch"
+    return f"{branch.scheme} of {branch.source.repository or family.base_model}"
+
+
+def _of_probe(request: "Request", probe: Probe) -> dict[str, MeasuredOn]:
+    if probe.name is ProbeName.KL:
+        corpus = f"the suite {request.suite}" if request.corpus is None else request.corpus.stem
+        return {"all": MeasuredOn(title=f"held-out texts: the corpus of {corpus}")}
+    if probe.name is ProbeName.CANARIES:
+        title = CANARIES if request.canaries.own is None else f"{CANARIES}, and canaries of the publisher's own"
+        lanes = {lane.value: MeasuredOn(title=f"{lane.value} {title}") for lane in Lane}
+        return {"all": MeasuredOn(title=title), **lanes}
+    measured_on: dict[str, MeasuredOn] = getattr(probe, "measured_on", {})
+    return measured_on

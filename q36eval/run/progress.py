@@ -1,8 +1,9 @@
-"""Progress that history keeps too, so that the dashboard shows a run while another process measures it."""
+"""Progress of a run: what history keeps of it for other processes, and how long it will still take."""
 
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from q36eval.errors import StorageError
@@ -19,7 +20,7 @@ def note(history: History, run_id: str, kind: EventKind, message: str) -> None:
 
 
 class Followed(Progress):
-    """Tells `progress` all it is told, and history where the run is: at stages, and at most once a second between them.
+    """Passes everything on to `progress`, and writes where the run is to history: at stages, and once a second between.
 
     What history does not take (a full disk) is no reason to stop: what is measured meets the same disk and says so.
     """
@@ -58,10 +59,10 @@ class Followed(Progress):
         self._progress.dropped(task, tokens)
 
     def retried(self, count: int, error: str) -> None:
-        """So many requests errored, for one with these words, and are asked again."""
+        """So many requests errored, for one with these words, and are requested again."""
         self._progress.retried(count, error)
         several = f"{count} requests errored and are" if count > 1 else "A request errored and is"
-        note(self._history, self._run_id, EventKind.RETRY, f"{several} asked again: {error}")
+        note(self._history, self._run_id, EventKind.RETRY, f"{several} requested again: {error}")
 
     def _write(self) -> None:
         self._written = self._seconds()
@@ -70,3 +71,81 @@ class Followed(Progress):
         )
         with suppress(StorageError):
             self._history.set_progress(known)
+
+
+@dataclass
+class _Task:
+    tokens: int
+    done: int = 0
+    busy_seconds: float = 0.0
+
+    @property
+    def remaining(self) -> int:
+        return self.tokens - self.done
+
+
+class Estimate:
+    """Remaining seconds by task.
+
+    A task's own engine seconds per token so far, times its remaining tokens, divided by how many seconds of the
+    engine's work went into one second of waiting (workers work side by side). A task of which nothing is done yet has
+    no estimate: its tokens may cost anything, generated ones many times those that are read.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._begun = clock, clock()
+        self._tasks: dict[str, _Task] = {}
+
+    def expect(self, task: str, tokens: int) -> None:
+        """So many more tokens are to be worked on."""
+        self._tasks.setdefault(task, _Task(0)).tokens += tokens
+
+    def worked(self, task: str, tokens: int, seconds: float) -> None:
+        """So many tokens are done, which took the engine so long."""
+        self._tasks[task].done += tokens
+        self._tasks[task].busy_seconds += seconds
+
+    def dropped(self, task: str, tokens: int) -> None:
+        """So many tokens need not be worked on after all."""
+        self._tasks[task].tokens -= tokens
+
+    def unfinished(self) -> list[str]:
+        """Tasks with remaining tokens, in the order in which they were expected."""
+        return [name for name, task in self._tasks.items() if task.remaining > 0]
+
+    def remaining_seconds(self, task: str) -> float | None:
+        """Seconds until that task would be done were it worked on alone; None where nothing of it is done yet."""
+        own = self._tasks[task]
+        pace = self._seconds_per_token(own)
+        return 0.0 if own.remaining == 0 else None if pace is None else pace * own.remaining
+
+    def whole_seconds(self, task: str) -> float | None:
+        """Seconds for all tokens of that task, those that are done among them."""
+        own = self._tasks[task]
+        pace = self._seconds_per_token(own)
+        return None if pace is None else pace * own.tokens
+
+    def _seconds_per_token(self, task: _Task) -> float | None:
+        elapsed = self._clock() - self._begun
+        busy = sum(each.busy_seconds for each in self._tasks.values())
+        if task.done == 0 or busy <= 0 or elapsed <= 0:
+            return None
+        return task.busy_seconds / task.done * elapsed / busy
+
+    def sentence(self) -> str:
+        """The remaining time of every unfinished task, as a person reads it."""
+        parts = []
+        for name in self.unfinished():
+            seconds = self.remaining_seconds(name)
+            parts.append(f"{name} {'not started' if seconds is None else '≈ ' + duration(seconds)}")
+        return " · ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Rounded as an estimate deserves: `under 5 s`, `25 s`, `4 min`, `2 h 10 min`."""
+    if seconds < 5:
+        return "under 5 s"
+    if seconds < 90:
+        return f"{5 * round(seconds / 5)} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

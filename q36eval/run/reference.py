@@ -62,7 +62,7 @@ class Reference:
         """
         if self.load is None:
             raise UsageError(
-                f"The reference pack {self.root} lacks the reference's sampled answers to the questions asked here; "
+                f"The reference pack {self.root} lacks the reference's sampled answers to the questions of this run; "
                 f"copy the pack again, or capture it with this version of q36eval and the same on_policy settings."
             )
         return self.load()
@@ -74,31 +74,31 @@ class Reference:
         return Capture(self.root, self.identity, probe.name, probe.suite_sha256, kind, top_k, restore, suite_of(probe))
 
     def fitted(self, probes: Sequence[Probe], top_k: int | None = None) -> list[Probe]:
-        """The probes as they can be compared with it: those of bounds where asked for, or where a pack holds no more.
+        """The probes as they can be compared with it: those of bounds where requested, or where a pack holds no more.
 
         Raises:
             UsageError: a pack was captured for another suite, or keeps no head and its folder is not here.
         """
-        found = list(probes) if top_k is None else [bounding(probe, top_k) for probe in probes]
+        fitted = list(probes) if top_k is None else [bounding(probe, top_k) for probe in probes]
         if self.pack is not None:
-            found = [_fitted(probe, self.pack) for probe in found]
-            for probe in found:
+            fitted = [_fitted(probe, self.pack) for probe in fitted]
+            for probe in fitted:
                 withheld = self.pack.capture_of(probe.name, probe.suite_sha256, suite_of(probe)).withheld
                 if withheld and self.folder is None:
                     raise UsageError(
                         f"The reference pack {self.root} keeps only the hash of the reference's {', '.join(withheld)}; "
                         f"name the reference's folder with --reference, or capture the pack without --no-head."
                     )
-        return [_with_full(probe, self.open) for probe in found]
+        return [_with_full(probe, self.open) for probe in fitted]
 
     def captures(self, works: Sequence[Work], progress: Progress, keep_head: bool = True) -> OpenCaptures:
-        """The captures of all that is asked; see `q36eval.run.capture.captured`."""
+        """The captures of all items; see `q36eval.run.capture.captured`."""
         return captured(works, self.open, self.load, progress, keep_head)
 
     def _head(self) -> "dict[str, torch.Tensor]":
         from q36eval.references import stored_head
 
-        assert self.folder is not None, "asked for only where the reference's folder is known"
+        assert self.folder is not None, "needed only where the reference's folder is known"
         return {"head": stored_head(self.folder)}
 
 
@@ -144,8 +144,8 @@ def packed_reference(pack_path: Path, branch: Path, reference: Target | None, fa
     if declared is not None:
         pack.check_field("checkpoint_sha256", declared, f"that of {family.name}/{family.reference}")
     if reference is not None:
-        found = checkpoint_sha256(reference.folder)
-        pack.check_field("checkpoint_sha256", found, f"that of the reference {reference.folder}")
+        own_sha256 = checkpoint_sha256(reference.folder)
+        pack.check_field("checkpoint_sha256", own_sha256, f"that of the reference {reference.folder}")
     try:
         own = {"tokenizer_sha256": tokenizer_sha256(branch), "chat_template_sha256": chat_template_sha256(branch)}
     except CorruptCheckpointError:

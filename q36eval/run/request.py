@@ -1,4 +1,4 @@
-"""What a person asked for."""
+"""What a person requests: a branch to judge against a reference, and how."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +22,9 @@ class Target:
 
 @dataclass(frozen=True)
 class CanaryChoice:
-    """Which canaries are asked: the shipped ones and those in the folder `own`, or of them `only` these.
+    """Which canaries are evaluated: the shipped ones and those in the folder `own`, or of them `only` these.
 
-    `draws` of every family instead of what the suite asks for.
+    `draws` of every family instead of the suite's number.
     """
 
     own: Path | None = None
@@ -37,7 +37,7 @@ SHIPPED_CANARIES = CanaryChoice()
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked for: one branch against one reference."""
+    """One branch to judge against one reference."""
 
     family: Family
     branch: Target

@@ -1,8 +1,8 @@
-"""Answers that need not be asked for again: a deployment that repeats itself would give the very same ones.
+"""Answers taken over from an earlier run: a deployment that repeats itself would give the very same ones.
 
 Nothing is taken over unless the earlier run was of the same deployment in every field, against the same answers of the
-same reference, asked the same suite, and was measured by the same code, packages and kind of processor. What errored
-then is asked again.
+same reference, evaluated on the same suite, and was measured by the same code, packages and kind of processor. What
+errored then is evaluated again.
 """
 
 import hashlib
@@ -53,17 +53,17 @@ def reuse_answers(history: History, run: RunRecord, works: Sequence[Work], files
         return None
     earlier, outcomes = best
     known = {(outcome.probe, outcome.group, outcome.item_key) for outcome in history.items(run.id)}
-    found = ReusedAnswers(run_id=earlier.id, items=len({(each.probe, each.item_key) for each in outcomes}))
-    history.update_run(run.id, provenance=run.provenance | {REUSED: found.model_dump(mode="json")})
+    reused = ReusedAnswers(run_id=earlier.id, items=len({(each.probe, each.item_key) for each in outcomes}))
+    history.update_run(run.id, provenance=run.provenance | {REUSED: reused.model_dump(mode="json")})
     for work in works:
         if work.probe.keeps_files and any(each.probe == work.probe.name for each in outcomes):
             _copy_tokens(history, earlier.id, run.id, files)
     history.add_items(run.id, [each for each in outcomes if (each.probe, each.group, each.item_key) not in known])
-    return found
+    return reused
 
 
 def _same_measuring(earlier: JudgedRun, run: RunRecord) -> bool:
-    """Whether everything that an answer and its judgement hang on was the same, but for what is asked."""
+    """Whether everything that an answer and its judgement hang on was the same, but for the items."""
     mine, theirs = run.provenance.get(MEASURED_BY), earlier.provenance.get(MEASURED_BY)
     same = earlier.identity == run.identity and earlier.reference_identity == run.reference_identity
     return same and mine is not None and mine == theirs
@@ -72,7 +72,7 @@ def _same_measuring(earlier: JudgedRun, run: RunRecord) -> bool:
 def _answered(
     history: History, earlier: JudgedRun, run: RunRecord, work: Work, files: RunFiles
 ) -> Iterator[ItemOutcome]:
-    """The outcomes of an earlier run that answer items of `work`; none where the probe asked or held other things."""
+    """The outcomes of an earlier run that answer items of `work`; none where suite or reference differ."""
     name = work.probe.name.value
     then, now = (of.provenance.get(REFERENCE_ANSWERS, {}).get(name) for of in (earlier, run))
     if work.failed is not None or earlier.suites.get(name) != run.suites.get(name) or now is None or then != now:
@@ -128,7 +128,7 @@ def _processor() -> str:
 
 @cache
 def _code_sha256() -> str:
-    """Hash of the code that asks, judges and sums up, as it was when it was first asked for."""
+    """Hash of the code that evaluates, judges and sums up, as it was at the first call."""
     root, hashed = Path(q36eval.__file__).parent, hashlib.sha256()
     files = {file for place in (root, *(root / name for name in PROBES)) for file in place.rglob("*.py")}
     for file in sorted(file for file in files if file.relative_to(root).parts[0] != "app"):

@@ -1,34 +1,34 @@
-"""Asks a branch stage by stage and round by round, until all was asked or the verdict stands.
+"""Evaluates a branch with all probes, stage by stage and round by round, beside what was captured of the reference.
 
-Every item is judged as it comes; what is not to be believed at once is asked again.
+Every item is judged as it comes, and written at once; what is grave enough to be doubted is evaluated again in other
+batches. Nothing is decided here but, by a rule that is handed in, when enough was evaluated.
 """
 
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from q36eval.engines.base import Engine
-from q36eval.errors import Q36Error
+from q36eval.errors import ExitCode, Q36Error
 from q36eval.gate.integrity import drifts
 from q36eval.gate.report import Stage, StageState
 from q36eval.probes import Captures, Digest, ItemResults, Probe, Progress, Sink, WorkItem, in_group
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.run.follow_up import known_of
-from q36eval.run.items import Work, finished_items
+from q36eval.run.items import BothSteps, Work, finished_items, known_of
 from q36eval.run.order_check import check_order
 
-AGAIN = "asking again"
-"""What a person calls asking in other batches, once more."""
+AGAIN = "evaluating again"
+"""The name, for people, of evaluating doubtful items in other batches."""
 
 PORTION = 4
-"""Of what is doubted so many items are asked again before the verdict is looked at: one confirmed flip may decide."""
+"""So many doubtful items are evaluated again before the verdict is looked at: one confirmed flip may decide."""
 
 
 class StoppingRule(Protocol):
-    """When enough was asked, of a task and of a branch."""
+    """When enough was evaluated, of a task and of a branch."""
 
     def judged(self, probe: ProbeName) -> frozenset[str]:
         """Keys of the measurements that it judges of that probe."""
@@ -44,11 +44,118 @@ class StoppingRule(Protocol):
 
 
 @dataclass
-class Asked:
-    """The stages that a branch was asked, and the seconds that each took."""
+class Evaluated:
+    """The stages of a branch's evaluation, and the seconds that each took."""
 
     stages: list[Stage] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+
+
+class TokenizedDifferentlyError(Q36Error):
+    """The branch's tokenizer or chat template turns the same questions into other tokens than the reference's."""
+
+    exit_code = ExitCode.FAIL
+
+
+def run_probes(
+    branch: Engine,
+    reference_tokenizer: Any,
+    captures_of: Callable[[Sequence[Work]], Captures],
+    probes: Sequence[Probe],
+    sink: Sink,
+    progress: Progress,
+    rule: StoppingRule | None = None,
+    measured: Sequence[Measurement] = (),
+) -> Evaluated:
+    """Measure `branch` against its reference with all `probes`; with a `rule`, until the verdict stands.
+
+    `measured` is what was measured before. Returns the stages, and the seconds of each and of the "reference" before
+    them. `captures_of` gives the reference's digests of all items (see `q36eval.run.capture`) before the branch is
+    evaluated; what it raises ends the run.
+
+    Raises:
+        TokenizedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
+    """
+    started = time.monotonic()
+    branch_tokens = None
+    if not same_tokenizer(branch.tokenizer, reference_tokenizer):
+        branch_tokens = requested_tokens(plan_probes(probes, branch.tokenizer, Sink()))
+    works = plan_probes(probes, reference_tokenizer, sink)
+    tokens = requested_tokens(works)
+    differing = 0 if branch_tokens is None else sum(branch_tokens.get(key) != ids for key, ids in tokens.items())
+    if differing:
+        raise TokenizedDifferentlyError(
+            f"the branch's tokenizer or chat template turns {differing} of {len(tokens)} requests into other tokens "
+            f"than the reference's"
+        )
+    captures = captures_of(works)
+    seconds = time.monotonic() - started
+    done = {
+        (outcome.probe, outcome.item_key)
+        for outcome in sink.known_items()
+        if outcome.branch.error is None and outcome.reference.error is None
+    }
+    for work in works:
+        _lay_out_by_reference(work, captures, sink)
+        work.done = frozenset(key for probe, key in done if probe == work.probe.name)
+    evaluated = measure_branch(branch, works, captures, sink, progress, rule, measured)
+    evaluated.seconds["reference"] = seconds
+    return evaluated
+
+
+def plan_probes(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> list[Work]:
+    """Each probe with its items; a probe whose plan crashes is recorded as failed."""
+    works = []
+    for probe in probes:
+        work = Work(probe, [])
+        try:
+            work.items = [in_group(item, probe.name) for item in probe.plan(tokenizer)]
+            if not work.items:
+                raise ValueError("it planned nothing")
+        except Q36Error:
+            raise
+        except Exception as error:
+            fail_probe(work, sink, error)
+        works.append(work)
+    return works
+
+
+def requested_tokens(works: Sequence[Work]) -> dict[str, tuple[int, ...]]:
+    """Every request's token ids by its key."""
+    items = [item for work in works for item in work.items]
+    scores = {request.key: request.token_ids for item in items for request in item.scores}
+    return scores | {request.key: request.token_ids for item in items for request in item.generations}
+
+
+def same_tokenizer(one: Any, other: Any) -> bool:
+    """Whether two tokenizers surely turn every text and conversation into the same tokens: the same rules throughout.
+
+    False only means that what they do must be compared.
+    """
+    if type(one) is not type(other) or not hasattr(one, "backend_tokenizer"):
+        return False
+    rules = [
+        (tokenizer.backend_tokenizer.to_str(), tokenizer.chat_template, tokenizer.special_tokens_map)
+        for tokenizer in (one, other)
+    ]
+    return bool(rules[0] == rules[1])
+
+
+def _lay_out_by_reference(work: Work, captures: Captures, sink: Sink) -> None:
+    """Hand a probe the reference's answers to all that is planned, and take over the blocks it makes of that."""
+    if work.failed is not None:
+        return
+    keys = [item.key for item in work.items]
+    try:
+        items = list(work.probe.know_reference(work.items, BothSteps(captures[work.probe.name], keys)))
+        if len(items) != len(keys) or {item.key for item in items} != set(keys):
+            raise ValueError("what the reference answered may change the order of the items, never which there are")
+    except Q36Error:
+        raise
+    except Exception as error:
+        fail_probe(work, sink, error)
+    else:
+        work.items = items
 
 
 def measure_branch(
@@ -58,33 +165,33 @@ def measure_branch(
     sink: Sink,
     progress: Progress,
     rule: StoppingRule | None = None,
-    known: Sequence[Measurement] = (),
-) -> Asked:
+    measured: Sequence[Measurement] = (),
+) -> Evaluated:
     """Judge the items of every probe, stage by stage; write each outcome, and each finished probe's figures, at once.
 
-    A probe that crashes is recorded and the others go on. After each round `rule` says which tasks are settled, and
-    whether the verdict stands by what is measured so far and `known`: then nothing more is asked, and every probe that
-    was not asked whole is recorded as skipped. Without a rule everything is asked.
+    A probe that crashes is recorded and the others go on. After each round `rule` says which tasks are resolved early,
+    and whether the verdict stands by what is measured so far and `measured`: then nothing more is evaluated, and every
+    probe that was not evaluated whole is recorded as skipped. Without a rule everything is evaluated.
     """
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
     for work in works:
         for item in work.todo:
-            progress.expect(_name(work, item), item.tokens)
-    asking = _Asking(engine, captures, sink, progress, rule, list(known), list(sink.known_items()))
+            progress.expect(_task_name(work, item), item.tokens)
+    evaluation = _Evaluation(engine, captures, sink, progress, rule, list(measured), list(sink.known_items()))
     for work in works:
         for stage in work.stages or [""]:
             started = time.monotonic()
-            record = asking.stage(work, stage)
-            asking.asked.stages.append(record)
-            asking.asked.seconds[record.name] = time.monotonic() - started
+            record = evaluation.stage(work, stage)
+            evaluation.evaluated.stages.append(record)
+            evaluation.evaluated.seconds[record.name] = time.monotonic() - started
     for work in works:
-        asking.check_order(work)
-    return asking.asked
+        evaluation.check_order(work)
+    return evaluation.evaluated
 
 
 @dataclass
-class _Asking:
-    """A branch being asked, and what is known of it so far."""
+class _Evaluation:
+    """A branch under evaluation, and what is known of it so far."""
 
     engine: Engine
     captures: Captures
@@ -96,96 +203,132 @@ class _Asking:
     outcomes: list[ItemOutcome]
     complete: frozenset[ProbeName] = frozenset()
     stands: str = ""
-    """Why nothing more is asked; empty while the verdict is open."""
-    asked: Asked = field(default_factory=Asked)
+    """Why nothing more is evaluated; empty while the verdict is open."""
+    evaluated: Evaluated = field(default_factory=Evaluated)
 
     def stage(self, work: Work, stage: str) -> Stage:
-        """Ask one stage of a probe, unless the verdict stands already."""
+        """Evaluate one stage of a probe, unless the verdict stands already."""
         name, items = stage or work.probe.name.value, work.of_stage(stage)
         if self.stands:
-            self._left_out(work, items, self.stands)
+            self._leave_out(work, items, self.stands)
             return Stage(name=name, state=StageState.NOT_ASKED, items=0, planned=len(items))
-        settled = self._rounds(work, stage)
+        stands_by = self._rounds(work, stage)
         self._confirm(work)
-        last = stage == (work.stages or [""])[-1]
-        if settled:  # within a stage
-            self._write([figure for figure in self._figures(work) if figure.laid_out])
-            # a probe that crashed over what the verdict stood by takes it away again, so the others are asked
-            settled = settled if work.failed is None else ()
-        elif last:
-            self.measured += self._write(self._figures(work))
+        if stands_by:  # within a stage
+            self._write([figure for figure in figures_of(work, self.outcomes, self.sink) if figure.laid_out])
+            # a probe that crashed over what the verdict stood by takes it away again, so the others are evaluated
+            stands_by = stands_by if work.failed is None else ()
+        elif stage == (work.stages or [""])[-1]:
+            self.measured += self._write(figures_of(work, self.outcomes, self.sink))
             self.complete |= frozenset() if work.failed else {work.probe.name}
-            settled = self._decided()
+            stands_by = self._decided()
         elif self.rule is not None:
-            figures = self._figures(work)
-            settled = self._decided(figures)
-            self._write(figures if settled else [])
-        if settled:
-            self.stands = f"it was not asked: the verdict stood after {name}, by {', '.join(settled)}"
-        return self._record(work, name, items, settled)
+            figures = figures_of(work, self.outcomes, self.sink)
+            stands_by = self._decided(figures)
+            self._write(figures if stands_by else [])
+        if stands_by:
+            self.stands = not_evaluated_after(name, stands_by)
+        keys = {item.key for item in items}
+        judged = {outcome.item_key: outcome for outcome in self.outcomes if outcome.item_key in keys}
+        errored = any(each.branch.error is not None or each.reference.error is not None for each in judged.values())
+        state = StageState.PARTLY if work.failed is not None or errored or not items else StageState.MEASURED
+        return Stage(name=name, state=state, items=len(judged), planned=len(items), settled=stands_by)
 
     def check_order(self, work: Work) -> None:
         """Evaluate a probe's first items again; an engine that is not what it was ends the probe as a crash does."""
         try:
-            found = check_order(self.engine, work, own_outcomes(work, self.outcomes), self.captures, self.progress)
+            figure = check_order(self.engine, work, own_outcomes(work, self.outcomes), self.captures, self.progress)
         except Q36Error:
             raise
         except Exception as error:
             fail_probe(work, self.sink, error)
             return
-        self._write([] if found is None else [found])
-        for drift in drifts([] if found is None else [found]):
+        figures = self._write([] if figure is None else [figure])
+        for drift in drifts(figures):
             reason = f"the engine does not repeat itself: {drift.note}"
             self.sink.add_failure(ProbeFailure(probe=work.probe.name, reason=reason, kind="crashed"))
 
     def _rounds(self, work: Work, stage: str) -> tuple[str, ...]:
-        """Ask all blocks of a stage, or until the verdict stands; returns what it stands by."""
+        """Evaluate all blocks of a stage, or until the verdict stands; returns what it stands by."""
         blocks = work.blocks(stage)
-        looked: dict[str, Measurement] = {}
+        looked_at: dict[str, Measurement] = {}
         for number in blocks:
             for _, item, results in finished_items(self.engine, [work], (stage, number), self.progress.retried):
                 self.progress.advance()
-                self.progress.worked(_name(work, item), item.tokens, results.seconds)
+                self.progress.worked(_task_name(work, item), item.tokens, results.seconds)
                 if work.failed is None:
-                    self.outcomes += _compared(self.engine, work, item, results, self.captures, self.sink)
+                    self.outcomes += self._compare(work, item, results)
             if self.rule is None or number == blocks[-1]:
                 continue
-            looked |= {each.key: each for each in _settle(work, number, self.outcomes, self.rule, self.progress)}
-            settled = self._decided(looked.values())
-            if settled:
-                later = [item for item in work.items if item.block > number and item.task not in work.settled]
-                self._left_out(work, later, f"it was asked no further: the verdict stands by {', '.join(settled)}")
-                return settled
+            looked_at |= {each.key: each for each in self._resolve_early(work, number, self.rule)}
+            stands_by = self._decided(looked_at.values())
+            if stands_by:
+                later = [item for item in work.items if item.block > number and item.task not in work.resolved]
+                self._leave_out(work, later, f"evaluated no further: the verdict stands by {', '.join(stands_by)}")
+                return stands_by
         return ()
+
+    def _compare(self, work: Work, item: WorkItem, results: ItemResults) -> Sequence[ItemOutcome]:
+        """The outcomes of one item, written at once; none where the probe crashed, which is recorded."""
+        missing = Digest(error="the reference could not be measured on this item")
+        reference = known_of(self.captures[work.probe.name], item.key) or missing
+        try:
+            outcomes = work.probe.compare(self.engine, item, results, reference)
+            self.sink.add_items(outcomes)
+        except Q36Error:
+            raise
+        except Exception as error:
+            fail_probe(work, self.sink, error)
+            return ()
+        return outcomes
+
+    def _resolve_early(self, work: Work, number: int, rule: StoppingRule) -> Sequence[Measurement]:
+        """Mark the tasks of a probe of which all that is judged is clear after that round; a task not judged goes on.
+
+        Returns what it looked at. A task that a resumed run knows later items of was open at this look: it is looked
+        at after the last of their rounds, never when some of a block are answered and others not. The longest are
+        evaluated first, and they are no sample.
+        """
+        probe = work.probe
+        if work.failed is not None:
+            return ()
+        own = {outcome.item_key: outcome for outcome in own_outcomes(work, self.outcomes)}
+        later = [item for item in work.items if item.block > number]
+        went_on = {item.task for item in later if item.key in own}
+        judged = {key: probe.tasks_of(key) for key in rule.judged(probe.name)}
+        judged_tasks = frozenset(task for tasks in judged.values() for task in tasks)
+        ahead = {item.task for item in later if item.task in judged_tasks} - work.resolved - went_on
+        keys = [key for key, tasks in judged.items() if tasks & ahead]
+        if not keys:
+            return ()
+        figures = probe.look(list(own.values()), keys)
+        clear = rule.settled(figures)
+        resolved = ahead - {task for key in keys if key not in clear for task in judged[key]}
+        self._drop(work, [item for item in later if item.task in resolved])
+        work.resolved |= resolved
+        return figures
 
     def _decided(self, more: Iterable[Measurement] = ()) -> tuple[str, ...]:
         return () if self.rule is None else self.rule.decided([*self.measured, *more], self.complete)
-
-    def _figures(self, work: Work) -> list[Measurement]:
-        return figures_of(work, self.outcomes, self.sink)
 
     def _write(self, figures: list[Measurement]) -> list[Measurement]:
         for measurement in figures:
             self.sink.add_measurement(measurement)
         return figures
 
-    def _left_out(self, work: Work, items: Sequence[WorkItem], reason: str) -> None:
-        """Record that these are not asked, and why."""
-        left = [item for item in items if item.key not in work.done]
-        self.progress.advance(len(left))
-        for item in left:
-            self.progress.dropped(_name(work, item), item.tokens)
+    def _leave_out(self, work: Work, items: Sequence[WorkItem], reason: str) -> None:
+        """Record that these are not evaluated, and why."""
+        self._drop(work, items)
         self.sink.add_failure(ProbeFailure(probe=work.probe.name, reason=reason, kind="skipped"))
 
-    def _record(self, work: Work, name: str, items: Sequence[WorkItem], settled: tuple[str, ...]) -> Stage:
-        keys = {item.key for item in items}
-        found = {outcome.item_key: outcome for outcome in self.outcomes if outcome.item_key in keys}
-        errored = any(each.branch.error is not None or each.reference.error is not None for each in found.values())
-        state = StageState.PARTLY if work.failed is not None or errored or not items else StageState.MEASURED
-        return Stage(name=name, state=state, items=len(found), planned=len(items), settled=settled)
+    def _drop(self, work: Work, items: Sequence[WorkItem]) -> None:
+        dropped = [item for item in items if item.key not in work.done]
+        self.progress.advance(len(dropped))
+        for item in dropped:
+            self.progress.dropped(_task_name(work, item), item.tokens)
 
     def _confirm(self, work: Work) -> None:
-        """Ask the branch again what its probe does not believe at once; each outcome replaces the one it stands for.
+        """Evaluate again what the probe does not believe at once; each outcome replaces the one it stands for.
 
         Under a rule in portions, and no more of them once the verdict stands.
         """
@@ -193,29 +336,33 @@ class _Asking:
         if work.failed is not None:
             return
         try:
-            found = {outcome.item_key: outcome for outcome in own_outcomes(work, self.outcomes)}
-            again = [in_group(item, probe.name) for item in probe.doubtful(list(found.values()))]
-            size = len(again) if self.rule is None else PORTION
-            for start in range(0, len(again), max(1, size)):
-                portion = again[start : start + size]
-                self.outcomes += self._asked_again(probe, portion, found)
-                if self.rule is not None and self._decided(self._figures(work)):
+            first = {outcome.item_key: outcome for outcome in own_outcomes(work, self.outcomes)}
+            doubtful = [in_group(item, probe.name) for item in probe.doubtful(list(first.values()))]
+            size = len(doubtful) if self.rule is None else PORTION
+            for start in range(0, len(doubtful), max(1, size)):
+                self.outcomes += self._evaluated_again(probe, doubtful[start : start + size], first)
+                if self.rule is not None and self._decided(figures_of(work, self.outcomes, self.sink)):
                     return
         except Q36Error:
             raise
         except Exception as error:
             fail_probe(work, self.sink, error)
 
-    def _asked_again(
-        self, probe: Probe, items: list[WorkItem], found: Mapping[str, ItemOutcome]
+    def _evaluated_again(
+        self, probe: Probe, items: list[WorkItem], first: Mapping[str, ItemOutcome]
     ) -> Iterator[ItemOutcome]:
         for item in items:
             self.progress.expect(AGAIN, item.tokens)
         for _, item, results in finished_items(self.engine, [Work(probe, items)], retried=self.progress.retried):
-            outcome = probe.confirmed(item, results, found[item.key])
+            outcome = probe.confirmed(item, results, first[item.key])
             self.sink.add_items([outcome])
             self.progress.worked(AGAIN, item.tokens, results.seconds)
             yield outcome
+
+
+def not_evaluated_after(stage: str, stands_by: Sequence[str]) -> str:
+    """Why nothing after that stage was evaluated."""
+    return f"not evaluated: the verdict stood after {stage}, by {', '.join(stands_by)}"
 
 
 def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[Measurement]:
@@ -224,7 +371,10 @@ def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[
         return []
     try:
         measurements = list(work.probe.summarize(own_outcomes(work, outcomes)))
-        _check_distinct(measurements)
+        keys = [measurement.key for measurement in measurements]
+        if len(set(keys)) < len(keys):  # history keeps one figure per key: the second would silently replace the first
+            twice = min(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"it measured {twice} more than once, so none of its figures can be trusted")
     except Q36Error:
         raise
     except Exception as error:
@@ -233,78 +383,17 @@ def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[
     return measurements
 
 
-def _check_distinct(measurements: Sequence[Measurement]) -> None:
-    """History keeps one figure per key: of two with one key the second would silently replace the first.
-
-    Raises:
-        ValueError: names the key.
-    """
-    keys = [measurement.key for measurement in measurements]
-    twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
-    if twice:
-        raise ValueError(f"it measured {twice[0]} more than once, so none of its figures can be trusted")
-
-
-def _compared(
-    engine: Engine, work: Work, item: WorkItem, results: ItemResults, captures: Captures, sink: Sink
-) -> Sequence[ItemOutcome]:
-    """The outcomes of one item, written at once; none where the probe crashed, which is recorded."""
-    missing = Digest(error="the reference could not be measured on this item")
-    reference = known_of(captures[work.probe.name], item.key) or missing
-    try:
-        found = work.probe.compare(engine, item, results, reference)
-        sink.add_items(found)
-    except Q36Error:
-        raise
-    except Exception as error:
-        fail_probe(work, sink, error)
-        return ()
-    return found
-
-
-def _settle(
-    work: Work, number: int, outcomes: Sequence[ItemOutcome], rule: StoppingRule, progress: Progress
-) -> Sequence[Measurement]:
-    """Mark the tasks of a probe of which all that is judged is settled after that round; a task not judged goes on.
-
-    Returns what it looked at. A task that a resumed run knows later items of was open at this look: it is looked at
-    after the last of their rounds, never when some of a block are answered and others not. The longest are asked first,
-    and they are no sample.
-    """
-    probe = work.probe
-    if work.failed is not None:
-        return ()
-    own = {outcome.item_key: outcome for outcome in own_outcomes(work, outcomes)}
-    later = [item for item in work.items if item.block > number]
-    went_on = {item.task for item in later if item.key in own}
-    judged = {key: probe.tasks_of(key) for key in rule.judged(probe.name)}
-    looked_at = frozenset(task for tasks in judged.values() for task in tasks)
-    ahead = {item.task for item in later if item.task in looked_at} - work.settled - went_on
-    keys = [key for key, tasks in judged.items() if tasks & ahead]
-    if not keys:
-        return ()
-    found = probe.look(list(own.values()), keys)
-    clear = rule.settled(found)
-    settled = ahead - {task for key in keys if key not in clear for task in judged[key]}
-    left_out = [item for item in later if item.task in settled and item.key not in work.done]
-    progress.advance(len(left_out))
-    for item in left_out:
-        progress.dropped(_name(work, item), item.tokens)
-    work.settled |= settled
-    return found
-
-
 def own_outcomes(work: Work, outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
-    """The newest outcomes of what a probe asks, in the order of their first ones.
+    """The newest outcomes of a probe's items, in the order of their first ones.
 
-    A run resumed with fewer items holds parts of blocks it asks no more.
+    A run resumed with fewer items holds parts of blocks that it evaluates no more.
     """
     keys = {item.key for item in work.items}
     own = (outcome for outcome in outcomes if outcome.probe == work.probe.name and outcome.item_key in keys)
     return list({(outcome.item_key, outcome.group): outcome for outcome in own}.values())
 
 
-def _name(work: Work, item: WorkItem) -> str:
+def _task_name(work: Work, item: WorkItem) -> str:
     """What a person calls the task of that item."""
     return item.task or item.stage or work.probe.name.value
 

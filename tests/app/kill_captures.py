@@ -23,7 +23,7 @@ from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress, Sink, WorkItem
 from q36eval.run.capture import captured
 from q36eval.run.reference import local_reference
-from q36eval.run.runner import plan_probes
+from q36eval.run.rounds import plan_probes
 from tests.kills import killed_after, whole
 
 DATA = Path(__file__).resolve().parents[2] / "data"

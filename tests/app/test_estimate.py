@@ -2,7 +2,7 @@
 
 import pytest
 
-from q36eval.run.estimate import Estimate, duration
+from q36eval.run.progress import Estimate, duration
 
 
 def test_a_task_is_timed_by_its_own_items_and_by_how_many_workers_there_were() -> None:
@@ -15,7 +15,7 @@ def test_a_task_is_timed_by_its_own_items_and_by_how_many_workers_there_were() -
     estimate.worked("read", 500, 20.0)  # two workers, ten seconds
     assert estimate.remaining_seconds("read") == pytest.approx(10.0)
     assert estimate.remaining_seconds("written") is None, "what reading costs says nothing about writing"
-    assert estimate.sentence() == "read about 10 s, written not begun"
+    assert estimate.sentence() == "read ≈ 10 s · written not started"
     estimate.dropped("read", 250)
     assert estimate.remaining_seconds("read") == pytest.approx(5.0)
     estimate.worked("read", 250, 10.0)

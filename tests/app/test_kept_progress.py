@@ -54,5 +54,5 @@ def test_what_is_asked_again_is_an_event(tmp_path: Path) -> None:
 
     list(with_retry(times_out, [ScoreRequest("one", (1,)), ScoreRequest("two", (1,))], following.retried))
     assert [(event.kind, event.message) for event in history.events(run.id)] == [
-        (EventKind.RETRY, "2 requests errored and are asked again: timeout")
+        (EventKind.RETRY, "2 requests errored and are requested again: timeout")
     ] * 2

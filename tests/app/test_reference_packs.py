@@ -29,7 +29,7 @@ from q36eval.run import measure as measuring
 from q36eval.run import pack as packing
 from q36eval.run.floor import floor_state
 from q36eval.run.measure import measure
-from q36eval.run.pack import Asked, Estimate, capture
+from q36eval.run.pack import CaptureRequest, Estimate, capture
 from q36eval.run.plan import Scored
 from q36eval.run.request import Request, Target
 from tests.commands import q36eval
@@ -82,7 +82,7 @@ def captured(
     state: Path, name: str, top_k: int | None = None, keep_head: bool = True, step: int = 14
 ) -> tuple[Path, Estimate]:
     told: list[Estimate] = []
-    asked = Asked(
+    request = CaptureRequest(
         Target("bf16", SANDBOX / "bf16"),
         Scored("sandbox", 4096),
         (ProbeName.KL,),
@@ -92,7 +92,7 @@ def captured(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::step])])
-        capture(asked, Paths(REPOSITORY, state), Silent(), told.append)
+        capture(request, Paths(REPOSITORY, state), Silent(), told.append)
     return state / name, told[0]
 
 
@@ -375,9 +375,9 @@ def test_no_room_is_refused_before_the_work() -> None:
 
 def test_a_pack_goes_on_only_with_its_own_reference(pack: Path, state: Path, tmp_path: Path) -> None:
     other = changed(tmp_path, "generation_config.json", lambda text: text + " ")
-    asked = Asked(Target("changed", other), Scored("sandbox", 4096), (ProbeName.KL,), out=pack)
+    request = CaptureRequest(Target("changed", other), Scored("sandbox", 4096), (ProbeName.KL,), out=pack)
     with pytest.raises(UsageError, match=r"holds the pack of another reference .*checkpoint_sha256"):
-        capture(asked, Paths(REPOSITORY, state), Silent(), lambda estimate: None)
+        capture(request, Paths(REPOSITORY, state), Silent(), lambda estimate: None)
 
 
 def hashes(folder: Path) -> dict[str, str]:

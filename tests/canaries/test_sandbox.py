@@ -9,7 +9,7 @@ from q36eval.canaries.specification import load_specs
 from q36eval.probes import Probe
 from q36eval.references import Capture
 from q36eval.run.capture import captured
-from q36eval.run.runner import run_probes
+from q36eval.run.rounds import run_probes
 from tests.canaries.test_steps import Told
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"

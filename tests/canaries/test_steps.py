@@ -14,7 +14,7 @@ from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
 from q36eval.run.capture import captured
-from q36eval.run.runner import run_probes
+from q36eval.run.rounds import run_probes
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 CANARIES = (

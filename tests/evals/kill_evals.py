@@ -22,7 +22,7 @@ from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeN
 from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.items import Work
-from q36eval.run.runner import run_probes
+from q36eval.run.rounds import run_probes
 from tests.evals.small_suite import ROOT, Silent, write_small_suite
 from tests.kills import killed_after, whole
 

@@ -19,7 +19,7 @@ from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.records import Answer
 from q36eval.references import Capture
 from q36eval.run.capture import captured
-from q36eval.run.runner import run_probes
+from q36eval.run.rounds import run_probes
 from tests.canaries.test_steps import Told
 
 ROOT = Path(__file__).resolve().parents[2]

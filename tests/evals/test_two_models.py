@@ -15,7 +15,7 @@ from q36eval.records import ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.items import Work
-from q36eval.run.runner import run_probes
+from q36eval.run.rounds import run_probes
 from tests.evals.small_suite import Silent, write_small_suite
 
 COUNTS = {"mmlu/law.jsonl": 8, "mmlu_dev/law.jsonl": 1, "short_answers/law.jsonl": 4, "short_answers_dev/law.jsonl": 2}

@@ -12,8 +12,8 @@ from q36eval.probes import Digest, FollowUp, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 from q36eval.references import Capture
 from q36eval.run.capture import captured
-from q36eval.run.follow_up import SECOND
-from q36eval.run.runner import run_probes
+from q36eval.run.items import SECOND
+from q36eval.run.rounds import run_probes
 from tests.q36eval.test_runner import IDENTITY, CountingEngine, MemorySink, Silent
 
 

@@ -26,7 +26,7 @@ from q36eval.records import (
     Verdict,
 )
 from q36eval.run.order_check import FALSE_ALARMS, ITEMS, PROBES, STATED_RATE, most_disagreements
-from q36eval.run.runner import run_probes
+from q36eval.run.rounds import run_probes
 from q36eval.stats import summarize
 
 IDENTITY = DeploymentIdentity(

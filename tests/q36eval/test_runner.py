@@ -27,7 +27,7 @@ from q36eval.records import (
 )
 from q36eval.references import Capture
 from q36eval.run.capture import captured
-from q36eval.run.runner import run_probes
+from q36eval.run.rounds import run_probes
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"

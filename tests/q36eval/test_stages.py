@@ -13,9 +13,8 @@ from q36eval.probes import Probe, WorkItem
 from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeName, Schedule
 from q36eval.references import Capture
 from q36eval.run.capture import captured
-from q36eval.run.estimate import Estimate
-from q36eval.run.rounds import Asked
-from q36eval.run.runner import run_probes
+from q36eval.run.progress import Estimate
+from q36eval.run.rounds import Evaluated, run_probes
 from tests.q36eval.test_runner import IDENTITY, CountingEngine, LengthProbe, MemorySink, Silent, measured
 
 
@@ -91,7 +90,7 @@ class StandsAt:
 
 def asked_of(
     place: Path, probes: Sequence[Probe], rule: StandsAt | None, sink: Measured | None = None
-) -> tuple[list[str], Measured, Asked]:
+) -> tuple[list[str], Measured, Evaluated]:
     def open_capture(asking: Probe) -> Capture:
         return Capture(place, IDENTITY, asking.name, asking.suite_sha256)
 
@@ -149,7 +148,7 @@ def test_within_a_stage_only_what_was_laid_out_for_early_looks_is_kept(tmp_path:
     assert [each.key for each in sink.measurements] == ["evals.count[b]"]
     assert found.stages[0].items == 1
     assert found.stages[0].planned == 2
-    assert "asked no further" in sink.failures[0].reason
+    assert "evaluated no further" in sink.failures[0].reason
 
 
 class Lost(Staged):

@@ -12,8 +12,7 @@ from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.items import Work
-from q36eval.run.rounds import measure_branch
-from q36eval.run.runner import run_probes
+from q36eval.run.rounds import measure_branch, run_probes
 from tests.app.satisfiable.stub_deployment import Fault, RightAnswers, StubDeployment, right_answers
 
 

@@ -16,7 +16,7 @@ from q36eval.records import Measurement, ProbeName, Verdict
 from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.items import Work
-from q36eval.run.runner import run_probes
+from q36eval.run.rounds import run_probes
 from tests.app.satisfiable.asked import MemorySink, Silent
 from tests.app.satisfiable.stub_deployment import Abridging, RightAnswers, StubDeployment, right_answers
 from tests.evals.small_suite import FROZEN, write_small_suite
