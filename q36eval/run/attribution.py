@@ -44,7 +44,7 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
     On a CPU both models are resident; on another device one is, and the other lends its parts from host memory.
 
     Raises:
-        UsageError: the deployments are asked other tokens, nothing differs, or the budget is too small.
+        UsageError: the tokenizers differ, nothing differs, or the budget is too small.
         CorruptCheckpointError, EngineError: a checkpoint cannot be loaded or scored.
     """
     from q36eval.engines.parts import differs, parts_of
@@ -129,7 +129,9 @@ def _check_comparable(reference: "InProcessEngine", branch: "InProcessEngine") -
             f"what that costs belongs to no part, so nothing is attributed."
         )
     if reference.identity.tokenizer_sha256 != branch.identity.tokenizer_sha256:
-        raise UsageError("The branch's tokenizer differs from the reference's, so the two are asked other tokens.")
+        raise UsageError(
+            "The branch's tokenizer differs from the reference's, so the same text gives them other tokens."
+        )
 
 
 def _whole(
@@ -150,7 +152,9 @@ def _whole(
     )
 
 
-def record(found: Attribution, family: str, branch: str, suite_sha256: str, history: History, paths: Paths) -> str:
+def record(
+    attribution: Attribution, family: str, branch: str, suite_sha256: str, history: History, paths: Paths
+) -> str:
     """Write every figure to history as a run of its own; returns the run's id."""
     run = history.start_run(
         family=family,
@@ -161,7 +165,7 @@ def record(found: Attribution, family: str, branch: str, suite_sha256: str, hist
         suites={"attribute": suite_sha256},
         provenance=provenance(paths.repository),
     )
-    for blamed in found.blames:
+    for blamed in attribution.blames:
         history.add_measurement(run.id, _measurement(blamed))
     history.finish_run(run.id, None)
     keep_drifts(history, family, branch)

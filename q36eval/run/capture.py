@@ -1,4 +1,4 @@
-"""Captures a reference: asks it for what no capture holds yet, and keeps every answer as it comes."""
+"""Captures a reference: requests what no capture holds yet, and keeps every answer as it comes."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +18,8 @@ from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_
 OpenCaptures = Mapping[ProbeName, Capture]
 
 
-_NOT_ASKED = ("key", "group", "shared")
-"""Fields of a request that are names or say what it has in common with others, and no part of what is asked."""
+_NOT_REQUESTED = ("key", "group", "shared")
+"""Fields of a request that are names or say what it has in common with others, and no part of what is requested."""
 
 
 def kind_of(probe: Probe) -> tuple[Kind, int | None]:
@@ -32,22 +32,22 @@ def suite_of(probe: Probe) -> dict[str, str]:
     return dict(probe.suite_fields)
 
 
-def asked_sha256(item: WorkItem) -> str:
-    """Hash of everything that an item asks of an engine: token ids and how the answer is to be made."""
+def requested_sha256(item: WorkItem) -> str:
+    """Hash of everything that an item requests of an engine: token ids and how the answer is to be made."""
     requests: list[ScoreRequest | GenerationRequest] = [*item.scores, *item.generations]
-    asked = [
-        [(field.name, getattr(request, field.name)) for field in fields(request) if field.name not in _NOT_ASKED]
+    requested = [
+        [(field.name, getattr(request, field.name)) for field in fields(request) if field.name not in _NOT_REQUESTED]
         for request in requests
     ]
-    return hashlib.sha256(repr(asked).encode()).hexdigest()
+    return hashlib.sha256(repr(requested).encode()).hexdigest()
 
 
 def capture_reference(
     engine: Engine, works: Sequence[Work], captures: OpenCaptures, progress: Progress, keep_head: bool = True
 ) -> None:
-    """Capture the digests of all items in `works`, each written at once, then those of what is asked about the answers.
+    """Capture the digests of all items in `works`, each written at once, then those of the second steps.
 
-    What errors is left out, to be asked for again next time; a capture that holds all its items is sealed.
+    What errors is left out, to be requested again next time; a capture that holds all its items is sealed.
     """
     for work in works:
         capture = captures[work.probe.name]
@@ -58,26 +58,26 @@ def capture_reference(
         if results.error is None:
             digest = work.probe.digest(engine, item, results)
             if digest.error is None:
-                captures[work.probe.name].add(item.key, digest, asked_sha256(item))
+                captures[work.probe.name].add(item.key, digest, requested_sha256(item))
         progress.advance()
     for work in works:
         _capture_second(engine, work, captures[work.probe.name], progress)
 
 
 def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Progress) -> None:
-    """What a probe asks in a second step, as `capture_reference` does the first."""
+    """The second steps of a probe, as `capture_reference` does the first."""
     probe = work.probe
     if not probe.follows_up:
         return
     first = {item.key: item for item in work.items}
     second = Work(probe, second_items(work, capture), done=frozenset(capture))
-    progress.stage("asking the reference about its answers", len(second.todo))
+    progress.stage("scoring the reference's answers", len(second.todo))
     for _, item, results in finished_items(engine, [second]):
         if results.error is None:
             key = first_key(item.key)
             digest = probe.digest_follow_up(engine, first[key], capture[key], results)
             if digest.error is None:
-                capture.add(item.key, digest, asked_sha256(item))
+                capture.add(item.key, digest, requested_sha256(item))
         progress.advance()
 
 
@@ -90,13 +90,13 @@ def captured(
 ) -> OpenCaptures:
     """The captures of all items in `works`; what is missing is captured first, by one process at a time.
 
-    The items of `works` then ask the branch all that it is asked: what follows from the reference's answers too.
+    The items of `works` then hold all that the branch is to answer: what follows from the reference's answers too.
 
     A complete capture is only read. One that is not is locked and read again: another may have captured it meanwhile.
 
     Raises:
         UsageError: an item is missing and there is no reference to ask (`load_reference` is None), or an item was
-            captured with other tokens than it is asked in now.
+            captured with other tokens than it has now.
     """
     captures = {work.probe.name: open_capture(work.probe) for work in works}
     absent = _unfinished(captures, works)
@@ -105,8 +105,8 @@ def captured(
         lacking = {item.key for item in work.todo}
         lacking |= {first_key(item.key) for item in second_items(work, capture) if item.key not in capture}
         raise UsageError(
-            f"The reference pack's {capture.folder} lacks {len(lacking)} of the {len(work.items)} items that are "
-            f"asked; capture it with this version of q36eval."
+            f"The reference pack's {capture.folder} lacks {len(lacking)} of the {len(work.items)} items "
+            f"of this run; capture it with this version of q36eval."
         )
     if absent and load_reference is not None:
         count = sum(len(work.todo) for work in absent)
@@ -127,7 +127,7 @@ def captured(
     for work in works:
         capture = captures[work.probe.name]
         second = second_items(work, capture)
-        _check_asked(capture, [*work.items, *second])
+        _check_tokens(capture, [*work.items, *second])
         work.items = followed_up(work.items, second)
     return captures
 
@@ -189,11 +189,11 @@ def _unfinished(captures: OpenCaptures, works: Sequence[Work]) -> list[Work]:
     ]
 
 
-def _check_asked(capture: Capture, items: Sequence[WorkItem]) -> None:
+def _check_tokens(capture: Capture, items: Sequence[WorkItem]) -> None:
     """Answers to other tokens are no answers to these: a library may split text otherwise than when it was captured."""
-    others = [item for item in items if item.key in capture and capture.asked(item.key) != asked_sha256(item)]
+    others = [item for item in items if item.key in capture and capture.asked(item.key) != requested_sha256(item)]
     if others:
         raise UsageError(
-            f"The capture {capture.folder} was asked {len(others)} of {len(items)} questions in other tokens than they "
-            f"have here; delete it and capture anew with the libraries of this machine, or use those it was made with."
+            f"The capture {capture.folder} holds {len(others)} of {len(items)} items in other tokens than they have "
+            f"here; delete it and capture anew with the libraries of this machine, or use those it was made with."
         )

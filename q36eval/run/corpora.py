@@ -40,14 +40,14 @@ def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = la
         return None
     check_replaceable(target, plan.name)
     hub = Hub(_known(plan))
-    documents = [*_generated(plan, tokenizer)]  # first, since a checkpoint without a template is told at once
+    documents = [*_generated(plan, tokenizer)]  # first, since a checkpoint without a template is reported at once
     for dataset in plan.datasets:
         documents += _of_dataset(dataset, hub)
         notify(f"{dataset.slice}: {dataset.called} {dataset.split}")
     check_documents(documents, f"the plan of {plan.name}")
     with staging(target) as folder:
         for name in plan.slices:
-            chosen = [found for found in documents if found.slice == name]
+            chosen = [document for document in documents if document.slice == name]
             (folder / f"{name}.jsonl").write_text("".join(map(_line, chosen)), encoding="utf-8")
         made_from = {
             "plan_sha256": plan.sha256,
@@ -106,12 +106,12 @@ def _known(plan: CorpusPlan) -> dict[str, HubSource]:
 
 def counts(documents: Sequence[CorpusDocument]) -> dict[str, int]:
     """Documents, clusters and characters in all, then the documents of each slice."""
-    found = {
+    counts = {
         "documents": len(documents),
         "clusters": len({document.cluster or document.id for document in documents}),
         "characters": sum(len(document.text) for document in documents),
     }
-    return found | dict(sorted(Counter(document.slice for document in documents).items()))
+    return counts | dict(sorted(Counter(document.slice for document in documents).items()))
 
 
 def _of_dataset(dataset: PlannedDataset, hub: Hub) -> list[CorpusDocument]:

@@ -54,7 +54,7 @@ class Declared:
     probes: frozenset[ProbeName] = frozenset(ProbeName)
     """The probes that declared what they yield; of others nothing is known."""
     draws: int | None = None
-    """What a person asked for instead of the suite's draws of every canary family."""
+    """Draws of every canary family, where a person wants other than the suite's."""
 
     @cached_property
     def by_key(self) -> dict[str, DeclaredFigure]:
@@ -130,5 +130,5 @@ def suites_with(key: str, but: str) -> list[str]:
 
 
 def limited(declared: Declared, probes: Sequence[ProbeName]) -> Declared:
-    """Of a run that leaves some probes out, which a person has chosen: only what the others yield is asked for."""
+    """Of a run that leaves some probes out, which a person has chosen: only what the others yield counts."""
     return replace(declared, probes=declared.probes & frozenset(probes))

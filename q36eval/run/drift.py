@@ -18,7 +18,7 @@ from q36eval.records import Measurement
 
 
 @dataclass(frozen=True)
-class FoundDrift:
+class DriftBesideBlessed:
     """A branch's drift; `against` holds its watched metrics beside the blessed run, by key, where both compare."""
 
     drift: BranchDrift
@@ -35,8 +35,8 @@ class FollowedMetrics:
 
 def drift_of(
     history: History, family: str, branch: str, *, containing: str | None = None, everything: bool = False
-) -> FoundDrift:
-    """Drift of what a branch's newest verdict rests on; of all that was measured where it has none, or if asked.
+) -> DriftBesideBlessed:
+    """Drift of what a branch's newest verdict rests on; of all that was measured where it has none, or with `everything`.
 
     `containing` leaves only keys that hold it. The evidence of two runs is read in full, and nothing is written.
     """
@@ -44,12 +44,12 @@ def drift_of(
     keys = None if watched is None else sorted(watched)
     if containing is not None:
         keys = [key for key in keys or history.metric_keys(branch, family) if containing in key]
-    found = _found(history, family, branch, watched, keys)
-    return FoundDrift(found, _against(history, found.metrics, found.blessed_run_id))
+    standing = _branch_drift(history, family, branch, watched, keys)
+    return DriftBesideBlessed(standing, _against(history, standing.metrics, standing.blessed_run_id))
 
 
 def standing_drift(history: History, family: str, branch: str) -> BranchDrift:
-    """Where a branch stands, its metrics without points: as it was kept, else found anew, which takes a second."""
+    """Where a branch stands, its metrics without points: as it was kept, else worked out anew, which takes a second."""
     key = (family, branch)
     kept = read_kept(history.fingerprints(*key).get(key), history.kept_drifts(*key).get(key))
     return kept or _standing(history, *key)
@@ -66,10 +66,10 @@ def read_kept(fingerprint: str | None, kept: KeptDrift | None) -> BranchDrift | 
 
 
 def keep_drifts(history: History, family: str | None = None, branch: str | None = None) -> None:
-    """Find where that branch stands, or every one, and keep it for whoever reads it next; what is kept so stays.
+    """Work out where that branch stands, or every one, and keep it for whoever reads it next; what is kept so stays.
 
     What hinders it, whatever that is, is no trouble of what was written before: a gate that ended gives its verdict.
-    Whoever reads finds it anew, and is told then what the trouble is.
+    Whoever reads works it out anew, and then hears what the trouble is.
     """
     with suppress(Exception):
         kept = history.kept_drifts(family, branch)
@@ -86,10 +86,10 @@ def keep_drifts(history: History, family: str | None = None, branch: str | None 
 def _keep(history: History, family: str, branch: str) -> None:
     key = (family, branch)
     before = history.fingerprints(*key).get(key)
-    found = _standing(history, *key).model_dump_json()
+    standing = _standing(history, *key).model_dump_json()
     # what another process wrote meanwhile may be in it, or not; that one keeps its own
     if before is not None and history.fingerprints(*key).get(key) == before:
-        history.keep_drift(*key, KeptDrift(stand=_stand(before), found=found))
+        history.keep_drift(*key, KeptDrift(stand=_stand(before), found=standing))
 
 
 def followed(history: History, standing: BranchDrift, keys: Sequence[str]) -> FollowedMetrics:
@@ -120,10 +120,10 @@ RECENT = 100
 def _standing(history: History, family: str, branch: str) -> BranchDrift:
     watched = judged_keys(history, family, branch)
     keys = None if watched is None else sorted(watched)
-    return _found(history, family, branch, watched, keys).without_points()
+    return _branch_drift(history, family, branch, watched, keys).without_points()
 
 
-def _found(
+def _branch_drift(
     history: History, family: str, branch: str, watched: Collection[str] | None, keys: Sequence[str] | None
 ) -> BranchDrift:
     blessing = next(iter(history.blessings(branch, family)), None)
@@ -133,7 +133,7 @@ def _found(
 
 
 def _stand(fingerprint: str) -> str:
-    """What a finding is of: this version of what is found, the libraries that count, the branch's runs as they are."""
+    """What a finding is of: the version of the findings, the libraries that count, the branch's runs as they are."""
     return f"findings {FINDINGS_VERSION}, numpy {numpy.__version__}, scipy {scipy.__version__}, runs {fingerprint}"
 
 

@@ -25,7 +25,7 @@ from q36eval.run.shown import ASSUMED_SCORE
 from q36eval.stats import Power, as_expected, power, tightest_limit
 
 SAMPLE_ITEMS = 32
-"""Items of each task that are asked to learn what one costs."""
+"""Items of each task that are evaluated to learn what one costs."""
 
 FLIPS = (0.02, 0.04, 0.06)
 """Shares of changed answers, half each way, of branches without loss: near-lossless ones change 2 to 6 % of MMLU's."""
@@ -59,14 +59,14 @@ class CriterionPlan:
     @property
     def can_show(self) -> bool:
         """Whether a branch that answers all as the reference does would pass."""
-        return all(found.can_show for found in self.powers.values())
+        return all(power.can_show for power in self.powers.values())
 
 
 @dataclass(frozen=True)
 class EvalPlan:
     """All criteria over the suite's accuracies, and the seconds that each task takes one deployment.
 
-    `captured` says that the reference's answers are at hand; else it is to be asked as much once. A task of which no
+    `captured` says that the reference's answers are at hand; else it has to answer as much once. A task of which no
     item was answered has no seconds.
     """
 
@@ -84,7 +84,7 @@ class EvalPlan:
     def as_json(self) -> dict[str, Any]:
         """Plain values, the powers as a list."""
         criteria = [
-            {**asdict(each), "can_show": each.can_show, "powers": [asdict(found) for found in each.powers.values()]}
+            {**asdict(each), "can_show": each.can_show, "powers": [asdict(power) for power in each.powers.values()]}
             for each in self.criteria
         ]
         return {
@@ -125,16 +125,16 @@ def plan_evals(policy: Policy, work: Work, capture: Capture, engine: Engine) -> 
     for criterion in policy.criteria:
         if criterion.probe != work.probe.name:
             continue
-        found = measured.get(criterion.key)
-        if found is None or found.clusters is None:
+        figure = measured.get(criterion.key)
+        if figure is None or figure.clusters is None:
             why = "no accuracy of this suite's groups and slices"
             notes.append(f"{criterion.id}: {criterion.key} is {why}, so its power is not computed")
             continue
         try:
-            criteria.append(_planned(criterion, policy, found, captured, sharing[criterion.tier]))
+            criteria.append(_planned(criterion, policy, figure, captured, sharing[criterion.tier]))
         except ValueError as error:
-            asks = f"{criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
-            notes.append(f"{criterion.id}: the power of {asks} is not computed: {error}")
+            demand = f"{criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
+            notes.append(f"{criterion.id}: the power of {demand} is not computed: {error}")
     items = Counter(item.task for item in work.items)
     return EvalPlan(tuple(criteria), items, _timed(engine, work), captured, tuple(notes))
 
@@ -195,10 +195,10 @@ def _timed(engine: Engine, work: Work) -> dict[str, float]:
             estimate.worked(item.task, item.tokens, results.seconds)
         else:
             errors.append(results.error)
-    found = {task: seconds for task in by_task if (seconds := estimate.whole_seconds(task)) is not None}
-    if errors and not found:
+    known = {task: seconds for task in by_task if (seconds := estimate.whole_seconds(task)) is not None}
+    if errors and not known:
         raise EngineError(f"None of {len(sample)} items could be answered: {errors[0]}.")
-    return found
+    return known
 
 
 def _spread(items: Sequence[WorkItem]) -> list[WorkItem]:

@@ -33,7 +33,7 @@ EXAMPLE_CHARACTERS = 60
 
 
 def first_answered(outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
-    """First items that the branch answered, in the order of asking; texts that are only scored are no answers.
+    """First items that the branch answered, in the order of evaluation; texts that are only scored are no answers.
 
     Of choices those that the reference is surest of: near ties are evaluated first, and would flip by themselves.
     """
@@ -73,7 +73,7 @@ def check_order(
 ) -> Measurement | None:
     """Evaluate a probe's first items again and count those that come out otherwise; None where there are none.
 
-    `outcomes` are the probe's own in the order of asking. The batches are those of the first time.
+    `outcomes` are the probe's own in the order of evaluation. The batches are those of the first time.
     """
     first = first_answered(outcomes)
     if work.failed is not None or work.probe.name not in PROBES or not first:
@@ -81,7 +81,7 @@ def check_order(
     progress.stage("evaluating the first items again", len(first))
     deterministic = isinstance(engine, Deterministic) and engine.deterministic
     again = {}
-    for outcome in _asked_again(engine, work, {outcome.item_key for outcome in first}, captures):
+    for outcome in _evaluated_again(engine, work, {outcome.item_key for outcome in first}, captures):
         again[outcome.item_key, outcome.group] = outcome.branch
         progress.advance()
     pairs = [(outcome, again[outcome.item_key, outcome.group]) for outcome in first]
@@ -105,7 +105,7 @@ def check_order(
     )
 
 
-def _asked_again(engine: Engine, work: Work, keys: Collection[str], captures: Captures) -> Iterator[ItemOutcome]:
+def _evaluated_again(engine: Engine, work: Work, keys: Collection[str], captures: Captures) -> Iterator[ItemOutcome]:
     """The outcomes of those items, evaluated anew round by round; all others are named to the engine as known."""
     probe, missing = work.probe, Digest(error="the reference could not be measured on this item")
     wanted: list[WorkItem] = [item for item in work.items if item.key in keys]
@@ -126,15 +126,17 @@ def _differ(first: Answer, again: Answer, deterministic: bool) -> bool:
 def _note(
     items: int, differing: Sequence[tuple[ItemOutcome, Answer]], errored: Sequence[Answer], explained: int
 ) -> str:
-    told = [f"of the first {items} items {len(differing)} came out otherwise when they were evaluated again at the end"]
-    told += [f"the engine's own scatter explains {explained} at most"]
+    sentences = [
+        f"of the first {items} items {len(differing)} came out otherwise when they were evaluated again at the end"
+    ]
+    sentences += [f"the engine's own scatter explains {explained} at most"]
     if errored:
-        told.append(f"{len(errored)} could not be evaluated again: {errored[0].error}")
-    told += [
+        sentences.append(f"{len(errored)} could not be evaluated again: {errored[0].error}")
+    sentences += [
         f"{outcome.group}: {_shown(outcome.branch)} at first, then {_shown(answer)}"
         for outcome, answer in differing[:EXAMPLES]
     ]
-    return "; ".join(told)
+    return "; ".join(sentences)
 
 
 def _shown(answer: Answer) -> str:

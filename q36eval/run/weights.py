@@ -33,19 +33,19 @@ def integrity(faults: Sequence[str], scored: int = 1) -> Measurement:
 def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> list[Measurement]:
     """One census per section that could be judged; a section that could not is left out, so that it never passes.
 
-    Then how many weights are quantized, by which scheme, where every one of them could be told. `more_faults` are
+    Then how many weights are quantized, by which scheme, where every one of them is known. `more_faults` are
     integrity faults found elsewhere, such as by the loader. Weights whose scheme has no known bound count as errored in
     `errors_beyond_scheme`.
     """
-    found: list[Measurement] = []
+    figures: list[Measurement] = []
     for section in METRICS:
         if section not in inspection.measured:
             continue
         messages = [f"{finding.subject}: {finding.message}" for finding in inspection.blocking_in(section)]
         messages += more_faults if section is Section.INTEGRITY else ()
         errored = inspection.unbounded_weights if section is Section.BOUNDS else 0
-        found.append(_census(section, messages, inspection.compared_weights - errored, errored))
-    return [*found, *_schemes(inspection)]
+        figures.append(_census(section, messages, inspection.compared_weights - errored, errored))
+    return [*figures, *_schemes(inspection)]
 
 
 def _schemes(inspection: Inspection) -> list[Measurement]:
@@ -73,12 +73,12 @@ def _census(section: Section, messages: Sequence[str], scored: int, errored: int
     metric, clean = METRICS[section]
     scored = max(1, scored, len(messages))
     noted = [*messages[:NOTED], *([f"and {len(messages) - NOTED} more"] if len(messages) > NOTED else [])]
-    found = _counted(metric, UNIT, len(messages), scored, errored)
-    return found.model_copy(update={"note": " ".join(noted) or clean})
+    figure = _counted(metric, UNIT, len(messages), scored, errored)
+    return figure.model_copy(update={"note": " ".join(noted) or clean})
 
 
-def _counted(metric: str, unit: str, found: int, scored: int, errored: int = 0, slice: str = "all") -> Measurement:
-    count = float(found)
+def _counted(metric: str, unit: str, faults: int, scored: int, errored: int = 0, slice: str = "all") -> Measurement:
+    count = float(faults)
     return Measurement(
         probe=ProbeName.WEIGHTS,
         metric=metric,

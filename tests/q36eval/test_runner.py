@@ -233,7 +233,7 @@ class OtherTokens(LengthProbe):
 
 def test_answers_to_other_tokens_are_refused(tmp_path: Path) -> None:
     run(tmp_path, LengthProbe(), CountingEngine(), CountingEngine(), MemorySink())
-    with pytest.raises(UsageError, match="3 of 3 questions in other tokens"):
+    with pytest.raises(UsageError, match="3 of 3 items in other tokens"):
         run(tmp_path, OtherTokens(), CountingEngine(), CountingEngine(), MemorySink())
 
 
