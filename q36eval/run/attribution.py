@@ -129,9 +129,7 @@ def _check_comparable(reference: "InProcessEngine", branch: "InProcessEngine") -
             f"what that costs belongs to no part, so nothing is attributed."
         )
     if reference.identity.tokenizer_sha256 != branch.identity.tokenizer_sha256:
-        raise UsageError(
-            "The branch's tokenizer differs from the reference's, so the same text gives them other tokens."
-        )
+        raise UsageError("The branch's tokenizer differs from the reference's: the same text gives them other tokens.")
 
 
 def _whole(
