@@ -36,7 +36,7 @@ class FollowedMetrics:
 def drift_of(
     history: History, family: str, branch: str, *, containing: str | None = None, everything: bool = False
 ) -> DriftBesideBlessed:
-    """Drift of what a branch's newest verdict rests on; of all that was measured where it has none or `everything` is set.
+    """Drift of what a branch's newest verdict rests on; of all that was measured where it has none or by `everything`.
 
     `containing` leaves only keys that hold it. The evidence of two runs is read in full, and nothing is written.
     """
