@@ -19,6 +19,7 @@ from q36eval.app.cli.options import (
     open_history,
     print_json,
 )
+from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ def attribute(
     """Blame the KL on parts: with one part restored to the reference, and with that part alone quantized."""
     from q36eval.app.attribution_plot import check_plot, write_plot
     from q36eval.app.console import ConsoleProgress
-    from q36eval.app.targets import load_family, resolve
     from q36eval.kl.corpus import corpus_sha256
     from q36eval.run.attribution import Plan, record
     from q36eval.run.attribution import attribute as run

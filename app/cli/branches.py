@@ -3,6 +3,7 @@
 import typer
 
 from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
+from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 
 app = typer.Typer(no_args_is_help=True, help="The branches of a family.")
@@ -11,7 +12,6 @@ app = typer.Typer(no_args_is_help=True, help="The branches of a family.")
 @app.command("list")
 def list_branches(family: FamilyOption = None, as_json: JsonOption = False) -> None:
     """List the branches, their schemes, lanes and sources."""
-    from q36eval.app.targets import load_family
 
     chosen = load_family(family, Paths.default())
     if as_json:
@@ -29,7 +29,6 @@ def list_branches(family: FamilyOption = None, as_json: JsonOption = False) -> N
 @app.command("show")
 def show(name: str, family: FamilyOption = None, as_json: JsonOption = False) -> None:
     """Explain one branch: its recipe, published figures with their sources, and what judging it would need."""
-    from q36eval.app.targets import load_family
 
     chosen = load_family(family, Paths.default())
     branch = chosen.branch(name)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli.options import DeviceOption, FamilyOption, JsonOption, ReferenceOption, WeightsOnly, print_json
+from q36eval.app.cli.options import (
+    DeviceOption,
+    FamilyOption,
+    JsonOption,
+    ReferenceOption,
+    WeightsOnly,
+    check_device,
+    print_json,
+)
+from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Lane
@@ -200,8 +209,6 @@ def _compared(
     weights_only: bool,
 ) -> "Comparison":
     from q36eval.app.canary_comparing import Question, compare
-    from q36eval.app.cli.options import check_device
-    from q36eval.app.targets import load_family, resolve
 
     paths = Paths.default()
     chosen = load_family(family, paths)

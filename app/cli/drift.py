@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from q36eval.app.cli.options import FamilyOption, JsonOption, open_history, print_json
+from q36eval.app.targets import load_family
+from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from q36eval.config import Family
     from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
     from q36eval.history import History
 
@@ -34,7 +35,6 @@ def drift(
     Each metric that the policy judges is followed over all runs of the branch and held against the blessed one. Without
     --branch every branch of the family says where it stands, and the worst of them decides.
     """
-    from q36eval.app.targets import load_family
 
     chosen, history = load_family(family, Paths.default()), open_history()
     if branch is None:
@@ -44,7 +44,7 @@ def drift(
     return _of_one(history, chosen, branch, metric, everything, as_json)
 
 
-def _of_all(history: "History", family: "Family", as_json: bool) -> int:
+def _of_all(history: "History", family: Family, as_json: bool) -> int:
     from q36eval.app.cli.tables import print_plain
     from q36eval.run.drift import keep_drifts, standing_drift
 
@@ -64,7 +64,7 @@ def _of_all(history: "History", family: "Family", as_json: bool) -> int:
 
 
 def _of_one(
-    history: "History", family: "Family", branch: str, metric: str | None, everything: bool, as_json: bool
+    history: "History", family: Family, branch: str, metric: str | None, everything: bool, as_json: bool
 ) -> int:
     from q36eval.run.drift import drift_of, keep_drifts
 
@@ -83,7 +83,7 @@ def _of_one(
     return int(code)
 
 
-def _check_known(history: "History", family: "Family", branch: str, metric: str | None, everything: bool) -> None:
+def _check_known(history: "History", family: Family, branch: str, metric: str | None, everything: bool) -> None:
     """Refuse names that nothing bears: a slip of the pen is not "too few runs".
 
     Raises:

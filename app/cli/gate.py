@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,17 +25,15 @@ from q36eval.app.cli.options import (
     WeightsOnly,
     check_device,
     check_kv_cache_dtype,
+    load_policy,
     open_history,
     resolve_reference,
 )
 from q36eval.app.cli.report_formats import FORMATS, check_formats
+from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
-
-if TYPE_CHECKING:
-    from q36eval.config import Family
-    from q36eval.gate import Policy
 
 
 def gate(
@@ -78,9 +76,8 @@ def gate(
 
     A pre-check (--suite quick) that finds nothing exits 3: it releases nothing.
     """
-    from q36eval.app.cli.gating import Branches, Output, finish
+    from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import announcing
-    from q36eval.app.targets import load_family
     from q36eval.run.declared import Subject, declared_for, limited
     from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
     from q36eval.run.request import ALL_PROBES, CanaryChoice, Request
@@ -135,15 +132,3 @@ def gate(
             require_sign_off=require_sign_off,
         )
         return finish(branches.measured(request, history), branches, history, output)
-
-
-def load_policy(name_or_path: str | None, family: "Family", paths: Paths, suite: str | None = None) -> "Policy":
-    """The policy of that name or file; when None that of the suite, if it has one, else the family's own.
-
-    Raises:
-        UsageError: an unknown name, or a policy that is malformed.
-    """
-    from q36eval.app.policies.files import policy_file, policy_for
-    from q36eval.gate import Policy
-
-    return Policy.load(policy_file(name_or_path or policy_for(family, suite or family.suite, paths), paths))

@@ -1,5 +1,6 @@
 """`q36eval history`: the runs so far."""
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,8 +9,8 @@ from q36eval.app.cli.history_compare import compare
 from q36eval.app.cli.history_export import export, take_in
 from q36eval.app.cli.history_gc import gc
 from q36eval.app.cli.history_list import list_runs
+from q36eval.app.cli.history_replay import replay
 from q36eval.app.cli.options import JsonOption, open_history, print_json
-from q36eval.app.cli.replay import replay
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
@@ -31,8 +32,6 @@ def show(
     history = open_history()
     record = history.get_run(run)
     if as_json:
-        import json
-
         body = json.loads(record.model_dump_json())
         body["measurements"] = [
             json.loads(m.model_dump_json(exclude={"clusters"})) for m in history.measurements(record.id)

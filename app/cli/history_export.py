@@ -1,5 +1,6 @@
 """`q36eval history export` and `import`: whole runs from one history into another; tables for analysis."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,8 +131,6 @@ def take_in(
 
     A run that is here with the same content is passed over; with other content the archive is refused.
     """
-    import json
-
     from q36eval.app.cli.tables import print_plain
     from q36eval.app.history.importing import take_in as read
 

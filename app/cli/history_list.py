@@ -9,6 +9,7 @@ import typer
 
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.errors import UsageError
+from q36eval.records import Verdict
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunFilter, RunSummary
@@ -72,7 +73,6 @@ def run_filter(
         UsageError: no such state or verdict, no date, or an end before the beginning.
     """
     from q36eval.history import RunFilter, RunState
-    from q36eval.records import Verdict
 
     wanted = RunFilter(
         family=family,

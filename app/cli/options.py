@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from q36eval.app.targets import resolve
+from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
+from q36eval.json_text import json_text
+from q36eval.run.request import Target
 
 if TYPE_CHECKING:
-    from q36eval.config import Family
+    from q36eval.gate import Policy
     from q36eval.history import History
-    from q36eval.run.request import Target
 
 BranchOption = Annotated[list[str], typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")]
 OneBranch = Annotated[str, typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")]
@@ -77,20 +80,30 @@ def check_kv_cache_dtype(dtype: str | None) -> None:
         check(dtype)
 
 
-def resolve_reference(named: str | None, pack: "Path | None", family: "Family", paths: Paths) -> "Target | None":
+def resolve_reference(named: str | None, pack: Path | None, family: Family, paths: Paths) -> Target | None:
     """The reference's checkpoint: the one named, else the family's; with a pack it need not be on this machine.
 
     Raises:
         UsageError: it is needed and not here.
     """
-    from q36eval.app.targets import resolve
-
     try:
         return resolve(named or family.reference, family, paths)
     except UsageError:
         if pack is None or named is not None:
             raise
         return None
+
+
+def load_policy(name_or_path: str | None, family: Family, paths: Paths, suite: str | None = None) -> "Policy":
+    """The policy of that name or file; when None that of the suite, if it has one, else the family's own.
+
+    Raises:
+        UsageError: an unknown name, or a policy that is malformed.
+    """
+    from q36eval.app.policies.files import policy_file, policy_for
+    from q36eval.gate import Policy
+
+    return Policy.load(policy_file(name_or_path or policy_for(family, suite or family.suite, paths), paths))
 
 
 def worst(codes: list[int]) -> int:
@@ -140,8 +153,6 @@ def check_device(device: str) -> None:
 
 def print_json(body: Any) -> None:
     """One JSON document on stdout; NaN and infinities are strings in what it is given."""
-    from q36eval.json_text import json_text
-
     sys.stdout.write(json_text(body, indent=1))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
-from q36eval.app.cli.options import open_history
+from q36eval.app.cli.options import open_history, say
 from q36eval.app.cli.report_formats import FORMATS, check_formats
 from q36eval.app.writing import replace_whole
 from q36eval.errors import UsageError
@@ -51,7 +51,6 @@ def report(
 
 def _put_into(file: Path, card: str) -> None:
     """The card's section and results in a model card's place, or a card of its own where there is none yet."""
-    from q36eval.app.cli.options import say
     from q36eval.reports.card_report import update_card
 
     try:

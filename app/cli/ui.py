@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +48,6 @@ def ui(
     On loopback who reviews types a name. On any other address, or behind a proxy (--host), only who has logged in may
     write (Streamlit's OIDC login, docs/ui.md), unless the network is trusted.
     """
-    from importlib.util import find_spec
 
     if find_spec("streamlit") is None:
         raise UsageError('The dashboard needs the "ui" extra; install it with: pip install "q36eval[ui]".')

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli.options import FamilyOption, JsonOption, OneBranch, open_history, print_json
+from q36eval.app.cli.options import FamilyOption, JsonOption, OneBranch, load_policy, open_history, print_json
+from q36eval.app.targets import load_family, name_in_history
+from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
-    from q36eval.config import Family
     from q36eval.gate import Policy
     from q36eval.history import RunRecord, WaiverRecord
 
@@ -39,7 +40,6 @@ def add(
     import q36eval.app.reviewing.effects as effecting
     import q36eval.app.reviewing.waiving as waiving
     from q36eval.app.cli.tables import print_plain
-    from q36eval.app.targets import load_family, name_in_history
     from q36eval.gate import Waiver
 
     today, paths = datetime.now(UTC).date(), Paths.default()
@@ -144,9 +144,8 @@ def _date(text: str) -> date:
         raise UsageError(f"The expiry {text!r} is no date; write it as YYYY-MM-DD.") from error
 
 
-def _policies(named: str | None, family: "Family", runs: "list[RunRecord]", paths: Paths) -> "list[Policy]":
+def _policies(named: str | None, family: Family, runs: "list[RunRecord]", paths: Paths) -> "list[Policy]":
     """Those whose ids a waiver may use: the one named, else the family's and those that judged the branch."""
-    from q36eval.app.cli.gate import load_policy
     from q36eval.history.deciding import policy_of
 
     kept = [] if named is not None else [policy_of(run) for run in runs]
@@ -160,7 +159,6 @@ def _records(branch: str | None, family: str | None) -> "list[WaiverRecord]":
         UsageError: nothing bears that branch's name: a slip of the pen would export no waivers at all.
     """
     from q36eval.app.reviewing.waiving import check_branch
-    from q36eval.app.targets import load_family, name_in_history
 
     paths = Paths.default()
     chosen = load_family(family, paths)

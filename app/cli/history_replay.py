@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, load_policy, open_history, print_json
+from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
+from q36eval.provenance import provenance
 
 if TYPE_CHECKING:
     from q36eval.app.reviewing.replaying import Replay, Retrial
@@ -120,7 +122,6 @@ def _print_lines(lines: list[str]) -> None:
 
 def _other_versions(run: "RunRecord") -> list[str]:
     """The packages and the commit that differ between the run's decision and this program."""
-    from q36eval.provenance import provenance
 
     now, then = provenance(Paths.default().repository), run.provenance
     packages = then.get("packages") or {}
@@ -130,9 +131,7 @@ def _other_versions(run: "RunRecord") -> list[str]:
 
 
 def _under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
-    from q36eval.app.cli.gate import load_policy
     from q36eval.app.reviewing.replaying import retry
-    from q36eval.app.targets import load_family
 
     paths = Paths.default()
     found = retry(history, record, load_policy(policy, load_family(None, paths), paths))

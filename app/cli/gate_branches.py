@@ -1,5 +1,6 @@
 """One or several branches through the gate, one after the other: none that cannot be judged loses another's verdict."""
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -210,8 +211,6 @@ def _print_report(run: "RunRecord") -> None:
 
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:
     """Of one branch its report; of several all of them, with which is fit for which lane."""
-    import json
-
     reports = [
         {"branch": one.candidate.branch, "exit_code": one.candidate.exit_code, "problem": one.candidate.problem}
         if one.run is None

@@ -1,0 +1,104 @@
+"""`q36eval evals`: the lm-eval suites alone. They measure and do not decide."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
+from q36eval.app.cli.options import (
+    AllowCodeExecution,
+    DeviceOption,
+    FamilyOption,
+    JsonOption,
+    KVCacheDtype,
+    MaxItems,
+    OneBranch,
+    ReferenceOption,
+    ReferencePackOption,
+    SuiteOption,
+    WeightsOnly,
+    load_policy,
+    print_json,
+)
+from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode, UsageError
+from q36eval.records import ProbeName
+
+if TYPE_CHECKING:
+    from q36eval.run.request import Request
+
+FLIPS_SHOWN = 5
+EFFECTIVE_RECOVERY = 0.97
+"""The RULER recovery that the cards ask for (here too, since a command's defaults must not import numpy)."""
+
+
+def evals(
+    branch: OneBranch,
+    reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    device: DeviceOption = "cpu",
+    weights_only: WeightsOnly = False,
+    kv_cache_dtype: KVCacheDtype = None,
+    max_items: MaxItems = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say what the suite can show, and how long it takes.")
+    ] = False,
+    policy: Annotated[
+        str | None, typer.Option(help="Policy that --plan holds the suite against.", metavar="NAME|FILE")
+    ] = None,
+    flips: Annotated[
+        int | None, typer.Option(help="How many flips to show each way; 5 when printed, all in --json.", min=0)
+    ] = None,
+    by_task: Annotated[bool, typer.Option("--by-task", help="Also a row for every task.")] = False,
+    effective_recovery: Annotated[
+        float, typer.Option(help="What a length must recover to count as effective.", min=0.0, max=1.0)
+    ] = EFFECTIVE_RECOVERY,
+    allow_code_execution: AllowCodeExecution = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
+    from q36eval.app.cli.evals_report import evals_body, print_summary
+
+    paths = Paths.default()
+    request = replace(
+        request_of(
+            ProbeName.EVALS,
+            branch,
+            family,
+            reference=reference,
+            reference_pack=reference_pack,
+            suite=suite,
+            device=device,
+            weights_only=weights_only,
+            kv_cache_dtype=kv_cache_dtype,
+            paths=paths,
+        ),
+        max_items=max_items,
+        allow_code_execution=allow_code_execution,
+    )
+    if plan:
+        return _plan(request, policy, paths, as_json=as_json)
+    if policy is not None:
+        raise UsageError("--policy goes with --plan: without it evals are measured and nothing is judged.")
+    run, history = measured(request, paths)
+    if as_json:
+        print_json(run_body(run, history) | evals_body(run, history, flips=flips, recovery_at_least=effective_recovery))
+    else:
+        shown = FLIPS_SHOWN if flips is None else flips
+        print_summary(run, history, flips=shown, recovery_at_least=effective_recovery, by_task=by_task)
+    return exit_code(run, history)
+
+
+def _plan(request: "Request", policy: str | None, paths: Paths, *, as_json: bool) -> int:
+    from q36eval.app.cli.eval_plan_report import print_plan
+    from q36eval.run.eval_plan import plan_of
+
+    found = plan_of(request, load_policy(policy, request.family, paths), paths)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        print_plan(found)
+    return int(ExitCode.PASS)
