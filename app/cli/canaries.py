@@ -45,9 +45,7 @@ DRAWS_SHOWN = 3
 @app.callback(invoke_without_command=True)
 def canaries(
     context: typer.Context,
-    branch: Annotated[
-        str | None, typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")
-    ] = None,
+    branch: Annotated[str | None, typer.Option("--branch", help="Branch name, or path of a checkpoint folder.")] = None,
     reference: ReferenceOption = None,
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
@@ -56,20 +54,25 @@ def canaries(
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
     own: OwnCanaries = None,
-    only: Annotated[list[str] | None, typer.Option("--only", help="Ask this canary only.", metavar="ID")] = None,
-    draws: Annotated[
-        int | None, typer.Option(help="Draws of every family, instead of the suite's.", min=1, max=100_000)
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Evaluate only this canary; repeat it for several.", metavar="ID")
     ] = None,
-    repeat: Annotated[int, typer.Option(help="Measure so many times, and say whether all agree.", min=1)] = 1,
+    draws: Annotated[
+        int | None, typer.Option(help="Draws per family, instead of the suite's number.", min=1, max=100_000)
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Measure this many times, and report whether all agree.", min=1)] = 1,
     batch_size: Annotated[
         list[int] | None,
         typer.Option(
-            help="Generate at most so many answers together; with --repeat or several sizes, once more at each.", min=1
+            help="Generate at most this many answers together; several sizes measure once more at each.", min=1
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int | None:
-    """Measure the canaries against the reference: exit 0 when all was measured, 4 when not. Or see the commands."""
+    """Measure the canaries, or work with canary files.
+
+    With --branch the canaries are measured against the reference: exit 0 when everything was measured, 4 when not.
+    """
     if context.invoked_subcommand is not None:
         if branch is not None:
             raise UsageError(
@@ -78,7 +81,7 @@ def canaries(
         return None
     if branch is None:
         raise UsageError(
-            "Say which branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
+            "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
         )
     from q36eval.run.request import CanaryChoice
 
@@ -123,13 +126,13 @@ def _repeated(request: "Request", times: int, sizes: list[int], paths: Paths, *,
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
         repeats, runs = measure_repeatedly(request, times, sizes, paths, history, progress)
-    found = agreement(repeats)
+    agreed = agreement(repeats)
     if as_json:
         bodies = [_body(run, history) for run in runs]
-        print_json({"runs": bodies, "agreement": agreement_json(found, repeats)})
+        print_json({"runs": bodies, "agreement": agreement_json(agreed, repeats)})
     else:
         print_summary(runs[0], history)
-        print_agreement(found, repeats)
+        print_agreement(agreed, repeats)
     return worst([exit_code(run, history) for run in runs])
 
 
@@ -144,7 +147,10 @@ def _body(run: "RunRecord", history: "History") -> dict[str, Any]:
 def list_canaries(
     own: OwnCanaries = None, family: FamilyOption = None, suite: SuiteOption = None, as_json: JsonOption = False
 ) -> int:
-    """List the canaries: kind, lanes, number of questions in the suite, where they run, and why they exist."""
+    """List the canaries and why each exists.
+
+    Shows kind, lanes, the number of questions in the suite, and where each canary runs.
+    """
     from q36eval.canaries.specification import load_specs
     from q36eval.canaries.suites import draws_per_family
 
@@ -172,14 +178,17 @@ def list_canaries(
 
 @app.command("show")
 def show(
-    canary: Annotated[str, typer.Argument(metavar="ID", help="A canary's id, as `canaries list` shows it.")],
+    canary: Annotated[str, typer.Argument(metavar="ID", help="Id of a canary, as `canaries list` shows it.")],
     own: OwnCanaries = None,
-    draws: Annotated[int, typer.Option(help="Of a family, the first so many draws.", min=1, max=1_000)] = DRAWS_SHOWN,
+    draws: Annotated[int, typer.Option(help="Show this many draws of a family.", min=1, max=1_000)] = DRAWS_SHOWN,
     family: FamilyOption = None,
     reference: ReferenceOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show one canary: its prompts as the reference's chat template writes them, what is expected, what is decisive."""
+    """Show one canary: prompts, expected values, decisions.
+
+    Prompts are shown as the reference's chat template renders them.
+    """
     from q36eval.canaries.cases import cases_of
     from q36eval.canaries.specification import load_specs
 
@@ -205,18 +214,21 @@ def show(
 def check(
     places: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FOLDER|FILE]...", help="Files or folders; the shipped ones if none."),
+        typer.Argument(metavar="[FOLDER|FILE]...", help="Files or folders; the shipped canaries by default."),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check canary files: each is sound, or says in one sentence what is wrong; exit 2 when one is wrong."""
+    """Check canary files before they are used.
+
+    Each file is sound, or one sentence says what is wrong with it; exit 2 when any is wrong.
+    """
     from q36eval.canaries.specification import SPECS_FOLDER
 
     shipped = sorted(SPECS_FOLDER.glob("*.yaml"))
     files = _files(places) if places else shipped
     taken = {} if not places else {file.stem: file for file in shipped if file.resolve() not in _resolved(files)}
     results = [_checked(file, taken) for file in files]
-    bad = [found for found in results if not found["ok"]]
+    bad = [result for result in results if not result["ok"]]
     if as_json:
         print_json(results)
     else:
@@ -226,11 +238,11 @@ def check(
         from q36eval.reports._text import plain
 
         console = Console()
-        for found in results:
-            word = "ok " if found["ok"] else "BAD"
-            console.print(Text(plain(f"{word}  {found['message']}")), soft_wrap=True)
+        for result in results:
+            word = "ok " if result["ok"] else "BAD"
+            console.print(Text(plain(f"{word}  {result['message']}")), soft_wrap=True)
         if bad:
-            console.print(Text(f"{len(bad)} of {len(results)} files cannot be asked."))
+            console.print(Text(f"{len(bad)} of {len(results)} files cannot be used."))
     return int(ExitCode.USAGE if bad else ExitCode.PASS)
 
 
@@ -276,8 +288,8 @@ def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
     if tokenizer is not None:
         prompt = rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
     answer = case.answer
-    found = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
-    places = [{"kind": one.kind, "right": answer[one.start : one.end], "wrong": list(one.wrong)} for one in found]
+    parts = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
+    places = [{"kind": one.kind, "right": answer[one.start : one.end], "wrong": list(one.wrong)} for one in parts]
     places += [{"kind": "place", "right": place.right, "wrong": list(place.wrong)} for place in case.places]
     return {
         "name": case.name,
@@ -300,11 +312,11 @@ def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> It
     yield f"{settings.decoding}, thinking {thinking}, at most {settings.max_new_tokens} tokens"
     yield f"checks: {', '.join(spec.checks)}; decisive: {', '.join(spec.decisive) or 'all that its checks find'}"
     if why_none:
-        yield f"The messages are shown as they are written, since there is no chat template here: {line(why_none)}"
+        yield f"The messages are shown as written, since no chat template is here: {line(why_none)}"
     for case in cases:
-        asked = case["prompt"] or json.dumps(case["messages"], ensure_ascii=False, indent=1)
+        prompt = case["prompt"] or json.dumps(case["messages"], ensure_ascii=False, indent=1)
         yield f"\n--- {case['name']}"
-        yield block(asked).rstrip("\n")
+        yield block(prompt).rstrip("\n")
         yield f"--- expected {line(json.dumps(case['expected'], ensure_ascii=False))}"
         yield f"--- a right answer\n{block(case['answer'])}"
         for place in case["decisive"]:
@@ -313,18 +325,18 @@ def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> It
 
 
 def _files(places: list[Path]) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for place in places:
         if place.is_dir():
             inside = sorted(place.glob("*.yaml"))
             if not inside:
                 raise UsageError(f"There is no canary specification (*.yaml) in {place}; name a folder that has some.")
-            found += inside
+            files += inside
         elif place.exists():
-            found.append(place)
+            files.append(place)
         else:
             raise UsageError(f"There is no file or folder {place}; check the path.")
-    return found
+    return files
 
 
 def _resolved(files: list[Path]) -> set[Path]:

@@ -44,22 +44,23 @@ def evals(
     kv_cache_dtype: KVCacheDtype = None,
     max_items: MaxItems = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only say what the suite can show, and how long it takes.")
+        bool, typer.Option("--plan", help="Only report what the suite can show, and how long it takes.")
     ] = False,
-    policy: Annotated[
-        str | None, typer.Option(help="Policy that --plan holds the suite against.", metavar="NAME|FILE")
-    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Policy to plan for, with --plan.", metavar="NAME|FILE")] = None,
     flips: Annotated[
-        int | None, typer.Option(help="How many flips to show each way; 5 when printed, all in --json.", min=0)
+        int | None, typer.Option(help="Show this many flips each way; 5 by default, all in --json.", min=0)
     ] = None,
-    by_task: Annotated[bool, typer.Option("--by-task", help="Also a row for every task.")] = False,
+    by_task: Annotated[bool, typer.Option("--by-task", help="Also print a row for every task.")] = False,
     effective_recovery: Annotated[
-        float, typer.Option(help="What a length must recover to count as effective.", min=0.0, max=1.0)
+        float, typer.Option(help="Recovery from which a RULER length counts as effective.", min=0.0, max=1.0)
     ] = EFFECTIVE_RECOVERY,
     allow_code_execution: AllowCodeExecution = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure the lm-eval suite against the reference; exit 0 when all was measured, 4 when not."""
+    """Measure the lm-eval suite against the reference.
+
+    Exit 0 when everything was measured, 4 when not.
+    """
     from q36eval.app.cli.evals_report import evals_body, print_summary
 
     paths = Paths.default()
@@ -82,7 +83,7 @@ def evals(
     if plan:
         return _plan(request, policy, paths, as_json=as_json)
     if policy is not None:
-        raise UsageError("--policy goes with --plan: without it evals are measured and nothing is judged.")
+        raise UsageError("--policy needs --plan: without it evals are measured and nothing is judged.")
     run, history = measured(request, paths)
     if as_json:
         print_json(run_body(run, history) | evals_body(run, history, flips=flips, recovery_at_least=effective_recovery))
@@ -96,9 +97,9 @@ def _plan(request: "Request", policy: str | None, paths: Paths, *, as_json: bool
     from q36eval.app.cli.eval_plan_report import print_plan
     from q36eval.run.eval_plan import plan_of
 
-    found = plan_of(request, load_policy(policy, request.family, paths), paths)
+    planned = plan_of(request, load_policy(policy, request.family, paths), paths)
     if as_json:
-        print_json(found.as_json())
+        print_json(planned.as_json())
     else:
-        print_plan(found)
+        print_plan(planned)
     return int(ExitCode.PASS)

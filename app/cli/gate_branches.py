@@ -40,7 +40,7 @@ class Branches:
 
     def __init__(
         self,
-        asked: list[str],
+        named: list[str],
         family: Family,
         paths: Paths,
         waivers_from: Path | None,
@@ -52,8 +52,8 @@ class Branches:
         Raises:
             UsageError: the waiver file is missing or malformed.
         """
-        self._asked, self._family, self._paths, self._formats = asked, family, paths, formats
-        self._names = [name_in_history(name, family) for name in asked]
+        self._named, self._family, self._paths, self._formats = named, family, paths, formats
+        self._names = [name_in_history(name, family) for name in named]
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
         for sentence in strangers(self._waivers, family, self._names):
@@ -64,7 +64,7 @@ class Branches:
     @property
     def alone(self) -> bool:
         """Whether there is one branch only, so that its errors are the command's."""
-        return len(self._asked) == 1
+        return len(self._named) == 1
 
     def resolve(self) -> None:
         """Find the branches' checkpoints, and make the folders for their reports, before anything is measured.
@@ -72,7 +72,7 @@ class Branches:
         Raises:
             UsageError: none of the checkpoints is here, or a folder cannot be made.
         """
-        for name in self._asked:
+        for name in self._named:
             try:
                 self._targets.append(resolve(name, self._family, self._paths))
             except Q36Error as error:
@@ -88,17 +88,17 @@ class Branches:
             if isinstance(target, Q36Error):
                 yield _not_judged(name, target, None, folder)
                 continue
-            asked = request(branch=target, waivers_from=self._source(name))
+            wanted = request(branch=target, waivers_from=self._source(name))
             size = checkpoint_bytes(target.folder)
             try:
-                yield _judged(self._measure(asked, history), size, folder)
+                yield _judged(self._measure(wanted, history), size, folder)
             except Q36Error as error:
                 if self.alone:
                     raise
                 yield _not_judged(name, error, size, folder)
 
     def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:
-        """The one branch's finished run, decided again from history; `policy` is the one asked for."""
+        """The one branch's finished run, decided again from history; `policy` is the one named."""
         from q36eval.app.reviewing.redeciding import decide_again
 
         self._make_folders()
@@ -246,7 +246,7 @@ def _print_lanes(candidates: list[Candidate]) -> None:
 
 def _row(candidate: Candidate, recommendation: Recommendation) -> list[str]:
     report = candidate.report
-    found = {} if report is None else {lane.lane: lane.headline for lane in report.lanes}
-    cells = [found.get(choice.lane, "–") for choice in recommendation.lanes]
+    verdicts = {} if report is None else {lane.lane: lane.headline for lane in report.lanes}
+    cells = [verdicts.get(choice.lane, "–") for choice in recommendation.lanes]
     overall = "not judged" if report is None else report.headline
     return [candidate.branch, size_words(candidate.size_bytes), *cells, overall]

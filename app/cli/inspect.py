@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    checkpoint: Annotated[str, typer.Argument(help="Branch alias or path.", metavar="BRANCH|PATH")],
+    checkpoint: Annotated[
+        str, typer.Argument(help="Branch name, or path of a checkpoint folder.", metavar="BRANCH|PATH")
+    ],
     against: Annotated[
-        str | None, typer.Option(help="Another branch or path: which stored tensors differ?", metavar="BRANCH|PATH")
+        str | None, typer.Option(help="Also list the stored tensors that differ from this one.", metavar="BRANCH|PATH")
     ] = None,
     reference: ReferenceOption = None,
     excepted: Annotated[
@@ -32,7 +34,10 @@ def inspect(
     family: FamilyOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Inspect a checkpoint without running it: files, configuration, coverage, weight error; exit 1 on damage."""
+    """Check a checkpoint without running it.
+
+    Checks files, configuration, coverage and weight error; exit 1 on damage.
+    """
     from q36eval.checkpoints.inspection import inspect_checkpoint
 
     paths = Paths.default()

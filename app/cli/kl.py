@@ -38,11 +38,15 @@ def kl(
     corpus: CorpusOption = None,
     context: ContextOption = None,
     top_k: Annotated[
-        int | None, typer.Option(help="Bound KL from below by the reference's K likeliest tokens.", min=1)
+        int | None,
+        typer.Option(help="Measure a lower bound of the KL, from the reference's K likeliest tokens.", min=1),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure the KL divergence from the reference; exit 0 when all was measured, 4 when not."""
+    """Measure the KL divergence from the reference.
+
+    Exit 0 when everything was measured, 4 when not.
+    """
     from q36eval.app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
 
     check_plot(plot, top_k, reference_pack)

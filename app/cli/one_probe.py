@@ -63,7 +63,7 @@ def measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
 
 
 def exit_code(run: "RunRecord", history: "History") -> int:
-    """0 where everything that was asked was measured, 4 where not."""
+    """0 where everything was measured, 4 where not."""
     measurements, failures = history.measurements(run.id), history.failures(run.id)
     whole = bool(measurements) and not failures and not any(m.counts.errored for m in measurements)
     return int(ExitCode.PASS if whole else ExitCode.NOT_MEASURED)

@@ -15,17 +15,17 @@ from q36eval.errors import UsageError
 
 
 def report(
-    run: Annotated[str | None, typer.Argument(help="Id, unique prefix, or latest.")] = None,
-    format: Annotated[str, typer.Option("--format", help=f"Of {', '.join(FORMATS)}.")] = "markdown",
+    run: Annotated[str | None, typer.Argument(help="Run id, unique prefix, or latest.")] = None,
+    format: Annotated[str, typer.Option("--format", help=f"Report format: {', '.join(FORMATS)}.")] = "markdown",
     into: Annotated[
         Path | None,
-        typer.Option(help="With --format card: put it into this model card, which keeps its own text.", metavar="FILE"),
+        typer.Option(help="With --format card: update this model card; its own text stays.", metavar="FILE"),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json.")] = False,
 ) -> None:
     """Print the report of a finished gate run.
 
-    `github` prints annotations, and writes the summary to $GITHUB_STEP_SUMMARY where that is set.
+    The format github prints annotations, and writes the summary to $GITHUB_STEP_SUMMARY if that is set.
     """
     if schema:
         from q36eval.reports import json_schema

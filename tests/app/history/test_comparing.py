@@ -97,7 +97,7 @@ def test_criteria_stand_side_by_side_also_those_of_one_policy_alone(tmp_path: Pa
     tools = found["tools"]
     assert (tools.a and tools.a.verdict, tools.b and tools.b.verdict) == ("FAIL", "PASS")
     shown = commands.q36eval("history", "compare", a.id, b.id, state=tmp_path).stdout
-    assert "not asked" in shown
+    assert "not judged" in shown
     assert "policy: " in shown
 
 
