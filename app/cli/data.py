@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from q36eval.app.suites import corpus_beside, shipped_suites, suite_place
 
 from q36eval.app.cli.options import JsonOption, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
+from q36eval.run.suites import corpus_beside, shipped_suites, suite_place
 
 app = typer.Typer(no_args_is_help=True, help="Freeze and verify the data that eval suites read.")
 
@@ -36,10 +36,9 @@ def freeze(
     fetch nothing. Reads the network or the local cache (HF_HOME, HF_DATASETS_CACHE, NLTK_DATA); exit 2 says what is
     missing.
     """
-    from q36eval.app.corpora import freeze_corpus
-
     from q36eval.evals.freezing import freeze_suite
     from q36eval.evals.frozen import MANIFEST
+    from q36eval.run.corpora import freeze_corpus
 
     paths = Paths.default()
     place = suite_place(suite, paths)
@@ -92,11 +91,10 @@ def verify(
 
     Exit 2 names what is missing, changed or extra.
     """
-    from q36eval.app.corpora import verified
-
     from q36eval.evals.frozen import Manifest
     from q36eval.evals.frozen import verify as verify_folder
     from q36eval.evals.suite import LoadedSuite
+    from q36eval.run.corpora import verified
 
     texts: tuple[Path, Manifest] | None = None
     if suite not in shipped_suites() and Path(suite).is_dir():
