@@ -29,12 +29,12 @@ from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import ProbeName
+from q36eval.run.request import CanaryChoice, Request
 
 if TYPE_CHECKING:
     from q36eval.canaries.cases import Case
     from q36eval.canaries.specification import CanarySpec
     from q36eval.history import History, RunRecord
-    from q36eval.run.request import Request
 
 app = typer.Typer()
 app.command("new")(new)
@@ -83,7 +83,6 @@ def canaries(
         raise UsageError(
             "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
         )
-    from q36eval.run.request import CanaryChoice
 
     paths = Paths.default()
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
@@ -106,7 +105,7 @@ def canaries(
     return _once(replace(request, batch_rows=sizes[0] if sizes else None), paths, as_json=as_json)
 
 
-def _once(request: "Request", paths: Paths, *, as_json: bool) -> int:
+def _once(request: Request, paths: Paths, *, as_json: bool) -> int:
     from q36eval.app.cli.canaries_report import print_summary
 
     run, history = measured(request, paths)
@@ -117,7 +116,7 @@ def _once(request: "Request", paths: Paths, *, as_json: bool) -> int:
     return exit_code(run, history)
 
 
-def _repeated(request: "Request", times: int, sizes: list[int], paths: Paths, *, as_json: bool) -> int:
+def _repeated(request: Request, times: int, sizes: list[int], paths: Paths, *, as_json: bool) -> int:
     from q36eval.app.canary_repeating import agreement, measure_repeatedly
     from q36eval.app.cli.canaries_report import print_summary
     from q36eval.app.cli.repeats_report import agreement_json, print_agreement

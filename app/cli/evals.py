@@ -1,7 +1,7 @@
 """`q36eval evals`: the lm-eval suites alone. They measure and do not decide."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -24,9 +24,7 @@ from q36eval.app.cli.options import (
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import ProbeName
-
-if TYPE_CHECKING:
-    from q36eval.run.request import Request
+from q36eval.run.request import Request
 
 FLIPS_SHOWN = 5
 EFFECTIVE_RECOVERY = 0.97
@@ -93,7 +91,7 @@ def evals(
     return exit_code(run, history)
 
 
-def _plan(request: "Request", policy: str | None, paths: Paths, *, as_json: bool) -> int:
+def _plan(request: Request, policy: str | None, paths: Paths, *, as_json: bool) -> int:
     from q36eval.app.cli.eval_plan_report import print_plan
     from q36eval.run.eval_plan import plan_of
 

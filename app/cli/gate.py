@@ -34,6 +34,7 @@ from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
+from q36eval.run.request import ALL_PROBES, CanaryChoice, Request
 
 
 def gate(
@@ -87,7 +88,6 @@ def gate(
     from q36eval.app.cli.github_output import announcing
     from q36eval.run.declared import Subject, declared_for, limited
     from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
-    from q36eval.run.request import ALL_PROBES, CanaryChoice, Request
 
     log = sys.stderr if as_json else sys.stdout
     with announcing(branch, log if "github" in (format or ()) else None):

@@ -18,12 +18,11 @@ from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
 from q36eval.history.deciding import WaiverSource
-from q36eval.run.request import Target
+from q36eval.run.request import Request, Target
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
-    from q36eval.run.request import Request
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Branches:
             raise errors[0]
         self._make_folders()
 
-    def measured(self, request: "Callable[..., Request]", history: "History") -> Iterator[Judged]:
+    def measured(self, request: Callable[..., Request], history: "History") -> Iterator[Judged]:
         """Each branch measured and judged, as soon as it is."""
         for name, target, folder in zip(self._names, self._targets, self._folders, strict=True):
             if isinstance(target, Q36Error):
@@ -109,7 +108,7 @@ class Branches:
         )
         return _judged(again, None, folder)
 
-    def _measure(self, request: "Request", history: "History") -> "RunRecord":
+    def _measure(self, request: Request, history: "History") -> "RunRecord":
         from q36eval.app.console import ConsoleProgress
         from q36eval.run.measure import measure
 

@@ -9,10 +9,10 @@ from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.records import ProbeName
+from q36eval.run.request import Request
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
-    from q36eval.run.request import Request
 
 
 def request_of(
@@ -27,13 +27,12 @@ def request_of(
     weights_only: bool,
     kv_cache_dtype: str | None,
     paths: Paths,
-) -> "Request":
+) -> Request:
     """What one probe is to measure, as its command's options say.
 
     Raises:
         UsageError: an unknown family, branch, reference, device or KV cache.
     """
-    from q36eval.run.request import Request
 
     chosen = load_family(family, paths)
     check_device(device)
@@ -52,7 +51,7 @@ def request_of(
     )
 
 
-def measured(request: "Request", paths: Paths) -> "tuple[RunRecord, History]":
+def measured(request: Request, paths: Paths) -> "tuple[RunRecord, History]":
     """Measure it, with the progress shown."""
     from q36eval.app.console import ConsoleProgress
     from q36eval.run.measure import measure

@@ -25,6 +25,7 @@ from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.records import ProbeName
+from q36eval.run.request import CanaryChoice
 
 if TYPE_CHECKING:
     from q36eval.kl.floor_file import FloorFigures, ReferenceFloor
@@ -67,7 +68,6 @@ def capture(
     from q36eval.run.pack import CAPTURED_PROBES, Asked
     from q36eval.run.pack import capture as run
     from q36eval.run.plan import Scored
-    from q36eval.run.request import CanaryChoice
 
     paths = Paths.default()
     chosen = load_family(family, paths)
