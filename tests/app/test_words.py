@@ -1,6 +1,7 @@
 """Everything that a person types or reads has words of its own: commands, options, sentences."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,20 @@ def test_every_option_says_what_it_is_for(name: str) -> None:
     for option, text in words.options_of(COMMANDS[name]):
         assert text[:1].isalnum(), f"{name} {option}: {text!r}"
         assert text.endswith("."), f"{name} {option}: {text!r}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_speaks_the_fields_words(name: str) -> None:
+    """Evaluated, not asked; reported, not told; remaining, not left; resolved early, not settled."""
+    texts = [COMMANDS[name].help or "", *(text for _, text in words.options_of(COMMANDS[name]))]
+    assert [text for text in texts if re.search(r"\b(asks?|asked|told|settled|left)\b", text)] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_shows_a_whole_sentence(name: str) -> None:
+    """It cuts what is longer."""
+    first = (COMMANDS[name].help or "").split("\n\n")[0].split(". ")[0]
+    assert len(first) <= 60 or name == "q36eval", first
 
 
 def test_the_extraction_finds_each_kind_of_sentence() -> None:
