@@ -311,7 +311,7 @@ def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> It
     yield f"{settings.decoding}, thinking {thinking}, at most {settings.max_new_tokens} tokens"
     yield f"checks: {', '.join(spec.checks)}; decisive: {', '.join(spec.decisive) or 'all that its checks find'}"
     if why_none:
-        yield f"The messages are shown as written, since no chat template is here: {line(why_none)}"
+        yield f"The messages are shown as written, since there is no chat template here: {line(why_none)}"
     for case in cases:
         prompt = case["prompt"] or json.dumps(case["messages"], ensure_ascii=False, indent=1)
         yield f"\n--- {case['name']}"

@@ -121,7 +121,7 @@ def test_an_incident_becomes_a_canary_that_check_accepts(incident: Path, tmp_pat
         (("--right", "@none.txt"), "none.txt, the right answer, cannot be read"),
         (("--right", "question"), "own answer passes"),
         (("--right", "bug", "--expected", "[1]"), "not a JSON object"),
-        (("--right", "bug", "--id", "A B"), "The id 'A B' is none"),
+        (("--right", "bug", "--id", "A B"), "The id 'A B' is not valid"),
         (("--right", "bug", "--reference", "bf16"), "needs --branch"),
         (("--right", "bug", "--branch", "nope"), "no branch 'nope'"),
         (("--right", "bug", "--out", "none/x.yaml"), "cannot be written"),
