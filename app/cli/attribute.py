@@ -19,6 +19,7 @@ from q36eval.app.cli.options import (
     open_history,
     print_json,
 )
+from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 
 if TYPE_CHECKING:
@@ -33,16 +34,20 @@ def attribute(
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     corpus: CorpusOption = None,
-    budget: Annotated[int, typer.Option(help="Tokens to forward at most, over all passes.", min=1)] = 600_000,
-    bands: Annotated[int, typer.Option(help="Runs of neighbouring layers to blame.", min=1)] = 10,
-    grid: Annotated[bool, typer.Option("--grid", help="Also blame each class within each run of layers.")] = False,
+    budget: Annotated[int, typer.Option(help="Forward at most this many tokens, over all passes.", min=1)] = 600_000,
+    bands: Annotated[int, typer.Option(help="Split the layers into this many groups of neighbours.", min=1)] = 10,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="Also measure each class of tensors within each group of layers.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the plot to this HTML file.", metavar="FILE")] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Blame the KL on parts: with one part restored to the reference, and with that part alone quantized."""
+    """Show which tensors and layers cause the KL.
+
+    Each part is measured twice: restored to the reference while the rest stays quantized, and quantized alone.
+    """
     from q36eval.app.attribution_plot import check_plot, write_plot
     from q36eval.app.console import ConsoleProgress
-    from q36eval.app.targets import load_family, resolve
     from q36eval.kl.corpus import corpus_sha256
     from q36eval.run.attribution import Plan, record
     from q36eval.run.attribution import attribute as run
@@ -65,52 +70,53 @@ def attribute(
         emulate_activations=not weights_only,
     )
     with ConsoleProgress() as progress:
-        found = run(plan, progress)
-    run_id = record(found, chosen.name, target.name, corpus_sha256(plan.documents), open_history(paths), paths)
+        attribution = run(plan, progress)
+    run_id = record(attribution, chosen.name, target.name, corpus_sha256(plan.documents), open_history(paths), paths)
     if as_json:
-        body = json.loads(found.model_dump_json(exclude={"blames": {"__all__": {"clusters"}}}))
+        body = json.loads(attribution.model_dump_json(exclude={"blames": {"__all__": {"clusters"}}}))
         print_json({"run": run_id, "branch": target.name, **body})
     else:
-        _print(found, f"{chosen.name}/{target.name}")
+        _print(attribution, f"{chosen.name}/{target.name}")
     if plot is not None:  # last, so that a disk that is full costs the plot and nothing else
-        write_plot(found, f"{chosen.name}/{target.name}", plot)
+        write_plot(attribution, f"{chosen.name}/{target.name}", plot)
     return 0
 
 
-def _print(found: "Attribution", title: str) -> None:
+def _print(attribution: "Attribution", title: str) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    interval = found.kl_interval
+    interval = attribution.kl_interval
     console.print(
         Text(
-            f"{title}: KL {found.kl:.4g} [{interval.lower:.4g}, {interval.upper:.4g}] nats/token over "
-            f"{found.documents} documents, {found.tokens:,} tokens ({found.tokens_forwarded:,} forwarded)"
+            f"{title}: KL {attribution.kl:.4g} [{interval.lower:.4g}, {interval.upper:.4g}] nats/token over "
+            f"{attribution.documents} documents, {attribution.tokens:,} tokens "
+            f"({attribution.tokens_forwarded:,} forwarded)"
         )
     )
     for kind, heading in (("class", "class of tensors"), ("layers", "layers"), ("cell", "class and layers")):
-        names = [b.suspect for b in ranked(found, kind)]
+        names = [b.suspect for b in ranked(attribution, kind)]
         if not names:
             continue
         table = Table(heading, "restored, KL falls", "share", "alone, KL is", "share", box=None, padding=(0, 1))
         for name in names:
-            restored, alone = (_one(found, kind, name, direction) for direction in ("restored", "alone"))
+            restored, alone = (_one(attribution, kind, name, direction) for direction in ("restored", "alone"))
             table.add_row(*(Text(cell) for cell in (name, *_cells(restored), *_cells(alone))))
         console.print(table)
-    if found.identical:
-        console.print(Text(f"identical to the reference: {', '.join(found.identical)}"))
+    if attribution.identical:
+        console.print(Text(f"identical to the reference: {', '.join(attribution.identical)}"))
 
 
-def ranked(found: "Attribution", kind: str) -> "list[Blame]":
+def ranked(attribution: "Attribution", kind: str) -> "list[Blame]":
     """The suspects of one kind, the one whose restoration helps most first."""
-    mine = [blame for blame in found.blames if blame.kind == kind and blame.direction == "restored"]
+    mine = [blame for blame in attribution.blames if blame.kind == kind and blame.direction == "restored"]
     return sorted(mine, key=lambda blame: -blame.nats)
 
 
-def _one(found: "Attribution", kind: str, name: str, direction: str) -> "Blame":
-    return next(b for b in found.blames if (b.kind, b.suspect, b.direction) == (kind, name, direction))
+def _one(attribution: "Attribution", kind: str, name: str, direction: str) -> "Blame":
+    return next(b for b in attribution.blames if (b.kind, b.suspect, b.direction) == (kind, name, direction))
 
 
 def _cells(blame: "Blame") -> tuple[str, str]:

@@ -1,17 +1,19 @@
 """`q36eval branches`: what a family publishes."""
 
+from typing import Annotated
+
 import typer
 
 from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
+from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 
-app = typer.Typer(no_args_is_help=True, help="The branches of a family.")
+app = typer.Typer(no_args_is_help=True, help="List and describe the branches of a family.")
 
 
 @app.command("list")
 def list_branches(family: FamilyOption = None, as_json: JsonOption = False) -> None:
-    """List the branches, their schemes, lanes and sources."""
-    from q36eval.app.targets import load_family
+    """List the branches with scheme, lanes and source."""
 
     chosen = load_family(family, Paths.default())
     if as_json:
@@ -27,9 +29,12 @@ def list_branches(family: FamilyOption = None, as_json: JsonOption = False) -> N
 
 
 @app.command("show")
-def show(name: str, family: FamilyOption = None, as_json: JsonOption = False) -> None:
-    """Explain one branch: its recipe, published figures with their sources, and what judging it would need."""
-    from q36eval.app.targets import load_family
+def show(
+    name: Annotated[str, typer.Argument(help="Branch name, as `branches list` shows it.")],
+    family: FamilyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Describe one branch: recipe, published figures, needs."""
 
     chosen = load_family(family, Paths.default())
     branch = chosen.branch(name)

@@ -1,12 +1,15 @@
 """`q36eval canaries`: the probe alone, and what a person does with canaries: list, show, check, new."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli.canaries_files import check, list_canaries, show
 from q36eval.app.cli.canaries_new import new
+from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
     DeviceOption,
     FamilyOption,
@@ -21,28 +24,28 @@ from q36eval.app.cli.options import (
     print_json,
     worst,
 )
-from q36eval.app.cli.probes import exit_code, measured, request_of, run_body
+from q36eval.app.targets import load_family, resolve
+from q36eval.config import Family
 from q36eval.config.paths import Paths
-from q36eval.errors import UsageError
+from q36eval.errors import ExitCode, UsageError
 from q36eval.records import ProbeName
+from q36eval.run.request import CanaryChoice, Request
 
 if TYPE_CHECKING:
+    from q36eval.canaries.cases import Case
+    from q36eval.canaries.specification import CanarySpec
     from q36eval.history import History, RunRecord
-    from q36eval.run.request import Request
 
 app = typer.Typer()
-app.command("list")(list_canaries)
-app.command("show")(show)
-app.command("check")(check)
 app.command("new")(new)
+
+DRAWS_SHOWN = 3
 
 
 @app.callback(invoke_without_command=True)
 def canaries(
     context: typer.Context,
-    branch: Annotated[
-        str | None, typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")
-    ] = None,
+    branch: Annotated[str | None, typer.Option("--branch", help="Branch name, or path of a checkpoint folder.")] = None,
     reference: ReferenceOption = None,
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
@@ -51,20 +54,25 @@ def canaries(
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
     own: OwnCanaries = None,
-    only: Annotated[list[str] | None, typer.Option("--only", help="Ask this canary only.", metavar="ID")] = None,
-    draws: Annotated[
-        int | None, typer.Option(help="Draws of every family, instead of the suite's.", min=1, max=100_000)
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Evaluate only this canary; repeat it for several.", metavar="ID")
     ] = None,
-    repeat: Annotated[int, typer.Option(help="Measure so many times, and say whether all agree.", min=1)] = 1,
+    draws: Annotated[
+        int | None, typer.Option(help="Draws per family, instead of the suite's number.", min=1, max=100_000)
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Measure this many times, and report whether all agree.", min=1)] = 1,
     batch_size: Annotated[
         list[int] | None,
         typer.Option(
-            help="Generate at most so many answers together; with --repeat or several sizes, once more at each.", min=1
+            help="Generate at most this many answers together; several sizes measure once more at each.", min=1
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int | None:
-    """Measure the canaries against the reference: exit 0 when all was measured, 4 when not. Or see the commands."""
+    """Measure the canaries, or work with canary files.
+
+    With --branch the canaries are measured against the reference: exit 0 when everything was measured, 4 when not.
+    """
     if context.invoked_subcommand is not None:
         if branch is not None:
             raise UsageError(
@@ -73,21 +81,31 @@ def canaries(
         return None
     if branch is None:
         raise UsageError(
-            "Say which branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
+            "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, show, check and new."
         )
-    from q36eval.run.request import CanaryChoice
 
     paths = Paths.default()
-    asked = (ProbeName.CANARIES, branch, reference, reference_pack, family, suite, device, weights_only, kv_cache_dtype)
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
-    request = replace(request_of(*asked, paths=paths), canaries=chosen)
+    request = request_of(
+        ProbeName.CANARIES,
+        branch,
+        family,
+        reference=reference,
+        reference_pack=reference_pack,
+        suite=suite,
+        device=device,
+        weights_only=weights_only,
+        kv_cache_dtype=kv_cache_dtype,
+        paths=paths,
+    )
+    request = replace(request, canaries=chosen)
     sizes = batch_size or []
     if repeat > 1 or len(sizes) > 1:
         return _repeated(request, repeat, sizes, paths, as_json=as_json)
     return _once(replace(request, batch_rows=sizes[0] if sizes else None), paths, as_json=as_json)
 
 
-def _once(request: "Request", paths: Paths, *, as_json: bool) -> int:
+def _once(request: Request, paths: Paths, *, as_json: bool) -> int:
     from q36eval.app.cli.canaries_report import print_summary
 
     run, history = measured(request, paths)
@@ -98,7 +116,7 @@ def _once(request: "Request", paths: Paths, *, as_json: bool) -> int:
     return exit_code(run, history)
 
 
-def _repeated(request: "Request", times: int, sizes: list[int], paths: Paths, *, as_json: bool) -> int:
+def _repeated(request: Request, times: int, sizes: list[int], paths: Paths, *, as_json: bool) -> int:
     from q36eval.app.canary_repeating import agreement, measure_repeatedly
     from q36eval.app.cli.canaries_report import print_summary
     from q36eval.app.cli.repeats_report import agreement_json, print_agreement
@@ -107,13 +125,13 @@ def _repeated(request: "Request", times: int, sizes: list[int], paths: Paths, *,
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
         repeats, runs = measure_repeatedly(request, times, sizes, paths, history, progress)
-    found = agreement(repeats)
+    agreed = agreement(repeats)
     if as_json:
         bodies = [_body(run, history) for run in runs]
-        print_json({"runs": bodies, "agreement": agreement_json(found, repeats)})
+        print_json({"runs": bodies, "agreement": agreement_json(agreed, repeats)})
     else:
         print_summary(runs[0], history)
-        print_agreement(found, repeats)
+        print_agreement(agreed, repeats)
     return worst([exit_code(run, history) for run in runs])
 
 
@@ -122,3 +140,219 @@ def _body(run: "RunRecord", history: "History") -> dict[str, Any]:
     from q36eval.app.cli.canaries_report import canary_run
 
     return run_body(run, history) | {"canaries": canaries_json(canary_run(run, history))}
+
+
+@app.command("list")
+def list_canaries(
+    own: OwnCanaries = None, family: FamilyOption = None, suite: SuiteOption = None, as_json: JsonOption = False
+) -> int:
+    """List the canaries and why each exists.
+
+    Shows kind, lanes, the number of questions in the suite, and where each canary runs.
+    """
+    from q36eval.canaries.specification import load_specs
+    from q36eval.canaries.suites import draws_per_family
+
+    paths = Paths.default()
+    chosen = load_family(family, paths)
+    draws = draws_per_family(suite or chosen.suite)
+    specs = load_specs(own=own, skills=None, n=draws)
+    known = [load_family(file.stem, paths) for file in sorted(paths.families.glob("*.yaml"))]
+    rows = [_row(spec, chosen, known) for spec in specs]
+    if as_json:
+        print_json([dict(zip(("id", "kind", "lanes", "n", "where", "why"), row, strict=True)) for row in rows])
+        return int(ExitCode.PASS)
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from q36eval.reports._text import plain
+
+    console = Console()
+    for name, kind, lanes, count, where, why in rows:
+        console.print(Text(plain(f"{name} · {kind} · {lanes} · n = {count} · {where}"), style="bold"), soft_wrap=True)
+        console.print(Padding(Text(plain(why)), (0, 0, 0, 4)))
+    return int(ExitCode.PASS)
+
+
+@app.command("show")
+def show(
+    canary: Annotated[str, typer.Argument(metavar="ID", help="Id of a canary, as `canaries list` shows it.")],
+    own: OwnCanaries = None,
+    draws: Annotated[int, typer.Option(help="Show this many draws of a family.", min=1, max=1_000)] = DRAWS_SHOWN,
+    family: FamilyOption = None,
+    reference: ReferenceOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show one canary: prompts, expected values, decisions.
+
+    Prompts are shown as the reference's chat template renders them.
+    """
+    from q36eval.canaries.cases import cases_of
+    from q36eval.canaries.specification import load_specs
+
+    paths = Paths.default()
+    chosen = load_family(family, paths)
+    (spec,) = load_specs(own=own, only=[canary], n=draws, skills=None)
+    tokenizer, why_none = _tokenizer(chosen, reference, paths)
+    cases = [_case(case, tokenizer) for case in cases_of(spec)]
+    if as_json:
+        body = spec.model_dump(mode="json", exclude={"must_pass", "family"})
+        print_json(body | {"kind": _kind(spec), "rendered": tokenizer is not None, "prompts": cases})
+        return int(ExitCode.PASS)
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    for line in _shown(spec, cases, why_none):
+        console.print(Text(line), soft_wrap=True)
+    return int(ExitCode.PASS)
+
+
+@app.command("check")
+def check(
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FOLDER|FILE]...", help="Files or folders; the shipped canaries by default."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Check canary files before they are used.
+
+    Each file is sound, or one sentence says what is wrong with it; exit 2 when any is wrong.
+    """
+    from q36eval.canaries.specification import SPECS_FOLDER
+
+    shipped = sorted(SPECS_FOLDER.glob("*.yaml"))
+    files = _files(places) if places else shipped
+    taken = {} if not places else {file.stem: file for file in shipped if file.resolve() not in _resolved(files)}
+    results = [_checked(file, taken) for file in files]
+    bad = [result for result in results if not result["ok"]]
+    if as_json:
+        print_json(results)
+    else:
+        from rich.console import Console
+        from rich.text import Text
+
+        from q36eval.reports._text import plain
+
+        console = Console()
+        for result in results:
+            word = "ok " if result["ok"] else "BAD"
+            console.print(Text(plain(f"{word}  {result['message']}")), soft_wrap=True)
+        if bad:
+            console.print(Text(f"{len(bad)} of {len(results)} files cannot be used."))
+    return int(ExitCode.USAGE if bad else ExitCode.PASS)
+
+
+def _row(spec: "CanarySpec", chosen: Family, known: "list[Family]") -> tuple[str, ...]:
+    count = len(spec.must_pass or ()) if spec.family is None else spec.family.n
+    lanes = ", ".join(lane.value for lane in spec.lanes)
+    return (spec.id, _kind(spec), lanes, str(count), _where(spec, chosen, known), " ".join(spec.why.split()))
+
+
+def _kind(spec: "CanarySpec") -> str:
+    if spec.family is not None:
+        return "family"
+    return "must pass" if spec.absolute else "fixed prompts"
+
+
+def _where(spec: "CanarySpec", chosen: Family, known: "list[Family]") -> str:
+    if not spec.only_where_declared:
+        return "everywhere"
+    named = ", ".join(family.name for family in known if spec.skill in family.skills) or "no family yet"
+    here = "" if spec.skill in chosen.skills else f"; not on {chosen.name}"
+    return f"where {spec.skill} is declared: {named}{here}"
+
+
+def _tokenizer(chosen: Family, reference: str | None, paths: Paths) -> tuple[Any, str]:
+    """The reference's tokenizer, or None and why there is none: then messages are shown as they are written."""
+
+    try:
+        target = resolve(reference or chosen.reference, chosen, paths)
+    except UsageError as error:
+        if reference is not None:
+            raise
+        return None, str(error)
+    from q36eval.engines.in_process import load_tokenizer
+
+    return load_tokenizer(target.folder), ""
+
+
+def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
+    from q36eval.canaries.checks import decisions
+    from q36eval.chat import rendered_chat
+
+    prompt = None
+    if tokenizer is not None:
+        prompt = rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
+    answer = case.answer
+    parts = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
+    places = [{"kind": one.kind, "right": answer[one.start : one.end], "wrong": list(one.wrong)} for one in parts]
+    places += [{"kind": "place", "right": place.right, "wrong": list(place.wrong)} for place in case.places]
+    return {
+        "name": case.name,
+        "prompt": prompt,
+        "messages": list(case.messages),
+        "tools": list(case.tools),
+        "expected": case.expected,
+        "answer": answer,
+        "decisive": places,
+    }
+
+
+def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> Iterator[str]:
+    from q36eval.app.dashboard.inert import block, line
+
+    settings = spec.generation
+    yield line(f"{spec.id} ({_kind(spec)}; {', '.join(spec.lanes)}; skill {spec.skill})")
+    yield line(spec.why)
+    thinking = "on" if settings.enable_thinking else "off"
+    yield f"{settings.decoding}, thinking {thinking}, at most {settings.max_new_tokens} tokens"
+    yield f"checks: {', '.join(spec.checks)}; decisive: {', '.join(spec.decisive) or 'all that its checks find'}"
+    if why_none:
+        yield f"The messages are shown as written, since there is no chat template here: {line(why_none)}"
+    for case in cases:
+        prompt = case["prompt"] or json.dumps(case["messages"], ensure_ascii=False, indent=1)
+        yield f"\n--- {case['name']}"
+        yield block(prompt).rstrip("\n")
+        yield f"--- expected {line(json.dumps(case['expected'], ensure_ascii=False))}"
+        yield f"--- a right answer\n{block(case['answer'])}"
+        for place in case["decisive"]:
+            against = f" against {', '.join(map(repr, place['wrong']))}" if place["wrong"] else ""
+            yield line(f"--- decisive ({place['kind']}): {place['right']!r}{against}")
+
+
+def _files(places: list[Path]) -> list[Path]:
+    files: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            inside = sorted(place.glob("*.yaml"))
+            if not inside:
+                raise UsageError(f"There is no canary specification (*.yaml) in {place}; name a folder that has some.")
+            files += inside
+        elif place.exists():
+            files.append(place)
+        else:
+            raise UsageError(f"There is no file or folder {place}; check the path.")
+    return files
+
+
+def _resolved(files: list[Path]) -> set[Path]:
+    return {file.resolve() for file in files}
+
+
+def _checked(file: Path, taken: dict[str, Path]) -> dict[str, Any]:
+    """Read as a run would read it, draws included. `taken` are the ids so far, to which this one's is added."""
+    from q36eval.canaries.cases import cases_of
+    from q36eval.canaries.specification import read_spec
+
+    try:
+        spec = read_spec(file)
+        if spec.id in taken:
+            raise UsageError(f"{file}: the id {spec.id!r} is that of {taken[spec.id]} too; rename one of them.")
+        taken[spec.id] = file
+        count = len(cases_of(spec))
+    except UsageError as error:
+        return {"file": str(file), "ok": False, "message": str(error)}
+    return {"file": str(file), "ok": True, "message": f"{file}: {spec.id}, {_kind(spec)}, {count} questions"}

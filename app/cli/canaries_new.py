@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli.options import DeviceOption, FamilyOption, JsonOption, ReferenceOption, WeightsOnly, print_json
+from q36eval.app.cli.options import (
+    DeviceOption,
+    FamilyOption,
+    JsonOption,
+    ReferenceOption,
+    WeightsOnly,
+    check_device,
+    print_json,
+)
+from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Lane
@@ -22,26 +31,29 @@ ANSWER_BUDGET, REASONING_BUDGET = 512, 2_048
 
 
 def new(
-    transcript: Annotated[Path, typer.Argument(metavar="TRANSCRIPT", help="OpenAI chat messages as a JSON file.")],
-    why: Annotated[str, typer.Option(help="Why this canary exists: what went wrong, where.")],
-    id: Annotated[str | None, typer.Option(help="The canary's id; from the file's name by default.")] = None,
-    lane: Annotated[list[Lane] | None, typer.Option(help="Kind of use it stands for; guessed by default.")] = None,
+    transcript: Annotated[Path, typer.Argument(metavar="TRANSCRIPT", help="JSON file with OpenAI chat messages.")],
+    why: Annotated[str, typer.Option(help="Why this canary exists: what went wrong and where.")],
+    id: Annotated[str | None, typer.Option(help="Id of the canary; made from the file's name by default.")] = None,
+    lane: Annotated[list[Lane] | None, typer.Option(help="Lane it belongs to; guessed by default.")] = None,
     right: Annotated[
         list[str] | None,
-        typer.Option(help="The right answer; the reference's own where --branch is given.", metavar="TEXT|@FILE"),
+        typer.Option(help="The right answer; with --branch the reference's answer by default.", metavar="TEXT|@FILE"),
     ] = None,
-    check: Annotated[list[str] | None, typer.Option(help="What judges the answer; guessed from the right one.")] = None,
+    check: Annotated[list[str] | None, typer.Option(help="Check that judges the answer; guessed by default.")] = None,
     expected: Annotated[
-        str | None, typer.Option(help="What the checks need and the right answer does not say.", metavar="JSON|@FILE")
+        str | None,
+        typer.Option(help="Values that the checks need and the right answer does not show.", metavar="JSON|@FILE"),
     ] = None,
-    skill: Annotated[str | None, typer.Option(help="What is asked for; `incident` by default.")] = None,
-    thinking: Annotated[bool | None, typer.Option("--thinking/--no-thinking", help="Let it reason first.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(help="Tokens an answer may take.", min=1, max=32_768)] = None,
+    skill: Annotated[str | None, typer.Option(help="Skill that the prompt needs; `incident` by default.")] = None,
+    thinking: Annotated[
+        bool | None, typer.Option("--thinking/--no-thinking", help="Let the model reason first.")
+    ] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Longest answer, in tokens.", min=1, max=32_768)] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file to write; ID.yaml here by default.", metavar="FILE")
+        Path | None, typer.Option(help="File to write; ID.yaml in this folder by default.", metavar="FILE")
     ] = None,
     branch: Annotated[
-        str | None, typer.Option(help="Find what is decisive by asking this branch and the reference.")
+        str | None, typer.Option(help="Compare the answers of this branch and the reference, to find where they part.")
     ] = None,
     reference: ReferenceOption = None,
     family: FamilyOption = None,
@@ -49,14 +61,17 @@ def new(
     weights_only: WeightsOnly = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make a canary from a transcript: expected values, checks, what is decisive; never overwrites a file."""
+    """Make a canary file from a transcript.
+
+    Works out expected values, checks and decisive places; never overwrites a file.
+    """
     from q36eval.canaries.scaffold import SKILL, Wanted
     from q36eval.canaries.transcript import read_transcript
 
     if not why.strip():
         raise UsageError("--why is empty; say what went wrong, so that a reviewer knows what the canary guards.")
     if reference is not None and branch is None:
-        raise UsageError("--reference goes with --branch: both are asked, to find where they part.")
+        raise UsageError("--reference needs --branch: the answers of both are compared.")
     wanted = Wanted(
         id=_id(id, transcript),
         why=" ".join(why.split()),
@@ -68,19 +83,19 @@ def new(
         max_new_tokens=max_new_tokens,
     )
     file = out or Path(f"{wanted.id}.yaml")
-    if file.exists():  # told before two models are loaded
-        raise UsageError(f"{file} is there already and is left as it is; name another file with --out.")
-    asked = read_transcript(transcript)
+    if file.exists():  # said before two models are loaded
+        raise UsageError(f"{file} exists already and is left as it is; name another file with --out.")
+    conversation = read_transcript(transcript)
     compared = None
     if branch is not None:
-        compared = _compared(asked, wanted, branch, reference, family, device, weights_only=weights_only)
-    answer = _right(right or [], asked, compared)
-    _scaffolded(asked, answer, wanted, compared, file, transcript, given=bool(right), as_json=as_json)
+        compared = _compared(conversation, wanted, branch, reference, family, device, weights_only=weights_only)
+    answer = _right(right or [], conversation, compared)
+    _scaffolded(conversation, answer, wanted, compared, file, transcript, given=bool(right), as_json=as_json)
     return int(ExitCode.PASS)
 
 
 def _scaffolded(
-    asked: "Transcript",
+    conversation: "Transcript",
     answer: str,
     wanted: "Wanted",
     compared: "Comparison | None",
@@ -95,13 +110,13 @@ def _scaffolded(
     from q36eval.canaries.scaffold_yaml import write_new, yaml_text
 
     others = [compared.branch] if compared is not None and compared.branch_ended else []
-    body = scaffold(asked, answer, wanted, others)
+    body = scaffold(conversation, answer, wanted, others)
     verdicts = {} if compared is None else {
         "reference": compared.reference_ended and passes(compared.reference, body),
         "branch": compared.branch_ended and passes(compared.branch, body),
     }  # fmt: skip
-    found = comparison_lines(compared, verdicts)
-    write_new(file, yaml_text(body, remarks(body, source.name, wanted, found, right_given=given)))
+    compared_lines = comparison_lines(compared, verdicts)
+    write_new(file, yaml_text(body, remarks(body, source.name, wanted, compared_lines, right_given=given)))
     if as_json:
         place = body["must_pass"][0].get("decisive", [])
         summary = {"file": str(file), "id": wanted.id, "checks": body["checks"], "decisive": place}
@@ -116,21 +131,21 @@ def _scaffolded(
     console.print(Text(plain(f"{file}: {wanted.id}, judged by {', '.join(body['checks'])}", limit=2_000)))
     for place in body["must_pass"][0].get("decisive", ()):
         console.print(Text(plain(f"decisive: {place['right']!r} against {', '.join(map(repr, place['wrong']))}")))
-    for line in found:
+    for line in compared_lines:
         console.print(Text(plain(line)))
     console.print(Text("Read the remarks at the top of the file, then check it: q36eval canaries check FILE."))
-    console.print(Text("It is asked with: q36eval canaries --branch NAME --canaries FOLDER; gate takes it too."))
+    console.print(Text("Run it with: q36eval canaries --branch NAME --canaries FOLDER; gate takes --canaries too."))
 
 
 def _id(given: str | None, transcript: Path) -> str:
     from q36eval.canaries.specification import SPECS_FOLDER
 
-    found = given if given is not None else re.sub(r"[^a-z0-9]+", "-", transcript.stem.lower()).strip("-")
-    if not re.fullmatch(r"[a-z0-9-]+", found):
-        raise UsageError(f"The id {found!r} is none: give --id with lower-case letters, digits and hyphens.")
-    if (SPECS_FOLDER / f"{found}.yaml").exists():
-        raise UsageError(f"The id {found!r} is that of a shipped canary, beside which it is asked; give another --id.")
-    return found
+    name = given if given is not None else re.sub(r"[^a-z0-9]+", "-", transcript.stem.lower()).strip("-")
+    if not re.fullmatch(r"[a-z0-9-]+", name):
+        raise UsageError(f"The id {name!r} is not valid: give --id with lower-case letters, digits and hyphens.")
+    if (SPECS_FOLDER / f"{name}.yaml").exists():
+        raise UsageError(f"The id {name!r} belongs to a shipped canary; give another --id.")
+    return name
 
 
 def _text(value: str, what: str) -> str:
@@ -154,11 +169,11 @@ def _expected(given: str | None) -> dict[str, Any] | None:
     except (ValueError, RecursionError) as error:
         raise UsageError("--expected is not JSON; give one JSON object with what the checks need.") from error
     if not isinstance(body, dict):
-        raise UsageError("--expected is no JSON object; give one with what the checks need.")
+        raise UsageError("--expected is not a JSON object; give one with what the checks need.")
     return body
 
 
-def _right(given: list[str], asked: "Transcript", compared: "Comparison | None") -> str:
+def _right(given: list[str], conversation: "Transcript", compared: "Comparison | None") -> str:
     """The right answer: the one given, else the reference's own.
 
     Raises:
@@ -167,14 +182,14 @@ def _right(given: list[str], asked: "Transcript", compared: "Comparison | None")
     from q36eval.canaries.transcript import answer_text
 
     if len(given) > 1:
-        raise UsageError(f"There are {len(given)} right answers; give the one that must be said.")
+        raise UsageError(f"There are {len(given)} right answers; give --right once.")
     if given:
         answer = answer_text(_text(given[0], "the right answer"))
         if not answer.strip():
-            raise UsageError("The right answer is empty; give the one that must be said.")
+            raise UsageError("The right answer is empty; give its text.")
         return answer
     if compared is None:
-        ends = "an answer that is wrong" if asked.answer is not None else "a question"
+        ends = "an answer that is wrong" if conversation.answer is not None else "a question"
         raise UsageError(
             f"The transcript ends with {ends}, and nothing says what is right: give --right, or --branch to take the "
             f"reference's answer."
@@ -184,13 +199,13 @@ def _right(given: list[str], asked: "Transcript", compared: "Comparison | None")
             "The reference's answer did not end within its tokens, so it cannot be the right one: give --right, or "
             "more tokens with --max-new-tokens."
         )
-    if asked.answer is not None and compared.reference == asked.answer.strip():
-        raise UsageError("The reference answers just what the transcript has, which is wrong: give --right.")
+    if conversation.answer is not None and compared.reference == conversation.answer.strip():
+        raise UsageError("The reference gives the same wrong answer as the transcript: give --right.")
     return compared.reference
 
 
 def _compared(
-    asked: "Transcript",
+    conversation: "Transcript",
     wanted: "Wanted",
     branch: str,
     reference: str | None,
@@ -200,15 +215,13 @@ def _compared(
     weights_only: bool,
 ) -> "Comparison":
     from q36eval.app.canary_comparing import Question, compare
-    from q36eval.app.cli.options import check_device
-    from q36eval.app.targets import load_family, resolve
 
     paths = Paths.default()
     chosen = load_family(family, paths)
     check_device(device)
-    thinking = bool(asked.thinking) if wanted.thinking is None else wanted.thinking
+    thinking = bool(conversation.thinking) if wanted.thinking is None else wanted.thinking
     default = ANSWER_BUDGET + (REASONING_BUDGET if thinking else 0)
-    budget = wanted.max_new_tokens or min(default, asked.max_new_tokens or default)
-    question = Question(asked.messages, asked.tools, thinking, budget)
+    budget = wanted.max_new_tokens or min(default, conversation.max_new_tokens or default)
+    question = Question(conversation.messages, conversation.tools, thinking, budget)
     targets = (resolve(branch, chosen, paths), resolve(reference or chosen.reference, chosen, paths))
     return compare(question, *targets, device=device, weights_only=weights_only)

@@ -11,24 +11,30 @@ from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.run.suites import corpus_beside, shipped_suites, suite_place
 
-app = typer.Typer(no_args_is_help=True, help="Freeze and verify what eval suites read; after that nothing is fetched.")
+app = typer.Typer(no_args_is_help=True, help="Freeze and verify the data that eval suites read.")
 
 
 @app.command("freeze")
 def freeze(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="A shipped suite, or a suite file.")],
     tokenizer: Annotated[
-        Path, typer.Option("--tokenizer", help="Checkpoint folder; RULER's lengths count its tokens.", metavar="FOLDER")
+        Path,
+        typer.Option("--tokenizer", help="Checkpoint folder; its tokens measure RULER's lengths.", metavar="FOLDER"),
     ],
-    out: Annotated[Path | None, typer.Option("--out", help="Write here, not where runs look.", metavar="DIR")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write into this folder, instead of where runs look.", metavar="DIR")
+    ] = None,
     part: Annotated[
-        Literal["all", "corpus"], typer.Option("--part", help="corpus: only the texts that the KL is measured on.")
+        Literal["all", "corpus"],
+        typer.Option("--part", help="corpus: freeze only the texts that the KL is measured on."),
     ] = "all",
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch a suite's datasets at their pinned revisions and generate RULER, all into JSON Lines and a manifest.
+    """Fetch and freeze a suite's data.
 
-    Reads the network or the local cache (HF_HOME, HF_DATASETS_CACHE, NLTK_DATA); exit 2 says what is missing.
+    Fetches datasets at their pinned revisions and generates RULER, as JSON Lines with a manifest; after that, runs
+    fetch nothing. Reads the network or the local cache (HF_HOME, HF_DATASETS_CACHE, NLTK_DATA); exit 2 says what is
+    missing.
     """
     from q36eval.evals.freezing import freeze_suite
     from q36eval.evals.frozen import MANIFEST
@@ -48,8 +54,10 @@ def freeze(
         frozen.append((target, freeze_suite(place.file, tokenizer, target, notify=_tell)))
     if as_json:
         shown = {"name", "made_from", "sources"}
-        told = [{"folder": str(folder), **found.model_dump(mode="json", include=shown)} for folder, found in frozen]
-        print_json(told[-1] | {"corpus": told[0] if len(told) > 1 else None})
+        summaries = [
+            {"folder": str(folder), **manifest.model_dump(mode="json", include=shown)} for folder, manifest in frozen
+        ]
+        print_json(summaries[-1] | {"corpus": summaries[0] if len(summaries) > 1 else None})
         return
     for folder, manifest in frozen:
         lines = sum(entry.lines for name, entry in manifest.files.items() if name.endswith(".jsonl"))
@@ -74,12 +82,15 @@ def verify(
     suite: Annotated[
         str,
         typer.Argument(
-            metavar="SUITE|DIR", help="A shipped suite, a suite file (=DIR after either: frozen there), or a folder."
+            metavar="SUITE|DIR", help="A shipped suite or a suite file, with =DIR if frozen there; or a folder."
         ),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Hash every frozen file anew; exit 2 names what is missing, changed or extra."""
+    """Check every frozen file against its manifest.
+
+    Exit 2 names what is missing, changed or extra.
+    """
     from q36eval.evals.frozen import Manifest
     from q36eval.evals.frozen import verify as verify_folder
     from q36eval.evals.suite import LoadedSuite
@@ -95,9 +106,9 @@ def verify(
         manifest = LoadedSuite(place.file, folder).manifest
         texts = None if place.corpus is None else (place.corpus, verified(suite.partition("=")[0], place.corpus))
     if as_json:
-        found = {"folder": str(folder), "files": len(manifest.files), "sha256": manifest.sha256}
+        summary = {"folder": str(folder), "files": len(manifest.files), "sha256": manifest.sha256}
         corpus = None if texts is None else {"folder": str(texts[0]), "sha256": texts[1].sha256}
-        print_json(found | {"corpus": corpus})
+        print_json(summary | {"corpus": corpus})
         return
     for where, held in [(folder, manifest), *([] if texts is None else [texts])]:
         print(f"{where} holds {held.name} as frozen: {len(held.files)} files, {held.sha256[:16]}.")

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from q36eval.app.cli.options import FamilyOption, JsonOption, open_history, print_json
+from q36eval.app.targets import load_family
+from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from q36eval.config import Family
     from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
     from q36eval.history import History
 
@@ -20,70 +21,71 @@ WORST_FIRST = (ExitCode.FAIL, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
 def drift(
     branch: Annotated[
-        str | None, typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder; all without it.")
+        str | None,
+        typer.Option("--branch", help="Branch name, or path of a checkpoint folder; all branches by default."),
     ] = None,
     family: FamilyOption = None,
-    metric: Annotated[str | None, typer.Option(help="Only metrics whose key holds this.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Only metrics whose key contains this.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Watch all that was measured, not only what the policy judges.")
+        bool, typer.Option("--all", help="Watch every metric, not only those that the policy judges.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Has a branch moved? 0: stable, or better; 1: drifting for the worse; 3: too few runs, or they do not compare.
+    """Report whether a branch has drifted over its runs.
 
-    Each metric that the policy judges is followed over all runs of the branch and held against the blessed one. Without
-    --branch every branch of the family says where it stands, and the worst of them decides.
+    Exit codes: 0 stable or better, 1 drifting for the worse, 3 too few runs or runs that do not compare. Each metric
+    that the policy judges is followed over all runs of the branch and compared with the blessed run. Without --branch,
+    every branch of the family is reported, and the worst one sets the exit code.
     """
-    from q36eval.app.targets import load_family
 
     chosen, history = load_family(family, Paths.default()), open_history()
     if branch is None:
         if metric is not None or everything:
-            raise UsageError("--metric and --all are of one branch: name it with --branch.")
+            raise UsageError("--metric and --all need one branch; name it with --branch.")
         return _of_all(history, chosen, as_json)
     return _of_one(history, chosen, branch, metric, everything, as_json)
 
 
-def _of_all(history: "History", family: "Family", as_json: bool) -> int:
+def _of_all(history: "History", family: Family, as_json: bool) -> int:
     from q36eval.app.cli.tables import print_plain
     from q36eval.run.drift import keep_drifts, standing_drift
 
     keep_drifts(history, family.name)
-    found = [standing_drift(history, *key) for key in sorted(history.fingerprints(family.name))]
-    found.sort(key=lambda one: WORST_FIRST.index(_exit_code(one)))
-    code = _exit_code(found[0]) if found else ExitCode.INCONCLUSIVE
+    drifts = [standing_drift(history, *key) for key in sorted(history.fingerprints(family.name))]
+    drifts.sort(key=lambda one: WORST_FIRST.index(_exit_code(one)))
+    code = _exit_code(drifts[0]) if drifts else ExitCode.INCONCLUSIVE
     if as_json:
-        branches = [json.loads(one.model_dump_json(exclude={"metrics"})) for one in found]
+        branches = [json.loads(one.model_dump_json(exclude={"metrics"})) for one in drifts]
         print_json({"branches": branches, "exit_code": int(code)})
         return int(code)
-    for one in found:
+    for one in drifts:
         print_plain(f"{_state(one)} {one.branch}: {one.statement}")
-    if not found:
+    if not drifts:
         print_plain(f"No finished run of {family.name}; q36eval gate --branch NAME makes one.")
     return int(code)
 
 
 def _of_one(
-    history: "History", family: "Family", branch: str, metric: str | None, everything: bool, as_json: bool
+    history: "History", family: Family, branch: str, metric: str | None, everything: bool, as_json: bool
 ) -> int:
     from q36eval.run.drift import drift_of, keep_drifts
 
-    found = drift_of(history, family.name, branch, containing=metric, everything=everything)
-    if not found.drift.metrics:
+    followed = drift_of(history, family.name, branch, containing=metric, everything=everything)
+    if not followed.drift.metrics:
         _check_known(history, family, branch, metric, everything)
-    code = _exit_code(found.drift)
+    code = _exit_code(followed.drift)
     if as_json:
-        body: dict[str, Any] = json.loads(found.drift.model_dump_json())
-        body["against_blessed"] = {key: json.loads(one.model_dump_json()) for key, one in found.against.items()}
+        body: dict[str, Any] = json.loads(followed.drift.model_dump_json())
+        body["against_blessed"] = {key: json.loads(one.model_dump_json()) for key, one in followed.against.items()}
         body["exit_code"] = int(code)
         print_json(body)
     else:
-        _print(found.drift, found.against)
+        _print(followed.drift, followed.against)
     keep_drifts(history, family.name, branch)  # last: whoever holds the database for long delays no answer
     return int(code)
 
 
-def _check_known(history: "History", family: "Family", branch: str, metric: str | None, everything: bool) -> None:
+def _check_known(history: "History", family: Family, branch: str, metric: str | None, everything: bool) -> None:
     """Refuse names that nothing bears: a slip of the pen is not "too few runs".
 
     Raises:
@@ -92,39 +94,39 @@ def _check_known(history: "History", family: "Family", branch: str, metric: str 
     from q36eval.app.reviewing.waiver_files import closest
 
     keys = history.metric_keys(branch, family.name)
-    names = {found.branch for found in history.branches() if found.family == family.name} | set(family.branches)
+    names = {known.branch for known in history.branches() if known.family == family.name} | set(family.branches)
     if branch not in names:
         raise UsageError(f"{family.name} has no branch {branch!r}, nor a run of one; {closest(branch, sorted(names))}.")
     if keys and metric is not None:
         unwatched = "" if everything else next((f"; --all also follows {key}" for key in keys if metric in key), "")
-        raise UsageError(f"No figure that is watched has a key that holds {metric!r}{unwatched}.")
+        raise UsageError(f"No watched metric has a key that contains {metric!r}{unwatched}.")
 
 
-def _exit_code(found: "BranchDrift") -> ExitCode:
+def _exit_code(moved: "BranchDrift") -> ExitCode:
     from q36eval.drift import DriftState
 
-    if found.state is DriftState.DRIFTING:
-        return ExitCode.FAIL if found.worse else ExitCode.PASS
-    return ExitCode.PASS if found.state is DriftState.STABLE else ExitCode.INCONCLUSIVE
+    if moved.state is DriftState.DRIFTING:
+        return ExitCode.FAIL if moved.worse else ExitCode.PASS
+    return ExitCode.PASS if moved.state is DriftState.STABLE else ExitCode.INCONCLUSIVE
 
 
-def _state(found: "BranchDrift") -> str:
-    return found.state.value.replace("_", " ").upper()
+def _state(moved: "BranchDrift") -> str:
+    return moved.state.value.replace("_", " ").upper()
 
 
-def _print(found: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
+def _print(moved: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
     from q36eval.app.cli.tables import print_plain
 
-    print_plain(f"{_state(found)} {found.branch} of {found.family}: {found.statement}")
-    if not found.metrics:
-        print_plain(f"No finished run measured it; q36eval gate --branch {found.branch} makes one.")
+    print_plain(f"{_state(moved)} {moved.branch} of {moved.family}: {moved.statement}")
+    if not moved.metrics:
+        print_plain(f"No finished run measured it; q36eval gate --branch {moved.branch} makes one.")
         return
     print_plain(
-        f"{found.runs} runs, blessed: {found.blessed_run_id or 'none'}. {found.watched} metrics watched: while nothing "
-        f"changes and runs scatter normally and independently, one false alarm of all of them in "
-        f"{found.in_control_run_length:,.0f} runs, or fewer."
+        f"{moved.runs} runs, blessed run: {moved.blessed_run_id or 'none'}. {moved.watched} metrics watched: at most "
+        f"one false alarm in {moved.in_control_run_length:,.0f} runs, if nothing changes and runs scatter normally and "
+        f"independently."
     )
-    watched = [metric for metric in found.metrics if metric.watched]
+    watched = [metric for metric in moved.metrics if metric.watched]
     for heading, metrics in _unsettled(watched):
         _print_group(heading, [f"{one.key}{_levels(one)}{_against(against.get(one.key))}" for one in metrics])
     stable = [metric for metric in watched if metric.state.value == "stable"]
@@ -170,11 +172,11 @@ def _levels(metric: "MetricDrift") -> str:
     return f": {metric.accepted_level:.4g} -> {metric.level:.4g} ({metric.change:+.3g} {metric.unit})"
 
 
-def _against(found: "AgainstBlessed | None") -> str:
+def _against(paired: "AgainstBlessed | None") -> str:
     """The newest run beside the blessed one, item by item."""
-    if found is None or found.interval is None:
+    if paired is None or paired.interval is None:
         return ""
-    low, high = found.interval.lower, found.interval.upper
-    if found.no_change == 1.0:
-        return f"; newest / blessed run {found.effect:.4g} [{low:.4g}, {high:.4g}]"
-    return f"; newest less blessed run {found.effect:+.3g} [{low:+.3g}, {high:+.3g}]"
+    low, high = paired.interval.lower, paired.interval.upper
+    if paired.no_change == 1.0:
+        return f"; newest / blessed run {paired.effect:.4g} [{low:.4g}, {high:.4g}]"
+    return f"; newest less blessed run {paired.effect:+.3g} [{low:+.3g}, {high:+.3g}]"

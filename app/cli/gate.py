@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,17 +25,16 @@ from q36eval.app.cli.options import (
     WeightsOnly,
     check_device,
     check_kv_cache_dtype,
+    load_policy,
     open_history,
     resolve_reference,
 )
 from q36eval.app.cli.report_formats import FORMATS, check_formats
+from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
-
-if TYPE_CHECKING:
-    from q36eval.config import Family
-    from q36eval.gate import Policy
+from q36eval.run.request import ALL_PROBES, CanaryChoice, Request
 
 
 def gate(
@@ -44,11 +43,17 @@ def gate(
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
     suite: SuiteOption = None,
-    policy: Annotated[str | None, typer.Option(help="Policy name or file.", metavar="NAME|FILE")] = None,
-    skip: Annotated[list[ProbeName] | None, typer.Option(help="Leave a probe out; its criteria cannot pass.")] = None,
-    resume: Annotated[str | None, typer.Option(help="Continue an interrupted run.", metavar="RUN")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policy name or file; the suite's or the family's by default.", metavar="NAME|FILE"),
+    ] = None,
+    skip: Annotated[list[ProbeName] | None, typer.Option(help="Skip this probe; its criteria cannot pass.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the reports into this folder.")] = None,
-    format: Annotated[list[str] | None, typer.Option("--format", help=f"Of {', '.join(FORMATS)}; all.")] = None,
+    format: Annotated[
+        list[str] | None,
+        typer.Option("--format", help=f"Report format, with --out: {', '.join(FORMATS)}; all by default."),
+    ] = None,
     device: DeviceOption = "cpu",
     weights_only: WeightsOnly = False,
     kv_cache_dtype: KVCacheDtype = None,
@@ -58,45 +63,44 @@ def gate(
     allow_code_execution: AllowCodeExecution = False,
     canaries: OwnCanaries = None,
     draws: Annotated[
-        int | None, typer.Option(help="Draws of every canary family, instead of the suite's number.", min=1, max=1_000)
+        int | None, typer.Option(help="Draws per canary family, instead of the suite's number.", min=1, max=1_000)
     ] = None,
-    exhaustive: Annotated[bool, typer.Option(help="Ask everything, also once the verdict stands.")] = False,
+    exhaustive: Annotated[bool, typer.Option(help="Evaluate everything, even after the verdict is certain.")] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Ask again what an engine that repeats itself has answered before.")
+        bool, typer.Option("--fresh", help="Do not reuse the answers of an earlier gate of the same deployment.")
     ] = False,
     max_items: MaxItems = None,
     waivers_from: Annotated[
         Path | None,
-        typer.Option(help="Only the waivers in this file count (`waive export` writes it).", metavar="FILE"),
+        typer.Option(help="Count only the waivers in this file (`waive export` writes one).", metavar="FILE"),
     ] = None,
     require_sign_off: Annotated[
-        bool, typer.Option("--require-sign-off", help="Pass only once a reviewer has signed the run.")
+        bool, typer.Option("--require-sign-off", help="Pass only after a reviewer has signed the run.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Judge branches against the reference: exit 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured.
+    """Judge branches against the reference.
 
-    A pre-check (--suite quick) that finds nothing exits 3: it releases nothing.
+    Exit codes: 0 PASS, 1 FAIL, 2 usage or prerequisite, 3 INCONCLUSIVE, 4 not measured. A pre-check (--suite quick)
+    that finds no damage exits 3, since it cannot release a branch.
     """
-    from q36eval.app.cli.gating import Branches, Output, finish
+    from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import announcing
-    from q36eval.app.targets import load_family
     from q36eval.run.declared import Subject, declared_for, limited
     from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
-    from q36eval.run.request import ALL_PROBES, CanaryChoice, Request
 
     log = sys.stderr if as_json else sys.stdout
     with announcing(branch, log if "github" in (format or ()) else None):
         formats = check_formats(format)
         if out is None and set(format or ()) - {"github"}:
-            raise UsageError("--format writes files: name a folder for them with --out.")
+            raise UsageError("--format writes files; name a folder for them with --out.")
         output = Output(formats, announced="github" in (format or ()), as_json=as_json, branches=len(branch))
         if resume is not None and len(branch) != 1:
             raise UsageError("--resume continues one run; give exactly one --branch with it.")
         paths = Paths.default()
         chosen = load_family(family, paths)
-        asked = suite or chosen.suite
-        rules = load_policy(policy, chosen, paths, asked)
+        suite_name = suite or chosen.suite
+        rules = load_policy(policy, chosen, paths, suite_name)
         check_device(device)
         check_kv_cache_dtype(kv_cache_dtype)
         branches = Branches(branch, chosen, paths, waivers_from, out, formats)
@@ -105,7 +109,7 @@ def gate(
             judged = branches.decided_again(history.get_run(resume), history, None if policy is None else rules)
             return finish([judged], branches, history, output)
         probes = tuple(name for name in ALL_PROBES if name not in (skip or []))
-        subject = Subject(chosen, asked, canaries, draws, corpus=corpus is not None, code=allow_code_execution)
+        subject = Subject(chosen, suite_name, canaries, draws, corpus=corpus is not None, code=allow_code_execution)
         refuse_unmeasurable(rules, limited(declared_for(subject, paths), probes), default_family=family is None)
         branches.resolve()
         against = resolve_reference(reference, reference_pack, chosen, paths)
@@ -116,7 +120,7 @@ def gate(
             Request,
             family=chosen,
             reference=against,
-            suite=asked,
+            suite=suite_name,
             policy=rules,
             probes=probes,
             device=device,
@@ -135,15 +139,3 @@ def gate(
             require_sign_off=require_sign_off,
         )
         return finish(branches.measured(request, history), branches, history, output)
-
-
-def load_policy(name_or_path: str | None, family: "Family", paths: Paths, suite: str | None = None) -> "Policy":
-    """The policy of that name or file; when None that of the suite, if it has one, else the family's own.
-
-    Raises:
-        UsageError: an unknown name, or a policy that is malformed.
-    """
-    from q36eval.app.policies.files import policy_file, policy_for
-    from q36eval.gate import Policy
-
-    return Policy.load(policy_file(name_or_path or policy_for(family, suite or family.suite, paths), paths))

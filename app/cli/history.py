@@ -1,5 +1,6 @@
 """`q36eval history`: the runs so far."""
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,13 +9,13 @@ from q36eval.app.cli.history_compare import compare
 from q36eval.app.cli.history_export import export, take_in
 from q36eval.app.cli.history_gc import gc
 from q36eval.app.cli.history_list import list_runs
+from q36eval.app.cli.history_replay import replay
 from q36eval.app.cli.options import JsonOption, open_history, print_json
-from q36eval.app.cli.replay import replay
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
 
-app = typer.Typer(no_args_is_help=True, help="Every run, measurement and verdict so far.")
+app = typer.Typer(no_args_is_help=True, help="List, compare, export and clean up past runs.")
 app.command("list")(list_runs)
 app.command("compare")(compare)
 app.command("replay")(replay)
@@ -25,14 +26,12 @@ app.command("gc")(gc)
 
 @app.command("show")
 def show(
-    run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")], as_json: JsonOption = False
+    run: Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.")], as_json: JsonOption = False
 ) -> None:
-    """Show one run: its verdict and criteria, or its measurements when it only measured."""
+    """Show one run: its criteria, or what it measured."""
     history = open_history()
     record = history.get_run(run)
     if as_json:
-        import json
-
         body = json.loads(record.model_dump_json())
         body["measurements"] = [
             json.loads(m.model_dump_json(exclude={"clusters"})) for m in history.measurements(record.id)
@@ -85,12 +84,12 @@ def _review_lines(history: "History", run: "RunRecord") -> list[str]:
 
 @app.command("bless")
 def bless(
-    run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")],
+    run: Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.")],
     owner: Annotated[str, typer.Option(help="Who accepts it.")],
-    reason: Annotated[str, typer.Option(help="Why.")],
+    reason: Annotated[str, typer.Option(help="Why it is acceptable.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Accept a branch as this run found it; drift is measured against it from now on."""
+    """Accept a run as the baseline for drift."""
     from q36eval.app.cli.tables import print_plain
     from q36eval.run.drift import keep_drifts
 

@@ -17,30 +17,31 @@ SHOWN_FIELD = 24
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="The run to compare with: id, unique prefix, or latest.", metavar="A")],
-    b: Annotated[str, typer.Argument(help="The run held against it.", metavar="B")],
+    a: Annotated[str, typer.Argument(help="First run: id, unique prefix, or latest.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="Second run, compared with the first.", metavar="B")],
     metric: Annotated[
-        list[str] | None, typer.Option(help="Beside the criteria, figures whose key holds this.", metavar="TEXT")
+        list[str] | None, typer.Option(help="Also compare metrics whose key contains this.", metavar="TEXT")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Show so many flipped items; --json has them all.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, help="Show this many flipped items; --json lists all.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Two runs side by side: criteria, the paired difference of B and A where both asked the same, flips both ways.
+    """Compare two runs: criteria, differences and flips.
 
-    The runs may be of one branch or of two. Each interval holds by itself; of many some miss.
+    The runs may be of one branch or of two. A difference is that of B and A, paired item by item where both evaluated
+    the same. Each interval holds by itself; among many, some miss.
     """
     from q36eval.history.comparing import compare as beside
 
     history = open_history()
     one, other = history.get_run(a), history.get_run(b)
-    found = beside(history, one, other, metric or ())
+    comparison = beside(history, one, other, metric or ())
     if as_json:
-        print_json(json.loads(found.model_dump_json()))
+        print_json(json.loads(comparison.model_dump_json()))
         return
-    _print(found, one, other, limit)
+    _print(comparison, one, other, limit)
 
 
-def _print(found: "Comparison", a: "RunRecord", b: "RunRecord", limit: int) -> None:
+def _print(comparison: "Comparison", a: "RunRecord", b: "RunRecord", limit: int) -> None:
     from rich.console import Console
 
     from q36eval.app.cli.tables import plain_table, print_plain
@@ -48,22 +49,22 @@ def _print(found: "Comparison", a: "RunRecord", b: "RunRecord", limit: int) -> N
     for name, run in (("A", a), ("B", b)):
         headline = f"{run.state}, no verdict" if run.report is None else run.report.headline
         print_plain(f"{name}  {run.id}  {run.family}/{run.branch}  {headline}")
-    if found.differing:
+    if comparison.differing:
         print("Differs in:")
-    for one in found.differing:
+    for one in comparison.differing:
         print_plain(f"  {one.field}: {_short(one.a)} -> {_short(one.b)}")
-    if not found.differing:
+    if not comparison.differing:
         print("The two runs measured the same deployment in the same way.")
     console = Console()
-    if found.criteria:
+    if comparison.criteria:
         columns = ("criterion", "A", "B", "difference of B and A", "interval", "moved")
-        console.print(plain_table(columns, [_criterion_row(c) for c in found.criteria], [3, 4], [0]))
-    if found.measurements:
+        console.print(plain_table(columns, [_criterion_row(c) for c in comparison.criteria], [3, 4], [0]))
+    if comparison.measurements:
         columns = ("figure", "A", "B", "difference of B and A", "interval", "moved")
-        console.print(plain_table(columns, [_measurement_row(m) for m in found.measurements], [1, 2, 3, 4], [0]))
-    for line in _why_apart(found):
+        console.print(plain_table(columns, [_measurement_row(m) for m in comparison.measurements], [1, 2, 3, 4], [0]))
+    for line in _why_apart(comparison):
         print_plain(line)
-    _print_flips(found, limit)
+    _print_flips(comparison, limit)
 
 
 def _short(value: str | None) -> str:
@@ -87,7 +88,7 @@ def _judged(result: "CriterionResult | None") -> str:
     from q36eval.reports._text import figure_text, verdict_text
 
     if result is None:
-        return "not asked"
+        return "not judged"
     figure = figure_text(result)
     return verdict_text(result) if figure == "–" else f"{verdict_text(result)} {figure}"
 
@@ -102,22 +103,22 @@ def _difference_cells(difference: "PairedDifference | None") -> list[str]:
     return [f"{sign}{number(difference.effect)}", bounds, difference.movement]
 
 
-def _why_apart(found: "Comparison") -> list[str]:
+def _why_apart(comparison: "Comparison") -> list[str]:
     """Which were not paired, by the reason."""
     reasons: dict[str, list[str]] = {}
-    for criterion in found.criteria:
+    for criterion in comparison.criteria:
         if criterion.why:
             reasons.setdefault(criterion.why, []).append(criterion.id)
-    for measurement in found.measurements:
+    for measurement in comparison.measurements:
         if measurement.why:
             reasons.setdefault(measurement.why, []).append(measurement.key)
     return [f"No paired difference of {', '.join(names)}: {why}." for why, names in reasons.items()]
 
 
-def _print_flips(found: "Comparison", limit: int) -> None:
+def _print_flips(comparison: "Comparison", limit: int) -> None:
     from q36eval.app.cli.tables import print_plain
 
-    for counts in found.flips:
+    for counts in comparison.flips:
         alone = [f"{n} by {name} alone" for n, name in ((counts.only_a, "A"), (counts.only_b, "B")) if n]
         if not counts.both:
             print_plain(f"{counts.probe}: no item was answered in both runs ({', '.join(alone)}).")
@@ -127,7 +128,7 @@ def _print_flips(found: "Comparison", limit: int) -> None:
             f"{counts.probe}: of {counts.both} items answered in both runs {counts.lost} lost and {counts.gained} "
             f"gained from A to B (McNemar p = {counts.p_value:.2g}{more})."
         )
-    for flip in found.flipped[:limit]:
+    for flip in comparison.flipped[:limit]:
         print_plain(f"  {flip.way}  {flip.probe}  {flip.group}  {flip.cluster}  {flip.item_key[:12]}")
-    if len(found.flipped) > limit:
-        print(f"  and {len(found.flipped) - limit} more; --json has them all, with both answers")
+    if len(comparison.flipped) > limit:
+        print(f"  and {len(comparison.flipped) - limit} more; --json lists all, with both answers")

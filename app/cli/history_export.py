@@ -1,5 +1,6 @@
 """`q36eval history export` and `import`: whole runs from one history into another; tables for analysis."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,9 +30,12 @@ FORMATS = ("parquet", "csv")
 
 
 def export(
-    runs: Annotated[list[str] | None, typer.Argument(help="Ids, unique prefixes, or latest.", metavar="RUN…")] = None,
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Run ids, unique prefixes, or latest.", metavar="RUN…")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The archive or table; of a folder, an archive a run in it.", metavar="FILE|DIR")
+        Path | None,
+        typer.Option(help="Archive or table to write; into a folder, one archive per run.", metavar="FILE|DIR"),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All runs, or all that match the filters.")] = False,
     family: RunsOfFamily = None,
@@ -40,13 +44,16 @@ def export(
     verdict: VerdictOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    table: Annotated[str | None, typer.Option(help=f"Instead of an archive a table: {', '.join(TABLES)}.")] = None,
-    format: Annotated[str, typer.Option("--format", help="Of the table: parquet or csv.")] = "parquet",
+    table: Annotated[
+        str | None, typer.Option(help=f"Write this table instead of an archive: {', '.join(TABLES)}.")
+    ] = None,
+    format: Annotated[str, typer.Option("--format", help="Format of the table: parquet or csv.")] = "parquet",
     as_json: JsonOption = False,
 ) -> None:
-    """Take whole runs out of history, or a table of them for analysis (csv goes to stdout without --out).
+    """Export runs as an archive, or as a table.
 
-    An archive holds runs with their items, decisions, signatures, blessings, files, and the waivers of their branches.
+    A table in csv goes to stdout without --out. An archive holds runs with their items, decisions, signatures,
+    blessings, files, and the waivers of their branches.
     """
     wanted = run_filter(family, branch, state, verdict, since, until)
     history = open_history()
@@ -79,11 +86,11 @@ def _chosen(
         return [run for run in reversed(history.summaries()) if run.id in ids]
     if not (everything or filtered or all_by_default):
         raise UsageError("Name the runs to export, or choose them with --all or a filter such as --branch.")
-    found = history.summaries(wanted)
-    if not found:
+    matching = history.summaries(wanted)
+    if not matching:
         check_known(history, wanted)
         raise UsageError("No run matches, so there is nothing to export.")
-    return found[::-1]
+    return matching[::-1]
 
 
 def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> list[Path]:
@@ -94,7 +101,7 @@ def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> li
         files = [out / f"{run_id}.zip" for run_id in run_ids]
         for run_id, file in zip(run_ids, files, strict=True):
             write(history, paths, [run_id], file, say)
-        say(f"{len(run_ids):,} runs are in {out}, an archive each.")
+        say(f"{len(run_ids):,} runs are in {out}, one archive each.")
         return files
     write(history, paths, run_ids, out, say)
     say(f"{len(run_ids):,} runs are in {out}, {out.stat().st_size / 1024 / 1024:,.1f} MiB; `history import` reads it.")
@@ -110,7 +117,7 @@ def _export_table(
         what, given, known = ("format", format, FORMATS) if table in TABLES else ("table", table, TABLES)
         raise UsageError(f"There is no {what} {given!r}; it is one of {', '.join(known)}.")
     if out is None and format != "csv":
-        raise UsageError("Parquet is no text for a terminal; name a file for it with --out, or give --format csv.")
+        raise UsageError("Parquet cannot be printed; name a file with --out, or give --format csv.")
     if out is not None and out.is_dir():
         out = out / f"{table}.{format}"
     rows = write_table(history, runs, table, out, format == "csv")
@@ -120,18 +127,17 @@ def _export_table(
 
 
 def take_in(
-    archives: Annotated[list[Path], typer.Argument(help="What `history export` wrote.", metavar="FILE…")],
+    archives: Annotated[list[Path], typer.Argument(help="Archives that `history export` wrote.", metavar="FILE…")],
     waivers: Annotated[
-        bool, typer.Option("--waivers", help="The waivers of the runs' branches too, which count from then on.")
+        bool, typer.Option("--waivers", help="Also import the waivers of the runs' branches; they count from then on.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Put the runs of an archive into this history. Nothing that is here is overwritten.
+    """Import the runs of archives.
 
-    A run that is here with the same content is passed over; with other content the archive is refused.
+    Nothing is overwritten: a run that is here with the same content is skipped; with other content the archive is
+    refused.
     """
-    import json
-
     from q36eval.app.cli.tables import print_plain
     from q36eval.app.history.importing import take_in as read
 
@@ -139,29 +145,29 @@ def take_in(
     history = open_history(paths, writing=True)
     done = []
     for file in archives:
-        found = read(history, paths.state, file, waivers=waivers)
-        counts = found.in_force(datetime.now(UTC).date())
+        imported = read(history, paths.state, file, waivers=waivers)
+        counts = imported.in_force(datetime.now(UTC).date())
         done.append(
             {
                 "archive": str(file),
-                "added": found.added,
-                "known": found.known,
-                "older": found.older,
-                "reviewed": found.reviewed,
-                "waivers": [json.loads(one.model_dump_json()) for one in found.waivers],
-                "waivers_left_out": found.left_out,
+                "added": imported.added,
+                "known": imported.known,
+                "older": imported.older,
+                "reviewed": imported.reviewed,
+                "waivers": [json.loads(one.model_dump_json()) for one in imported.waivers],
+                "waivers_left_out": imported.left_out,
             }
         )
         if as_json:
             continue
-        print_plain(f"{file}: {len(found.added):,} runs came in, {len(found.known):,} were here already.")
-        for run_id in found.older:
-            print_plain(f"  {run_id} was decided again here since; that decision stands.")
-        for run_id in found.reviewed:
-            print_plain(f"  {run_id} has signatures, blessings or files from the archive now.")
+        print_plain(f"{file}: {len(imported.added):,} runs imported, {len(imported.known):,} were here already.")
+        for run_id in imported.older:
+            print_plain(f"  {run_id} was decided again here later; that decision stands.")
+        for run_id in imported.reviewed:
+            print_plain(f"  {run_id} received signatures, blessings or files from the archive.")
         for one in counts:
             print_plain(f"  in force now: waiver of {one.waiver.scope} of {one.family}/{one.branch}")
-        if found.left_out:
-            print_plain(f"  {found.left_out} waivers of its branches were left out; --waivers brings them in.")
+        if imported.left_out:
+            print_plain(f"  {imported.left_out} waivers of its branches were not imported; --waivers imports them.")
     if as_json:
         print_json(done)

@@ -26,59 +26,60 @@ MIB = 1024 * 1024
 
 
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and touch nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
     delete_runs: Annotated[
-        bool, typer.Option("--delete-runs", help="Whole runs too, but those that the options below keep.")
+        bool, typer.Option("--delete-runs", help="Also delete runs that the options below do not retain.")
     ] = False,
-    keep_newest: Annotated[int | None, typer.Option(help="Keep so many runs of each branch.", min=1)] = None,
+    keep_newest: Annotated[int | None, typer.Option(help="Retain this many newest runs of each branch.", min=1)] = None,
     keep_days: Annotated[
-        int | None, typer.Option(help="Keep runs younger than so many days.", min=1, max=LONGEST_DAYS)
+        int | None, typer.Option(help="Retain runs younger than this many days.", min=1, max=LONGEST_DAYS)
     ] = None,
-    retention: Annotated[
-        Path | None, typer.Option(help="A file with keep_newest and keep_days.", metavar="FILE")
-    ] = None,
+    retention: Annotated[Path | None, typer.Option(help="File with keep_newest and keep_days.", metavar="FILE")] = None,
     packs: Annotated[
-        bool, typer.Option("--packs", help="Captures of references too that no run was measured against.")
+        bool, typer.Option("--packs", help="Also remove reference packs that no run was measured against.")
     ] = False,
     copies: Annotated[
-        bool, typer.Option("--migration-copies", help="Copies of the database too from before migrations.")
+        bool, typer.Option("--migration-copies", help="Also remove the copies of the database made before migrations.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove files, folders and texts that no run refers to. A run that was ever blessed or signed always stays."""
+    """Remove files and texts that no run refers to.
+
+    A run that was ever blessed or signed is always retained.
+    """
     from q36eval.app.history.collecting import Wanted, plan, remove
     from q36eval.app.history.retention import Retention
 
     if not delete_runs and (keep_newest, keep_days, retention) != (None, None, None):
-        raise UsageError("Which runs stay matters only where runs are deleted: give --delete-runs with it.")
+        raise UsageError("--keep-newest, --keep-days and --retention need --delete-runs.")
     rules = Retention.of(retention, keep_newest, keep_days) if delete_runs else None
     paths = Paths.default()
     history = open_history(paths, writing=not dry_run)
-    found = plan(history, paths, Wanted(rules, packs, copies), datetime.now(UTC))
-    gone = [] if dry_run else remove(history, paths, found)
-    shown = list(found.removals) if dry_run else gone
+    planned = plan(history, paths, Wanted(rules, packs, copies), datetime.now(UTC))
+    gone = [] if dry_run else remove(history, paths, planned)
+    shown = list(planned.removals) if dry_run else gone
     if as_json:
-        print_json(_body(found, shown, dry_run))
+        print_json(_body(planned, shown, dry_run))
         return
-    _print(found, shown, dry_run)
+    _print(planned, shown, dry_run)
 
 
-def _body(found: "Plan", shown: "list[Removal]", dry_run: bool) -> dict[str, Any]:
+def _body(planned: "Plan", shown: "list[Removal]", dry_run: bool) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
         "removed": [
             {"kind": one.kind, "name": one.name, "why": one.why, "size_bytes": one.size_bytes} for one in shown
         ],
-        "texts": found.texts,
-        "texts_bytes": found.texts_bytes,
-        "notes": list(found.notes),
+        "texts": planned.texts,
+        "texts_bytes": planned.texts_bytes,
+        "notes": list(planned.notes),
     }
 
 
-def _print(found: "Plan", shown: "list[Removal]", dry_run: bool) -> None:
+def _print(planned: "Plan", shown: "list[Removal]", dry_run: bool) -> None:
     from q36eval.app.cli.tables import print_plain
 
-    verb = "would go" if dry_run else "gone"
+    verb = "would be removed" if dry_run else "removed"
     for kind, (one_of_them, several) in KINDS.items():
         of_kind = [one for one in shown if one.kind == kind]
         if not of_kind:
@@ -90,14 +91,14 @@ def _print(found: "Plan", shown: "list[Removal]", dry_run: bool) -> None:
             print_plain(f"  {one.name}  {one.why}")
         if len(of_kind) > SHOWN:
             print(f"  and {len(of_kind) - SHOWN:,} more; --json names them all")
-    if found.texts:
-        print(f"{found.texts:,} texts that no run refers to {verb}, {found.texts_bytes / MIB:,.1f} MiB.")
+    if planned.texts:
+        print(f"{planned.texts:,} texts that no run refers to {verb}, {planned.texts_bytes / MIB:,.1f} MiB.")
     if any(one.kind == "run" for one in shown) and dry_run:
-        print("With the runs go the texts that only they refer to.")
-    for note in found.notes:
+        print("Texts that only these runs refer to are removed with them.")
+    for note in planned.notes:
         print_plain(note)
-    left = [] if dry_run else [one for one in found.removals if one not in shown]
-    if left:
-        print(f"{len(left):,} things were in use by then, or could not be removed, and stay.")
-    if not shown and not found.texts:
+    remaining = [] if dry_run else [one for one in planned.removals if one not in shown]
+    if remaining:
+        print(f"{len(remaining):,} entries were in use or could not be removed, and stay.")
+    if not shown and not planned.texts:
         print("Nothing to remove.")

@@ -9,22 +9,29 @@ import typer
 
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.errors import UsageError
+from q36eval.records import Verdict
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunFilter, RunSummary
 
 MOST = 1_000_000
 
-StateOption = Annotated[str | None, typer.Option("--state", help="running, finished or interrupted.")]
-VerdictOption = Annotated[str | None, typer.Option("--verdict", help="PASS, FAIL or INCONCLUSIVE.")]
+StateOption = Annotated[
+    str | None, typer.Option("--state", help="Only runs that are running, finished or interrupted.")
+]
+VerdictOption = Annotated[
+    str | None, typer.Option("--verdict", help="Only runs with this verdict: PASS, FAIL or INCONCLUSIVE.")
+]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", help="Begun on that day or later (UTC).", metavar="YYYY-MM-DD[THH:MM]")
+    str | None,
+    typer.Option("--since", help="Only runs started on this day or later (UTC).", metavar="YYYY-MM-DD[THH:MM]"),
 ]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", help="Begun on that day or before (UTC).", metavar="YYYY-MM-DD[THH:MM]")
+    str | None,
+    typer.Option("--until", help="Only runs started on this day or earlier (UTC).", metavar="YYYY-MM-DD[THH:MM]"),
 ]
-RunsOfFamily = Annotated[str | None, typer.Option("--family", help="Only runs of this family, by its name.")]
-RunsOfBranch = Annotated[str | None, typer.Option("--branch", help="Only runs of this branch, as history names it.")]
+RunsOfFamily = Annotated[str | None, typer.Option("--family", help="Only runs of this family.")]
+RunsOfBranch = Annotated[str | None, typer.Option("--branch", help="Only runs of this branch.")]
 
 
 def list_runs(
@@ -34,8 +41,8 @@ def list_runs(
     verdict: VerdictOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST, help="So many a page.")] = 20,
-    page: Annotated[int, typer.Option(min=1, max=MOST, help="Which page of them.")] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="Runs per page.")] = 20,
+    page: Annotated[int, typer.Option(min=1, max=MOST, help="Page to show.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """List runs, newest first."""
@@ -55,7 +62,7 @@ def list_runs(
         return
     _print(runs)
     if more:
-        print(f"{total:,} runs match, {more:,} of them older: --page {page + 1} goes on.")
+        print(f"{total:,} runs match, {more:,} of them older: --page {page + 1} shows the next.")
 
 
 def run_filter(
@@ -66,13 +73,12 @@ def run_filter(
     since: str | None = None,
     until: str | None = None,
 ) -> "RunFilter":
-    """What a person asked for as a filter; a day without an hour is meant whole.
+    """The options as a filter; a day without an hour is meant whole.
 
     Raises:
         UsageError: no such state or verdict, no date, or an end before the beginning.
     """
     from q36eval.history import RunFilter, RunState
-    from q36eval.records import Verdict
 
     wanted = RunFilter(
         family=family,
@@ -83,7 +89,7 @@ def run_filter(
         until=None if until is None else _moment(until, time.max),
     )
     if wanted.since is not None and wanted.until is not None and wanted.until < wanted.since:
-        raise UsageError(f"Nothing lies between {since} and {until}: the end comes before the beginning.")
+        raise UsageError(f"--until {until} is earlier than --since {since}; swap them.")
     return wanted
 
 
@@ -97,12 +103,12 @@ def check_known(history: "History", wanted: "RunFilter") -> None:
 
     branches = history.branches()
     named = (
-        ("family", wanted.family, [found.family for found in branches]),
-        ("branch", wanted.branch, [found.branch for found in branches]),
+        ("family", wanted.family, [one.family for one in branches]),
+        ("branch", wanted.branch, [one.branch for one in branches]),
     )
     for what, name, known in named:
         if known and name is not None and name not in known:
-            raise UsageError(f"No run is of a {what} {name!r}; {closest(name, known)}.")
+            raise UsageError(f"No run has the {what} {name!r}; {closest(name, known)}.")
 
 
 def _one_of(what: str, given: str, known: Iterable[str]) -> str:
@@ -116,10 +122,10 @@ def _moment(text: str, of_day: time) -> datetime:
     try:
         if len(text) <= len("YYYY-MM-DD"):
             return datetime.combine(date.fromisoformat(text), of_day, UTC)
-        found = datetime.fromisoformat(text)
-        return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{text!r} is no date; write it as YYYY-MM-DD, or YYYY-MM-DDTHH:MM (UTC).") from error
+        raise UsageError(f"{text!r} is not a date; write it as YYYY-MM-DD, or YYYY-MM-DDTHH:MM (UTC).") from error
 
 
 def _nothing(history: "History") -> str:

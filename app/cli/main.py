@@ -11,15 +11,15 @@ from q36eval.app.cli import (
     attribute,
     branches,
     canaries,
-    checkpoint,
     data,
     drift,
+    evals,
     gate,
     history,
+    inspect,
+    kl,
     policy,
-    probes,
     reference,
-    reference_floor,
     report,
     sandbox,
     sign_off,
@@ -44,12 +44,11 @@ app = typer.Typer(
 )
 app.command("gate")(gate.gate)
 app.add_typer(branches.app, name="branches")
-app.command("inspect")(checkpoint.inspect)
+app.command("inspect")(inspect.inspect)
 app.command("attribute")(attribute.attribute)
-app.command("kl")(probes.kl)
-app.command("evals")(probes.evals)
+app.command("kl")(kl.kl)
+app.command("evals")(evals.evals)
 app.add_typer(canaries.app, name="canaries")
-reference.app.command("floor")(reference_floor.floor)
 app.add_typer(reference.app, name="reference")
 app.add_typer(history.app, name="history")
 app.add_typer(policy.app, name="policy")

@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from q36eval.app.targets import resolve
+from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
+from q36eval.json_text import json_text
+from q36eval.run.request import Target
 
 if TYPE_CHECKING:
-    from q36eval.config import Family
+    from q36eval.gate import Policy
     from q36eval.history import History
-    from q36eval.run.request import Target
 
-BranchOption = Annotated[list[str], typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")]
-OneBranch = Annotated[str, typer.Option("--branch", help="Branch alias, or the path of a checkpoint folder.")]
+BranchOption = Annotated[
+    list[str], typer.Option("--branch", help="Branch name, or path of a checkpoint folder; repeat it for several.")
+]
+OneBranch = Annotated[str, typer.Option("--branch", help="Branch name, or path of a checkpoint folder.")]
 ReferenceOption = Annotated[
-    str | None, typer.Option("--reference", help="Reference alias or path; the family's own by default.")
+    str | None, typer.Option("--reference", help="Reference branch or folder; the family's reference by default.")
 ]
 FamilyOption = Annotated[
     str | None, typer.Option("--family", help="Family name or file; the sandbox by default.", metavar="NAME|FILE")
@@ -27,44 +32,53 @@ SuiteOption = Annotated[
     str | None,
     typer.Option(
         "--suite",
-        help="A shipped suite or a .yaml file, =DIR after it where it was frozen with --out; else the family's own.",
+        help="A shipped suite or a .yaml file, with =DIR if its data was frozen with --out; the family's by default.",
         metavar="NAME|FILE[=DIR]",
     ),
 ]
 ReferencePackOption = Annotated[
     Path | None,
-    typer.Option("--reference-pack", help="Judge against this pack; the reference need not be here.", metavar="DIR"),
+    typer.Option(
+        "--reference-pack",
+        help="Judge against this reference pack; the reference's weights are not needed.",
+        metavar="DIR",
+    ),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or cuda:0 and so on.")]
-WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not emulate activation quantization.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu, or a GPU such as cuda:0.")]
+WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not emulate the quantization of activations.")]
 KVCacheDtype = Annotated[
     str | None,
-    typer.Option("--kv-cache-dtype", help="auto or fp8_e4m3, of the branch; else what it declares.", metavar="DTYPE"),
+    typer.Option(
+        "--kv-cache-dtype",
+        help="KV cache of the branch: auto or fp8_e4m3; what it declares by default.",
+        metavar="DTYPE",
+    ),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option("--batch-size", help="Generate at most so many answers of the branch together.", min=1),
+    typer.Option("--batch-size", help="Generate at most this many answers of the branch together.", min=1),
 ]
 CorpusOption = Annotated[
     Path | None,
-    typer.Option("--corpus", help="Corpus file (YAML) for the KL; the suite's own by default.", metavar="FILE"),
+    typer.Option("--corpus", help="Corpus file (YAML) to measure the KL on; the suite's by default.", metavar="FILE"),
 ]
 ContextOption = Annotated[
     int | None,
-    typer.Option("--context", help="Tokens fed at a time for the KL, at most; the family's by default.", min=2),
+    typer.Option("--context", help="Longest context for the KL, in tokens; the family's by default.", min=2),
 ]
 MaxItems = Annotated[
     int | None,
-    typer.Option("--max-items", help="Of each eval task at most so many items, in whole blocks.", min=1),
+    typer.Option("--max-items", help="Evaluate at most this many items of each task, in whole blocks.", min=1),
 ]
 AllowCodeExecution = Annotated[
     bool,
-    typer.Option("--allow-code-execution", help="Measure groups that run programs the model writes (HumanEval)."),
+    typer.Option("--allow-code-execution", help="Also measure tasks that run programs the model writes (HumanEval)."),
 ]
 OwnCanaries = Annotated[
-    Path | None, typer.Option("--canaries", help="A folder of canaries of your own, asked beside these.", metavar="DIR")
+    Path | None,
+    typer.Option("--canaries", help="Folder of your own canaries, evaluated beside the shipped ones.", metavar="DIR"),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
@@ -77,20 +91,30 @@ def check_kv_cache_dtype(dtype: str | None) -> None:
         check(dtype)
 
 
-def resolve_reference(named: str | None, pack: "Path | None", family: "Family", paths: Paths) -> "Target | None":
+def resolve_reference(named: str | None, pack: Path | None, family: Family, paths: Paths) -> Target | None:
     """The reference's checkpoint: the one named, else the family's; with a pack it need not be on this machine.
 
     Raises:
         UsageError: it is needed and not here.
     """
-    from q36eval.app.targets import resolve
-
     try:
         return resolve(named or family.reference, family, paths)
     except UsageError:
         if pack is None or named is not None:
             raise
         return None
+
+
+def load_policy(name_or_path: str | None, family: Family, paths: Paths, suite: str | None = None) -> "Policy":
+    """The policy of that name or file; when None that of the suite, if it has one, else the family's own.
+
+    Raises:
+        UsageError: an unknown name, or a policy that is malformed.
+    """
+    from q36eval.app.policies.files import policy_file, policy_for
+    from q36eval.gate import Policy
+
+    return Policy.load(policy_file(name_or_path or policy_for(family, suite or family.suite, paths), paths))
 
 
 def worst(codes: list[int]) -> int:
@@ -140,8 +164,6 @@ def check_device(device: str) -> None:
 
 def print_json(body: Any) -> None:
     """One JSON document on stdout; NaN and infinities are strings in what it is given."""
-    from q36eval.json_text import json_text
-
     sys.stdout.write(json_text(body, indent=1))
 
 

@@ -14,18 +14,18 @@ from q36eval.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from q36eval.gate import Policy
 
-app = typer.Typer(no_args_is_help=True, help="What decides about a release: shipped policies, and your own.")
+app = typer.Typer(no_args_is_help=True, help="List, explain, check and calibrate policies.")
 
 ForFamily = Annotated[
     str | None,
-    typer.Option("--family", help="Family name or file; else the one that the policy is for.", metavar="NAME|FILE"),
+    typer.Option("--family", help="Family name or file; the policy's own by default.", metavar="NAME|FILE"),
 ]
 PolicyArgument = Annotated[str, typer.Argument(help="A shipped policy, or a .yaml file.", metavar="NAME|FILE")]
 
 
 @app.command("list")
 def list_policies(as_json: JsonOption = False) -> None:
-    """List the policies that ship."""
+    """List the shipped policies."""
     from q36eval.app.policies.files import shipped_policies
     from q36eval.gate import Policy
 
@@ -55,7 +55,10 @@ def _row(policy: "Policy") -> dict[str, Any]:
 
 @app.command("show")
 def show(policy: PolicyArgument, as_json: JsonOption = False) -> None:
-    """Print a policy whole, with all that it inherits: as a file that extends none, or with --json as runs keep it."""
+    """Print a policy with all that it inherits.
+
+    As a file that extends no other; with --json as runs store it.
+    """
     whole = json.loads(_load(policy).model_dump_json())
     if as_json:
         print_json(whole)
@@ -77,31 +80,36 @@ def check(
     canaries: OwnCanaries = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Say everything that is wrong with a policy; exit 2 where it cannot be judged as it says."""
+    """Report everything that is wrong with a policy.
+
+    Exit 2 when it cannot be judged as written.
+    """
     from dataclasses import asdict
 
     from q36eval.app.policies.checking import check_policy
     from q36eval.app.policies.files import policy_file
 
     paths = Paths.default()
-    found = check_policy(policy_file(policy, paths), paths, family, suite, canaries)
+    checked = check_policy(policy_file(policy, paths), paths, family, suite, canaries)
     if as_json:
-        print_json({**asdict(found), "sound": found.sound})
+        print_json({**asdict(checked), "sound": checked.sound})
     else:
         from q36eval.app.cli.policy_report import LONG
         from q36eval.reports._text import plain
 
-        for sentence in found.problems:
+        for sentence in checked.problems:
             print(f"wrong: {plain(sentence, LONG)}")
-        for sentence in found.remarks:
+        for sentence in checked.remarks:
             print(f"note: {plain(sentence, LONG)}")
-        verdict = "sound" if found.sound else f"not sound, {len(found.problems)} to mend"
-        print(f"{plain(found.file)}: {verdict}" + (f" (for {found.checked_for})" if found.checked_for else "") + ".")
-        for sentence in found.unseen:
+        verdict = "sound" if checked.sound else f"not sound, {len(checked.problems)} to fix"
+        print(
+            f"{plain(checked.file)}: {verdict}" + (f" (for {checked.checked_for})" if checked.checked_for else "") + "."
+        )
+        for sentence in checked.unseen:
             print(plain(f"texts: {sentence}"))
-        if found.floor:
-            print(f"noise floor: {plain(found.floor)}.")
-    return int(ExitCode.PASS if found.sound else ExitCode.USAGE)
+        if checked.floor:
+            print(f"noise floor: {plain(checked.floor)}.")
+    return int(ExitCode.PASS if checked.sound else ExitCode.USAGE)
 
 
 @app.command("explain")
@@ -110,11 +118,14 @@ def explain(
     family: ForFamily = None,
     suite: SuiteOption = None,
     with_power: Annotated[
-        bool, typer.Option("--power", help="Also simulate what the suite's items can show; this takes a minute.")
+        bool, typer.Option("--power", help="Also simulate what the suite's items can show; takes a minute.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say in words, lane by lane, what would block a branch and what only warns."""
+    """Explain in words what a policy would block.
+
+    Lane by lane: what blocks a branch, and what only warns.
+    """
     from dataclasses import asdict
 
     from q36eval.app.cli.policy_report import print_words
@@ -145,30 +156,31 @@ def calibrate(
     policy: PolicyArgument,
     family: ForFamily = None,
     run: Annotated[
-        list[str] | None, typer.Option("--run", help="Take this run for accepted too, blessed or not.", metavar="RUN")
+        list[str] | None, typer.Option("--run", help="Also count this run as accepted, blessed or not.", metavar="RUN")
     ] = None,
-    widen: Annotated[
-        bool, typer.Option(help="Write wider margins too, where the measured noise asks for them.")
-    ] = False,
+    widen: Annotated[bool, typer.Option(help="Also write wider margins, where the measured noise needs them.")] = False,
     scheme: Annotated[
         str | None,
         typer.Option(
             help="Set the figures of this scheme, such as NVFP4 or 'NVFP4 + FP8_BLOCK', from runs of other branches "
-            "than --candidate.",
+            "than the candidate.",
             metavar="NAME",
         ),
     ] = None,
     candidate: Annotated[
-        str | None, typer.Option(help="The branch to be judged, whose own runs set no figure.", metavar="NAME|PATH")
+        str | None, typer.Option(help="Branch to be judged; its own runs set no figure.", metavar="NAME|PATH")
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Who sets the figures of --scheme.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the new policy; the old one's and -calibrated.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write what changes as a policy that extends this one.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the new policy; the old name with -calibrated by default.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the changes as a policy that extends this one.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Propose margins from measured noise: the reference against itself, blessed runs, and the KL's noise floor.
+    """Propose margins from measured noise.
 
-    With --scheme, --candidate and --owner it sets a scheme's own figures from accepted runs of other branches.
+    The noise is that of the reference against itself, of blessed runs, and the KL's noise floor. With --scheme,
+    --candidate and --owner it sets a scheme's own figures from accepted runs of other branches.
     """
     from q36eval.app.cli.policy_report import print_calibration
     from q36eval.app.policies.calibrated_file import as_policy_file, write_policy
@@ -180,19 +192,19 @@ def calibrate(
     rules = _load(policy)
     chosen, named = family_of(rules, family, paths), tuple(run or ())
     if scheme is None and candidate is None and owner is None:
-        found = calibration(rules, chosen, paths, named)
+        calibrated = calibration(rules, chosen, paths, named)
     elif scheme is None or candidate is None or owner is None:
         raise UsageError("A scheme's figures are set with --scheme, --candidate and --owner together.")
     else:
         wanted = Wanted(scheme, candidate, owner, datetime.now(UTC).date())
-        found = scheme_calibration(rules, chosen, paths, wanted, named)
-    text = as_policy_file(found, policy, out, name, widen=widen)
+        calibrated = scheme_calibration(rules, chosen, paths, wanted, named)
+    text = as_policy_file(calibrated, policy, out, name, widen=widen)
     if out is not None:
         write_policy(text, out)
     if as_json:
-        print_json({**found.as_json(), "file": None if out is None else str(out), "policy_yaml": text})
+        print_json({**calibrated.as_json(), "file": None if out is None else str(out), "policy_yaml": text})
     else:
-        print_calibration(found, text, out, widen=widen)
+        print_calibration(calibrated, text, out, widen=widen)
 
 
 def _load(policy: str) -> "Policy":

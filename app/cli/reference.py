@@ -1,5 +1,6 @@
 """`q36eval reference capture|show|verify`: the reference pack."""
 
+import json
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -20,18 +21,21 @@ from q36eval.app.cli.options import (
     check_device,
     print_json,
 )
+from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error, UsageError
 from q36eval.records import ProbeName
+from q36eval.run.request import CanaryChoice
 
 if TYPE_CHECKING:
+    from q36eval.kl.floor_file import FloorFigures, ReferenceFloor
     from q36eval.references import Header, Manifest
     from q36eval.run.pack import Estimate
 
-app = typer.Typer(help="What is captured from the reference once and reused by every gate.", no_args_is_help=True)
+app = typer.Typer(help="Capture, show and verify the reference.", no_args_is_help=True)
 
 PackArgument = Annotated[
-    Path | None, typer.Argument(help="A pack's folder; by default every pack of the working state.", metavar="PACK")
+    Path | None, typer.Argument(help="Folder of a pack; every pack of the working state by default.", metavar="PACK")
 ]
 
 
@@ -43,33 +47,35 @@ def capture(
     device: DeviceOption = "cpu",
     corpus: CorpusOption = None,
     context: ContextOption = None,
-    probe: Annotated[list[ProbeName] | None, typer.Option(help="Only for this probe; all by default.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The pack's own folder, to take elsewhere.", metavar="DIR")] = None,
-    no_head: Annotated[bool, typer.Option("--no-head", help="Keep only the hash of the reference's head.")] = False,
+    probe: Annotated[
+        list[ProbeName] | None, typer.Option(help="Capture only for this probe; for all by default.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the pack, to take it elsewhere.", metavar="DIR")] = None,
+    no_head: Annotated[bool, typer.Option("--no-head", help="Store only the hash of the reference's head.")] = False,
     top_k: Annotated[
-        int | None, typer.Option(help="Keep K log-probabilities a position for KL: bounds it from below.", min=1)
+        int | None,
+        typer.Option(help="Store K log-probabilities per position for the KL, which then is a lower bound.", min=1),
     ] = None,
     allow_code_execution: AllowCodeExecution = False,
     canaries: OwnCanaries = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Capture the reference for all probes, or go on with a capture that was interrupted; prints the size first."""
+    """Capture the reference once, for every later gate.
+
+    Prints the size first. An interrupted capture is continued.
+    """
     from q36eval.app.console import ConsoleProgress
-    from q36eval.app.targets import load_family, resolve
     from q36eval.run.pack import CAPTURED_PROBES, CaptureRequest
     from q36eval.run.pack import capture as run
     from q36eval.run.plan import Scored
-    from q36eval.run.request import CanaryChoice
 
     paths = Paths.default()
     chosen = load_family(family, paths)
     check_device(device)
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
-        raise UsageError(
-            f"The {unasked[0]} probe asks the reference nothing; capture for {', '.join(CAPTURED_PROBES)}."
-        )
-    request = CaptureRequest(
+        raise UsageError(f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}.")
+    wanted = CaptureRequest(
         reference=resolve(reference or chosen.reference, chosen, paths),
         scored=Scored(suite or chosen.suite, chosen.context_length, corpus, context),
         probes=tuple(name for name in CAPTURED_PROBES if name in (probe or CAPTURED_PROBES)),
@@ -89,7 +95,7 @@ def capture(
             print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
 
     with ConsoleProgress() as progress:
-        pack = run(request, paths, progress, announce)
+        pack = run(wanted, paths, progress, announce)
     rows = [_row(pack.folder, folder, header, manifest) for folder, header, manifest in pack.captures]
     if as_json:
         total = announced[0].total
@@ -104,7 +110,7 @@ def capture(
 
 @app.command()
 def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
-    """List the captures of packs: of what reference, for which suite, how many documents and tokens, how large."""
+    """List captures with suite, tokens and size."""
     rows = []
     for folder in _packs(pack, may_be_none=True):
         for path in sorted(header.parent for header in folder.glob("*/capture.json")):
@@ -118,28 +124,31 @@ def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
 
 @app.command()
 def verify(pack: PackArgument = None, as_json: JsonOption = False) -> int:
-    """Hash every file of a pack anew; exit 1 when one is damaged, naming it, and 2 when the pack is unfinished."""
+    """Check every file of a pack.
+
+    Exit 1 names what is damaged, exit 2 says that the pack is unfinished.
+    """
     from q36eval.references import damage, load_header
     from q36eval.run.floor import floor_state
 
-    found: list[str] = []
+    damaged: list[str] = []
     refused: list[UsageError] = []
     checked = 0
     for folder in _packs(pack):
         for path in sorted(header.parent for header in folder.glob("*/capture.json")):
             try:
-                found += damage(path)
+                damaged += damage(path)
                 checked += 1
                 lacking = floor_state(folder, load_header(path))
                 refused += [] if lacking is None else [UsageError(f"The capture {path} is unfinished: {lacking}.")]
             except UsageError as error:
                 refused.append(error)
-        found += _damage_beside(folder)
+        damaged += _damage_beside(folder)
     if as_json:
-        print_json({"captures": checked, "damage": found, "refused": [str(error) for error in refused]})
-    for line in [] if as_json else found:
+        print_json({"captures": checked, "damage": damaged, "refused": [str(error) for error in refused]})
+    for line in [] if as_json else damaged:
         print(f"damaged: {line}")
-    if found:
+    if damaged:
         return int(ExitCode.FAIL)
     if refused:
         raise refused[0]
@@ -153,19 +162,19 @@ def _damage_beside(folder: Path) -> list[str]:
     from q36eval.kl.floor_file import CAPTURED_AGAIN, VERSION, load_floor
     from q36eval.kl.on_policy import read_answers
 
-    found = []
+    damaged = []
     for answers in sorted(folder.glob("on-policy-*.jsonl")):
         try:
             read_answers(answers, remedy=CAPTURED_AGAIN)
         except UsageError as error:
-            found.append(str(error))
-    found += _lacking_answers(folder)
+            damaged.append(str(error))
+    damaged += _lacking_answers(folder)
     for floor in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
         try:
             load_floor(floor, CAPTURED_AGAIN)
         except UsageError as error:
-            found.append(str(error))
-    return found
+            damaged.append(str(error))
+    return damaged
 
 
 def _lacking_answers(folder: Path) -> list[str]:
@@ -176,18 +185,18 @@ def _lacking_answers(folder: Path) -> list[str]:
 
     held: set[str] = set()
     for path in folder.glob("on-policy-*.jsonl"):
-        with suppress(UsageError):  # told already
+        with suppress(UsageError):  # reported already
             held.add(answers_sha256([answer.key for answer in read_answers(path).answers]))
-    found = []
+    lacking = []
     for path in sorted(header.parent for header in folder.glob("*/capture.json")):
         with suppress(UsageError):
             wanted = load_header(path).suite.get("answers")
             if wanted and wanted not in held:
-                found.append(
+                lacking.append(
                     f"The sampled answers that {path} scored ({wanted[:16]}) are in no whole file "
                     f"{folder / 'on-policy-*.jsonl'}; copy the pack again, or capture it anew."
                 )
-    return found
+    return lacking
 
 
 def _packs(named: Path | None, may_be_none: bool = False) -> list[Path]:
@@ -215,8 +224,6 @@ def _described(pack: Path, folder: Path) -> dict[str, Any]:
 
 
 def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None") -> dict[str, Any]:
-    import json
-
     from q36eval.run.floor import floor_state
 
     row: dict[str, Any] = {
@@ -284,3 +291,84 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
                 console.print(Text(f"  {reason}"))
     if not rows:
         console.print(Text("No pack was captured yet; `q36eval reference capture` makes one."))
+
+
+COLUMNS = ("perturbation", "KL", "95 % interval", "p99", "max", "top-1", "PPL ratio", "docs", "tokens", "s")
+
+
+@app.command()
+def floor(
+    reference: ReferenceOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    device: DeviceOption = "cpu",
+    corpus: CorpusOption = None,
+    context: ContextOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show the noise floor: the reference against itself.
+
+    Measures what is missing; exit 4 when this engine cannot measure it.
+    """
+    from q36eval.app.console import ConsoleProgress
+    from q36eval.run.floor import reference_floor
+    from q36eval.run.plan import Scored
+
+    paths = Paths.default()
+    chosen = load_family(family, paths)
+    check_device(device)
+    target = resolve(reference or chosen.reference, chosen, paths)
+    with ConsoleProgress() as progress:
+        scored = Scored(suite or chosen.suite, chosen.context_length, corpus, context)
+        measured = reference_floor(target, scored, device, paths, progress)
+    if as_json:
+        print_json(json.loads(measured.model_dump_json()))
+    else:
+        _print_floor(measured)
+    whole = any("all" in row.slices for row in measured.perturbations) and not any(
+        r.failed for r in measured.perturbations
+    )
+    return int(ExitCode.PASS if whole else ExitCode.NOT_MEASURED)
+
+
+def _print_floor(measured: "ReferenceFloor") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*COLUMNS, title="the reference against itself, in nats/token")
+    for row in measured.perturbations:
+        if "all" in row.slices:
+            table.add_row(*(Text(cell) for cell in _cells(row.name, row.slices["all"], row.seconds)))
+    by_slice = Table("slice", "KL, nats/token", "under", "documents", title="largest of each slice")
+    for name in dict.fromkeys(name for row in measured.perturbations for name in row.slices):
+        largest = measured.largest("kl_divergence", name)
+        if largest is not None:
+            figures = largest.slices[name]
+            by_slice.add_row(
+                *(Text(cell) for cell in (name, f"{figures.kl:.3g}", largest.name, str(figures.documents)))
+            )
+    console = Console()
+    console.print(table)
+    console.print(by_slice)
+    for row in measured.perturbations:
+        if row.skipped is not None:
+            console.print(Text(f"not measured: {row.name} ({row.what}): {row.skipped}"))
+        elif not row.moved:
+            console.print(Text(f"did not move: {row.name} is bit-identical here, so it says nothing about the noise"))
+
+
+def _cells(name: str, figures: "FloorFigures", seconds: float) -> tuple[str, ...]:
+    interval = figures.kl_interval
+    return (
+        name,
+        f"{figures.kl:.2g}",
+        f"[{interval.lower:.2g}, {interval.upper:.2g}]",
+        f"{figures.kl_p99:.2g}",
+        f"{figures.kl_max:.2g}",
+        f"{figures.top1_agreement:.2%}",
+        f"{figures.perplexity_ratio:.6f}",
+        str(figures.documents),
+        str(figures.tokens),
+        f"{seconds:.1f}",
+    )

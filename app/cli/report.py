@@ -8,24 +8,24 @@ from typing import Annotated
 import typer
 
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
-from q36eval.app.cli.options import open_history
+from q36eval.app.cli.options import open_history, say
 from q36eval.app.cli.report_formats import FORMATS, check_formats
 from q36eval.app.writing import replace_whole
 from q36eval.errors import UsageError
 
 
 def report(
-    run: Annotated[str | None, typer.Argument(help="Id, unique prefix, or latest.")] = None,
-    format: Annotated[str, typer.Option("--format", help=f"Of {', '.join(FORMATS)}.")] = "markdown",
+    run: Annotated[str | None, typer.Argument(help="Run id, unique prefix, or latest.")] = None,
+    format: Annotated[str, typer.Option("--format", help=f"Report format: {', '.join(FORMATS)}.")] = "markdown",
     into: Annotated[
         Path | None,
-        typer.Option(help="With --format card: put it into this model card, which keeps its own text.", metavar="FILE"),
+        typer.Option(help="With --format card: update this model card; its own text stays.", metavar="FILE"),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json.")] = False,
 ) -> None:
     """Print the report of a finished gate run.
 
-    `github` prints annotations, and writes the summary to $GITHUB_STEP_SUMMARY where that is set.
+    The format github prints annotations, and writes the summary to $GITHUB_STEP_SUMMARY if that is set.
     """
     if schema:
         from q36eval.reports import json_schema
@@ -51,7 +51,6 @@ def report(
 
 def _put_into(file: Path, card: str) -> None:
     """The card's section and results in a model card's place, or a card of its own where there is none yet."""
-    from q36eval.app.cli.options import say
     from q36eval.reports.card_report import update_card
 
     try:

@@ -6,7 +6,7 @@ from q36eval.app.cli.options import JsonOption, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import CorruptCheckpointError
 
-app = typer.Typer(no_args_is_help=True, help="The sandbox family: list, build and verify its branches.")
+app = typer.Typer(no_args_is_help=True, help="List, build and verify the sandbox's branches.")
 
 
 @app.command("list")
@@ -15,7 +15,7 @@ def list_branches(as_json: JsonOption = False) -> None:
     from q36eval.app.sandbox.branches import status
 
     paths = Paths.default()
-    found = status(paths.data / "sandbox", paths.built)
+    entries = status(paths.data / "sandbox", paths.built)
     rows = [
         {
             "branch": entry.branch.name,
@@ -24,7 +24,7 @@ def list_branches(as_json: JsonOption = False) -> None:
             "kind": entry.kind,
             "MB": None if entry.n_bytes is None else f"{entry.n_bytes / 1e6:.1f}",
         }
-        for entry in found
+        for entry in entries
     ]
     if as_json:
         print_json(rows)
@@ -39,8 +39,11 @@ def list_branches(as_json: JsonOption = False) -> None:
 
 
 @app.command("build")
-def build(branch: str = typer.Argument("all", help="A branch, or all.")) -> None:
-    """Build what is not committed whole, and check its bytes against the manifest."""
+def build(branch: str = typer.Argument("all", help="Branch name, or all.")) -> None:
+    """Build branches and verify their bytes.
+
+    Builds what is not committed whole, and checks it against the manifest.
+    """
     from q36eval.app.sandbox.branches import build as build_branch
     from q36eval.app.sandbox.branches import names
 
@@ -51,7 +54,10 @@ def build(branch: str = typer.Argument("all", help="A branch, or all.")) -> None
 
 @app.command("verify")
 def verify() -> None:
-    """Check every committed data file against its manifest; exit 1 when one differs."""
+    """Check every committed data file.
+
+    Exit 1 when a file differs from its manifest.
+    """
     from q36eval.app.sandbox.branches import verify as verify_branches
     from q36eval.evals.frozen import verify as verify_frozen
 

@@ -9,13 +9,15 @@ from q36eval.app.cli.options import JsonOption, open_history, print_json
 
 
 def sign_off(
-    run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")],
+    run: Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.")],
     owner: Annotated[str, typer.Option(help="Who signs.")],
-    reason: Annotated[str, typer.Option(help="What was looked at, and why it may go.")],
+    reason: Annotated[str, typer.Option(help="What was checked, and why it may be released.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Sign a finished run as it was found. A signature lifts anomalous gains, and what `gate --require-sign-off`
-    awaits, of that report; it turns nothing else.
+    """Sign a finished run.
+
+    A signature gives `gate --require-sign-off` what it waits for and accepts gains marked as anomalous, of that report
+    only. It changes nothing else.
     """
     from q36eval.app.cli.tables import print_plain
     from q36eval.history.deciding import sign
@@ -29,4 +31,4 @@ def sign_off(
         return
     print_plain(f"Signed run {record.id} of {record.branch} by {owner}: report {signature.report_sha256[:12]}.")
     again = f"q36eval gate {branch_option(record)} --resume {record.id} --require-sign-off"
-    print_plain(f"Decide it with that: {again}")
+    print_plain(f"Decide the run with this signature: {again}")

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -28,26 +29,25 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 def ui(
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8501,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8501,
     address: Annotated[str, typer.Option(help="Address to listen on; loopback by default.")] = "127.0.0.1",
     history: Annotated[
-        str | None, typer.Option(help="Another history: a file, or a database URL.", metavar="FILE|URL")
+        str | None, typer.Option(help="Show another history: a file, or a database URL.", metavar="FILE|URL")
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A name people reach it under through a reverse proxy; may be given again.", metavar="NAME"),
+        typer.Option(help="Host name of a reverse proxy in front of it; repeat it for several.", metavar="NAME"),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Let nobody waive, sign or bless.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Let no one waive, sign or bless.")] = False,
     trust_network: Annotated[
-        bool, typer.Option("--trust-network", help="Let whoever reaches the address write under a name they type.")
+        bool, typer.Option("--trust-network", help="Let anyone who reaches the address write, under a name they type.")
     ] = False,
 ) -> int:
-    """Open the dashboard in a browser; stop it with Ctrl-C.
+    """Start the dashboard; stop it with Ctrl-C.
 
-    On loopback who reviews types a name. On any other address, or behind a proxy (--host), only who has logged in may
-    write (Streamlit's OIDC login, docs/ui.md), unless the network is trusted.
+    On loopback, reviewers type their name. On any other address, or behind a proxy (--host), only people who have
+    logged in may write (Streamlit's OIDC login, docs/ui.md), unless the network is trusted.
     """
-    from importlib.util import find_spec
 
     if find_spec("streamlit") is None:
         raise UsageError('The dashboard needs the "ui" extra; install it with: pip install "q36eval[ui]".')
@@ -102,9 +102,9 @@ def _is_loopback(address: str) -> bool:
 
 
 def _warning(where: str, read_only: bool, trust_network: bool) -> str:
-    reading = f"whoever reaches {where} can read every prompt and answer in this history"
+    reading = f"anyone who reaches {where} can read every prompt and answer in this history"
     if read_only:
-        return f"{reading}; nobody can write."
+        return f"{reading}; no one can write."
     if trust_network:
         return f"{reading}, and waive, sign and bless under any name."
-    return f"{reading}; only who logs in can write (docs/ui.md says how to set that up)."
+    return f"{reading}; only people who log in can write (docs/ui.md says how to set that up)."

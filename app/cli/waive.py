@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli.options import FamilyOption, JsonOption, OneBranch, open_history, print_json
+from q36eval.app.cli.options import FamilyOption, JsonOption, OneBranch, load_policy, open_history, print_json
+from q36eval.app.targets import load_family, name_in_history
+from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
-    from q36eval.config import Family
     from q36eval.gate import Policy
     from q36eval.history import RunRecord, WaiverRecord
 
-app = typer.Typer(no_args_is_help=True, help="Exceptions that a reviewer writes: who, why, for what, until when.")
+app = typer.Typer(no_args_is_help=True, help="Add, list, revoke and export waivers.")
 
 AnyBranch = Annotated[str | None, typer.Option("--branch", help="Only waivers of this branch.")]
 
@@ -23,28 +24,33 @@ AnyBranch = Annotated[str | None, typer.Option("--branch", help="Only waivers of
 @app.command("add")
 def add(
     branch: OneBranch,
-    owner: Annotated[str, typer.Option(help="Who answers for it.")],
-    reason: Annotated[str, typer.Option(help="Why.")],
-    expires: Annotated[str, typer.Option(help="The last day it holds, at most a year ahead.", metavar="YYYY-MM-DD")],
+    owner: Annotated[str, typer.Option(help="Who is responsible for it.")],
+    reason: Annotated[str, typer.Option(help="Why it is acceptable.")],
+    expires: Annotated[
+        str, typer.Option(help="Last day on which it holds, at most a year ahead.", metavar="YYYY-MM-DD")
+    ],
     criterion: Annotated[str | None, typer.Option(help="Excuse this criterion, by its id.")] = None,
     slice: Annotated[str | None, typer.Option(help="Excuse the criteria over this slice.")] = None,
-    canary: Annotated[str | None, typer.Option(help="Excuse what this canary alone caused.")] = None,
+    canary: Annotated[str | None, typer.Option(help="Excuse what only this canary caused.")] = None,
     family: FamilyOption = None,
     policy: Annotated[
-        str | None, typer.Option(help="Policy name or file whose ids it uses; else the family's.", metavar="NAME|FILE")
+        str | None,
+        typer.Option(help="Policy whose criterion ids it uses; the family's by default.", metavar="NAME|FILE"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Excuse what all of the scope names, for one branch; says which of its judged runs that would change."""
+    """Add a waiver for one branch.
+
+    It excuses what every given scope (--criterion, --slice, --canary) covers. Shows which judged runs it would change.
+    """
     import q36eval.app.reviewing.effects as effecting
     import q36eval.app.reviewing.waiving as waiving
     from q36eval.app.cli.tables import print_plain
-    from q36eval.app.targets import load_family, name_in_history
     from q36eval.gate import Waiver
 
     today, paths = datetime.now(UTC).date(), Paths.default()
     if criterion is None and slice is None and canary is None:
-        raise UsageError("A waiver needs a scope: give --criterion, --slice or --canary, or several to name less.")
+        raise UsageError("A waiver needs a scope: give --criterion, --slice or --canary, or several to narrow it.")
     if not owner.strip() or not reason.strip():
         raise UsageError("A waiver needs an owner and a reason.")
     until = _date(expires)
@@ -76,7 +82,7 @@ def add(
 def list_waivers(
     branch: AnyBranch = None,
     family: FamilyOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="The expired and the revoked too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list expired and revoked waivers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the waivers in force."""
@@ -101,11 +107,14 @@ def list_waivers(
 
 @app.command("revoke")
 def revoke(
-    number: Annotated[int, typer.Argument(help="As `waive list` gives it.", min=1)],
-    owner: Annotated[str | None, typer.Option(help="Who takes it back.")] = None,
+    number: Annotated[int, typer.Argument(help="Number of the waiver, as `waive list` shows it.", min=1)],
+    owner: Annotated[str | None, typer.Option(help="Who revokes it.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a waiver back; it stays on record. Runs decided before keep their verdict."""
+    """Revoke a waiver.
+
+    It stays on record. Runs decided before keep their verdict.
+    """
     from q36eval.app.cli.tables import print_plain
 
     record = open_history().revoke_waiver(number, owner)
@@ -121,9 +130,12 @@ def revoke(
 def export(
     branch: AnyBranch = None,
     family: FamilyOption = None,
-    out: Annotated[Path | None, typer.Option(help="Write this file instead of stdout.", metavar="FILE")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.", metavar="FILE")] = None,
 ) -> None:
-    """The waivers in force as YAML, to be reviewed like code and read by `gate --waivers-from`."""
+    """Export the waivers in force as YAML.
+
+    The file can be reviewed like code; `gate --waivers-from` reads it.
+    """
     from q36eval.app.reviewing.waiver_files import waivers_yaml
 
     today = datetime.now(UTC).date()
@@ -141,12 +153,11 @@ def _date(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"The expiry {text!r} is no date; write it as YYYY-MM-DD.") from error
+        raise UsageError(f"The expiry {text!r} is not a date; write it as YYYY-MM-DD.") from error
 
 
-def _policies(named: str | None, family: "Family", runs: "list[RunRecord]", paths: Paths) -> "list[Policy]":
+def _policies(named: str | None, family: Family, runs: "list[RunRecord]", paths: Paths) -> "list[Policy]":
     """Those whose ids a waiver may use: the one named, else the family's and those that judged the branch."""
-    from q36eval.app.cli.gate import load_policy
     from q36eval.history.deciding import policy_of
 
     kept = [] if named is not None else [policy_of(run) for run in runs]
@@ -160,16 +171,15 @@ def _records(branch: str | None, family: str | None) -> "list[WaiverRecord]":
         UsageError: nothing bears that branch's name: a slip of the pen would export no waivers at all.
     """
     from q36eval.app.reviewing.waiving import check_branch
-    from q36eval.app.targets import load_family, name_in_history
 
     paths = Paths.default()
     chosen = load_family(family, paths)
     name = None if branch is None else name_in_history(branch, chosen)
     history = open_history(paths)
-    found = history.waiver_records(None if family is None and branch is None else chosen.name, name)
-    if name is not None and not found:
+    records = history.waiver_records(None if family is None and branch is None else chosen.name, name)
+    if name is not None and not records:
         check_branch(name, chosen, history)
-    return found
+    return records
 
 
 def _state(record: "WaiverRecord", today: date) -> str:

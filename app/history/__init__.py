@@ -1,1 +1,5 @@
-"""Runs taken out of history and into another one, tables of them for analysis, and what nothing needs any more."""
+"""Runs taken out of history and into another one, tables of them for analysis, and the removal of what nothing needs.
+
+The commands of `q36eval history` and the dashboard call it. May import the packages below `app`, such as
+`q36eval.history`; neither `cli` nor `dashboard`.
+"""

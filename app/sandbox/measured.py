@@ -10,8 +10,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from q36eval.app.cli.gate import load_policy
-from q36eval.app.cli.options import open_history
+from q36eval.app.cli.options import load_policy, open_history
 from q36eval.app.console import ConsoleProgress
 from q36eval.app.evals_model import GROUP_COLUMNS, group_rows, seconds_by_group
 from q36eval.app.sandbox.ladder import GROUP, LADDER_BITS, make_rung, round_to_integers

@@ -1,4 +1,8 @@
-"""Configuration a person writes: families, paths."""
+"""What a person writes and where it lies: family files, how a family answers, the paths of the working state.
+
+Pydantic models that refuse unknown keys. May import `q36eval.errors` and `q36eval.records`, nothing heavy: the command
+line loads this package before it knows what it will do.
+"""
 
 from q36eval.config.answering import Answering, Budget, SamplingSettings, Thinking
 from q36eval.config.family import Branch, Family, Figure, Source, load_yaml

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from q36eval.config import Family
-from q36eval.gate import Policy
-from q36eval.history.deciding import WaiverSource
 from q36eval.records import ProbeName
+
+if TYPE_CHECKING:  # the command line imports this module before it knows that it will judge anything
+    from q36eval.gate import Policy
+    from q36eval.history.deciding import WaiverSource
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 
@@ -44,7 +47,7 @@ class Request:
     reference: Target | None
     """None where its weights are not on this machine: then `reference_pack` stands for it."""
     suite: str
-    policy: Policy | None
+    policy: "Policy | None"
     probes: tuple[ProbeName, ...] = ALL_PROBES
     device: str = "cpu"
     emulate_activations: bool = True
@@ -71,7 +74,7 @@ class Request:
     canaries: CanaryChoice = SHIPPED_CANARIES
     allow_code_execution: bool = False
     """Whether task groups that run programs which the model wrote are measured."""
-    waivers_from: WaiverSource | None = None
+    waivers_from: "WaiverSource | None" = None
     """The only waivers that count; None are those in history."""
     require_sign_off: bool = False
     """Nothing passes before a reviewer has signed the run."""

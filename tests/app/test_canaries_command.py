@@ -120,9 +120,9 @@ def test_an_incident_becomes_a_canary_that_check_accepts(incident: Path, tmp_pat
         (("--right", " "), "empty"),
         (("--right", "@none.txt"), "none.txt, the right answer, cannot be read"),
         (("--right", "question"), "own answer passes"),
-        (("--right", "bug", "--expected", "[1]"), "no JSON object"),
-        (("--right", "bug", "--id", "A B"), "The id 'A B' is none"),
-        (("--right", "bug", "--reference", "bf16"), "goes with --branch"),
+        (("--right", "bug", "--expected", "[1]"), "not a JSON object"),
+        (("--right", "bug", "--id", "A B"), "The id 'A B' is not valid"),
+        (("--right", "bug", "--reference", "bf16"), "needs --branch"),
         (("--right", "bug", "--branch", "nope"), "no branch 'nope'"),
         (("--right", "bug", "--out", "none/x.yaml"), "cannot be written"),
     ],
@@ -201,5 +201,5 @@ def test_show_writes_nothing_that_steers_a_terminal(tmp_path: Path, capsys: Any)
 
 
 def test_new_takes_no_id_of_a_shipped_canary(incident: Path) -> None:
-    with pytest.raises(UsageError, match="'json-flat' is that of a shipped canary"):
+    with pytest.raises(UsageError, match="'json-flat' belongs to a shipped canary"):
         run("canaries", "new", incident, "--why", "x", "--right", "bug", "--id", "json-flat")

@@ -66,7 +66,7 @@ def test_a_name_that_nothing_bears_is_no_lack_of_runs(tmp_path: Path) -> None:
     judge_run(history, 2, DAY)
     for options, needle in (
         (("--branch", "mian"), "sandbox has no branch 'mian', nor a run of one"),
-        (("--branch", "main", "--metric", "acuracy"), "No figure that is watched has a key that holds 'acuracy'."),
+        (("--branch", "main", "--metric", "acuracy"), "No watched metric has a key that contains 'acuracy'."),
     ):
         done = commands.q36eval("drift", *options, state=tmp_path)
         assert (done.returncode, needle in done.stderr) == (2, True), done.stderr

@@ -1,1 +1,1 @@
-"""What the pages say, worked out from records: no page is drawn and nothing is read here."""
+"""What the pages say, worked out from records. Imports no Streamlit, draws nothing and reads nothing."""

@@ -45,7 +45,7 @@ def test_behind_a_proxy_only_who_logs_in_may_write(started: Any, capsys: pytest.
     command, page, _ = started(host=["review.example.org"])
     assert names(command) == {"localhost", "127.0.0.1", "::1", "review.example.org"}
     assert page == ["--shared"]
-    assert "whoever reaches review.example.org can read" in capsys.readouterr().err
+    assert "anyone who reaches review.example.org can read" in capsys.readouterr().err
     assert started(host=["review.example.org"], trust_network=True)[1] == []
     assert started(address="0.0.0.0", read_only=True)[1] == ["--read-only", "--shared"]
     for no_name in ("*", "https://review.example.org", "review.example.org:443", ""):

@@ -97,7 +97,7 @@ def test_criteria_stand_side_by_side_also_those_of_one_policy_alone(tmp_path: Pa
     tools = found["tools"]
     assert (tools.a and tools.a.verdict, tools.b and tools.b.verdict) == ("FAIL", "PASS")
     shown = commands.q36eval("history", "compare", a.id, b.id, state=tmp_path).stdout
-    assert "not asked" in shown
+    assert "not judged" in shown
     assert "policy: " in shown
 
 
@@ -146,7 +146,7 @@ def test_lists_are_filtered_paged_and_say_what_is_left(tmp_path: Path) -> None:
         (("--verdict", "maybe"), "PASS, FAIL, INCONCLUSIVE"),
         (("--since", "yesterday"), "YYYY-MM-DD"),
         (("--since", "0001-01-01T00:00+14:00"), "YYYY-MM-DD"),
-        (("--since", "2026-02-02", "--until", "2026-02-01"), "before the beginning"),
+        (("--since", "2026-02-02", "--until", "2026-02-01"), "is earlier than --since"),
     ):
         done = commands.q36eval("history", "list", *arguments, state=tmp_path)
         assert (done.returncode, needle in done.stderr) == (2, True), done.stderr

@@ -94,7 +94,7 @@ def test_check_of_what_is_no_policy_names_all_that_is_wrong_with_the_file(tmp_pa
     done = commands.q36eval("policy", "check", own(tmp_path, drop=["a", "b"]), state=tmp_path)
     assert done.returncode == 2
     assert done.stdout.count("wrong: ") == 2
-    assert "own.yaml: not sound, 2 to mend." in done.stdout
+    assert "own.yaml: not sound, 2 to fix." in done.stdout
 
 
 @pytest.mark.parametrize("command", ["show", "check", "explain", "calibrate"])

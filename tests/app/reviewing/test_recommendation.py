@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.cli.gating import Branches, Judged, Output, _folder_name, _judged, finish
+from q36eval.app.cli.gate_branches import Branches, Judged, Output, _folder_name, _judged, finish
 from q36eval.app.reviewing.recommending import Candidate, recommend, sentences
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.cli.gating import Branches
+from q36eval.app.cli.gate_branches import Branches
 from q36eval.app.reviewing.effects import check_expiry
 from q36eval.app.reviewing.redeciding import decide_again
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers

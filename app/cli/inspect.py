@@ -1,24 +1,29 @@
 """`q36eval inspect`: is a checkpoint what it says it is, and how far is it from the reference and from another?"""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from q36eval.app.cli.options import FamilyOption, JsonOption, ReferenceOption, open_history, print_json
+from q36eval.app.targets import load_family, resolve
+from q36eval.config import Family
 from q36eval.config.paths import Paths
-from q36eval.errors import ExitCode
+from q36eval.errors import ExitCode, Q36Error, UsageError
+from q36eval.provenance import provenance
+from q36eval.run.request import Target
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
-    from q36eval.config import Family
-    from q36eval.run.request import Target
 
 
 def inspect(
-    checkpoint: Annotated[str, typer.Argument(help="Branch alias or path.", metavar="BRANCH|PATH")],
+    checkpoint: Annotated[
+        str, typer.Argument(help="Branch name, or path of a checkpoint folder.", metavar="BRANCH|PATH")
+    ],
     against: Annotated[
-        str | None, typer.Option(help="Another branch or path: which stored tensors differ?", metavar="BRANCH|PATH")
+        str | None, typer.Option(help="Also list the stored tensors that differ from this one.", metavar="BRANCH|PATH")
     ] = None,
     reference: ReferenceOption = None,
     excepted: Annotated[
@@ -29,8 +34,10 @@ def inspect(
     family: FamilyOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Inspect a checkpoint without running it: files, configuration, coverage, weight error; exit 1 on damage."""
-    from q36eval.app.targets import load_family, resolve
+    """Check a checkpoint without running it.
+
+    Checks files, configuration, coverage and weight error; exit 1 on damage.
+    """
     from q36eval.checkpoints.inspection import inspect_checkpoint
 
     paths = Paths.default()
@@ -43,17 +50,14 @@ def inspect(
     if as_json:
         print_json({"run": run, "branch": target.name, **_plain(inspection)})
     else:
-        from q36eval.app.cli.inspection_tables import print_inspection
+        from q36eval.app.cli.inspect_report import print_inspection
 
         print_inspection(inspection, run)
     return int(ExitCode.FAIL if inspection.blocking else ExitCode.PASS)
 
 
-def _reference(named: str | None, target: "Target", family: "Family", paths: Paths) -> Path | None:
+def _reference(named: str | None, target: Target, family: Family, paths: Paths) -> Path | None:
     """The reference named, else the family's where the checkpoint can be one of it and it is on this machine."""
-    from q36eval.app.targets import resolve
-    from q36eval.errors import UsageError
-
     if named is not None:
         return resolve(named, family, paths).folder
     try:
@@ -67,7 +71,6 @@ def _reference(named: str | None, target: "Target", family: "Family", paths: Pat
 def _same_size(folder: Path, reference: Path) -> bool:
     """Whether a folder's configuration gives the reference's sizes; one that cannot be read is assumed to."""
     from q36eval.checkpoints.reader import read_json
-    from q36eval.errors import Q36Error
 
     try:
         mine, theirs = (read_json(place / "config.json") for place in (folder, reference))
@@ -77,9 +80,8 @@ def _same_size(folder: Path, reference: Path) -> bool:
         return True
 
 
-def _record(inspection: "Inspection", target: "Target", family: "Family", paths: Paths) -> str:
+def _record(inspection: "Inspection", target: Target, family: Family, paths: Paths) -> str:
     """Write the measurements to history, as the other probe commands do; returns the run's id."""
-    from q36eval.provenance import provenance
     from q36eval.run.drift import keep_drifts
     from q36eval.run.weights import measurements
 
@@ -99,8 +101,6 @@ def _record(inspection: "Inspection", target: "Target", family: "Family", paths:
 
 
 def _plain(inspection: "Inspection") -> dict[str, object]:
-    import json
-
     body: dict[str, object] = json.loads(inspection.model_dump_json())
     rows = zip(body["coverage"], inspection.coverage, strict=True)  # type: ignore[call-overload]
     body["coverage"] = [{**plain, "bits_per_weight": row.bits_per_weight} for plain, row in rows]

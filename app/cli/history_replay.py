@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.options import JsonOption, load_policy, open_history, print_json
+from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
+from q36eval.provenance import provenance
 
 if TYPE_CHECKING:
     from q36eval.app.reviewing.replaying import Replay, Retrial
@@ -18,48 +20,49 @@ SHOWN = 20
 
 
 def replay(
-    run: Annotated[str, typer.Argument(help="Id, unique prefix, or latest.")],
+    run: Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.")],
     policy: Annotated[
         str | None, typer.Option(help="Judge the same evidence by this policy instead.", metavar="NAME|FILE")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="A report.json kept elsewhere, to hold against it too.", metavar="FILE")
+        Path | None, typer.Option(help="Also compare with this report.json, kept elsewhere.", metavar="FILE")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Decide a run again from history: exit 0 when the report is the same to the byte, 1 when not.
+    """Decide a past run again, from history alone.
 
-    With --policy: would it pass that policy? Exit code as `gate` would give.
+    Exit 0 when the report is the same to the byte, 1 when not. With --policy: what that policy would have decided, with
+    the exit code that `gate` would give.
     """
     history = open_history()
     record = history.get_run(run)
     if policy is not None:
         if report is not None:
-            raise UsageError("--report is held against the run's own decision; leave --policy out.")
+            raise UsageError("--report is compared with the run's own decision; leave --policy out.")
         return _under_policy(history, record, policy, as_json)
     from q36eval.app.reviewing.replaying import earlier_decision
     from q36eval.app.reviewing.replaying import replay as decide_again
 
-    found = decide_again(history, record)
+    replayed = decide_again(history, record)
     text = None if report is None else _text_of(report)
-    elsewhere = None if text is None else text == found.again
+    elsewhere = None if text is None else text == replayed.again
     earlier = None if text is None or elsewhere else earlier_decision(history, record, text)
-    as_kept = found.identical and elsewhere is not False
+    as_kept = replayed.identical and elsewhere is not False
     if as_json:
         print_json(
             {
                 "run": record.id,
                 "identical": as_kept,
-                "same_verdicts": found.same_verdicts,
-                "sha256": found.sha256,
+                "same_verdicts": replayed.same_verdicts,
+                "sha256": replayed.sha256,
                 "file_identical": elsewhere,
                 "file_decided_until": None if earlier is None else earlier.replaced.isoformat(),
-                "differences": found.differences,
+                "differences": replayed.differences,
                 "versions": _other_versions(record),
             }
         )
     else:
-        _print_replay(found)
+        _print_replay(replayed)
         if report is not None:
             _print_file(report, elsewhere is True, earlier)
     return int(ExitCode.PASS if as_kept else ExitCode.FAIL)
@@ -87,22 +90,24 @@ def _print_file(report: Path, same: bool, earlier: "Decision | None") -> None:
         )
 
 
-def _print_replay(found: "Replay") -> None:
+def _print_replay(replayed: "Replay") -> None:
     from q36eval.app.cli.tables import print_plain
 
-    run = found.run
+    run = replayed.run
     assert run.report is not None, "a replay has a report"
-    if found.identical:
+    if replayed.identical:
         print_plain(f"Run {run.id} of {run.branch}, decided again from history: {run.report.headline}.")
-        print(f"The JSON report is the same to the byte: {len(found.again.encode())} bytes, SHA-256 {found.sha256}.")
+        print(
+            f"The JSON report is the same to the byte: {len(replayed.again.encode())} bytes, SHA-256 {replayed.sha256}."
+        )
     else:
         print_plain(
             f"Run {run.id} of {run.branch}, decided again from history, does not give the report that was kept:"
         )
-        _print_lines(found.differences)
-        if found.differs_in_rounding_only:
+        _print_lines(replayed.differences)
+        if replayed.differs_in_rounding_only:
             print("Only last digits differ, and every verdict is the same: the arithmetic of another version.")
-        elif found.same_verdicts:
+        elif replayed.same_verdicts:
             print("Every verdict is the same: of the whole, of every lane and of every criterion.")
         if run.circumstances is None:
             print("It was decided by a version that did not keep which waivers it knew; here none count.")
@@ -120,7 +125,6 @@ def _print_lines(lines: list[str]) -> None:
 
 def _other_versions(run: "RunRecord") -> list[str]:
     """The packages and the commit that differ between the run's decision and this program."""
-    from q36eval.provenance import provenance
 
     now, then = provenance(Paths.default().repository), run.provenance
     packages = then.get("packages") or {}
@@ -130,35 +134,35 @@ def _other_versions(run: "RunRecord") -> list[str]:
 
 
 def _under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
-    from q36eval.app.cli.gate import load_policy
     from q36eval.app.reviewing.replaying import retry
-    from q36eval.app.targets import load_family
 
     paths = Paths.default()
-    found = retry(history, record, load_policy(policy, load_family(None, paths), paths))
+    retrial = retry(history, record, load_policy(policy, load_family(None, paths), paths))
     if as_json:
-        print_json(json.loads(found.model_dump_json()))
+        print_json(json.loads(retrial.model_dump_json()))
     else:
-        _print_retrial(found, record)
-    return found.report.exit_code
+        _print_retrial(retrial, record)
+    return retrial.report.exit_code
 
 
-def _print_retrial(found: "Retrial", record: "RunRecord") -> None:
+def _print_retrial(retrial: "Retrial", record: "RunRecord") -> None:
     from q36eval.reports._text import plain
 
-    report = found.report
-    was = "it was never judged" if found.headline_was is None else f"{found.headline_was} under {found.policy_was}"
-    lines = [f"{report.headline}  run {found.run_id} of {found.branch} under policy {report.policy} ({was})"]
+    report = retrial.report
+    was = (
+        "it was never judged" if retrial.headline_was is None else f"{retrial.headline_was} under {retrial.policy_was}"
+    )
+    lines = [f"{report.headline}  run {retrial.run_id} of {retrial.branch} under policy {report.policy} ({was})"]
     for lane in report.lanes:
         decided_by = f", decided by {', '.join(lane.decisive)}" if lane.decisive else ""
         lines.append(f"{lane.lane}: {lane.headline}{decided_by}")
-    for one in found.changes:
+    for one in retrial.changes:
         lines.append(f"{one.id}: {_held(one.was, one.margin_was)} -> {_held(one.now, one.margin_now)}: {one.reason}")
-    lines.append(f"Judged as before, by the same margin: {found.unchanged} of {len(report.criteria)} criteria.")
+    lines.append(f"Judged as before, by the same margin: {retrial.unchanged} of {len(report.criteria)} criteria.")
     if record.circumstances is not None:
         lines.append(f"Waivers and the blessed run are those of {record.circumstances.on}.")
-    if found.asked_short and report.exit_code != ExitCode.PASS:
-        lines.append("The run stopped asking where its own policy was settled; gate --exhaustive asks it all.")
+    if retrial.asked_short and report.exit_code != ExitCode.PASS:
+        lines.append("The run stopped early, once its own policy was decided; gate --exhaustive evaluates everything.")
     for line in lines:
         print(plain(line))
 

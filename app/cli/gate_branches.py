@@ -1,5 +1,6 @@
 """One or several branches through the gate, one after the other: none that cannot be judged loses another's verdict."""
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,12 +18,11 @@ from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
 from q36eval.history.deciding import WaiverSource
-from q36eval.run.request import Target
+from q36eval.run.request import Request, Target
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
-    from q36eval.run.request import Request
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Branches:
 
     def __init__(
         self,
-        asked: list[str],
+        named: list[str],
         family: Family,
         paths: Paths,
         waivers_from: Path | None,
@@ -51,8 +51,8 @@ class Branches:
         Raises:
             UsageError: the waiver file is missing or malformed.
         """
-        self._asked, self._family, self._paths, self._formats = asked, family, paths, formats
-        self._names = [name_in_history(name, family) for name in asked]
+        self._named, self._family, self._paths, self._formats = named, family, paths, formats
+        self._names = [name_in_history(name, family) for name in named]
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
         for sentence in strangers(self._waivers, family, self._names):
@@ -63,7 +63,7 @@ class Branches:
     @property
     def alone(self) -> bool:
         """Whether there is one branch only, so that its errors are the command's."""
-        return len(self._asked) == 1
+        return len(self._named) == 1
 
     def resolve(self) -> None:
         """Find the branches' checkpoints, and make the folders for their reports, before anything is measured.
@@ -71,7 +71,7 @@ class Branches:
         Raises:
             UsageError: none of the checkpoints is here, or a folder cannot be made.
         """
-        for name in self._asked:
+        for name in self._named:
             try:
                 self._targets.append(resolve(name, self._family, self._paths))
             except Q36Error as error:
@@ -81,23 +81,23 @@ class Branches:
             raise errors[0]
         self._make_folders()
 
-    def measured(self, request: "Callable[..., Request]", history: "History") -> Iterator[Judged]:
+    def measured(self, request: Callable[..., Request], history: "History") -> Iterator[Judged]:
         """Each branch measured and judged, as soon as it is."""
         for name, target, folder in zip(self._names, self._targets, self._folders, strict=True):
             if isinstance(target, Q36Error):
                 yield _not_judged(name, target, None, folder)
                 continue
-            asked = request(branch=target, waivers_from=self._source(name))
+            wanted = request(branch=target, waivers_from=self._source(name))
             size = checkpoint_bytes(target.folder)
             try:
-                yield _judged(self._measure(asked, history), size, folder)
+                yield _judged(self._measure(wanted, history), size, folder)
             except Q36Error as error:
                 if self.alone:
                     raise
                 yield _not_judged(name, error, size, folder)
 
     def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:
-        """The one branch's finished run, decided again from history; `policy` is the one asked for."""
+        """The one branch's finished run, decided again from history; `policy` is the one named."""
         from q36eval.app.reviewing.redeciding import decide_again
 
         self._make_folders()
@@ -108,7 +108,7 @@ class Branches:
         )
         return _judged(again, None, folder)
 
-    def _measure(self, request: "Request", history: "History") -> "RunRecord":
+    def _measure(self, request: Request, history: "History") -> "RunRecord":
         from q36eval.app.console import ConsoleProgress
         from q36eval.run.measure import measure
 
@@ -210,8 +210,6 @@ def _print_report(run: "RunRecord") -> None:
 
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:
     """Of one branch its report; of several all of them, with which is fit for which lane."""
-    import json
-
     reports = [
         {"branch": one.candidate.branch, "exit_code": one.candidate.exit_code, "problem": one.candidate.problem}
         if one.run is None
@@ -247,7 +245,7 @@ def _print_lanes(candidates: list[Candidate]) -> None:
 
 def _row(candidate: Candidate, recommendation: Recommendation) -> list[str]:
     report = candidate.report
-    found = {} if report is None else {lane.lane: lane.headline for lane in report.lanes}
-    cells = [found.get(choice.lane, "–") for choice in recommendation.lanes]
+    verdicts = {} if report is None else {lane.lane: lane.headline for lane in report.lanes}
+    cells = [verdicts.get(choice.lane, "–") for choice in recommendation.lanes]
     overall = "not judged" if report is None else report.headline
     return [candidate.branch, size_words(candidate.size_bytes), *cells, overall]

@@ -1,0 +1,78 @@
+"""`q36eval kl`: the KL probe alone. It measures and does not decide."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
+from q36eval.app.cli.options import (
+    ContextOption,
+    CorpusOption,
+    DeviceOption,
+    FamilyOption,
+    JsonOption,
+    KVCacheDtype,
+    OneBranch,
+    ReferenceOption,
+    ReferencePackOption,
+    SuiteOption,
+    WeightsOnly,
+    print_json,
+)
+from q36eval.config.paths import Paths
+from q36eval.records import ProbeName
+
+
+def kl(
+    branch: OneBranch,
+    reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    device: DeviceOption = "cpu",
+    weights_only: WeightsOnly = False,
+    kv_cache_dtype: KVCacheDtype = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plots to this HTML file.", metavar="FILE")] = None,
+    corpus: CorpusOption = None,
+    context: ContextOption = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(help="Measure a lower bound of the KL, from the reference's K likeliest tokens.", min=1),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure the KL divergence from the reference.
+
+    Exit 0 when everything was measured, 4 when not.
+    """
+    from q36eval.app.cli.kl_report import check_plot, kl_body, print_summary, write_plot
+
+    check_plot(plot, top_k, reference_pack)
+    paths = Paths.default()
+    request = replace(
+        request_of(
+            ProbeName.KL,
+            branch,
+            family,
+            reference=reference,
+            reference_pack=reference_pack,
+            suite=suite,
+            device=device,
+            weights_only=weights_only,
+            kv_cache_dtype=kv_cache_dtype,
+            paths=paths,
+        ),
+        corpus=corpus,
+        context=context,
+        top_k=top_k,
+    )
+    run, history = measured(request, paths)
+    if as_json:
+        print_json(run_body(run, history) | kl_body(run, history, paths))
+    else:
+        print_summary(run, history, paths)
+    if plot is not None:
+        write_plot(run, history, paths, plot)
+    return exit_code(run, history)

@@ -1,0 +1,81 @@
+"""What `kl`, `evals` and `canaries` share: the request for one probe alone, its run, exit code and JSON document."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from q36eval.app.cli.options import check_device, check_kv_cache_dtype, open_history, resolve_reference
+from q36eval.app.targets import load_family, resolve
+from q36eval.config.paths import Paths
+from q36eval.errors import ExitCode
+from q36eval.records import ProbeName
+from q36eval.run.request import Request
+
+if TYPE_CHECKING:
+    from q36eval.history import History, RunRecord
+
+
+def request_of(
+    probe: ProbeName,
+    branch: str,
+    family: str | None,
+    *,
+    reference: str | None,
+    reference_pack: Path | None,
+    suite: str | None,
+    device: str,
+    weights_only: bool,
+    kv_cache_dtype: str | None,
+    paths: Paths,
+) -> Request:
+    """What one probe is to measure, as its command's options say.
+
+    Raises:
+        UsageError: an unknown family, branch, reference, device or KV cache.
+    """
+
+    chosen = load_family(family, paths)
+    check_device(device)
+    check_kv_cache_dtype(kv_cache_dtype)
+    return Request(
+        family=chosen,
+        branch=resolve(branch, chosen, paths),
+        reference=resolve_reference(reference, reference_pack, chosen, paths),
+        suite=suite or chosen.suite,
+        policy=None,
+        probes=(probe,),
+        device=device,
+        emulate_activations=not weights_only,
+        kv_cache_dtype=kv_cache_dtype,
+        reference_pack=reference_pack,
+    )
+
+
+def measured(request: Request, paths: Paths) -> "tuple[RunRecord, History]":
+    """Measure it, with the progress shown."""
+    from q36eval.app.console import ConsoleProgress
+    from q36eval.run.measure import measure
+
+    history = open_history(paths, writing=True)
+    with ConsoleProgress() as progress:
+        return measure(request, paths, history, progress), history
+
+
+def exit_code(run: "RunRecord", history: "History") -> int:
+    """0 where everything was measured, 4 where not."""
+    measurements, failures = history.measurements(run.id), history.failures(run.id)
+    whole = bool(measurements) and not failures and not any(m.counts.errored for m in measurements)
+    return int(ExitCode.PASS if whole else ExitCode.NOT_MEASURED)
+
+
+def run_body(run: "RunRecord", history: "History") -> dict[str, Any]:
+    """What `--json` holds of every probe's run."""
+    return {
+        "run": run.id,
+        "branch": run.branch,
+        "measurements": [
+            json.loads(measurement.model_dump_json(exclude={"clusters"}))
+            for measurement in history.measurements(run.id)
+        ],
+        "failures": [failure.model_dump(mode="json") for failure in history.failures(run.id)],
+    }
