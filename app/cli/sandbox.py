@@ -12,7 +12,7 @@ app = typer.Typer(no_args_is_help=True, help="The sandbox family: list, build an
 @app.command("list")
 def list_branches(as_json: JsonOption = False) -> None:
     """List the sandbox's branches and where each is."""
-    from q36eval.app.sandbox.branches import status
+    from q36eval.app.sandbox import status
 
     paths = Paths.default()
     found = status(paths.data / "sandbox", paths.built)
@@ -41,8 +41,8 @@ def list_branches(as_json: JsonOption = False) -> None:
 @app.command("build")
 def build(branch: str = typer.Argument("all", help="A branch, or all.")) -> None:
     """Build what is not committed whole, and check its bytes against the manifest."""
-    from q36eval.app.sandbox.branches import build as build_branch
-    from q36eval.app.sandbox.branches import names
+    from q36eval.app.sandbox import build as build_branch
+    from q36eval.app.sandbox import names
 
     paths = Paths.default()
     for name in names() if branch == "all" else [branch]:
@@ -52,7 +52,7 @@ def build(branch: str = typer.Argument("all", help="A branch, or all.")) -> None
 @app.command("verify")
 def verify() -> None:
     """Check every committed data file against its manifest; exit 1 when one differs."""
-    from q36eval.app.sandbox.branches import verify as verify_branches
+    from q36eval.app.sandbox import verify as verify_branches
     from q36eval.evals.frozen import verify as verify_frozen
 
     paths = Paths.default()
