@@ -76,7 +76,7 @@ def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
         )
     folder = paths.repository / branch.source.path
     if folder.parent == paths.data / "sandbox":
-        from q36eval.app.sandbox.branches import build
+        from q36eval.app.sandbox import build
 
         return build(folder.name, paths.data / "sandbox", paths.built)
     if not folder.is_dir():

@@ -83,7 +83,7 @@ def _loaded(name: str) -> "InProcessEngine":
 
 
 def _rung(bits: int) -> "InProcessEngine":
-    from q36eval.app.sandbox.ladder import damage_experts
+    from benchmarks.sandbox.ladder import damage_experts
 
     engine = _loaded(REFERENCE)
     damage_experts(engine.model, bits)

@@ -8,7 +8,7 @@ Everything is read through the commands, as a user would: the JSON report, the m
 measurement to the last digit. `golden_map.yaml` beside this file lists what may differ, with the reason: renamed keys,
 sentences, identities, versions, times. One kind of CPU makes the same numbers; another may not.
 
-The state is that of `python -m q36eval.app.sandbox.measured`, which gates every branch and rung of the sandbox.
+The state is that of `python -m benchmarks.sandbox.measured`, which gates every branch and rung of the sandbox.
 """
 
 import argparse

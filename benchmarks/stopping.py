@@ -84,7 +84,7 @@ class Quiet(Progress):
 
 def folders() -> dict[str, Path]:
     """Every branch and rung by its name; those that are built are built now, by one process."""
-    from q36eval.app.sandbox.measured import targets
+    from benchmarks.sandbox.measured import targets
     from q36eval.app.targets import load_family
     from q36eval.config import Paths
 

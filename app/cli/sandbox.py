@@ -12,7 +12,7 @@ app = typer.Typer(no_args_is_help=True, help="List, build and verify the sandbox
 @app.command("list")
 def list_branches(as_json: JsonOption = False) -> None:
     """List the sandbox's branches and where each is."""
-    from q36eval.app.sandbox.branches import status
+    from q36eval.app.sandbox import status
 
     paths = Paths.default()
     entries = status(paths.data / "sandbox", paths.built)
@@ -44,8 +44,8 @@ def build(branch: str = typer.Argument("all", help="Branch name, or all.")) -> N
 
     Builds what is not committed whole, and checks it against the manifest.
     """
-    from q36eval.app.sandbox.branches import build as build_branch
-    from q36eval.app.sandbox.branches import names
+    from q36eval.app.sandbox import build as build_branch
+    from q36eval.app.sandbox import names
 
     paths = Paths.default()
     for name in names() if branch == "all" else [branch]:
@@ -58,7 +58,7 @@ def verify() -> None:
 
     Exit 1 when a file differs from its manifest.
     """
-    from q36eval.app.sandbox.branches import verify as verify_branches
+    from q36eval.app.sandbox import verify as verify_branches
     from q36eval.evals.frozen import verify as verify_frozen
 
     paths = Paths.default()

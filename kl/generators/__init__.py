@@ -1,1 +1,1 @@
-"""Conversations of our own, from seeded templates."""
+"""Conversations and JSON documents of our own, from seeded templates and word lists."""

@@ -13,11 +13,11 @@ from q36eval.errors import UsageError
 from q36eval.evals.freezing.hub import Hub
 from q36eval.evals.freezing.staging import check_replaceable, staging
 from q36eval.evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
-from q36eval.evals.generators.prose import document
 from q36eval.evals.suite import HubSource, unverified
 from q36eval.examples import draw
 from q36eval.kl.corpus import CorpusDocument, check_documents
 from q36eval.kl.corpus_plan import CorpusPlan, PlannedDataset, plan_of
+from q36eval.kl.generators import json_documents
 from q36eval.kl.generators.conversations import dialogues
 from q36eval.kl.hub_datasets import documents_of
 
@@ -123,7 +123,7 @@ def _of_dataset(dataset: PlannedDataset, hub: Hub) -> list[CorpusDocument]:
 def _generated(plan: CorpusPlan, tokenizer: Path) -> Iterator[CorpusDocument]:
     rng, texts = random.Random(f"{plan.seed}/json"), dict[str, None]()
     while len(texts) < plan.generated.json_documents:
-        texts[draw(lambda rng: document(rng, "json", rng.randint(*JSON_TOKENS)), rng, "test").answer] = None
+        texts[draw(lambda rng: json_documents.document(rng, rng.randint(*JSON_TOKENS)), rng, "test").answer] = None
     for number, text in enumerate(texts):
         yield CorpusDocument(id=f"json-{number:03d}", slice="json", text=text)
     if not plan.generated.tool_dialogue:

@@ -1,7 +1,7 @@
 """Write the golden checkpoints: `python tests/assets/make_golden.py NAME`, then `manifest`.
 
 Each is a tiny random `qwen3_5_moe` quantized and saved by its real producer, with what the producer's own code decodes
-its weights to. Environments as in `app/sandbox/producers`; versions are in `PRODUCERS`. `golden/` holds
+its weights to. Environments as in `benchmarks/sandbox/quantize.py`; versions are in `PRODUCERS`. `golden/` holds
 
 - `NAME/`: `config.json`, `model.safetensors` and, from Model Optimizer, `hf_quant_config.json`, as the producer wrote
   them;

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from q36eval.app.sandbox.ladder import damage_experts
+from benchmarks.sandbox.ladder import damage_experts
 from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs

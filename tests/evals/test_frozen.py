@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.sandbox.freeze import RULER_ITEMS, TOOL_DIALOGUE, freeze_tasks, is_held_out
+from benchmarks.sandbox.prose import SLICES
+from benchmarks.sandbox.ruler import MIN_TOKENS, estimate_tokens
 from q36eval.errors import UsageError
-from q36eval.evals.freeze import RULER_ITEMS, TOOL_DIALOGUE, freeze_tasks, is_held_out
 from q36eval.evals.frozen import verify, write_frozen
-from q36eval.evals.generators.prose import SLICES
-from q36eval.evals.generators.ruler import MIN_TOKENS, estimate_tokens
 from q36eval.examples import split_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +61,7 @@ def test_ruler_prompts_fit_their_length_with_the_shipped_tokenizer(tokenizer: An
 
 
 def test_freezing_twice_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("q36eval.evals.freeze.RULER_ITEMS", dict.fromkeys(RULER_ITEMS, 3))  # fewer, to be quick
+    monkeypatch.setattr("benchmarks.sandbox.freeze.RULER_ITEMS", dict.fromkeys(RULER_ITEMS, 3))  # fewer, to be quick
     first, second = (freeze_tasks(tmp_path / name, estimate_tokens, "0" * 64, seed=7) for name in "ab")
     assert first == second
     assert freeze_tasks(tmp_path / "a", estimate_tokens, "0" * 64, seed=8) != first

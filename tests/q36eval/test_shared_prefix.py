@@ -48,7 +48,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> InProcessEngine:
     """Of a random float32 model of all kinds of layers, run in this process, where its passes can be counted."""
     from transformers import Qwen3_5MoeForCausalLM
 
-    from q36eval.app.sandbox.architecture import text_config
+    from benchmarks.sandbox.architecture import text_config
 
     monkeypatch.setattr(in_process, "usable_workers", lambda: 1)
     torch.manual_seed(7)

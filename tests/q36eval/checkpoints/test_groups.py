@@ -11,7 +11,7 @@ import pytest
 from compressed_tensors.quantization import QuantizationConfig
 from compressed_tensors.utils.match import match_name
 
-from q36eval.app.sandbox.branches import build
+from q36eval.app.sandbox import build
 from q36eval.checkpoints.groups import Arguments, read_groups
 from q36eval.checkpoints.schemes import _match_name
 

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from q36eval.app.cli.inspect import inspect
-from q36eval.app.sandbox.branches import build
+from q36eval.app.sandbox import build
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
 from q36eval.checkpoints.inspection.examination import not_judged

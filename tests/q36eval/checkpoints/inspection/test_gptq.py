@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.sandbox.branches import build
+from q36eval.app.sandbox import build
 from q36eval.checkpoints.inspection import inspect_checkpoint
 
 from . import written
