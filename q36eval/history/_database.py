@@ -12,9 +12,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, InternalError, OperationalError
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.history._migrating import HEAD, migrate, refuse_other
+from q36eval.history._migrating import migrate, refuse_other
 
-__all__ = ["HEAD", "WRITE", "open_engine", "shown", "used"]
+__all__ = ["WRITE", "open_engine", "shown", "used"]
 
 BUSY_TIMEOUT_MS = 30_000
 

@@ -1,4 +1,4 @@
-"""The tables, as the newest migration leaves them.
+"""The tables of the newest schema; how they are changed stands in `q36eval.history.migrations`.
 
 What is long or the same in many runs (a question, an answer, clusters, a policy, an identity, a report) is a text of
 its own, kept once by its content; rows of runs, measurements and items hold numbers and references. References to texts
@@ -145,7 +145,7 @@ measurements = Table(
     Column("clusters", BigNumber),
     Column("competence", BigNumber),
     Column("causes", JSON(none_as_null=True)),
-    Column("unreadable", Integer, nullable=False, server_default="0"),
+    Column("unreadable", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -224,7 +224,7 @@ waivers = Table(
     Column("revoked", String),
     Column("canary", String),
     Column("slice", String),
-    Column("added", String),
+    Column("added", String, nullable=False),
     Column("revoked_by", String),
 )
 

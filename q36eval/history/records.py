@@ -76,13 +76,13 @@ class Blessing(Record):
 
 
 class WaiverRecord(Record):
-    """A waiver as it was written for one branch; `added` is None where it was before that was kept."""
+    """A waiver as it was written for one branch; `added` and `revoked` are moments (UTC)."""
 
     number: int
     family: str
     branch: str
     waiver: Waiver
-    added: datetime | None = None
+    added: datetime
     revoked: datetime | None = None
     revoked_by: str | None = None
 
