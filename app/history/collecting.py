@@ -159,7 +159,7 @@ def _folders(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
 
 
 def _packs(sight: _Sight) -> Iterator[Removal]:
-    """Packs of references that no run was measured against, and the captures of an older version."""
+    """Packs of references that no run was measured against."""
     if sight.blind:
         return
     root = sight.paths.captures
@@ -169,9 +169,6 @@ def _packs(sight: _Sight) -> Iterator[Removal]:
         busy = any(is_held(lock) for lock in folder.rglob("*.lock"))
         if folder.name not in used and sight.is_old(folder) and not busy:
             yield Removal("pack", folder.name, "no run was measured against it", size_of(folder), folder)
-    older = sight.paths.state / "references"
-    if older.is_dir():
-        yield Removal("pack", older.name, "captures of an older version, which nothing reads", size_of(older), older)
 
 
 def _copies(sight: _Sight) -> list[Path]:

@@ -44,7 +44,7 @@ def _settled(whole: WholeRun, paths: Paths) -> WholeRun:
 
 
 def _add(writer: Writer, history: History, whole: WholeRun, files: RunFiles, say: Say) -> None:
-    """The run with its files; those of a run of before they were written down are written down in the archive."""
+    """The run with its files; those not yet written down in history are written down in the archive."""
     known = {artifact.name: artifact for artifact in whole.about.artifacts}
     found = []
     for name in dict.fromkeys((*known, *NAMES)):

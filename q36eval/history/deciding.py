@@ -17,8 +17,8 @@ from q36eval.history.records import RunRecord
 from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 
-CAME_LATER = ("attempts", "remedies")
-"""Fields of a report that reports of before them lack."""
+OMITTED_WHEN_EMPTY = ("attempts", "remedies")
+"""Fields of a report that its hash leaves out where they are empty."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,13 @@ def circumstances_on(
     compared with itself and lose nothing) and the gates that were earlier than it.
     """
     waivers = history.waivers(run.family, run.branch).values() if source is None else source.waivers
-    decided = run.circumstances is not None or run.report is not None
-    then = circumstances_then(history, run) if decided else None
-    blessed_run = _newest_blessed(history, run) if then is None else then.blessed_run
+    then = run.circumstances
+    newest_blessings = history.blessings(run.branch, run.family)[:1]
     return Circumstances(
         on=on,
         waivers=tuple(waivers),
         waivers_from=None if source is None else source.file,
-        blessed_run=blessed_run,
+        blessed_run=next((b.run_id for b in newest_blessings), None) if then is None else then.blessed_run,
         require_sign_off=require_sign_off,
         tried=tried_before(history, run) if then is None else then.tried,
         supplies=None if then is None else then.supplies,
@@ -59,22 +58,22 @@ def circumstances_on(
 
 
 def circumstances_then(history: History, run: RunRecord) -> Circumstances:
-    """What was kept with the run's decision; of one from before they were kept, what its dates still tell.
+    """What the run's decision hung on besides its evidence, as it was stored with it.
 
-    That is the day it finished, and the run that was blessed by then; of waivers none, which never eases a verdict. It
-    was judged by the first rules, as all were then.
+    Of a run that only measured what its dates say: the day it ended and the run that was blessed by then; no waivers.
+
+    Raises:
+        UsageError: the run was decided, and the circumstances are gone.
     """
     if run.circumstances is not None:
         return run.circumstances
+    if run.report is not None:
+        raise UsageError(
+            f"history holds run {run.id} without the circumstances of its verdict: the database is damaged."
+        )
     ended = run.finished or run.started
     earlier = (b for b in history.blessings(run.branch, run.family) if b.at <= ended and b.run_id != run.id)
-    blessing = next(earlier, None)
-    return Circumstances(on=ended.date(), blessed_run=None if blessing is None else blessing.run_id, rules=1)
-
-
-def _newest_blessed(history: History, run: RunRecord) -> str | None:
-    blessed = history.blessed(run.branch, run.family)
-    return None if blessed is None else blessed.id
+    return Circumstances(on=ended.date(), blessed_run=next((b.run_id for b in earlier), None))
 
 
 @dataclass(frozen=True)
@@ -172,10 +171,9 @@ def _decided(
         stages=evidence.stages,
         require_sign_off=require_sign_off,
         sign_offs=sign_offs,
-        rules=circumstances.rules,
         tried=circumstances.tried,
     )
-    if circumstances.supplies is None:  # of before remedies were told: a replay gives the report that was kept
+    if circumstances.supplies is None:
         return report
     helping = remedies(report, policy, evidence.measurements, circumstances.supplies)
     return report.model_copy(update={"remedies": helping})
@@ -184,10 +182,10 @@ def _decided(
 def report_sha256(report: GateReport) -> str:
     """SHA-256 of a report's JSON with sorted keys and nothing between them.
 
-    Fields that came later are left out where they say nothing: signatures of before then stay of the same report.
+    `OMITTED_WHEN_EMPTY` fields are left out where they are empty.
     """
     body = json.loads(report.model_dump_json())
-    body = {name: value for name, value in body.items() if name not in CAME_LATER or value}
+    body = {name: value for name, value in body.items() if name not in OMITTED_WHEN_EMPTY or value}
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -129,12 +129,12 @@ def test_a_run_that_is_measured_keeps_its_rows_and_its_folder(tmp_path: Path) ->
     assert [kind for kind, _ in collect(history, tmp_path, NEWEST)] == ["run", "folder"]
 
 
-def test_folders_of_before_are_read_and_go_with_their_runs(tmp_path: Path) -> None:
+def test_working_folders_are_read_and_go_with_their_runs(tmp_path: Path) -> None:
     history, (old, new) = runs(tmp_path, 2)
     stray = RunFiles(tmp_path).working("20200101-000000-abcdef")
     for folder in (RunFiles(tmp_path).working(old.id), stray):
         folder.mkdir(parents=True)
-        (folder / "notes.bin").write_bytes(b"of before")
+        (folder / "notes.bin").write_bytes(b"working")
     assert RunFiles(tmp_path).find(history, old.id, "notes.bin") is not None
     assert plan(history, paths_of(tmp_path), Wanted(), datetime.now(UTC)).removals == ()
     assert collect(history, tmp_path, Wanted()) == [("folder", stray.name)]
