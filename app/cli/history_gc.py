@@ -46,8 +46,7 @@ def gc(
     as_json: JsonOption = False,
 ) -> None:
     """Remove files, folders and texts that no run refers to. A run that was ever blessed or signed always stays."""
-    from q36eval.app.history.collecting import Wanted, plan, remove
-    from q36eval.app.history.retention import Retention
+    from q36eval.app.history.collecting import Retention, Wanted, plan, remove
 
     if not delete_runs and (keep_newest, keep_days, retention) != (None, None, None):
         raise UsageError("Which runs stay matters only where runs are deleted: give --delete-runs with it.")

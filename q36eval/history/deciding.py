@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
@@ -12,13 +12,28 @@ from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
 from q36eval.gate.remedies import remedies
 from q36eval.history.attempts import tried_before
-from q36eval.history.cut_short import WHY, stopped_at_will, tasks_cut_short
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 
 OMITTED_WHEN_EMPTY = ("attempts", "remedies")
 """Fields of a report that its hash leaves out where they are empty."""
+
+PLANNED = "items_planned"
+"""The figure that says how many items of a task were planned."""
+
+ASKED = "accuracy"
+"""The figure whose counts say how many of them were asked."""
+
+WHOLE_SUITE = "suite"
+"""The slice that holds the items of all tasks."""
+
+CUT_SHORT = (
+    "some tasks were asked only until what the run's own policy judges was settled, and of those only what was laid "
+    "out for early looks can be judged by another: gate --exhaustive asks them whole"
+)
+
+Task = tuple[ProbeName, str]
 
 
 @dataclass(frozen=True)
@@ -235,7 +250,7 @@ def under(history: History, run: RunRecord, policy: Policy) -> GateReport:
     tasks = tasks_cut_short(evidence.measurements)
     fit = tuple(m for m in evidence.measurements if not stopped_at_will(m, tasks))
     left_out = [
-        ProbeFailure(probe=probe, reason=WHY, kind="skipped") for probe in sorted({probe for probe, _ in tasks})
+        ProbeFailure(probe=probe, reason=CUT_SHORT, kind="skipped") for probe in sorted({probe for probe, _ in tasks})
     ]
     return found(policy, replace(evidence, measurements=fit, failures=(*evidence.failures, *left_out)), circumstances)
 
@@ -260,3 +275,26 @@ def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
     signature = SignOff(owner=owner, reason=reason, at=datetime.now(UTC), report_sha256=sha256)
     history.add_sign_off(run.id, signature)
     return signature
+
+
+def tasks_cut_short(measurements: Iterable[Measurement]) -> frozenset[Task]:
+    """The tasks of which fewer items were asked than were planned, by probe and slice."""
+    found = list(measurements)
+    asked = {(m.probe, m.slice): m.counts.total for m in found if m.metric == ASKED}
+    planned = {(m.probe, m.slice): m.value for m in found if m.metric == PLANNED}
+    return frozenset(task for task, value in planned.items() if task in asked and asked[task] < value)
+
+
+def of_cut_short(measurement: Measurement, tasks: Collection[Task]) -> bool:
+    """Whether a figure is of such a task, or of several tasks of which one is."""
+    if measurement.metric == PLANNED:
+        return False
+    if measurement.slice == WHOLE_SUITE or (measurement.probe, "all") in tasks:
+        return any(probe == measurement.probe for probe, _ in tasks)
+    return (measurement.probe, measurement.slice.partition("/")[0]) in tasks
+
+
+def stopped_at_will(measurement: Measurement, tasks: Collection[Task]) -> bool:
+    """Whether another policy may not judge it: when asking ended was decided by what was answered, and its test takes
+    the number of items for fixed. What was laid out in blocks may be stopped at any of them."""
+    return not measurement.laid_out and of_cut_short(measurement, tasks)

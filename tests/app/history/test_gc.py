@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.history import collecting
-from q36eval.app.history.collecting import Plan, Removal, Wanted, plan, remove
-from q36eval.app.history.retention import Retention
+from q36eval.app.history.collecting import Plan, Removal, Retention, Wanted, plan, remove
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord
@@ -79,7 +77,7 @@ def test_the_file_is_not_made_smaller_under_a_gate(tmp_path: Path, monkeypatch: 
     """Nobody writes meanwhile, and of a large history that takes longer than a gate waits."""
     history, _ = runs(tmp_path, 3)
     shrunk: list[History] = []
-    monkeypatch.setattr(collecting, "give_back_room", shrunk.append)
+    monkeypatch.setattr(History, "give_back_room", lambda self: shrunk.append(self))
     with exclusive(paths_of(tmp_path).run_lock("another")):
         assert len(collect(history, tmp_path, NEWEST)) == 2
     assert shrunk == []
