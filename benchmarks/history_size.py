@@ -21,8 +21,9 @@ from sqlalchemy import Connection, insert
 from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history import _tables as tables
-from q36eval.history._rows import item_rows, json_values, measurement_rows
 from q36eval.history._runs import add_run
+from q36eval.history._texts import json_values
+from q36eval.history.store import item_rows, measurement_rows
 from q36eval.records import (
     Answer,
     Clusters,

@@ -119,7 +119,7 @@ class Schedule(Record):
     `blocks` numbers the block that each cluster was asked in, ascending in the order of asking; a cluster lies within
     one block. `largest` is the size of the largest cluster that bets allow for (`stats.planned_largest` of the sizes of
     all clusters planned, asked or not): larger ones weigh as much as it. `planned` is the planned end, by family of
-    items ("" without families); evidence of before it was recorded has None, and bets alone decide. It is `partial`
+    items ("" without families); None where it is not known, and bets alone decide. It is `partial`
     where a person asked for a part of the items.
 
     Where items are drawn by what the reference's margin says of them, `last_bet` is the last block that is bet on: in

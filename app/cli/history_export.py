@@ -94,7 +94,7 @@ def _chosen(
 
 
 def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> list[Path]:
-    from q36eval.app.history.exporting import export as write
+    from q36eval.app.history.import_export import export as write
 
     paths = Paths.default()
     if out.is_dir():
@@ -139,7 +139,7 @@ def take_in(
     refused.
     """
     from q36eval.app.cli.tables import print_plain
-    from q36eval.app.history.importing import take_in as read
+    from q36eval.app.history.import_export import take_in as read
 
     paths = Paths.default()
     history = open_history(paths, writing=True)

@@ -47,8 +47,7 @@ def gc(
 
     A run that was ever blessed or signed is always retained.
     """
-    from q36eval.app.history.collecting import Wanted, plan, remove
-    from q36eval.app.history.retention import Retention
+    from q36eval.app.history.collecting import Retention, Wanted, plan, remove
 
     if not delete_runs and (keep_newest, keep_days, retention) != (None, None, None):
         raise UsageError("--keep-newest, --keep-days and --retention need --delete-runs.")

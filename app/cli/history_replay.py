@@ -109,8 +109,6 @@ def _print_replay(replayed: "Replay") -> None:
             print("Only last digits differ, and every verdict is the same: the arithmetic of another version.")
         elif replayed.same_verdicts:
             print("Every verdict is the same: of the whole, of every lane and of every criterion.")
-        if run.circumstances is None:
-            print("It was decided by a version that did not keep which waivers it knew; here none count.")
         _print_lines(_other_versions(run))
 
 

@@ -9,11 +9,11 @@ from glob import escape
 from pathlib import Path
 from typing import Literal
 
-from q36eval.app.history.retention import Retention, outdated
-from q36eval.config import Paths
-from q36eval.errors import StorageError
-from q36eval.history import History, RunState
-from q36eval.history.referring import files_of_runs, give_back_room, references_of_runs, reviewed_runs
+from pydantic import BaseModel, ConfigDict, Field
+
+from q36eval.config import Paths, load_yaml
+from q36eval.errors import StorageError, UsageError
+from q36eval.history import History, RunState, RunSummary
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive, is_held
 from q36eval.references import pack_folder
@@ -25,6 +25,50 @@ GRACE = timedelta(days=1)
 WHY = "what it refers to cannot be seen from here"
 
 Kind = Literal["run", "file", "folder", "pack", "copy"]
+
+
+class Retention(BaseModel):
+    """A run stays while any of these keeps it: it is among the newest of its branch, or younger than so many days.
+
+    Whatever is asked for, a run stays that was ever blessed or signed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    keep_newest: int | None = Field(default=None, ge=1)
+    keep_days: int | None = Field(default=None, ge=1, le=36_500)
+
+    @classmethod
+    def of(cls, file: Path | None, keep_newest: int | None, keep_days: int | None) -> "Retention":
+        """What the file says; what an option says goes before it.
+
+        Raises:
+            UsageError: the file is missing or malformed, or nothing is said at all.
+        """
+        said = cls() if file is None else load_yaml(file, cls, "retention file")
+        given = {"keep_newest": keep_newest, "keep_days": keep_days}
+        found = said.model_copy(update={name: value for name, value in given.items() if value is not None})
+        if found == cls():
+            raise UsageError(
+                "Say which runs stay: --keep-newest N of each branch, --keep-days D, or --retention FILE with them."
+            )
+        return found
+
+
+def outdated(history: History, retention: Retention, now: datetime) -> Iterator[RunSummary]:
+    """The runs that nothing keeps, oldest first."""
+    cared_for = history.reviewed_runs()
+    young = None if retention.keep_days is None else now - timedelta(days=retention.keep_days)
+    ranks: dict[tuple[str, str], int] = {}
+    found = []
+    for run in history.summaries():  # newest first
+        place = (run.family, run.branch)
+        ranks[place] = ranks.get(place, 0) + 1
+        is_new = retention.keep_newest is not None and ranks[place] <= retention.keep_newest
+        is_young = young is not None and run.started >= young
+        if not (is_new or is_young or run.id in cared_for):
+            found.append(run)
+    yield from reversed(found)
 
 
 @dataclass(frozen=True)
@@ -102,7 +146,7 @@ class _Sight:
 
     def used(self, gone: Collection[str] = ()) -> set[str]:
         """Content hashes of the files that some run refers to, of this history all but those that go."""
-        return files_of_runs(self.history, gone).union(*(files_of_runs(other) for other in self.others))
+        return self.history.files_of_runs(gone).union(*(other.files_of_runs() for other in self.others))
 
     def is_old(self, path: Path) -> bool:
         """Whether it was last written longer ago than anybody takes to write it down."""
@@ -130,7 +174,7 @@ def _files(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
     if sight.blind:
         return
     used = sight.used(gone)
-    freed = files_of_runs(sight.history) - used
+    freed = sight.history.files_of_runs() - used
     for path in sight.files.all():
         if path.name not in used and (path.name in freed or sight.is_old(path)):
             why = "only runs that go refer to it" if path.name in freed else "no run refers to it"
@@ -159,19 +203,16 @@ def _folders(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
 
 
 def _packs(sight: _Sight) -> Iterator[Removal]:
-    """Packs of references that no run was measured against, and the captures of an older version."""
+    """Packs of references that no run was measured against."""
     if sight.blind:
         return
     root = sight.paths.captures
     histories = (sight.history, *sight.others)
-    used = {pack_folder(root, identity).name for one in histories for identity in references_of_runs(one)}
+    used = {pack_folder(root, identity).name for one in histories for identity in one.references_of_runs()}
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
         busy = any(is_held(lock) for lock in folder.rglob("*.lock"))
         if folder.name not in used and sight.is_old(folder) and not busy:
             yield Removal("pack", folder.name, "no run was measured against it", size_of(folder), folder)
-    older = sight.paths.state / "references"
-    if older.is_dir():
-        yield Removal("pack", older.name, "captures of an older version, which nothing reads", size_of(older), older)
 
 
 def _copies(sight: _Sight) -> list[Path]:
@@ -194,14 +235,14 @@ def remove(history: History, paths: Paths, found: Plan) -> list[Removal]:
     Raises:
         StorageError: the database refuses it; what was removed before stays removed.
     """
-    cared_for = reviewed_runs(history)
+    cared_for = history.reviewed_runs()
     done = [one for one in found.of("run") if one.name not in cared_for and _remove_run(history, paths, one.name)]
     history.remove_unused_texts()
     keep_drifts(history)
     # it keeps others from writing for as long as it takes, and a gate does not wait for ever
     if done and not any(is_held(lock) for lock in paths.run_lock("").parent.glob("*.lock")):
         with suppress(StorageError):  # in use; the room is used again all the same
-            give_back_room(history)
+            history.give_back_room()
     sight = _Sight(history, paths, datetime.now(UTC))
     with sight.files.held():
         used = sight.used()  # once more: a run may have ended since, which refers to one of them

@@ -7,7 +7,7 @@ from typing import Literal
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord, RunState
-from q36eval.history.cut_short import of_cut_short, tasks_cut_short
+from q36eval.history.deciding import of_cut_short, tasks_cut_short
 from q36eval.records import Measurement, ProbeName
 
 RunKind = Literal["reference", "accepted"]

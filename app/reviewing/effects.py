@@ -6,7 +6,7 @@ from datetime import date
 
 from q36eval.app.reviewing.waiver_files import LONGEST_DAYS, too_long
 from q36eval.errors import UsageError
-from q36eval.gate import RULES, GateReport, Waiver
+from q36eval.gate import GateReport, Waiver
 from q36eval.history import History, RunRecord
 from q36eval.history.deciding import circumstances_then, evidence_of, found, policy_of
 
@@ -53,7 +53,7 @@ def _effect(history: History, run: RunRecord, waiver: Waiver, today: date) -> Ef
     policy = policy_of(run)
     standing = tuple(history.waivers(run.family, run.branch).values())
     then = circumstances_then(history, run)
-    now = then.model_copy(update={"on": today, "waivers": standing, "waivers_from": None, "rules": RULES})
+    now = then.model_copy(update={"on": today, "waivers": standing, "waivers_from": None})
     evidence = evidence_of(history, run, now)
     more = now.model_copy(update={"waivers": (*standing, waiver)})
     return Effect(run, found(policy, evidence, now), found(policy, evidence, more))

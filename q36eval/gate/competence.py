@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from q36eval.gate.policy import Criterion, Informative, Policy
+from q36eval.gate.policy import Criterion, Informative
 from q36eval.records import Clusters, Estimator, FamilyCompetence, Measurement, Record
 
 PAIRED: tuple[Estimator, ...] = ("paired_mean", "paired_proportions")
@@ -90,12 +90,6 @@ def remaining(asked: Informative, measurement: Measurement) -> Remaining:
     )
     names = frozenset(family.name for family in kept)
     return Remaining(competence, names, _refusal(asked, measurement, competence, names))
-
-
-def without_competence(policy: Policy) -> Policy:
-    """The policy as it was judged before comparisons asked anything of the reference."""
-    criteria = tuple(criterion.model_copy(update={"informative": None}) for criterion in policy.criteria)
-    return policy.model_copy(update={"criteria": criteria})
 
 
 def is_able(family: FamilyCompetence, asked: Informative) -> bool:

@@ -6,14 +6,12 @@ from datetime import date
 from q36eval.errors import ExitCode
 from q36eval.gate.anomalous import accepted, held_back
 from q36eval.gate.attempts import Tried, attempts_of
-from q36eval.gate.competence import without_competence
 from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
 from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import (
     NOTHING_FOUND,
-    RULES,
     CriterionResult,
     CriterionVerdict,
     GateReport,
@@ -41,15 +39,14 @@ def decide(
     stages: Sequence[Stage] = (),
     require_sign_off: bool = False,
     sign_offs: Sequence[SignOff] = (),
-    rules: int = RULES,
     tried: Tried | None = None,
 ) -> GateReport:
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
 
     `blessed` are the measurements of the run that the branch was last accepted with, `blessed_refused` says of a probe
     why its figures there are of something else, `stages` what was asked in which order (passed on into the report),
-    `sign_offs` the signatures under this very report, as it is found without any, `rules` the version of judging,
-    `tried` the earlier gates of the same deployment by the same criteria.
+    `sign_offs` the signatures under this very report, as it is found without any, `tried` the earlier gates of the same
+    deployment by the same criteria.
     Their order is of no matter, nor is that of criteria, measurements, failures or waivers.
 
     PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
@@ -77,8 +74,7 @@ def decide(
     """
     asked_for = {criterion.id for criterion in policy.criteria}
     held = margins_held(policy, measurements)
-    asked = with_thresholds(with_integrity(held.policy, measurements))
-    policy = _in_order(asked if rules >= 2 else without_competence(asked))
+    policy = _in_order(with_thresholds(with_integrity(held.policy, measurements)))
     evidence = Evidence.of(policy, measurements, failures, blessed, blessed_refused)
     signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
     drifted = drifts(measurements)

@@ -2,9 +2,9 @@
 
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from q36eval.gate.attempts import Attempts, Tried
 from q36eval.gate.competence import Competence
@@ -63,10 +63,7 @@ class SignOff(Record):
 
 
 RULES = 2
-"""The version of how evidence is judged, kept with every decision, so that an old one is made again as it was made.
-
-1: a comparison was judged whatever the reference can do. 2: by `Criterion.informative`.
-"""
+"""The version of how evidence is judged, stored with every decision; decisions of another one are not replayed."""
 
 
 class Circumstances(Record):
@@ -83,17 +80,9 @@ class Circumstances(Record):
     waivers_from: str | None = None
     blessed_run: str | None = None
     require_sign_off: bool = False
-    rules: int = Field(default=RULES, ge=1, le=RULES)
+    rules: int = Field(default=RULES, ge=RULES, le=RULES)
     tried: Tried | None = None
     supplies: Supplies | None = None
-
-
-def _from_before_rules(kept: Any) -> Any:
-    return {"rules": 1, **kept} if isinstance(kept, dict) else kept
-
-
-KeptCircumstances = Annotated[Circumstances, BeforeValidator(_from_before_rules)]
-"""As history kept them: those that name no version of judging are from before there was another than the first."""
 
 
 class StageState(StrEnum):
@@ -120,7 +109,7 @@ class Stage(Record):
 
 
 def _is_absent(value: object) -> bool:
-    """What does not concern a criterion is not written: signatures are of reports as they were written before."""
+    """What does not concern a criterion is not written."""
     return not value
 
 
@@ -192,12 +181,6 @@ class CriterionResult(Record):
         """Whether this criterion was set aside by waivers."""
         return bool(self.waived_by)
 
-    @field_validator("waived_by", mode="before")
-    @classmethod
-    def _as_kept_before(cls, kept: Any) -> Any:
-        """Reports of schema 1 hold one waiver or none."""
-        return () if kept is None else (kept,) if isinstance(kept, dict | Waiver) else kept
-
 
 class LaneResult(Record):
     """The verdict for one kind of use.
@@ -226,7 +209,7 @@ class GateReport(Record):
     pre-check nothing passes: what would have is INCONCLUSIVE with the headline that nothing was found.
     """
 
-    schema_version: Literal[1, 2] = 2
+    schema_version: Literal[2] = 2
     policy: str
     purpose: Purpose = Field(default="release", exclude_if=is_release)
     verdict: Verdict

@@ -1,20 +1,20 @@
-"""Opens the database, an SQLite file or PostgreSQL: settings and transactions."""
+"""The database, an SQLite file or PostgreSQL: how it is opened, read and written."""
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, Row, Table, UniqueConstraint, create_engine, event
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, InternalError, OperationalError
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.history._migrating import HEAD, migrate, refuse_other
-
-__all__ = ["HEAD", "WRITE", "open_engine", "shown", "used"]
+from q36eval.history._migrating import migrate, refuse_other
 
 BUSY_TIMEOUT_MS = 30_000
 
@@ -48,6 +48,121 @@ REMEDIES = {
     "has no column named": CHANGED,
 }
 """What a person can do, by words of the database's message."""
+
+Upserting = Callable[[Table], "sqlite.Insert | postgresql.Insert"]
+
+
+class Connected:
+    """Base of the history: every write is committed at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, path_or_url: Path | str, *, upgrade: bool = True) -> Self:
+        """Open (or make) an SQLite file, or a PostgreSQL database, and bring it to the newest schema.
+
+        `path_or_url` is a file, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`. Without `upgrade` one of another
+        schema is refused, and left as it is.
+
+        Raises:
+            UsageError: not a database of ours, one written by a newer version, one that cannot be reached, or one that
+                would have to be changed first.
+        """
+        return cls(open_engine(path_or_url, upgrade=upgrade))
+
+    @property
+    def name(self) -> str:
+        """The file or the URL, as it may be shown: without a password."""
+        return shown(self._engine.url)
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self._engine.dispose()
+
+    def check_writable(self) -> None:
+        """Refuse now what could not be written later, after hours of measuring.
+
+        Raises:
+            UsageError: the database is read-only, or its disk is full.
+        """
+        try:
+            with self._write() as connection:  # a lock alone is granted on a read-only file too
+                connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+        except StorageError as error:
+            raise UsageError(str(error)) from error
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        with used(self._engine.url), self._engine.execution_options(**WRITE).begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with used(self._engine.url), self._engine.connect() as connection:
+            yield connection
+
+    def _read(self, query: Any) -> Sequence[Row[Any]]:
+        with self._reading() as connection, self._whole():
+            return connection.execute(query).all()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What is read in here was written whole.
+
+        Raises:
+            UsageError: a row holds no JSON where it should.
+        """
+        try:
+            yield
+        except JSONDecodeError as error:
+            raise UsageError(f"The history database {self.name} holds a row that is no JSON: {error}.") from error
+
+    def give_back_room(self) -> None:
+        """Make an SQLite file as small as what is in it; a server does so by itself.
+
+        Raises:
+            StorageError: another process uses it, or there is no room for a copy; the file keeps its size.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        raw = self._engine.raw_connection()
+        try:
+            with used(self._engine.url):
+                for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                    self._engine.dialect.do_execute(raw.cursor(), statement, ())
+        finally:
+            raw.close()
+
+
+def upserting(connection: Connection) -> Upserting:
+    """The INSERT of this database that knows ON CONFLICT."""
+    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+
+
+def upsert(
+    connection: Connection,
+    table: Table,
+    rows: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    staying: Collection[str] = (),
+) -> None:
+    """Insert rows of the same columns, or replace those that are equal in the table's key.
+
+    The key are its unique columns, where it has such, else its primary key. Of a row that is replaced the columns
+    `staying` stay as they were.
+    """
+    several = [rows] if isinstance(rows, Mapping) else list(rows)
+    if not several:
+        return
+    unique = next((c for c in table.constraints if isinstance(c, UniqueConstraint)), table.primary_key)
+    key = [column.name for column in unique.columns]
+    statement = upserting(connection)(table)
+    rest = {name: statement.excluded[name] for name in several[0] if name not in (*key, *staying)}
+    if rest:
+        statement = statement.on_conflict_do_update(index_elements=key, set_=rest)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=key)
+    connection.execute(statement, several)
 
 
 @contextmanager

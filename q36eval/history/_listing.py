@@ -1,21 +1,28 @@
-"""Many runs at once: lists, branches and series over time, without what only one run's own page needs."""
+"""Many runs at once: lists, branches, series over time, what they refer to and what was found of their drift.
 
-from collections.abc import Mapping, Sequence
+What only one run's own page needs is not read.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, true
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, true, union
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
-from q36eval.history._connected import Connected
-from q36eval.history._rows import figure, text_value, timestamp, unreadable
-from q36eval.history._texts import texts_of
+from q36eval.history._database import Connected, upsert
+from q36eval.history._tables import figure, timestamp
+from q36eval.history._texts import text_value, texts_of, unreadable
 from q36eval.history.records import (
     REFERENCE_ANSWERS,
+    BranchKey,
     BranchSummary,
     JudgedRun,
+    KeptDrift,
     RunFilter,
     RunState,
     RunSummary,
@@ -134,6 +141,67 @@ class Listing(Connected):
         order = {number: place for place, number in enumerate(known)}
         figures = sorted(figures, key=lambda row: (order[row.run], row.position))
         return [_point(row, known[row.run], metrics[row.metric], readings[row.reading]) for row in figures]
+
+    def reviewed_runs(self) -> set[str]:
+        """Runs that a person ever blessed or signed."""
+        query = union(select(tables.blessings.c.run_id), select(tables.sign_offs.c.run_id))
+        return {row.run_id for row in self._read(query)}
+
+    def files_of_runs(self, without: Collection[str] = ()) -> set[str]:
+        """Content hashes of the files of all runs but those `without`."""
+        columns, left_out = tables.artifacts.c, set(without)
+        return {row.sha256 for row in self._read(select(columns.run_id, columns.sha256)) if row.run_id not in left_out}
+
+    def references_of_runs(self) -> list[DeploymentIdentity]:
+        """Every reference that some run was measured against."""
+        column = tables.runs.c.reference_identity
+        with self._reading() as connection:
+            numbers = connection.execute(select(column).where(column.is_not(None)).distinct()).scalars().all()
+            texts = texts_of(connection, numbers).values()
+        return [DeploymentIdentity.model_validate(json.loads(text)) for text in texts]
+
+    def fingerprints(self, family: str | None = None, branch: str | None = None) -> dict[BranchKey, str]:
+        """By family and branch: SHA-256 of which finished runs there are, their verdicts and reports, and the blessing.
+
+        Whatever is read over a branch's finished runs stays the same while this does.
+        """
+        runs, texts, blessings = tables.runs.c, tables.texts.c, tables.blessings.c
+        wanted = _matching(RunFilter(family=family, branch=branch))
+        of_runs = (
+            select(runs.family, runs.branch, runs.id, runs.verdict, texts.sha256)
+            .select_from(tables.runs.outerjoin(tables.texts, texts.id == runs.report))
+            .where(wanted, runs.state == RunState.FINISHED.value)
+        )
+        of_blessings = (
+            select(runs.family, runs.branch, blessings.run_id)
+            .join(tables.runs, runs.id == blessings.run_id)
+            .where(wanted)
+            .order_by(blessings.at, blessings.id)
+        )
+        with self._reading() as connection:
+            blessed = {(row.family, row.branch): row.run_id for row in connection.execute(of_blessings)}
+            rows = connection.execute(of_runs).all()
+        found = {(row.family, row.branch): hashlib.sha256() for row in rows}
+        for row in sorted(rows, key=lambda row: row.id):
+            report = b"" if row.sha256 is None else bytes(row.sha256)
+            # written so that no two states read alike, whatever an imported run is called
+            found[row.family, row.branch].update(f"{(row.id, row.verdict, report)!r}\n".encode())
+        for key, hashed in found.items():
+            hashed.update(f"blessed {blessed.get(key)!r}".encode())
+        return {key: hashed.hexdigest() for key, hashed in found.items()}
+
+    def keep_drift(self, family: str, branch: str, kept: KeptDrift) -> None:
+        """Keep what was found of a branch; what was kept before is replaced."""
+        with self._write() as connection:
+            upsert(connection, tables.kept_drifts, {"family": family, "branch": branch, **kept.model_dump()})
+
+    def kept_drifts(self, family: str | None = None, branch: str | None = None) -> dict[BranchKey, KeptDrift]:
+        """What was kept, by family and branch; it holds only where its `stand` is the one of now."""
+        columns = tables.kept_drifts.c
+        given = ((columns.family, family), (columns.branch, branch))
+        wanted = [column == value for column, value in given if value is not None]
+        rows = self._read(select(tables.kept_drifts).where(*wanted))
+        return {(row.family, row.branch): KeptDrift(stand=row.stand, found=row.found) for row in rows}
 
 
 def _newest_of_each(wanted: ColumnElement[bool]) -> Select[Any]:

@@ -6,15 +6,21 @@ import sys
 from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, func, inspect, select, text
 
 from q36eval.errors import StorageError, UsageError
 from q36eval.locks import is_held
 
-HEAD = "0008"
-"""The newest migration; a test holds it to the files in `migrations/versions`."""
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+HEAD = "0009"
+"""The newest schema version; a test holds it to the files in `migrations/versions`."""
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+"""The folder of Alembic's scripts."""
 
 MIGRATING = 0x71336D67
 """Advisory lock of PostgreSQL: one process migrates, the others wait."""
@@ -24,13 +30,16 @@ def migrate(engine: Engine, name: str, write: dict[str, Any]) -> None:
     """Bring the database to HEAD; `name` is how it is called to a person, `write` the options of a writing connection.
 
     Raises:
-        UsageError: it is not ours, a newer version wrote it, or there is no room for its copy.
+        UsageError: it is not ours, or a newer version or one from before the first release wrote it.
+        StorageError: there is no room for its copy.
     """
     if version_of(engine) == HEAD:
         return
     before = _upgrade(engine, name, write)
     if before is not None and engine.dialect.name == "sqlite":
-        _give_back_room(str(engine.url.database))
+        # what the old tables took; where this fails the room is used again all the same
+        with suppress(sqlite3.Error), closing(sqlite3.connect(str(engine.url.database), isolation_level=None)) as raw:
+            raw.execute("VACUUM")
 
 
 def refuse_other(engine: Engine, name: str) -> None:
@@ -42,13 +51,13 @@ def refuse_other(engine: Engine, name: str) -> None:
     version = version_of(engine)
     if version is None:
         raise UsageError(f"{name} holds no history, and none is made where nothing may be written.")
-    if version > HEAD:
-        raise _newer(name, version)
-    if version != HEAD:
-        raise UsageError(
-            f"History database {name} has schema {version}, this q36eval reads {HEAD}, and nothing may be written "
-            "here: open it once with a command that may, such as `q36eval history list`."
-        )
+    if version == HEAD:
+        return
+    _refuse_unknown(name, version, _known(_config()))
+    raise UsageError(
+        f"History database {name} has schema {version}, this q36eval reads {HEAD}, and nothing may be written "
+        "here: open it once with a command that may, such as `q36eval history list`."
+    )
 
 
 def version_of(engine: Engine) -> str | None:
@@ -57,16 +66,28 @@ def version_of(engine: Engine) -> str | None:
         return _version(connection)
 
 
+def _config() -> "Config":
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def _known(config: "Config") -> set[str]:
+    """The schema versions that this q36eval can bring to HEAD."""
+    from alembic.script import ScriptDirectory
+
+    return {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+
+
 def _upgrade(engine: Engine, name: str, write: dict[str, Any]) -> str | None:
     """The version before; None of an empty database."""
     # imported only when there is something to migrate: it costs a quarter of a second
     from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
 
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    config = _config()
+    known = _known(config)
     with engine.connect().execution_options(**write) as connection:
         if connection.dialect.name == "sqlite":
             _without_foreign_keys(connection)
@@ -75,7 +96,10 @@ def _upgrade(engine: Engine, name: str, write: dict[str, Any]) -> str | None:
                 connection.execute(select(func.pg_advisory_xact_lock(MIGRATING)))
             # read again under the lock: another process may have migrated meanwhile
             version = _version(connection)
-            _check(connection, name, version, known)
+            if version is not None:
+                _refuse_unknown(name, version, known)
+            elif inspect(connection).get_table_names():
+                raise UsageError(f"{name} is a database of something else: name another for the history.")
             if version not in (None, HEAD) and connection.dialect.name == "sqlite":
                 _check_idle(name)
                 _keep_copy(name)
@@ -92,18 +116,20 @@ def _version(connection: Connection) -> str | None:
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
-def _newer(name: str, version: str) -> UsageError:
-    return UsageError(
-        f"history database {name} was written by a newer q36eval (schema {version}, this one knows up to {HEAD}): "
-        "upgrade q36eval or name another."
+def _refuse_unknown(name: str, version: str, known: set[str]) -> None:
+    """Refuse a schema version for which there is no way to HEAD."""
+    if version in known:
+        return
+    if version > HEAD:
+        raise UsageError(
+            f"History database {name} was written by a newer q36eval (schema {version}, this one knows up to {HEAD}): "
+            "upgrade q36eval or name another."
+        )
+    raise UsageError(
+        f"History database {name} was written by a pre-release q36eval (schema {version}), which this one (schema "
+        f"{HEAD}) cannot read: start a new history by moving that database away or by naming another with "
+        "Q36EVAL_HISTORY; it is kept unchanged."
     )
-
-
-def _check(connection: Connection, name: str, version: str | None, known: set[str]) -> None:
-    if version is not None and version not in known:
-        raise _newer(name, version)
-    if version is None and inspect(connection).get_table_names():
-        raise UsageError(f"{name} is a database of something else: name another for the history.")
 
 
 def _without_foreign_keys(connection: Connection) -> None:
@@ -161,9 +187,3 @@ def _keep_copy(file: str) -> None:
             f"brought to this one: {error}. Make room; nothing was changed."
         ) from error
     print(f"History {file} is brought to schema {HEAD}; as it was it is kept in {copy}.", file=sys.stderr, flush=True)
-
-
-def _give_back_room(file: str) -> None:
-    """What the old tables took. Without success, too, all is well: the room is used again."""
-    with suppress(sqlite3.Error), closing(sqlite3.connect(file, isolation_level=None)) as raw:
-        raw.execute("VACUUM")

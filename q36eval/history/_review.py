@@ -8,9 +8,9 @@ from sqlalchemy import insert, select, update
 from q36eval.errors import UsageError
 from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
 from q36eval.history import _tables as tables
-from q36eval.history._rows import kept, of_report, text_value, timestamp
-from q36eval.history._runs import Runs, set_report
-from q36eval.history._texts import texts_of
+from q36eval.history._runs import Runs, of_report, set_report
+from q36eval.history._tables import timestamp
+from q36eval.history._texts import kept, text_value, texts_of
 from q36eval.history.records import Blessing, Decision, RunRecord, RunState, WaiverRecord
 
 

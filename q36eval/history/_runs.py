@@ -1,34 +1,27 @@
-"""The runs: begun, changed, finished and found again."""
+"""The runs: begun, changed, finished and found again; how far one is, what happened to it, which files it wrote."""
 
+import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, delete, insert, select, update
 
 from q36eval.errors import UsageError
 from q36eval.gate.policy import Policy
 from q36eval.gate.report import Circumstances, GateReport
 from q36eval.history import _tables as tables
-from q36eval.history._connected import Connected, upsert
-from q36eval.history._rows import (
-    criteria_rows,
-    json_values,
-    kept,
-    of_identity,
-    of_report,
-    run_row,
-    run_texts,
-    runs_of,
-    timestamp,
-)
-from q36eval.history.records import RunRecord, RunState
+from q36eval.history._database import Connected, upsert
+from q36eval.history._tables import timestamp
+from q36eval.history._texts import json_text, json_values, kept, numbered, text_value, texts_of, unreadable
+from q36eval.history.records import Artifact, EventKind, RunEvent, RunProgress, RunRecord, RunState
 from q36eval.records import DeploymentIdentity, Verdict
 
 
 class Runs(Connected):
-    """The table of runs."""
+    """The table of runs, and those that follow a run while it works."""
 
     def start_run(
         self,
@@ -182,6 +175,51 @@ class Runs(Connected):
         )
         return [dict(row._mapping) for row in self._read(query)]
 
+    def set_progress(self, progress: RunProgress) -> None:
+        """Say how far a run is; what was said before is replaced."""
+        row = {**progress.model_dump(mode="json"), "at": timestamp(progress.at)}
+        with self._write() as connection:
+            upsert(connection, tables.run_progress, row)
+
+    def progress(self, run_id: str) -> RunProgress | None:
+        """What a run last said of how far it is; None where it never did."""
+        columns = tables.run_progress.c
+        rows = self._read(select(tables.run_progress).where(columns.run_id == run_id))
+        return RunProgress.model_validate(dict(rows[0]._mapping)) if rows else None
+
+    def add_event(self, run_id: str, kind: EventKind | str, message: str, at: datetime | None = None) -> None:
+        """Write down what happened to a run, now or `at` a known moment.
+
+        Raises:
+            ValueError: no such kind.
+        """
+        row = {
+            "run_id": run_id,
+            "at": timestamp(at or datetime.now(UTC)),
+            "kind": EventKind(kind).value,
+            "message": message,
+        }
+        with self._write() as connection:
+            connection.execute(insert(tables.engine_events).values(**row))
+
+    def events(self, run_id: str) -> list[RunEvent]:
+        """What happened to a run, in that order."""
+        columns = tables.engine_events.c
+        query = select(columns.run_id, columns.at, columns.kind, columns.message).where(columns.run_id == run_id)
+        return [RunEvent.model_validate(dict(row._mapping)) for row in self._read(query.order_by(columns.id))]
+
+    def add_artifact(self, artifact: Artifact) -> None:
+        """Write down a file of a run; one of the same name is replaced."""
+        with self._write() as connection:
+            upsert(connection, tables.artifacts, artifact.model_dump(mode="json"))
+
+    def artifacts(self, run_id: str) -> list[Artifact]:
+        """The files of a run, by name."""
+        columns = tables.artifacts.c
+        query = select(columns.run_id, columns.name, columns.sha256, columns.size_bytes)
+        rows = self._read(query.where(columns.run_id == run_id))
+        return sorted((Artifact.model_validate(dict(row._mapping)) for row in rows), key=lambda found: found.name)
+
 
 def add_run(connection: Connection, run: RunRecord) -> int:
     """Write a run as it is; returns its number."""
@@ -223,3 +261,88 @@ def set_report(connection: Connection, number: int, report: GateReport | None, v
     connection.execute(delete(tables.criteria_results).where(tables.criteria_results.c.run == number))
     if report is not None:
         upsert(connection, tables.criteria_results, criteria_rows(connection, number, report))
+
+
+def run_texts(run: RunRecord | Mapping[str, Any]) -> dict[str, str | None]:
+    """The parts of a run that are kept as texts, by column."""
+    values = dict(run) if isinstance(run, RunRecord) else run
+    return {
+        name: None if values[name] is None else json_text(values[name]) for name in tables.RUN_TEXTS if name in values
+    }
+
+
+def run_row(connection: Connection, run: RunRecord) -> dict[str, Any]:
+    """A run as a row; its texts are kept."""
+    plain = {
+        "id": run.id,
+        "family": run.family,
+        "branch": run.branch,
+        "state": run.state.value,
+        "started": timestamp(run.started),
+        "finished": None if run.finished is None else timestamp(run.finished),
+        "policy_name": None if run.policy is None else run.policy.get("name"),
+    }
+    return {**plain, **of_report(run.report), **of_identity(run.identity), **kept(connection, run_texts(run))}
+
+
+def of_report(report: GateReport | None) -> dict[str, Any]:
+    """What a list shows of a report."""
+    return {
+        "verdict": None if report is None else report.verdict.value,
+        "lanes": None if report is None else {lane.lane.value: lane.verdict.value for lane in report.lanes},
+        "waived": report is not None and bool(report.waived),
+        "awaiting_sign_off": report is not None and report.awaiting_sign_off,
+        "exit_code": None if report is None else report.exit_code,
+    }
+
+
+def of_identity(identity: DeploymentIdentity | None) -> dict[str, Any]:
+    """What a list shows of the branch's identity."""
+    return {
+        "checkpoint_sha256": None if identity is None else identity.checkpoint_sha256,
+        "engine_version": None if identity is None else identity.engine_version,
+    }
+
+
+def runs_of(connection: Connection, rows: Sequence[Any]) -> list[RunRecord]:
+    """Rows as runs.
+
+    Raises:
+        UsageError: one says what this version does not know: a newer one wrote it, or somebody changed it.
+    """
+    texts = texts_of(connection, (getattr(row, name) for row in rows for name in tables.RUN_TEXTS))
+    return [_run_of(row, texts) for row in rows]
+
+
+def _run_of(row: Any, texts: Mapping[int, str]) -> RunRecord:
+    values = {name: getattr(row, name) for name in RunRecord.model_fields}
+    for name in tables.RUN_TEXTS:
+        values[name] = text_value(texts, values[name], f"run {row.id}")
+    try:
+        return RunRecord.model_validate(values)
+    except ValidationError as error:
+        raise unreadable(f"run {row.id}", error) from error
+
+
+def criteria_rows(connection: Connection, run: int, report: GateReport) -> list[dict[str, Any]]:
+    """The criteria of a report as rows."""
+    named = numbered(connection, tables.metrics, [(c.probe.value, c.metric, c.slice) for c in report.criteria])
+    return [
+        {
+            "run": run,
+            "criterion": criterion.id,
+            "metric": named[criterion.probe.value, criterion.metric, criterion.slice],
+            "tier": criterion.tier,
+            "verdict": criterion.verdict.value,
+            "waived": criterion.waived,
+            "loss": _finite(criterion.loss),
+            "loss_lower": None if criterion.loss_interval is None else _finite(criterion.loss_interval.lower),
+            "loss_upper": None if criterion.loss_interval is None else _finite(criterion.loss_interval.upper),
+            "limit": _finite(criterion.limit),
+        }
+        for criterion in report.criteria
+    ]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

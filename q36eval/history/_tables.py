@@ -1,4 +1,4 @@
-"""The tables, as the newest migration leaves them.
+"""The tables of the newest schema; how they are changed stands in `q36eval.history.migrations`.
 
 What is long or the same in many runs (a question, an answer, clusters, a policy, an identity, a report) is a text of
 its own, kept once by its content; rows of runs, measurements and items hold numbers and references. References to texts
@@ -6,6 +6,8 @@ are no foreign keys: nothing but `remove_unused_texts` takes a text away, and a 
 anew for every text.
 """
 
+import math
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -145,7 +147,7 @@ measurements = Table(
     Column("clusters", BigNumber),
     Column("competence", BigNumber),
     Column("causes", JSON(none_as_null=True)),
-    Column("unreadable", Integer, nullable=False, server_default="0"),
+    Column("unreadable", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -224,7 +226,7 @@ waivers = Table(
     Column("revoked", String),
     Column("canary", String),
     Column("slice", String),
-    Column("added", String),
+    Column("added", String, nullable=False),
     Column("revoked_by", String),
 )
 
@@ -289,3 +291,30 @@ artifacts = Table(
     Column("size_bytes", BigInteger, nullable=False),
     Unique("run_id", "name"),
 )
+
+
+def timestamp(moment: datetime) -> str:
+    """UTC in ISO 8601 of fixed width."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+FIGURES = ("value", "reference_value", "effect", "lower", "upper")
+"""The columns of measurements of which `not_finite` says what SQLite cannot."""
+
+NEGATIVE_ZERO = "-0.0"
+
+
+def number_kind(value: float) -> str:
+    """What kind of number it is: finite, nan, inf, -inf, or -0.0, of which SQLite keeps no sign."""
+    if math.isfinite(value):
+        return NEGATIVE_ZERO if value == 0 and math.copysign(1, value) < 0 else "finite"
+    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+
+
+def figure(row: Any, name: str) -> float | None:
+    """One of the `FIGURES` of a row."""
+    kinds = row.not_finite or {}
+    if name in kinds:
+        return float(kinds[name])
+    found: float | None = getattr(row, name)
+    return found

@@ -1,20 +1,26 @@
-"""Texts kept once by their content, compressed: the same question, answer or policy of a thousand runs is one row."""
+"""What many rows refer to, kept once: texts by their content, compressed, and names by their columns.
+
+The same question, answer or policy of a thousand runs is one row.
+"""
 
 import hashlib
 import json
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-from sqlalchemy import Column, Connection, MetaData, Table, delete, func, insert, select
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import Column, Connection, MetaData, Table, and_, delete, func, insert, or_, select
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
-from q36eval.history._connected import Connected, upserting
+from q36eval.history._database import Connected, upserting
 
 AT_ONCE = 500
 """Values in one IN list; SQLite takes 32,766 variables, and short statements are cached."""
+
+Key = tuple[Any, ...]
+"""The values of the unique columns by which a row is known."""
 
 REMOVED_AT_ONCE = 100_000
 """Texts in one transaction that removes them: each goes over all items once."""
@@ -77,6 +83,11 @@ def json_text(value: BaseModel | Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def json_values(record: BaseModel) -> Any:
+    """A record as strict JSON values: non-finite floats as strings, which `model_dump` alone would leave as floats."""
+    return json.loads(record.model_dump_json())
+
+
 def keep(connection: Connection, wanted: Collection[str]) -> dict[str, int]:
     """Numbers of texts, which are written where they are not there yet."""
     if connection.dialect.name == "postgresql":
@@ -111,6 +122,62 @@ def texts_of(connection: Connection, numbers: Iterable[int | None]) -> dict[int,
 
 def _parts(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
     return (values[start : start + AT_ONCE] for start in range(0, len(values), AT_ONCE))
+
+
+def kept(connection: Connection, texts: Mapping[str, str | None]) -> dict[str, int | None]:
+    """Columns that refer to texts, which are written."""
+    numbers = keep(connection, {text for text in texts.values() if text is not None})
+    return {name: None if text is None else numbers[text] for name, text in texts.items()}
+
+
+def text_value(texts: Mapping[int, str], number: int | None, what: str) -> Any:
+    """The JSON of a text.
+
+    Raises:
+        UsageError: the text is gone.
+    """
+    if number is None:
+        return None
+    if number not in texts:
+        raise UsageError(f"history holds {what}, of which a part is gone: the database is damaged.")
+    return json.loads(texts[number])
+
+
+def unreadable(what: str, error: ValidationError) -> UsageError:
+    """The refusal of a row that says what this version does not know."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "its beginning"
+    return UsageError(
+        f"history holds {what}, which cannot be read (at {where}: {first['msg'].splitlines()[0].rstrip('.')}): it was "
+        "written by a newer version, or changed since."
+    )
+
+
+def numbered(connection: Connection, table: Table, keys: Sequence[Key]) -> dict[Key, int]:
+    """Numbers of the rows of a table that are known by their unique columns; they are written where they are new."""
+    names = [column.name for column in table.columns if not column.primary_key]
+    wanted = sorted(set(keys))
+    found = _known_names(connection, table, names, wanted)
+    missing = [key for key in wanted if key not in found]
+    if missing:
+        rows = [dict(zip(names, key, strict=True)) for key in missing]
+        connection.execute(upserting(connection)(table).on_conflict_do_nothing(), rows)
+        found |= _known_names(connection, table, names, missing)
+    return found
+
+
+def _known_names(connection: Connection, table: Table, names: list[str], keys: Sequence[Key]) -> dict[Key, int]:
+    columns, found = [table.c[name] for name in names], {}
+    for start in range(0, len(keys), 100):
+        several = keys[start : start + 100]
+        same = or_(*(and_(*map(_equal, columns, key)) for key in several))
+        for row in connection.execute(select(*table.primary_key.columns, *columns).where(same)):
+            found[tuple(row[1:])] = int(row[0])
+    return found
+
+
+def _equal(column: Any, value: Any) -> Any:
+    return column == value
 
 
 class Texts(Connected):

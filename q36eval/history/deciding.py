@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
@@ -12,13 +12,28 @@ from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
 from q36eval.gate.remedies import remedies
 from q36eval.history.attempts import tried_before
-from q36eval.history.cut_short import WHY, stopped_at_will, tasks_cut_short
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 
-CAME_LATER = ("attempts", "remedies")
-"""Fields of a report that reports of before them lack."""
+OMITTED_WHEN_EMPTY = ("attempts", "remedies")
+"""Fields of a report that its hash leaves out where they are empty."""
+
+PLANNED = "items_planned"
+"""The figure that says how many items of a task were planned."""
+
+ASKED = "accuracy"
+"""The figure whose counts say how many of them were asked."""
+
+WHOLE_SUITE = "suite"
+"""The slice that holds the items of all tasks."""
+
+CUT_SHORT = (
+    "some tasks were asked only until what the run's own policy judges was settled, and of those only what was laid "
+    "out for early looks can be judged by another: gate --exhaustive asks them whole"
+)
+
+Task = tuple[ProbeName, str]
 
 
 @dataclass(frozen=True)
@@ -44,14 +59,13 @@ def circumstances_on(
     compared with itself and lose nothing) and the gates that were earlier than it.
     """
     waivers = history.waivers(run.family, run.branch).values() if source is None else source.waivers
-    decided = run.circumstances is not None or run.report is not None
-    then = circumstances_then(history, run) if decided else None
-    blessed_run = _newest_blessed(history, run) if then is None else then.blessed_run
+    then = run.circumstances
+    newest_blessings = history.blessings(run.branch, run.family)[:1]
     return Circumstances(
         on=on,
         waivers=tuple(waivers),
         waivers_from=None if source is None else source.file,
-        blessed_run=blessed_run,
+        blessed_run=next((b.run_id for b in newest_blessings), None) if then is None else then.blessed_run,
         require_sign_off=require_sign_off,
         tried=tried_before(history, run) if then is None else then.tried,
         supplies=None if then is None else then.supplies,
@@ -59,22 +73,22 @@ def circumstances_on(
 
 
 def circumstances_then(history: History, run: RunRecord) -> Circumstances:
-    """What was kept with the run's decision; of one from before they were kept, what its dates still tell.
+    """What the run's decision hung on besides its evidence, as it was stored with it.
 
-    That is the day it finished, and the run that was blessed by then; of waivers none, which never eases a verdict. It
-    was judged by the first rules, as all were then.
+    Of a run that only measured what its dates say: the day it ended and the run that was blessed by then; no waivers.
+
+    Raises:
+        UsageError: the run was decided, and the circumstances are gone.
     """
     if run.circumstances is not None:
         return run.circumstances
+    if run.report is not None:
+        raise UsageError(
+            f"history holds run {run.id} without the circumstances of its verdict: the database is damaged."
+        )
     ended = run.finished or run.started
     earlier = (b for b in history.blessings(run.branch, run.family) if b.at <= ended and b.run_id != run.id)
-    blessing = next(earlier, None)
-    return Circumstances(on=ended.date(), blessed_run=None if blessing is None else blessing.run_id, rules=1)
-
-
-def _newest_blessed(history: History, run: RunRecord) -> str | None:
-    blessed = history.blessed(run.branch, run.family)
-    return None if blessed is None else blessed.id
+    return Circumstances(on=ended.date(), blessed_run=next((b.run_id for b in earlier), None))
 
 
 @dataclass(frozen=True)
@@ -172,10 +186,9 @@ def _decided(
         stages=evidence.stages,
         require_sign_off=require_sign_off,
         sign_offs=sign_offs,
-        rules=circumstances.rules,
         tried=circumstances.tried,
     )
-    if circumstances.supplies is None:  # of before remedies were told: a replay gives the report that was kept
+    if circumstances.supplies is None:
         return report
     helping = remedies(report, policy, evidence.measurements, circumstances.supplies)
     return report.model_copy(update={"remedies": helping})
@@ -184,10 +197,10 @@ def _decided(
 def report_sha256(report: GateReport) -> str:
     """SHA-256 of a report's JSON with sorted keys and nothing between them.
 
-    Fields that came later are left out where they say nothing: signatures of before then stay of the same report.
+    `OMITTED_WHEN_EMPTY` fields are left out where they are empty.
     """
     body = json.loads(report.model_dump_json())
-    body = {name: value for name, value in body.items() if name not in CAME_LATER or value}
+    body = {name: value for name, value in body.items() if name not in OMITTED_WHEN_EMPTY or value}
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -237,7 +250,7 @@ def under(history: History, run: RunRecord, policy: Policy) -> GateReport:
     tasks = tasks_cut_short(evidence.measurements)
     fit = tuple(m for m in evidence.measurements if not stopped_at_will(m, tasks))
     left_out = [
-        ProbeFailure(probe=probe, reason=WHY, kind="skipped") for probe in sorted({probe for probe, _ in tasks})
+        ProbeFailure(probe=probe, reason=CUT_SHORT, kind="skipped") for probe in sorted({probe for probe, _ in tasks})
     ]
     return found(policy, replace(evidence, measurements=fit, failures=(*evidence.failures, *left_out)), circumstances)
 
@@ -262,3 +275,26 @@ def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
     signature = SignOff(owner=owner, reason=reason, at=datetime.now(UTC), report_sha256=sha256)
     history.add_sign_off(run.id, signature)
     return signature
+
+
+def tasks_cut_short(measurements: Iterable[Measurement]) -> frozenset[Task]:
+    """The tasks of which fewer items were asked than were planned, by probe and slice."""
+    found = list(measurements)
+    asked = {(m.probe, m.slice): m.counts.total for m in found if m.metric == ASKED}
+    planned = {(m.probe, m.slice): m.value for m in found if m.metric == PLANNED}
+    return frozenset(task for task, value in planned.items() if task in asked and asked[task] < value)
+
+
+def of_cut_short(measurement: Measurement, tasks: Collection[Task]) -> bool:
+    """Whether a figure is of such a task, or of several tasks of which one is."""
+    if measurement.metric == PLANNED:
+        return False
+    if measurement.slice == WHOLE_SUITE or (measurement.probe, "all") in tasks:
+        return any(probe == measurement.probe for probe, _ in tasks)
+    return (measurement.probe, measurement.slice.partition("/")[0]) in tasks
+
+
+def stopped_at_will(measurement: Measurement, tasks: Collection[Task]) -> bool:
+    """Whether another policy may not judge it: when asking ended was decided by what was answered, and its test takes
+    the number of items for fixed. What was laid out in blocks may be stopped at any of them."""
+    return not measurement.laid_out and of_cut_short(measurement, tasks)

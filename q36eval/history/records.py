@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from q36eval.gate.report import GateReport, KeptCircumstances, SignOff, Waiver
+from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
 from q36eval.records import (
     DeploymentIdentity,
     Direction,
@@ -60,7 +60,7 @@ class RunRecord(Record):
     finished: datetime | None = None
     verdict: Verdict | None = None
     report: GateReport | None = None
-    circumstances: KeptCircumstances | None = None
+    circumstances: Circumstances | None = None
     timings: dict[str, float] = Field(default_factory=dict)
 
 
@@ -76,13 +76,13 @@ class Blessing(Record):
 
 
 class WaiverRecord(Record):
-    """A waiver as it was written for one branch; `added` is None where it was before that was kept."""
+    """A waiver as it was written for one branch; `added` and `revoked` are moments (UTC)."""
 
     number: int
     family: str
     branch: str
     waiver: Waiver
-    added: datetime | None = None
+    added: datetime
     revoked: datetime | None = None
     revoked_by: str | None = None
 
@@ -92,7 +92,7 @@ class Decision(Record):
 
     replaced: datetime
     report: GateReport
-    circumstances: KeptCircumstances | None = None
+    circumstances: Circumstances | None = None
 
 
 class RunProgress(Record):

@@ -1,7 +1,7 @@
 """The files of runs: kept by their content below the working state, so that runs of equal content share one.
 
 While a run is measured its files lie in a folder of its own (`tokens/RUN`); when it ends they are kept here and written
-down in history. Folders of runs from before that are read as ever.
+down in history.
 """
 
 import hashlib

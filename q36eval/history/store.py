@@ -1,23 +1,35 @@
 """History: every run, measurement and item, written as it is made."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from q36eval.history import _tables as tables
-from q36eval.history._connected import upsert
-from q36eval.history._kept_drifts import KeptDrifts
+from q36eval.history._database import upsert
 from q36eval.history._listing import Listing
-from q36eval.history._restoring import Restoring
 from q36eval.history._review import Review
-from q36eval.history._rows import item_rows, measurement_of, measurement_rows, outcome_of
 from q36eval.history._runs import number_of
-from q36eval.history._texts import Texts, texts_of
-from q36eval.history._traces import Traces
-from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.history._tables import FIGURES, NEGATIVE_ZERO, figure, number_kind
+from q36eval.history._texts import (
+    Key,
+    Texts,
+    json_text,
+    json_values,
+    keep,
+    kept,
+    numbered,
+    text_value,
+    texts_of,
+    unreadable,
+)
+from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeFailure, ProbeName
+
+FLIPS = {"regression": 1, "improvement": 2}
 
 
-class History(Review, Listing, KeptDrifts, Traces, Restoring, Texts):
+class History(Review, Listing, Texts):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
 
     def add_items(self, run_id: str, outcomes: Iterable[ItemOutcome]) -> None:
@@ -165,3 +177,137 @@ def _of(run_id: str, probe: ProbeName | None, group: str | None, flips_only: boo
     if flips_only:
         wanted.append(columns.flip.is_not(None))
     return and_(*wanted)
+
+
+def item_texts(outcome: ItemOutcome) -> tuple[str, str]:
+    """What was asked with what the reference said to it, and what the branch said."""
+    question = outcome.model_dump_json(include={"cluster", "stratum", "prompt", "expected", "reference"})
+    return question, outcome.branch.model_dump_json()
+
+
+def item_rows(connection: Connection, run: int, outcomes: Sequence[ItemOutcome]) -> list[dict[str, Any]]:
+    """Item outcomes as rows; of those with one key the last. Their texts are kept."""
+    last = {(outcome.probe.value, outcome.group, outcome.item_key): outcome for outcome in outcomes}
+    parts = {key: item_texts(outcome) for key, outcome in last.items()}
+    numbers = keep(connection, {text for both in parts.values() for text in both})
+    known = numbered(connection, tables.asked, list(last))
+    return [
+        {
+            "run": run,
+            "asked": known[key],
+            "must_pass": outcome.must_pass,
+            "flip": None if outcome.flip is None else FLIPS[outcome.flip],
+            "errored": outcome.branch.error is not None or outcome.reference.error is not None,
+            "question": numbers[parts[key][0]],
+            "answer": numbers[parts[key][1]],
+        }
+        for key, outcome in last.items()
+    ]
+
+
+def outcome_of(row: Any, texts: Mapping[int, str]) -> ItemOutcome:
+    """An item outcome from its row, the key of what was asked and its texts.
+
+    Raises:
+        UsageError: it says what this version does not know, or a text is gone.
+    """
+    what = f"the item {row.item_key}"
+    parts = {
+        "probe": row.probe,
+        "group": row.item_group,
+        "item_key": row.item_key,
+        "must_pass": row.must_pass,
+        "branch": text_value(texts, row.answer, what),
+    }
+    try:
+        return ItemOutcome.model_validate(parts | text_value(texts, row.question, what))
+    except ValidationError as error:
+        raise unreadable(what, error) from error
+
+
+def measurement_rows(connection: Connection, run: int, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Measurements as rows, without their position; their clusters are kept as texts."""
+    clusters = {m.key: None if m.clusters is None else m.clusters.model_dump_json() for m in measurements}
+    numbers = kept(connection, clusters)
+    competences = kept(connection, {m.key: _competence_text(m) for m in measurements})
+    named = numbered(connection, tables.metrics, [(m.probe.value, m.metric, m.slice) for m in measurements])
+    readings = numbered(connection, tables.readings, [_reading(m) for m in measurements])
+    return [
+        {
+            "run": run,
+            "metric": named[m.probe.value, m.metric, m.slice],
+            "reading": readings[_reading(m)],
+            **_figures(m),
+            "scored": m.counts.scored,
+            "errored": m.counts.errored,
+            "unreadable": m.counts.unreadable,
+            "note": m.note,
+            "value_interval": None if m.value_interval is None else json_values(m.value_interval),
+            "clusters": numbers[m.key],
+            "competence": competences[m.key],
+            "causes": None if m.causes is None else json_values(m.causes),
+        }
+        for m in measurements
+    ]
+
+
+def _competence_text(measurement: Measurement) -> str | None:
+    """Kept as a text, since it is the same in every run against one reference."""
+    found = measurement.competence
+    return None if found is None else json_text([json_values(family) for family in found])
+
+
+def _reading(measurement: Measurement) -> Key:
+    interval = measurement.effect_interval
+    return measurement.unit, measurement.direction.value, measurement.estimator, interval.level, interval.method
+
+
+def _figures(measurement: Measurement) -> dict[str, Any]:
+    interval = measurement.effect_interval
+    values = (measurement.value, measurement.reference_value, measurement.effect, interval.lower, interval.upper)
+    found = dict(zip(FIGURES, values, strict=True))
+    kinds = {name: number_kind(value) for name, value in found.items() if value is not None}
+    odd = {name: kind for name, kind in kinds.items() if kind != "finite"}
+    stored = {name: value if odd.get(name) in (None, NEGATIVE_ZERO) else None for name, value in found.items()}
+    return {**stored, "not_finite": odd or None}
+
+
+def measurement_of(row: Any, texts: Mapping[int, str]) -> Measurement:
+    """A measurement from its row, its metric, its reading and its clusters.
+
+    Raises:
+        UsageError: it says what this version does not know: a newer one wrote it, or somebody changed it.
+    """
+    what = f"the measurement {row.probe}.{row.metric_name}[{row.slice}]"
+    counted = {name: getattr(row, name) for name in ("scored", "errored", "unreadable")}
+    values = {
+        "probe": row.probe,
+        "metric": row.metric_name,
+        "slice": row.slice,
+        "unit": row.unit,
+        "direction": row.direction,
+        "estimator": row.estimator,
+        "value": figure(row, "value"),
+        "reference_value": figure(row, "reference_value"),
+        "effect": figure(row, "effect"),
+        "effect_interval": {
+            "lower": figure(row, "lower"),
+            "upper": figure(row, "upper"),
+            "level": row.level,
+            "method": row.method,
+        },
+        "value_interval": row.value_interval,
+        "counts": {"total": sum(counted.values()), **counted},
+        "causes": row.causes,
+        "note": row.note,
+    }
+    if row.competence is not None:
+        values["competence"] = text_value(texts, row.competence, what)
+    try:
+        found = Measurement.model_validate(values)
+        if row.clusters is None:
+            return found
+        clusters = Clusters.model_validate(text_value(texts, row.clusters, what))
+        return found.model_copy(update={"clusters": clusters})
+    except ValidationError as error:
+        raise unreadable(what, error) from error

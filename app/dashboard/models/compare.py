@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from q36eval.app.dashboard.look import criterion_label
 from q36eval.gate.report import CriterionResult
 from q36eval.history import RunRecord, RunSummary
-from q36eval.history.comparing import ComparedCriterion, Comparison, PairedDifference
-from q36eval.history.flips_between import FlipCounts
+from q36eval.history.comparing import ComparedCriterion, Comparison, FlipCounts, PairedDifference
 from q36eval.reports._text import figure_text, number
 
 ALL, MOVED, TURNED = "all", "moved", "verdict differs"

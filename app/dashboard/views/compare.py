@@ -18,8 +18,7 @@ from q36eval.app.dashboard.models.compare import (
 )
 from q36eval.app.dashboard.reading import Reader
 from q36eval.history import RunRecord
-from q36eval.history.comparing import Comparison
-from q36eval.history.flips_between import BetweenRuns
+from q36eval.history.comparing import BetweenRuns, Comparison
 from q36eval.records import Answer
 
 FLIPS_PER_PAGE = 5

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.history import collecting
-from q36eval.app.history.collecting import Plan, Removal, Wanted, plan, remove
-from q36eval.app.history.retention import Retention
+from q36eval.app.history.collecting import Plan, Removal, Retention, Wanted, plan, remove
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord
@@ -79,7 +77,7 @@ def test_the_file_is_not_made_smaller_under_a_gate(tmp_path: Path, monkeypatch: 
     """Nobody writes meanwhile, and of a large history that takes longer than a gate waits."""
     history, _ = runs(tmp_path, 3)
     shrunk: list[History] = []
-    monkeypatch.setattr(collecting, "give_back_room", shrunk.append)
+    monkeypatch.setattr(History, "give_back_room", lambda self: shrunk.append(self))
     with exclusive(paths_of(tmp_path).run_lock("another")):
         assert len(collect(history, tmp_path, NEWEST)) == 2
     assert shrunk == []
@@ -129,12 +127,12 @@ def test_a_run_that_is_measured_keeps_its_rows_and_its_folder(tmp_path: Path) ->
     assert [kind for kind, _ in collect(history, tmp_path, NEWEST)] == ["run", "folder"]
 
 
-def test_folders_of_before_are_read_and_go_with_their_runs(tmp_path: Path) -> None:
+def test_working_folders_are_read_and_go_with_their_runs(tmp_path: Path) -> None:
     history, (old, new) = runs(tmp_path, 2)
     stray = RunFiles(tmp_path).working("20200101-000000-abcdef")
     for folder in (RunFiles(tmp_path).working(old.id), stray):
         folder.mkdir(parents=True)
-        (folder / "notes.bin").write_bytes(b"of before")
+        (folder / "notes.bin").write_bytes(b"working")
     assert RunFiles(tmp_path).find(history, old.id, "notes.bin") is not None
     assert plan(history, paths_of(tmp_path), Wanted(), datetime.now(UTC)).removals == ()
     assert collect(history, tmp_path, Wanted()) == [("folder", stray.name)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from q36eval.app.history.archive import MANIFEST
-from q36eval.app.history.importing import take_in
+from q36eval.app.history.import_export import take_in
 from q36eval.errors import UsageError
 from q36eval.history.moving import put_run, whole_run
 from q36eval.history.run_files import RunFiles

@@ -20,6 +20,7 @@ from q36eval.run.rounds import run_probes
 from tests.app.satisfiable.asked import MemorySink, Silent
 from tests.app.satisfiable.stub_deployment import Abridging, RightAnswers, StubDeployment, right_answers
 from tests.evals.small_suite import FROZEN, write_small_suite
+from tests.q36eval.gate.evidence import without_competence
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 SHIPPED = {path.stem: Policy.load(path) for path in sorted(POLICIES.glob("*.yaml"))}
@@ -95,7 +96,7 @@ def test_what_neither_can_do_passes_no_shipped_policy(tokenizer: Any, tmp_path: 
             if result.id in compared:
                 assert result.verdict is CriterionVerdict.NOT_MEASURED, (name, result.id, result.verdict)
                 assert "the reference solves" in result.reason
-    # as it was judged before anything was asked of the reference
-    before = {result.id: result.verdict for result in decide(SHIPPED["sandbox"], found, rules=1).criteria}
-    assert before["failures-structured"] is CriterionVerdict.PASS
+    # the same evidence where nothing is asked of the reference
+    unasked = {result.id: result.verdict for result in decide(without_competence(SHIPPED["sandbox"]), found).criteria}
+    assert unasked["failures-structured"] is CriterionVerdict.PASS
     assert {m.probe for m in found} == {ProbeName.CANARIES, ProbeName.EVALS}

@@ -168,6 +168,12 @@ def small_policy(**changes: object) -> Policy:
     return Policy.model_validate({"name": "small", "criteria": criteria} | changes)
 
 
+def without_competence(policy: Policy) -> Policy:
+    """The policy, asking nothing of the reference."""
+    criteria = tuple(criterion.model_copy(update={"informative": None}) for criterion in policy.criteria)
+    return policy.model_copy(update={"criteria": criteria})
+
+
 def shipped_evidence(rng: np.random.Generator, margins_worse: float) -> list[Measurement]:
     """Every blocking measurement of the sandbox policy at about its shipped size.
 

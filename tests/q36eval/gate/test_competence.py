@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from evidence import HIGHER, LOWER, measurement
+from evidence import HIGHER, LOWER, measurement, without_competence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -171,10 +171,10 @@ def test_against_a_blessed_run_the_same_families_drop_out() -> None:
     assert result.verdict is CriterionVerdict.NOT_MEASURED
 
 
-def test_old_decisions_are_made_again_by_the_rules_they_were_made_by() -> None:
+def test_evidence_that_does_not_say_what_the_reference_can_do_is_not_measured() -> None:
     found = compared([("json", 200, 0, 0)]).model_copy(update={"competence": None})
     policy = Policy(name="p", criteria=(rule(found),))
-    assert decide(policy, [found], rules=1).criteria[0].verdict is CriterionVerdict.PASS
+    assert decide(without_competence(policy), [found]).criteria[0].verdict is CriterionVerdict.PASS
     assert decide(policy, [found]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
 
 

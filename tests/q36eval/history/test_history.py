@@ -1,4 +1,4 @@
-"""History on real databases: round trips, commits, concurrency, migrations, refusals."""
+"""History on real databases: round trips, commits, concurrency, refusals."""
 
 import json
 import math
@@ -10,9 +10,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
@@ -20,9 +17,7 @@ import q36eval.history
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Waiver, decide
 from q36eval.history import History, RunFilter, RunState
-from q36eval.history import _database as database
 from q36eval.history import _tables as tables
-from q36eval.history._tables import metadata
 from q36eval.history._texts import unpacked
 from q36eval.records import (
     Answer,
@@ -288,28 +283,11 @@ def test_processes_may_open_a_fresh_file_together(tmp_path: Path) -> None:
         assert worker.returncode == 0, errors.decode()
 
 
-def test_migrations_lead_to_the_tables_of_today(history: History) -> None:
-    with history._engine.connect() as connection:
-        context = MigrationContext.configure(connection)
-        assert compare_metadata(context, metadata) == []
-        assert context.get_current_revision() == database.HEAD
-        if connection.dialect.name == "sqlite":
-            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-            assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
-    folder = Path(database.__file__).parent / "migrations"
-    assert ScriptDirectory(str(folder)).get_current_head() == database.HEAD
-
-
-def test_foreign_and_newer_databases_are_refused_untouched(tmp_path: Path) -> None:
-    newer, foreign, text = tmp_path / "newer.db", tmp_path / "foreign.db", tmp_path / "text.db"
-    History.open(newer).close()
-    with sqlite3.connect(newer) as raw:
-        raw.execute("UPDATE alembic_version SET version_num = '0999'")
+def test_foreign_databases_are_refused_untouched(tmp_path: Path) -> None:
+    foreign, text = tmp_path / "foreign.db", tmp_path / "text.db"
     with sqlite3.connect(foreign) as raw:
         raw.execute("CREATE TABLE songs (title TEXT)")
     text.write_text("not a database at all, just words " * 50)
-    with pytest.raises(UsageError, match=rf"newer q36eval \(schema 0999, this one knows up to {database.HEAD}\)"):
-        History.open(newer)
     with pytest.raises(UsageError, match="database of something else"):
         History.open(foreign)
     with sqlite3.connect(foreign) as raw:

@@ -7,7 +7,6 @@ import pytest
 from q36eval.errors import UsageError
 from q36eval.history import History
 from q36eval.history.moving import put_review, put_run, put_waivers, whole_run
-from q36eval.history.referring import files_of_runs, give_back_room, references_of_runs, reviewed_runs
 from tests.app.history.filled import WAIVER, fill
 from tests.app.judged_runs import IDENTITY
 
@@ -26,10 +25,10 @@ def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path)
     assert put_waivers(history, source.waiver_records()) == source.waiver_records()
     assert put_waivers(history, source.waiver_records()) == []
     assert list(history.waivers("sandbox", "main").values()) == [WAIVER]
-    assert reviewed_runs(history) == {run.id}
-    assert references_of_runs(history) == [IDENTITY]
-    assert files_of_runs(history) == {one.sha256 for one in whole.about.artifacts}
-    assert files_of_runs(history, without=[run.id]) == set()
+    assert history.reviewed_runs() == {run.id}
+    assert history.references_of_runs() == [IDENTITY]
+    assert history.files_of_runs() == {one.sha256 for one in whole.about.artifacts}
+    assert history.files_of_runs(without=[run.id]) == set()
     history.delete_run(run.id)
-    give_back_room(history)
-    assert (reviewed_runs(history), files_of_runs(history), references_of_runs(history)) == (set(), set(), [])
+    history.give_back_room()
+    assert (history.reviewed_runs(), history.files_of_runs(), history.references_of_runs()) == (set(), set(), [])

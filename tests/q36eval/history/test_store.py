@@ -1,6 +1,7 @@
 """How history keeps what is long, what it does with what it cannot read, and whole runs from elsewhere."""
 
 import base64
+import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -10,9 +11,10 @@ from sqlalchemy import delete, func, select, update
 
 from q36eval.errors import StorageError, UsageError
 from q36eval.gate import Circumstances, SignOff, Waiver
-from q36eval.history import Artifact, History, RunFilter
+from q36eval.history import About, Artifact, History, RunFilter, WholeRun
 from q36eval.history import _tables as tables
 from q36eval.history._texts import packed, unpacked
+from q36eval.history.moving import put_run, put_waivers, whole_run
 from q36eval.records import ProbeFailure, ProbeName, Verdict
 from tests.q36eval.history.conftest import fresh
 from tests.q36eval.history.gates import begin, figure, gate, outcome
@@ -158,31 +160,21 @@ def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, 
     source.add_artifact(Artifact(run_id=run, name="tokens", sha256="a" * 64, size_bytes=5))
     waiver = Waiver(owner="eva", reason="known", criterion="intact", expires=date(2026, 5, 1))
     source.revoke_waiver(source.add_waiver("sandbox", "main", waiver), "jan")
-    whole = {
-        "measurements": source.measurements(run),
-        "items": source.items(run),
-        "failures": source.failures(run),
-        "sign_offs": source.sign_offs(run),
-        "blessings": source.blessings("main"),
-        "earlier_decisions": source.earlier_decisions(run),
-        "events": source.events(run),
-        "artifacts": source.artifacts(run),
-    }
+    whole = whole_run(source, run)
+    assert all(getattr(whole.about, name) for name in About.model_fields), "of each kind of note there is one"
     history.add_items(begin(history, "other").id, [outcome(5, "of another order")])
-    history.restore_run(source.get_run(run), **whole)
-    assert history.get_run(run) == source.get_run(run)
+    put_run(history, whole)
+    assert whole_run(history, run) == whole
     assert history.summaries(RunFilter(verdict=Verdict.PASS)) == source.summaries()
-    assert whole == {
-        name: history.blessings("main") if name == "blessings" else getattr(history, name)(run) for name in whole
-    }
     assert history.criteria(run)[0]["criterion"] == "intact"
-    history.restore_waiver(source.waiver_records()[0])
+    put_waivers(history, source.waiver_records())
     assert history.waiver_records()[0].model_copy(update={"number": 1}) == source.waiver_records()[0]
     with pytest.raises(UsageError, match="already"):
-        history.restore_run(source.get_run(run))
-    broken = source.get_run(run).model_copy(update={"id": "broken"})
-    with pytest.raises(Exception, match=r"(?i)unique"):
-        history.restore_run(broken, measurements=[figure("twice", 0.0)] * 2)
+        put_run(history, whole)
+    broken = whole.run.model_copy(update={"id": "broken"})
+    with pytest.raises(UsageError, match="what no history can keep") as refused:
+        put_run(history, WholeRun(run=broken, measurements=(figure("twice", 0.0),) * 2, items=(), about=About()))
+    assert re.search(r"(?i)unique", str(refused.value.__cause__))
     assert history.summaries(RunFilter(branch="main")) == source.summaries()
 
 

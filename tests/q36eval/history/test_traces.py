@@ -7,7 +7,6 @@ import pytest
 
 from q36eval.config import Paths
 from q36eval.history import Artifact, EventKind, History, RunProgress, RunRecord
-from q36eval.history.referring import files_of_runs
 
 
 def begun(history: History) -> RunRecord:
@@ -47,7 +46,7 @@ def test_artifacts_are_one_a_name_and_known_by_content(history: History) -> None
     history.add_artifact(second.model_copy(update={"name": "a"}))
     assert [found.name for found in history.artifacts(run.id)] == ["a", "tokens.parquet"]
     assert history.artifacts(run.id)[1] == second
-    assert files_of_runs(history) == {"a" * 64, "b" * 64}
+    assert history.files_of_runs() == {"a" * 64, "b" * 64}
 
 
 def test_another_history_is_named_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
