@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from q36eval.canaries.checks import CHECKS, CHECKS_VERSION, QWEN3_XML, NotJudgedError, run_checks
 from q36eval.canaries.generators import GENERATORS
-from q36eval.canaries.generators._tools import hermes_text
+from q36eval.canaries.generators.tools import hermes_text
 from q36eval.canaries.specification import CanarySpec, DecisivePlace, Family, FixedPrompt, GenerationSettings
 from q36eval.config.family import ToolFormat
 from q36eval.errors import UsageError

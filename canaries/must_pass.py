@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from q36eval.canaries.competence import failure_causes
-from q36eval.canaries.naming import question_name
-from q36eval.canaries.risk import least_margin
+from q36eval.canaries.outcomes import failure_causes, least_margin, question_name
 from q36eval.records import Answer, Clusters, DeclaredFigure, Interval, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
 

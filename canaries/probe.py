@@ -27,9 +27,9 @@ from q36eval.canaries.answers import (
 )
 from q36eval.canaries.cases import Case, cases_of, in_format
 from q36eval.canaries.checks import QWEN3_XML
-from q36eval.canaries.competence import PlannedItem, cause_of
 from q36eval.canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
 from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not_absolute
+from q36eval.canaries.outcomes import PlannedItem, cause_of
 from q36eval.canaries.specification import CanarySpec
 from q36eval.canaries.summary import declared_figures, summarize_outcomes
 from q36eval.chat import rendered_chat

@@ -10,18 +10,22 @@ from functools import partial
 from q36eval.canaries.answers import TOOL_CHECKS
 from q36eval.canaries.checks.discount import discount
 from q36eval.canaries.checks.tool_calls import tool_call, tool_calls
-from q36eval.canaries.competence import PlannedItem, competence_of
 from q36eval.canaries.must_pass import flips, unstable, why_not_absolute
-from q36eval.canaries.paired import Reading, margin, over_seeds, rate, trigger_agreement
-from q36eval.canaries.readings import (
+from q36eval.canaries.outcomes import PlannedItem, competence_of
+from q36eval.canaries.paired import (
+    Reading,
     at_risk,
     budget_used,
     cut_off,
     failed,
     loops,
+    margin,
     meets_schema,
+    over_seeds,
+    rate,
     right_numbers_wrong_conclusion,
     tokens,
+    trigger_agreement,
     unended,
 )
 from q36eval.canaries.specification import CanarySpec

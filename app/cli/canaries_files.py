@@ -24,8 +24,7 @@ def list_canaries(
 ) -> int:
     """List the canaries: kind, lanes, number of questions in the suite, where they run, and why they exist."""
     from q36eval.app.targets import load_family
-    from q36eval.canaries.specification import load_specs
-    from q36eval.canaries.suites import draws_per_family
+    from q36eval.canaries.specification import draws_per_family, load_specs
 
     paths = Paths.default()
     chosen = load_family(family, paths)

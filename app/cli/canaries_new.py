@@ -91,8 +91,7 @@ def _scaffolded(
     as_json: bool,
 ) -> None:
     from q36eval.app.cli.scaffold_report import comparison_json, comparison_lines, remarks
-    from q36eval.canaries.scaffold import passes, scaffold
-    from q36eval.canaries.scaffold_yaml import write_new, yaml_text
+    from q36eval.canaries.scaffold import passes, scaffold, write_new, yaml_text
 
     others = [compared.branch] if compared is not None and compared.branch_ended else []
     body = scaffold(asked, answer, wanted, others)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from q36eval.canaries.checks._base import (
+from q36eval.canaries.checks.base import (
     MAX_FAILURES,
     Check,
     Decision,
@@ -14,19 +14,15 @@ from q36eval.canaries.checks._base import (
     Tools,
     outcome_of,
 )
-from q36eval.canaries.checks._loops import first_loop
-from q36eval.canaries.checks._schema import check_json_value
-from q36eval.canaries.checks._tool_parser import Call, Reply, parse_reply
-from q36eval.canaries.checks._tool_types import check_tools
-from q36eval.canaries.checks.call_facts import CallFacts, call_facts, fault_of
-from q36eval.canaries.checks.code import exact_code
 from q36eval.canaries.checks.discount import WRONG_CONCLUSION, discount
+from q36eval.canaries.checks.free_form import stable, style
 from q36eval.canaries.checks.json_answer import json_answer, json_in_prose
-from q36eval.canaries.checks.pattern import pattern
-from q36eval.canaries.checks.stable import stable
-from q36eval.canaries.checks.style import style
-from q36eval.canaries.checks.text import enum_member, exact_lines, exact_text, ordered_list
+from q36eval.canaries.checks.json_schema import check_json_value
+from q36eval.canaries.checks.patterns import pattern
+from q36eval.canaries.checks.prose import first_loop
+from q36eval.canaries.checks.text import enum_member, exact_code, exact_lines, exact_text, ordered_list
 from q36eval.canaries.checks.tool_calls import QWEN3_XML, no_tool_call, tool_call, tool_calls
+from q36eval.canaries.checks.tool_parser import Call, CallFacts, Reply, call_facts, check_tools, fault_of, parse_reply
 
 CHECKS_VERSION = 4
 """Part of the suite's hash: raise it whenever a checker would judge some text differently."""

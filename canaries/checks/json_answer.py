@@ -6,12 +6,11 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from q36eval.canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools, place_of, shown
-from q36eval.canaries.checks._json import StrictJSONError, differences, read_json, strict_json
-from q36eval.canaries.checks._json_decisions import json_decisions
-from q36eval.canaries.checks._prose import Piece, sentences
-from q36eval.canaries.checks._prose_claims import denials, thanks, unknown_dates, unknown_numbers
-from q36eval.canaries.checks._schema import check_json_value, check_schema, schema_failures
+from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, NotJudgedError, Tools, place_of, shown
+from q36eval.canaries.checks.grounding import denials, thanks, unknown_dates, unknown_numbers
+from q36eval.canaries.checks.json_schema import check_json_value, check_schema, schema_failures
+from q36eval.canaries.checks.json_values import StrictJSONError, differences, json_decisions, read_json, strict_json
+from q36eval.canaries.checks.prose import Piece, sentences
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n")
 _BRACKET = re.compile(r"[{\[]")

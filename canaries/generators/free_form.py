@@ -3,10 +3,9 @@
 import random
 from dataclasses import replace
 
-from q36eval.canaries.generators._context import context
-from q36eval.canaries.generators._names import FIRST_NAMES_F, FIRST_NAMES_M, TOWN_OF
-from q36eval.canaries.generators._words import CITIES, PRODUCTS, pick
 from q36eval.canaries.generators.discount import SYSTEMS, LastLine, discount_compare
+from q36eval.canaries.generators.recall import context
+from q36eval.canaries.generators.words import CITIES, FIRST_NAMES_F, FIRST_NAMES_M, PRODUCTS, TOWN_OF, pick
 from q36eval.examples import ChatExample
 
 LONG_CHARACTERS = 6_000

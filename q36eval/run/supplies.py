@@ -19,7 +19,7 @@ MOST_DRAWS = 1_000
 
 def supplies_of(request: Request, probes: Sequence[Probe], paths: Paths) -> Supplies:
     """What could be asked in addition of each of `probes`, which have planned their items."""
-    from q36eval.canaries.suites import draws_per_family
+    from q36eval.canaries.specification import draws_per_family
 
     sources: list[ItemSource] = []
     draws = None

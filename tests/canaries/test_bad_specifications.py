@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from q36eval.canaries.cases import cases_of, draws
-from q36eval.canaries.checks._regex import compiled
+from q36eval.canaries.checks.patterns import compiled
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.specification import Family, load_specs, read_spec
 from q36eval.errors import UsageError
@@ -125,7 +125,7 @@ def test_a_prompt_that_no_model_could_be_asked_is_refused(tmp_path: Path, old: s
 def test_what_an_answer_cannot_be_judged_by_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, expected: str, answer: str, said: str
 ) -> None:
-    monkeypatch.setattr("q36eval.canaries.checks._regex.PATTERN_SECONDS", 0.05)
+    monkeypatch.setattr("q36eval.canaries.checks.patterns.PATTERN_SECONDS", 0.05)
     text = VALID.replace("[exact_text]", f"[{check}]").replace("{text: Hello}", expected)
     message = refusal(tmp_path, text.replace("answer: Hello", f"answer: '{answer}'"))
     assert said in message

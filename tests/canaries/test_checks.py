@@ -267,6 +267,6 @@ def test_patterns_of_other_alphabets_are_known() -> None:
 def test_a_pattern_that_backtracks_for_ever_judges_nothing(
     check: str, text: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("q36eval.canaries.checks._regex.PATTERN_SECONDS", 0.1)
+    monkeypatch.setattr("q36eval.canaries.checks.patterns.PATTERN_SECONDS", 0.1)
     with pytest.raises(NotJudgedError, match="ran out of"):
         run_checks(text, [check], expected)

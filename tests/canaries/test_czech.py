@@ -8,9 +8,8 @@ from itertools import pairwise
 import pytest
 
 from q36eval.canaries.generators import GENERATORS
-from q36eval.canaries.generators._names import FIRST_NAMES_F, SURNAMES_F, TOWN_OF, TOWNS, declined_person
-from q36eval.canaries.generators._nested_tools import NESTED_TOOLS
-from q36eval.canaries.generators._words import CITIES
+from q36eval.canaries.generators.tools import NESTED_TOOLS
+from q36eval.canaries.generators.words import CITIES, FIRST_NAMES_F, SURNAMES_F, TOWN_OF, TOWNS, declined_person
 from q36eval.canaries.specification import CanarySpec, FixedPrompt, load_specs
 
 SPECS = load_specs(skills=None)

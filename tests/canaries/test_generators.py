@@ -10,9 +10,9 @@ from q36eval.canaries.cases import draws
 from q36eval.canaries.checks import run_checks
 from q36eval.canaries.checks.discount import ExpectedDiscount
 from q36eval.canaries.generators import GENERATORS
-from q36eval.canaries.generators._context import DOCUMENTS
-from q36eval.canaries.generators._tools import TOOLS, call_text
-from q36eval.canaries.generators.tool_turns import _two_requests
+from q36eval.canaries.generators.recall import DOCUMENTS
+from q36eval.canaries.generators.tool_calls import _two_requests
+from q36eval.canaries.generators.tools import TOOLS, call_text
 from q36eval.canaries.specification import CanarySpec, load_specs
 from q36eval.examples import draw, split_of
 

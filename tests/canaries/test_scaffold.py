@@ -8,9 +8,16 @@ import pytest
 import yaml
 
 from q36eval.canaries.checks import CHECKS, run_checks
-from q36eval.canaries.scaffold import Wanted, decisive_place, scaffold
-from q36eval.canaries.scaffold_checks import EXPECTATIONS, guess_checks, inferred_schema
-from q36eval.canaries.scaffold_yaml import write_new, yaml_text
+from q36eval.canaries.scaffold import (
+    EXPECTATIONS,
+    Wanted,
+    decisive_place,
+    guess_checks,
+    inferred_schema,
+    scaffold,
+    write_new,
+    yaml_text,
+)
 from q36eval.canaries.specification import load_specs, read_spec
 from q36eval.canaries.transcript import Transcript, answer_text, read_transcript, transcript_of
 from q36eval.errors import UsageError

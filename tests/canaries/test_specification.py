@@ -10,15 +10,17 @@ from q36eval.canaries.cases import cases_of, draws, in_format
 from q36eval.canaries.checks import run_checks
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.specification import (
+    FEW,
+    MANY,
     SPECS_FOLDER,
     CanarySpec,
     Family,
     FixedPrompt,
+    draws_per_family,
     left_out,
     left_out_sentence,
     load_specs,
 )
-from q36eval.canaries.suites import FEW, MANY, draws_per_family
 from q36eval.config import Family as ModelFamily
 from q36eval.errors import UsageError
 from q36eval.examples import split_of

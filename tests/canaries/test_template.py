@@ -15,8 +15,7 @@ import pytest
 
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.checks import run_checks
-from q36eval.canaries.checks._tool_parser import Reply, parse_reply
-from q36eval.canaries.checks._tool_types import schemas_by_name, typed, typed_arguments
+from q36eval.canaries.checks.tool_parser import Reply, parse_reply, schemas_by_name, typed, typed_arguments
 from q36eval.canaries.generators.tool_calls import NONE_CS, NONE_EN, SYSTEM_CS, SYSTEM_EN
 from q36eval.canaries.probe import CanaryProbe, rendered
 from q36eval.canaries.specification import load_specs
@@ -190,7 +189,7 @@ def test_thoughts_of_older_answers_are_stripped_and_those_of_the_running_turn_ke
 def test_what_the_published_template_refuses_is_refused_in_a_specification_too(messages: list[dict[str, Any]]) -> None:
     from jinja2 import TemplateError
 
-    from q36eval.canaries._prompts import check_messages
+    from q36eval.canaries.specification import check_messages
 
     with pytest.raises(TemplateError):
         _rendered(*messages)

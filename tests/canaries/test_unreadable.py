@@ -7,11 +7,10 @@ import pytest
 from q36eval.canaries.answers import judged_answer
 from q36eval.canaries.cases import Case
 from q36eval.canaries.checks import CHECKS, Outcome, outcome_of
-from q36eval.canaries.checks._base import Check, Expected, Failure, Tools
-from q36eval.canaries.competence import UNREADABLE, PlannedItem, cause_of, competence_of, failure_causes
+from q36eval.canaries.checks.base import Check, Expected, Failure, Tools
 from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
-from q36eval.canaries.paired import rate
-from q36eval.canaries.readings import cut_off, failed, unended
+from q36eval.canaries.outcomes import UNREADABLE, PlannedItem, cause_of, competence_of, failure_causes
+from q36eval.canaries.paired import cut_off, failed, rate, unended
 from q36eval.canaries.specification import GenerationSettings
 from q36eval.gate import Criterion, CriterionVerdict, Margin
 from q36eval.gate.judge import judge
