@@ -124,14 +124,14 @@ def unstable(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measu
 
     Prompts that the reference itself fails cannot flip: they are left out of the counts and named in the note.
     """
-    asked = [outcome for outcome in outcomes if standing(outcome) is not Standing.NO_CANARY]
+    informative = [outcome for outcome in outcomes if standing(outcome) is not Standing.NO_CANARY]
     # of the reference alone: what errored on the branch is no fault of its
     steady = sum(set(_scores(outcome.reference)) == {1.0} for outcome in outcomes)
     notes = [f"the reference passes {steady} of {len(outcomes)} fixed prompts every time"]
     failed = [outcome.cluster for outcome in outcomes if standing(outcome) is Standing.NO_CANARY]
     if failed:
         notes.append(f"the reference itself fails: {', '.join(failed)}")
-    return _census(declared, asked, Standing.UNSTABLE, notes) if outcomes else None
+    return _census(declared, informative, Standing.UNSTABLE, notes) if outcomes else None
 
 
 _TOLD = {

@@ -65,11 +65,11 @@ def cause_of(answer: Answer) -> str | None:
 
 def failure_causes(outcomes: Iterable[ItemOutcome]) -> FailureCauses:
     """Of both sides' answers that are not right, how many are so by which cause."""
-    asked = list(outcomes)
+    evaluated = list(outcomes)
     return FailureCauses(
-        branch=_counted(cause_of(outcome.branch) for outcome in asked),
-        reference=_counted(cause_of(outcome.reference) for outcome in asked),
-        unread=tuple(islice(_unread(asked), UNREAD_NAMED)),
+        branch=_counted(cause_of(outcome.branch) for outcome in evaluated),
+        reference=_counted(cause_of(outcome.reference) for outcome in evaluated),
+        unread=tuple(islice(_unread(evaluated), UNREAD_NAMED)),
     )
 
 

@@ -104,16 +104,16 @@ class _Pairs:
 
     def _unreadable(self) -> tuple[int, ...] | None:
         """Both sides answered, and what one says cannot be told; None where there is no such question."""
-        found = tuple(
+        unreadable = tuple(
             int(pair is None and outcome.branch.error is None and outcome.reference.error is None)
             for pair, outcome in zip(self.values, self.outcomes, strict=True)
         )
-        return found if any(found) else None
+        return unreadable if any(unreadable) else None
 
 
 def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
     values: list[tuple[float, float] | None] = []
-    told: list[ItemOutcome] = []
+    paired: list[ItemOutcome] = []
     for outcome in outcomes:
         branch, reference = read(outcome.branch), read(outcome.reference)
         if branch is not None and reference is not None:
@@ -122,8 +122,8 @@ def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
             values.append(None)
         else:
             continue
-        told.append(outcome)
-    return _Pairs(values, told, len(outcomes) - len(values))
+        paired.append(outcome)
+    return _Pairs(values, paired, len(outcomes) - len(values))
 
 
 def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading) -> Measurement | None:
@@ -146,7 +146,7 @@ def over_seeds(
     by_prompt: dict[str, list[ItemOutcome]] = {}
     for outcome in outcomes:
         by_prompt.setdefault(outcome.cluster, []).append(outcome)
-    rows = [_sums(asked, read) for asked in by_prompt.values()]
+    rows = [_sums(answers, read) for answers in by_prompt.values()]
     if not any(row.units for row in rows):
         return None
     unreadable = tuple(row.unreadable for row in rows)
@@ -157,8 +157,8 @@ def over_seeds(
         errored=tuple(row.without for row in rows),
         unreadable=unreadable if any(unreadable) else None,
         bounds=bounds,
-        names=tuple(question_name(asked[0]) for asked in by_prompt.values()),
-        families=tuple(asked[0].group for asked in by_prompt.values()),
+        names=tuple(question_name(answers[0]) for answers in by_prompt.values()),
+        families=tuple(answers[0].group for answers in by_prompt.values()),
     )
     same = sum(outcome.branch.text == outcome.reference.text for outcome in outcomes)
     note = f"{len(outcomes)} sampled answers to {len(rows)} prompts, {same} the same in every character"
@@ -175,8 +175,8 @@ class _Sums(NamedTuple):
     unreadable: int
 
 
-def _sums(asked: Sequence[ItemOutcome], read: Reading) -> _Sums:
-    both = [(read(outcome.branch), read(outcome.reference), outcome) for outcome in asked]
+def _sums(outcomes: Sequence[ItemOutcome], read: Reading) -> _Sums:
+    both = [(read(outcome.branch), read(outcome.reference), outcome) for outcome in outcomes]
     scored = [(branch, reference) for branch, reference, _ in both if branch is not None and reference is not None]
     lost = [outcome for branch, reference, outcome in both if branch is None or reference is None]
     unreadable = sum(outcome.branch.error is None and outcome.reference.error is None for outcome in lost)

@@ -167,7 +167,7 @@ class CanaryProbe(Probe):
         places = range(-len(alike) % SMALL_BATCH if key == alike[-1] else 0)
         fillers = {f"{key}{FOUR}/{n}": self._requests[alike[n % len(alike)]] for n in places}
         four = {key + FOUR: request} | fillers
-        batch = [replace(asked, key=name, group=group) for name, asked in four.items()]
+        batch = [replace(one, key=name, group=group) for name, one in four.items()]
         return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
 
     def _alike(self, key: str) -> list[str]:
@@ -325,7 +325,7 @@ class CanaryProbe(Probe):
         place = sum(other < key for other in others)
         fillers = [others[(place + number) % len(others)] for number in range(SMALL_BATCH - 1)]
         four = {key + FOUR: request} | {f"{key}{FOUR}/{n}": self._requests[other] for n, other in enumerate(fillers)}
-        batch = [replace(asked, key=name, group=f"four/{key}") for name, asked in four.items()]
+        batch = [replace(one, key=name, group=f"four/{key}") for name, one in four.items()]
         return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from q36eval.canaries.checks import CHECKS, Failure, NotJudgedError, check_tools, parse_reply, run_checks
+from q36eval.canaries.checks import CHECKS, NotJudgedError, check_tools, parse_reply, run_checks
 from q36eval.canaries.checks.json_values import StrictJSONError, strict_json
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
 from q36eval.canaries.specification import CanarySpec
@@ -241,12 +241,12 @@ def passes(answer: str, body: dict[str, Any]) -> bool:
 
 def _places(right: str, wrong: Sequence[str]) -> list[dict[str, Any]]:
     """Where the wrong answers part from the right one, each place once."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    places: dict[tuple[str, str], dict[str, Any]] = {}
     for place in (decisive_place(right, answer) for answer in wrong):
         if place is not None:
-            known = found.setdefault((place["before"], place["right"]), place)
+            known = places.setdefault((place["before"], place["right"]), place)
             known["wrong"] = list(dict.fromkeys(known["wrong"] + place["wrong"]))
-    return list(found.values())
+    return list(places.values())
 
 
 def decisive_place(right: str, other: str) -> dict[str, Any] | None:
@@ -272,11 +272,11 @@ def _before(text: str, start: int, right: str) -> str:
 
 
 def _expected(checks: Sequence[str], right: str, transcript: Transcript, given: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    expected: dict[str, Any] = {}
     for name in checks:
         if name in EXPECTATIONS:
-            found |= EXPECTATIONS[name](right, transcript)
-    return found | given
+            expected |= EXPECTATIONS[name](right, transcript)
+    return expected | given
 
 
 def _check_answers(checks: Sequence[str], expected: dict[str, Any], right: str, transcript: Transcript) -> None:
@@ -287,9 +287,9 @@ def _check_answers(checks: Sequence[str], expected: dict[str, Any], right: str, 
     except NotJudgedError as error:
         raise UsageError(f"The right answer cannot be judged: {error}; correct what is expected.") from error
     if failures:
-        raise UsageError(
-            f"The right answer fails its check {_words(failures[0])}; correct it, or name another --check."
-        )
+        first = failures[0]
+        where = f"{first.check} ({first.place}: {first.message})"
+        raise UsageError(f"The right answer fails its check {where}; correct it, or name another --check.")
     if transcript.answer is not None and not run_checks(transcript.answer, checks, expected, transcript.tools):
         raise UsageError(
             f"The transcript's own answer passes {', '.join(checks)}, so this canary would find nothing wrong with it; "
@@ -303,10 +303,6 @@ def _problem(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"they need {place!r}, which the right answer alone does not say; give it with --expected"
     return f"expected{f'.{place}' if place else ''}: {first['msg'].removeprefix('Value error, ').rstrip('.')}"
-
-
-def _words(failure: Failure) -> str:
-    return f"{failure.check} ({failure.place}: {failure.message})"
 
 
 def _budget(right: str, transcript: Transcript, *, thinking: bool) -> int:
@@ -341,7 +337,7 @@ def yaml_text(body: dict[str, Any], remarks: Sequence[str]) -> str:
     Raises:
         UsageError: it would be no valid canary; the key is named.
     """
-    lines = [*_comments(remarks)]
+    lines = [_comment(remark) for remark in remarks]
     for key in ("id", "skill", "absolute", "lanes", "why", "generation", "checks"):
         lines += _entry(key, body[key], "")
     lines.append("must_pass:")
@@ -407,10 +403,10 @@ def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
 
 def _holds(text: str, wanted: dict[str, Any]) -> bool:
     try:
-        found: Any = yaml.safe_load(text)
+        read: Any = yaml.safe_load(text)
     except yaml.YAMLError:
         return False
-    return bool(found == wanted)
+    return bool(read == wanted)
 
 
 def _flow(value: Any) -> str:
@@ -420,12 +416,7 @@ def _flow(value: Any) -> str:
     return written.removesuffix("\n").removesuffix("\n...")
 
 
-def _comments(remarks: Sequence[str]) -> Iterator[str]:
+def _comment(remark: str) -> str:
     """What a model or a transcript says may stand in a remark: it stays one comment line."""
-    for remark in remarks:
-        yield f"# {_one_line(remark)}"
-
-
-def _one_line(text: str) -> str:
-    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
-    return line if len(line) <= COMMENT_WIDTH else line[: COMMENT_WIDTH - 1] + "…"
+    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(remark.split()))
+    return f"# {line if len(line) <= COMMENT_WIDTH else line[: COMMENT_WIDTH - 1] + '…'}"

@@ -135,8 +135,8 @@ class FixedPrompt(_Written):
     @model_validator(mode="after")
     def _consistent(self) -> "FixedPrompt":
         check_messages(self.messages)
-        for what, asked in (("messages", self.messages), ("tools", self.tools), ("expected", self.expected)):
-            check_json_value(asked, what)
+        for what, values in (("messages", self.messages), ("tools", self.tools), ("expected", self.expected)):
+            check_json_value(values, what)
         check_tools(self.tools)
         for place in self.decisive:
             if place.before + place.right not in self.answer:
@@ -210,23 +210,23 @@ class CanarySpec(_Written):
             _check_other(prompt, known)
             known.append(prompt)
         if self.must_pass is not None:
-            asked = [(prompt.answer, prompt.expected, prompt.tools) for prompt in self.must_pass]
-            self.check_kinds({kind for right in asked for kind in self.kinds(*right)})
+            values = [(prompt.answer, prompt.expected, prompt.tools) for prompt in self.must_pass]
+            self.check_kinds({kind for right in values for kind in self.kinds(*right)})
         return self
 
     def kinds(self, answer: str, expected: dict[str, Any], tools: Sequence[dict[str, Any]]) -> set[str]:
         """The kinds of decision that a right answer holds under this canary's checks."""
         return {decision.kind for decision in decisions(answer, self.checks, expected, tools)}
 
-    def check_kinds(self, found: set[str]) -> None:
+    def check_kinds(self, kinds: set[str]) -> None:
         """What is called decisive occurs among `found`, the kinds that right answers hold; every answer ends.
 
         Raises:
             ValueError: a kind that they do not hold, which no margin would ever be taken at.
         """
         for kind in self.decisive:
-            if kind not in {*found, END}:
-                offered = f"there are {', '.join(sorted(found))}" if found else "there are none"
+            if kind not in {*kinds, END}:
+                offered = f"there are {', '.join(sorted(kinds))}" if kinds else "there are none"
                 raise ValueError(f"decisive: no decision of kind {kind!r} in its answers; {offered}")
 
     def _check_prompt(self, prompt: FixedPrompt) -> None:
@@ -376,8 +376,8 @@ def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, Canary
 def _resized(spec: CanarySpec, n: int) -> CanarySpec:
     if spec.family is None:
         return spec
-    asked = math.ceil(spec.family.share * n)
-    return spec.model_copy(update={"family": spec.family.model_copy(update={"n": asked})})
+    draws = math.ceil(spec.family.share * n)
+    return spec.model_copy(update={"family": spec.family.model_copy(update={"n": draws})})
 
 
 def _first_problem(error: ValidationError) -> tuple[str, str]:

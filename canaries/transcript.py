@@ -85,7 +85,7 @@ def transcript_of(body: Any) -> Transcript:
     budget = request.get("max_completion_tokens", request.get("max_tokens"))
     thinking = _mapping(request.get("chat_template_kwargs")).get("enable_thinking")
     return Transcript(
-        messages=tuple(_asked(message) for message in read),
+        messages=tuple(read),
         tools=tuple(_tools(request)),
         answer=answer,
         schema=_schema(request),
@@ -127,11 +127,6 @@ def wire_text(message: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _asked(message: dict[str, Any]) -> dict[str, Any]:
-    """A message without what has no bearing on the prompt."""
-    return {key: value for key, value in message.items() if key != "tool_calls" or value}
-
-
 def _message(message: Any, number: int) -> dict[str, Any]:
     where = f"message {number}"
     if not isinstance(message, dict):
@@ -139,18 +134,18 @@ def _message(message: Any, number: int) -> dict[str, Any]:
     role = _ROLES.get(str(message.get("role")))
     if role is None:
         raise _TranscriptError(f"{where} has the role {message.get('role')!r}; there are {', '.join(_ROLES)}")
-    found: dict[str, Any] = {"role": role, "content": _content(message.get("content"), where)}
+    read: dict[str, Any] = {"role": role, "content": _content(message.get("content"), where)}
     calls = message.get("tool_calls")
     if message.get("function_call") is not None:  # how calls were written before there could be several
         calls = [{"function": message["function_call"]}]
     if calls:
         if role != "assistant" or not isinstance(calls, list):
             raise _TranscriptError(f"{where} holds tool calls that are no assistant's list of calls")
-        found["tool_calls"] = [_call(call, where) for call in calls]
+        read["tool_calls"] = [_call(call, where) for call in calls]
     elif message.get("content") is None:
         raise _TranscriptError(f"{where} has neither content nor tool calls")
     reasoning = message.get("reasoning_content")
-    return found | ({"reasoning_content": reasoning} if isinstance(reasoning, str) and reasoning else {})
+    return read | ({"reasoning_content": reasoning} if isinstance(reasoning, str) and reasoning else {})
 
 
 def _content(content: Any, where: str) -> str:
@@ -189,14 +184,14 @@ def _tools(request: dict[str, Any]) -> list[dict[str, Any]]:
     tools = request.get("tools") or request.get("functions") or []
     if not isinstance(tools, list):
         raise _TranscriptError("its tools are no list")
-    found = []
+    functions = []
     for number, tool in enumerate(tools, 1):
         function = tool.get("function", tool) if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise _TranscriptError(f"tool {number} is no function with a name")
         kept = {key: function[key] for key in ("name", "description", "parameters") if key in function}
-        found.append({"type": "function", "function": kept})
-    return found
+        functions.append({"type": "function", "function": kept})
+    return functions
 
 
 def _schema(request: dict[str, Any]) -> dict[str, Any] | None:

@@ -76,8 +76,8 @@ def decisions(
         pydantic.ValidationError: `expected` lacks what a check needs. Never because of `text`.
         NotJudgedError: a check ran out of time.
     """
-    found = [decision for name in names for decision in CHECKS[name].decisions(text, expected, tools)]
-    kept = [decision for decision in found if kinds is None or decision.kind in kinds]
+    made = [decision for name in names for decision in CHECKS[name].decisions(text, expected, tools)]
+    kept = [decision for decision in made if kinds is None or decision.kind in kinds]
     return sorted(dict.fromkeys(kept), key=lambda decision: (decision.start, decision.end))
 
 

@@ -40,10 +40,10 @@ class Failure:
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON object; `unreadable` stands in it where it is true."""
-        found = asdict(self)
+        fields = asdict(self)
         if not self.unreadable:
-            del found["unreadable"]
-        return found
+            del fields["unreadable"]
+        return fields
 
 
 def outcome_of(failures: Iterable[Failure]) -> Outcome:
@@ -119,10 +119,10 @@ class Check(Generic[ExpectedT]):
 
 def first_failures(check: str, failures: Iterable[Failure]) -> list[Failure]:
     """The first `MAX_FAILURES`, and a note where there are more."""
-    found = list(islice(failures, MAX_FAILURES + 1))
-    if len(found) <= MAX_FAILURES:
-        return found
-    return [*found[:MAX_FAILURES], Failure(check, "more", "answer", f"more than {MAX_FAILURES} failures")]
+    first = list(islice(failures, MAX_FAILURES + 1))
+    if len(first) <= MAX_FAILURES:
+        return first
+    return [*first[:MAX_FAILURES], Failure(check, "more", "answer", f"more than {MAX_FAILURES} failures")]
 
 
 def place_of(text: str, index: int) -> str:

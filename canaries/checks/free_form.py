@@ -59,9 +59,9 @@ class Style(BaseModel):
 
     @model_validator(mode="after")
     def _asks_something(self) -> "Style":
-        asked = self.model_dump(exclude={"bullet", "colon"})
-        if not any(value not in (None, []) for value in asked.values()):
-            raise ValueError(f"asks nothing; give one of {', '.join(asked)}")
+        demands = self.model_dump(exclude={"bullet", "colon"})
+        if not any(value not in (None, []) for value in demands.values()):
+            raise ValueError(f"asks nothing; give one of {', '.join(demands)}")
         if self.colon and self.first_word is None:
             raise ValueError("colon: name the first_word that it follows")
         return self
@@ -97,17 +97,17 @@ def _marks(text: str, kind: Literal["any", "dash"]) -> list[Piece]:
 
 
 def _bullet_failures(text: str, wanted: int, kind: Literal["any", "dash"]) -> Iterator[Failure]:
-    found, points = _marks(text, kind), all_bullets(text)
+    marks, points = _marks(text, kind), all_bullets(text)
     inner = [point for point in points if point.inner]
-    if len(found) != wanted and len(points) != wanted:
-        place = place_of(text, found[wanted].start) if len(found) > wanted else "answer"
-        yield Failure("style", "wrong_bullets", place, f"{len(found)} bullet points instead of {wanted}")
+    if len(marks) != wanted and len(points) != wanted:
+        place = place_of(text, marks[wanted].start) if len(marks) > wanted else "answer"
+        yield Failure("style", "wrong_bullets", place, f"{len(marks)} bullet points instead of {wanted}")
     elif inner and wanted:
-        message = f"{len(found)} bullet points with {len(inner)} within them: are these {wanted}?"
+        message = f"{len(marks)} bullet points with {len(inner)} within them: are these {wanted}?"
         yield Failure("style", "inner_bullets", place_of(text, inner[0].mark.start), message, unreadable=True)
-    elif len(found) != wanted:
-        yield Failure("style", "wrong_bullets", "answer", f"{len(found)} bullet points instead of {wanted}")
-    for mark in found:
+    elif len(marks) != wanted:
+        yield Failure("style", "wrong_bullets", "answer", f"{len(marks)} bullet points instead of {wanted}")
+    for mark in marks:
         if kind == "dash" and text[mark.start] not in DASHES:
             message = f"{shown(text[mark.start])} begins a point, not a dash"
             yield Failure("style", "wrong_bullet_mark", place_of(text, mark.start), message)
@@ -154,17 +154,17 @@ def _first_word_failures(text: str, wanted: str, *, colon: bool) -> Iterator[Fai
 
 
 def _word_failures(text: str, most: int) -> Iterator[Failure]:
-    found = list(words(text))
-    if len(found) > most:
-        place = f"word {most + 1}, {place_of(text, found[most].start)}"
-        yield Failure("style", "too_many_words", place, f"{len(found)} words instead of at most {most}")
+    counted = list(words(text))
+    if len(counted) > most:
+        place = f"word {most + 1}, {place_of(text, counted[most].start)}"
+        yield Failure("style", "too_many_words", place, f"{len(counted)} words instead of at most {most}")
 
 
 def _sentence_failures(text: str, wanted: int) -> Iterator[Failure]:
-    found = sentences(text)
-    if len(found) != wanted:
-        place = place_of(text, found[wanted].start) if len(found) > wanted else "end"
-        yield Failure("style", "wrong_sentences", place, f"{len(found)} sentences instead of {wanted}")
+    counted = sentences(text)
+    if len(counted) != wanted:
+        place = place_of(text, counted[wanted].start) if len(counted) > wanted else "end"
+        yield Failure("style", "wrong_sentences", place, f"{len(counted)} sentences instead of {wanted}")
 
 
 def _content_failures(text: str, style: Style) -> Iterator[Failure]:
@@ -178,9 +178,9 @@ def _content_failures(text: str, style: Style) -> Iterator[Failure]:
         else:
             yield Failure("style", "missing_text", "answer", f"{shown(wanted)} is not there")
     for unwanted in style.lacks:
-        found = _whole_word(unwanted, re.IGNORECASE).search(text)
-        if found is not None:
-            yield Failure("style", "unwanted_text", place_of(text, found.start()), f"{shown(found.group())} is there")
+        match = _whole_word(unwanted, re.IGNORECASE).search(text)
+        if match is not None:
+            yield Failure("style", "unwanted_text", place_of(text, match.start()), f"{shown(match.group())} is there")
     for name in style.mentions:
         if not _mentioned(text, name):
             yield Failure("style", "missing_name", "answer", f"{shown(name)} does not come in any form")
@@ -193,11 +193,8 @@ _BEFORE_SENTENCE = re.compile(r"(?:\A|\n|[.!?…:][\"'“”‘’)*_]*[ \t])[ \
 
 def _whole_word(words: str, flags: int = 0) -> re.Pattern[str]:
     """`words` where they are no part of longer ones, however the space between them is written."""
-    return re.compile(rf"(?<![^\W_])(?<![^\W_]-){_spaced(words)}(?!-?[^\W_])", flags)
-
-
-def _spaced(words: str) -> str:
-    return r"\s{1,9}".join(map(re.escape, words.split()))
+    spaced = r"\s{1,9}".join(map(re.escape, words.split()))
+    return re.compile(rf"(?<![^\W_])(?<![^\W_]-){spaced}(?!-?[^\W_])", flags)
 
 
 def _begins_sentence(text: str, at: int) -> bool:
@@ -227,17 +224,17 @@ def _without_marks(word: str) -> str:
 
 def _decide_style(text: str, expected: ExpectedStyle, tools: Tools) -> list[Decision]:
     """The first word, the mark of every bullet point, and the texts that had to be there."""
-    style, found = expected.style, []
+    style, decided = expected.style, []
     word = first_word(text) if style.first_word is not None else None
     if word is not None:
-        found.append(Decision("style", word.start, word.end))
+        decided.append(Decision("style", word.start, word.end))
     if style.bullets is not None:
-        found += [Decision("style", mark.start, mark.start + 1) for mark in _marks(text, style.bullet)]
+        decided += [Decision("style", mark.start, mark.start + 1) for mark in _marks(text, style.bullet)]
     for wanted in style.contains:
         match = _whole_word(wanted).search(text)
         if match is not None:
-            found.append(Decision("style", *match.span()))
-    return found
+            decided.append(Decision("style", *match.span()))
+    return decided
 
 
 style = Check("style", ExpectedStyle, _style, _decide_style)
@@ -309,9 +306,9 @@ def _stable(text: str, expected: ExpectedStable, tools: Tools) -> Iterator[Failu
         (_BROKEN, "broken_character", "no text holds"),
         (_SPECIAL, "special_token", "a mark of the chat template stands in the answer:"),
     ):
-        found = pattern.search(text)
-        if found:
-            yield Failure("stable", code, place_of(text, found.start()), f"{message} {shown(found.group())}")
+        match = pattern.search(text)
+        if match:
+            yield Failure("stable", code, place_of(text, match.start()), f"{message} {shown(match.group())}")
     yield from _mojibake_failures(text)
     foreign = first_foreign(text, expected.stable.scripts)
     if foreign is not None:
@@ -343,9 +340,9 @@ def _length_failures(text: str, stable: Stable) -> Iterator[Failure]:
 
 def _heading_failures(text: str) -> Iterator[Failure]:
     marked = ((match.start(), match.group().strip()) for match in _HEADING.finditer(text))
-    found = next(marked, None) or next(_titles(text), None)
-    if found is not None:
-        at, said = found
+    heading = next(marked, None) or next(_titles(text), None)
+    if heading is not None:
+        at, said = heading
         yield Failure("stable", "heading", place_of(text, at), f"a heading: {shown(said)}")
 
 

@@ -139,9 +139,9 @@ def denials(prose: str, known: Iterable[str]) -> Iterator[Claim]:
     texts = list(known)
     for clause, listed in ((_CZECH_CLAUSE, _CZECH), (_ENGLISH_CLAUSE, _ENGLISH)):
         for beginnings in listed:
-            asked = {denied for text in texts for _, denied, _ in _said_of(text, beginnings, clause)}
-            for match, denied, supposed in _said_of(prose, beginnings, clause) if len(asked) == 1 else ():
-                if denied not in asked and not supposed:
+            denied_in_prompt = {denied for text in texts for _, denied, _ in _said_of(text, beginnings, clause)}
+            for match, denied, supposed in _said_of(prose, beginnings, clause) if len(denied_in_prompt) == 1 else ():
+                if denied not in denied_in_prompt and not supposed:
                     yield Claim(match.start(), match.group().strip())
 
 

@@ -111,10 +111,10 @@ def _check_references(schema: dict[str, Any], place: str, resolver: Any, known: 
             continue
         written = f"the schema's {key} {shown(schema[key])} ({place})"
         try:
-            found = resolver.lookup(schema[key]).contents
+            part = resolver.lookup(schema[key]).contents
         except (Unresolvable, ValueError) as error:
             raise ValueError(f"{written} leads nowhere within it") from error
-        if not isinstance(found, bool) and id(found) not in known:
+        if not isinstance(part, bool) and id(part) not in known:
             raise ValueError(f"{written} leads to no schema; move it under $defs")
 
 
@@ -160,13 +160,13 @@ def schema_failures(check: str, value: Any, schema: dict[str, Any], base: str = 
         return [Failure(check, "schema", base, f"more than {MAX_VALUES} values: not validated")]
     validator = _checked(json.dumps(schema, sort_keys=True))
     try:
-        found = list(islice(validator.iter_errors(plain(value)), MAX_FAILURES))
+        errors = list(islice(validator.iter_errors(plain(value)), MAX_FAILURES))
     except Unresolvable as error:  # a part with an $id of its own, against which its references are read
         raise NotJudgedError(f"a reference of the schema leads nowhere: {shown(str(error))}") from error
     except (RecursionError, OverflowError) as error:
         return [Failure(check, "schema", base, f"cannot be validated: {type(error).__name__}")]
-    errors = sorted((base + error.json_path[1:], shown(error.message)) for error in found)
-    return [Failure(check, "schema", place[:200], message) for place, message in errors]
+    messages = sorted((base + error.json_path[1:], shown(error.message)) for error in errors)
+    return [Failure(check, "schema", place[:200], message) for place, message in messages]
 
 
 def _count(value: Any) -> int:

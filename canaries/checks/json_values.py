@@ -94,10 +94,10 @@ class _ConstantError(ValueError):
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise _DuplicateKeyError
-    return found
+    return mapping
 
 
 def _no_constant(name: str) -> Any:
@@ -256,17 +256,15 @@ def _json_type(value: Any) -> str:
 _CLOSER = {"{": "}", "[": "]"}
 
 
-def json_decisions(text: str, start: int, schema: dict[str, Any] | None, value_kind: str = "value") -> list[Decision]:
+def json_decisions(
+    text: str, start: int, schema: dict[str, Any] | None, value_kind: str = "value"
+) -> Iterator[Decision]:
     """The decisions of the JSON value at `text[start]`.
 
     - every scalar (`value_kind`); what could wrongly stand there where its schema is a closed list or a boolean
     - a key that had to come because it was its object's last (`key`); before, any of the others may follow
     - every closing bracket (`close`), and every comma, where closing would have been too early
     """
-    return list(_decisions(text, start, schema, value_kind))
-
-
-def _decisions(text: str, start: int, schema: dict[str, Any] | None, value_kind: str) -> Iterator[Decision]:
     opened: list[str] = []
     last_keys: list[Token | None] = []
     for token in tokens(text, start):

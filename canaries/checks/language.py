@@ -94,12 +94,12 @@ def spoken_for(word: str) -> str | None:
 
 def counts(text: str) -> dict[str, int]:
     """How many words of `text` speak for each language."""
-    found = dict.fromkeys(FUNCTION_WORDS, 0)
+    speaking = dict.fromkeys(FUNCTION_WORDS, 0)
     for match in _LETTERS.finditer(text):
         language = spoken_for(match.group())
         if language is not None:
-            found[language] += 1
-    return found
+            speaking[language] += 1
+    return speaking
 
 
 def language_failures(check: str, text: str, wanted: Language) -> Iterator[Failure]:
@@ -120,12 +120,12 @@ def foreign_sentences(text: str, wanted: Language) -> Iterator[Foreign]:
     prose = _CODE.sub(lambda match: " " * len(match.group()), text)
     for piece in sentences(prose):
         sentence = prose[piece.start : piece.end]
-        found = counts(sentence)
-        language = max(found, key=lambda name: found[name])
-        if found[language] >= MIN_FOREIGN_WORDS and found[language] > found[wanted]:
+        speaking = counts(sentence)
+        language = max(speaking, key=lambda name: speaking[name])
+        if speaking[language] >= MIN_FOREIGN_WORDS and speaking[language] > speaking[wanted]:
             yield Foreign(piece, language)
         else:
-            by_letters = likelier_language(sentence, wanted, found)
+            by_letters = likelier_language(sentence, wanted, speaking)
             if by_letters is not None:
                 yield Foreign(piece, by_letters)
 
@@ -168,13 +168,13 @@ class _Trigrams(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _models() -> dict[str, _Trigrams]:
-    found = {}
+    models = {}
     for language, listed in COMMON_WORDS.items():
         padded = [f"  {word} " for word in dict.fromkeys(listed.split())]
         three = Counter(word[at : at + 3] for word in padded for at in range(len(word) - 2))
         two = Counter(word[at : at + 2] for word in padded for at in range(len(word) - 2))
-        found[language] = _Trigrams(three, two)
-    return found
+        models[language] = _Trigrams(three, two)
+    return models
 
 
 COMMON_WORDS = {

@@ -103,9 +103,9 @@ def _pattern(text: str, expected: ExpectedPattern, tools: Tools) -> Iterator[Fai
     wanted, unwanted = expected.pattern.must_match, expected.pattern.must_not_match
     if wanted is not None and not search(wanted, text):
         yield Failure("pattern", "no_match", "answer", f"nothing matches {shown(wanted)}")
-    if unwanted is not None and (found := search(unwanted, text)):
-        message = f"{shown(found.group())} matches {shown(unwanted)}"
-        yield Failure("pattern", "forbidden_match", place_of(text, found.start()), message)
+    if unwanted is not None and (match := search(unwanted, text)):
+        message = f"{shown(match.group())} matches {shown(unwanted)}"
+        yield Failure("pattern", "forbidden_match", place_of(text, match.start()), message)
 
 
 pattern = Check("pattern", ExpectedPattern, _pattern)

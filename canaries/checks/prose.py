@@ -61,9 +61,9 @@ def first_word(text: str) -> Piece | None:
 
 def bullets(text: str) -> list[Piece]:
     """The marks of the bullet points of the outermost level. Numbered points are not bullets."""
-    found = [(len(match.group(1).expandtabs()), match) for match in _BULLET.finditer(text)]
-    outermost = min((indent for indent, _ in found), default=0)
-    return [Piece(match.end(1), match.end()) for indent, match in found if indent < outermost + 2]
+    points = [(len(match.group(1).expandtabs()), match) for match in _BULLET.finditer(text)]
+    outermost = min((indent for indent, _ in points), default=0)
+    return [Piece(match.end(1), match.end()) for indent, match in points if indent < outermost + 2]
 
 
 class Bullet(NamedTuple):
@@ -76,10 +76,10 @@ class Bullet(NamedTuple):
 
 def all_bullets(text: str) -> list[Bullet]:
     """Every line that begins with a mark of bullet points, dashes without a space after them included."""
-    found = [(len(match.group(1).expandtabs()), match) for match in _ANY_MARK.finditer(text)]
-    outermost = min((indent for indent, _ in found), default=0)
+    matches = [(len(match.group(1).expandtabs()), match) for match in _ANY_MARK.finditer(text)]
+    outermost = min((indent for indent, _ in matches), default=0)
     points = []
-    for indent, match in found:
+    for indent, match in matches:
         end = text.find("\n", match.end())
         mark = Piece(match.start(2), match.end(2))
         points.append(Bullet(mark, Piece(match.end(), len(text) if end < 0 else end), indent >= outermost + 2))
@@ -93,15 +93,15 @@ def sentences(text: str) -> list[Piece]:
     Within a line, a full stop ends none after an abbreviation, the initial of a name, a Roman numeral, the number of a
     list item, or a number before another (`3. 5. 2026`).
     """
-    found, start = [], 0
+    pieces, start = [], 0
     for match in _SENTENCE_END.finditer(text):
         line_end = match.group() == "\n"
         if (line_end and text[start : match.start()].rstrip().endswith(",")) or not (line_end or _ends(text, match)):
             continue
-        found.append(_trimmed(text, start, match.end()))
+        pieces.append(_trimmed(text, start, match.end()))
         start = match.end()
-    found.append(_trimmed(text, start, len(text)))
-    return [piece for piece in found if _LETTER_OR_DIGIT.search(text, piece.start, piece.end)]
+    pieces.append(_trimmed(text, start, len(text)))
+    return [piece for piece in pieces if _LETTER_OR_DIGIT.search(text, piece.start, piece.end)]
 
 
 def _ends(text: str, mark: re.Match[str]) -> bool:
@@ -140,8 +140,8 @@ def scripts_exist(scripts: Sequence[str]) -> None:
 
 def first_foreign(text: str, scripts: Sequence[str]) -> int | None:
     """The first letter of `text` that belongs to none of `scripts`; None where there is none."""
-    found = _foreign(tuple(scripts)).search(text)
-    return None if found is None else int(found.start())
+    letter = _foreign(tuple(scripts)).search(text)
+    return None if letter is None else int(letter.start())
 
 
 @lru_cache(maxsize=256)
@@ -260,26 +260,26 @@ def first_loop(text: str) -> tuple[int, str] | None:
     ends = [0] if len(text) <= MAX_SCANNED else [0, max(MAX_SCANNED, len(text) - MAX_SCANNED)]
     for start in ends:
         part = text[start : start + MAX_SCANNED]
-        found = (
+        loop = (
             _same_character(part) or _by_words(part) or _by_characters(part) or _by_sentences(part) or _by_variety(part)
         )
-        if found is not None:
-            return start + found[0], found[1]
+        if loop is not None:
+            return start + loop[0], loop[1]
     return None
 
 
 def _same_character(text: str) -> tuple[int, str] | None:
-    found = _SAME.search(text) or _BLANK_LINES.search(text)
-    return None if found is None else (found.start(), found.group()[:12])
+    run = _SAME.search(text) or _BLANK_LINES.search(text)
+    return None if run is None else (run.start(), run.group()[:12])
 
 
 def _by_words(text: str) -> tuple[int, str] | None:
     """By words alone, so that a number that goes up hides no loop. Lines of tables are left out."""
     prose = _TABLE_LINE.sub(lambda line: " " * len(line.group()), text)
-    found = [(match.start(), match.group().lower()) for match in _WORD.finditer(prose)]
+    spoken = [(match.start(), match.group().lower()) for match in _WORD.finditer(prose)]
     sequences = (
-        (found[at][0], tuple(word for _, word in found[at : at + SEQUENCE_WORDS]))
-        for at in range(len(found) - SEQUENCE_WORDS + 1)
+        (spoken[at][0], tuple(word for _, word in spoken[at : at + SEQUENCE_WORDS]))
+        for at in range(len(spoken) - SEQUENCE_WORDS + 1)
     )
     at = _worn_out_stretch(sequences, WORN_OUT_WORDS, LOOP_WORDS - SEQUENCE_WORDS + 1)
     return None if at is None else (at, text[at : at + 120])
@@ -309,21 +309,21 @@ def _by_sentences(text: str) -> tuple[int, str] | None:
 
 def _by_variety(text: str) -> tuple[int, str] | None:
     """A long stretch with few different words."""
-    found: list[tuple[int, str]] = []
+    stems: list[tuple[int, str]] = []
     for match in _SENTENCE.finditer(_TABLE_LINE.sub(lambda line: " " * len(line.group()), text)):
         if not _DIGIT.search(match.group()):
             words = _WORD.finditer(text, match.start(), match.end())
-            found += [(word.start(), word.group().lower()[:STEM_LETTERS]) for word in words]
+            stems += [(word.start(), word.group().lower()[:STEM_LETTERS]) for word in words]
     inside: Counter[str] = Counter()
-    for at, (_, stem) in enumerate(found):
+    for at, (_, stem) in enumerate(stems):
         inside[stem] += 1
         if at >= WINDOW_WORDS:
-            left = found[at - WINDOW_WORDS][1]
+            left = stems[at - WINDOW_WORDS][1]
             inside[left] -= 1
             if not inside[left]:
                 del inside[left]
         if at >= WINDOW_WORDS - 1 and len(inside) < LEAST_VARIED * WINDOW_WORDS:
-            begin = found[at - WINDOW_WORDS + 1][0]
+            begin = stems[at - WINDOW_WORDS + 1][0]
             return begin, text[begin : begin + 120]
     return None
 

@@ -206,11 +206,11 @@ def _pieces(text: str, expected: ExpectedList) -> list[Piece]:
         stop = 1 if text.endswith((".", ".\n"), start, end) and text[start:end].count(".") == 1 else 0
         whole = within_one_pair(text, start, end - stop)
         start, end = whole if whole != Piece(start, end - stop) else (start, end)
-    found = []
+    pieces = []
     for match in _SEPARATORS[expected.separator].finditer(text, start, end):
-        found.append(_item(text, start, match.start(), expected.exactly))
+        pieces.append(_item(text, start, match.start(), expected.exactly))
         start = match.end()
-    return [*found, _item(text, start, end, expected.exactly, last=True)]
+    return [*pieces, _item(text, start, end, expected.exactly, last=True)]
 
 
 def _item(text: str, start: int, end: int, exactly: bool, *, last: bool = False) -> Piece:
@@ -279,11 +279,11 @@ def _decide_member(text: str, expected: ExpectedMember, tools: Tools) -> list[De
 
 
 def _decide_list(text: str, expected: ExpectedList, tools: Tools) -> list[Decision]:
-    found = []
+    decided = []
     for piece, right in zip(_pieces(text, expected), expected.items, strict=True):
         others = tuple(item for item in expected.items if item != right)
-        found.append(Decision("item", piece.start, piece.end, others))
-    return found
+        decided.append(Decision("item", piece.start, piece.end, others))
+    return decided
 
 
 exact_text = Check("exact_text", ExpectedText, _exact_text, _decide_text)
@@ -335,17 +335,17 @@ def _block(text: str) -> _Block:
 
 def _blocks(text: str) -> list[_Block | None]:
     """The fenced blocks of an answer, after CommonMark; None for one that is not closed."""
-    found: list[_Block | None] = []
+    blocks: list[_Block | None] = []
     at = 0
     while opening := _FENCE_OPENS.search(text, at):
         mark = opening.group(1)
         start = min(len(text), opening.end() + 1)
         closing = re.compile(rf"^ {{0,3}}{mark[0]}{{{len(mark)},}}[ \t\r]*$", re.MULTILINE).search(text, start)
         if closing is None:
-            return [*found, None]
-        found.append(_Block(start, max(start, closing.start() - 1), True))
+            return [*blocks, None]
+        blocks.append(_Block(start, max(start, closing.start() - 1), True))
         at = closing.end()
-    return found
+    return blocks
 
 
 def _without_blank_lines(text: str, start: int, end: int) -> tuple[int, int]:
@@ -386,14 +386,14 @@ def _exact_code(text: str, expected: ExpectedCode, tools: Tools) -> Iterator[Fai
 
 def _decide_code(text: str, expected: ExpectedCode, tools: Tools) -> list[Decision]:
     """Every line that is not blank, indentation included."""
-    block, found, at = _block(text), [], 0
+    block, decided, at = _block(text), [], 0
     if expected.one_block:
         block = next(block for block in _blocks(text) if block is not None)
     for line in text[: block.end].split("\n"):
         if at >= block.start and line.strip():
-            found.append(Decision("line", at, at + len(line)))
+            decided.append(Decision("line", at, at + len(line)))
         at += len(line) + 1
-    return found
+    return decided
 
 
 exact_code = Check("exact_code", ExpectedCode, _exact_code, _decide_code)

@@ -26,23 +26,23 @@ from q36eval.config.family import ToolFormat
 _FIRST_WORD = re.compile(r"\S+")
 
 
-def no_call_decisions(text: str) -> list[Decision]:
+def _decide_no_call(text: str, expected: Expected, tools: Tools) -> list[Decision]:
     """The answer's first word stands where a call could have begun."""
     word = _FIRST_WORD.search(text)
     return [] if word is None else [Decision("call", word.start(), word.end(), (OPEN,))]
 
 
-def call_decisions(text: str, tools: Tools) -> list[Decision]:
+def _decide_calls(text: str, expected: Expected, tools: Tools) -> list[Decision]:
     """Of every call: that it is made, which tool, its arguments, and where the arguments end."""
     offered = schemas_by_name(tools)
-    found: list[Decision] = []
+    decided: list[Decision] = []
     for call in parse_reply(text).calls:
-        found.append(Decision("call", call.start, call.start + len(OPEN)))
+        decided.append(Decision("call", call.start, call.start + len(OPEN)))
         others = tuple(name for name in offered if name != call.name)
         schema = offered.get(call.name, {})
         inner = _in_xml(text, call, others, schema) if call.form == "xml" else _in_json(text, call, others, schema)
-        found.extend(inner)
-    return found
+        decided.extend(inner)
+    return decided
 
 
 def _in_xml(text: str, call: Call, others: tuple[str, ...], schema: dict[str, Any]) -> Iterator[Decision]:
@@ -51,15 +51,12 @@ def _in_xml(text: str, call: Call, others: tuple[str, ...], schema: dict[str, An
     for key, (start, end) in call.spans.arguments.items():
         described = property_schema(key, schema)
         if isinstance(values[key], (dict, list)):
-            yield from json_decisions(text, start + _indent(text[start:end]), described, "argument")
+            raw = text[start:end]
+            yield from json_decisions(text, start + len(raw) - len(raw.lstrip()), described, "argument")
         elif end > start:
             yield Decision("argument", start, end, _wrong_text(text[start:end], values[key], described))
     # another argument could have followed
     yield Decision("close", *call.spans.close, ("<parameter=",))
-
-
-def _indent(raw: str) -> int:
-    return len(raw) - len(raw.lstrip())
 
 
 def _wrong_text(raw: str, value: Any, schema: dict[str, Any]) -> tuple[str, ...]:
@@ -277,14 +274,6 @@ def _no_tool_call(text: str, expected: ExpectedNoCall, tools: Tools) -> Iterator
         names = ", ".join(shown(call.name) for call in reply.calls[:5]) or "a malformed call"
         place = place_of(text, len(reply.before)) if reply.attempts else reply.problems[0][1]
         yield Failure("no_tool_call", "unwanted_call", place, f"calls {names} though nothing fits")
-
-
-def _decide_calls(text: str, expected: Expected, tools: Tools) -> list[Decision]:
-    return call_decisions(text, tools)
-
-
-def _decide_no_call(text: str, expected: ExpectedNoCall, tools: Tools) -> list[Decision]:
-    return no_call_decisions(text)
 
 
 tool_call = Check("tool_call", ExpectedCall, _tool_call, _decide_calls)

@@ -208,8 +208,8 @@ def schemas_by_name(tools: Tools) -> dict[str, dict[str, Any]]:
 
 def property_schema(key: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """What a tool's schema says of one argument; empty where it says nothing."""
-    found = parameters.get("properties", {}).get(key, parameters.get("additionalProperties"))
-    return found if isinstance(found, dict) else {}
+    described = parameters.get("properties", {}).get(key, parameters.get("additionalProperties"))
+    return described if isinstance(described, dict) else {}
 
 
 def typed_arguments(call: Call, parameters: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
@@ -217,8 +217,8 @@ def typed_arguments(call: Call, parameters: dict[str, Any], *, exact: bool = Fal
     if call.form == "json":
         return call.arguments if exact else plain(call.arguments)
     definitions = parameters.get("$defs", {})
-    found = {key: typed(raw, property_schema(key, parameters), definitions) for key, raw in call.arguments.items()}
-    return found if exact else plain(found)
+    values = {key: typed(raw, property_schema(key, parameters), definitions) for key, raw in call.arguments.items()}
+    return values if exact else plain(values)
 
 
 def typed(raw: str, schema: dict[str, Any], definitions: dict[str, Any] | None = None) -> Any:

@@ -60,14 +60,14 @@ def copy_exact(rng: random.Random) -> ChatExample:
     values = [item.value(rng) for item in items]
     labels = [item.czech if czech else item.english for item in items]
     called = [item.accusative if czech else item.english for item in items]
-    asked = rng.sample(range(len(items)), 1 + int(rng.random() * min(ASKED_MAX, len(items))))
+    chosen = rng.sample(range(len(items)), 1 + int(rng.random() * min(ASKED_MAX, len(items))))
     shown = ", ".join(f"{label} {value}" for label, value in zip(labels, values, strict=True))
-    ask = pick(rng, ASK_CS if czech else ASK_EN).format(what=", ".join(called[index] for index in asked))
+    ask = pick(rng, ASK_CS if czech else ASK_EN).format(what=", ".join(called[index] for index in chosen))
     label = "Záznam" if czech else "Record"
     prompt = f"{ask}\n{label}: {shown}." if rng.random() < 0.5 else f"{label}: {shown}.\n{ask}"
-    wanted = [values[index] for index in asked]
+    wanted = [values[index] for index in chosen]
     return ChatExample(
-        key=f"copy_exact:{shown}:{asked}",
+        key=f"copy_exact:{shown}:{chosen}",
         messages=({"role": "user", "content": prompt},),
         answer="\n".join(wanted),
         expected={"lines": wanted},
@@ -142,12 +142,12 @@ def copy_references(rng: random.Random) -> ChatExample:
     values = [reference.value(rng) for reference in references]
     labels = [reference.czech if czech else reference.english for reference in references]
     called = [reference.accusative if czech else reference.english for reference in references]
-    asked = rng.sample(range(len(values)), 1 + int(rng.random() * ASKED_MAX))
+    chosen = rng.sample(range(len(values)), 1 + int(rng.random() * ASKED_MAX))
     shown = "\n".join(f"{label}: {value}" for label, value in zip(labels, values, strict=True))
-    ask = (COPY_CS if czech else COPY_EN).format(what=", ".join(called[index] for index in asked))
-    wanted = [values[index] for index in asked]
+    ask = (COPY_CS if czech else COPY_EN).format(what=", ".join(called[index] for index in chosen))
+    wanted = [values[index] for index in chosen]
     return ChatExample(
-        key=f"copy_references:{shown}:{asked}",
+        key=f"copy_references:{shown}:{chosen}",
         messages=({"role": "user", "content": f"{shown}\n\n{ask}"},),
         answer="\n".join(wanted),
         expected={"lines": wanted, "formatting": False},

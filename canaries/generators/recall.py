@@ -91,11 +91,11 @@ def _sentence_en(rng: random.Random) -> str:
 def sentences(document: int, characters: int, czech: bool) -> tuple[str, ...]:
     """Sentences of together at least `characters`; a longer text starts with the shorter one."""
     rng = random.Random(f"context-{document}-{czech}")
-    found, length = [], 0
+    written, length = [], 0
     while length < characters:
-        found.append(_sentence_cs(rng) if czech else _sentence_en(rng))
-        length += len(found[-1]) + 1
-    return tuple(found)
+        written.append(_sentence_cs(rng) if czech else _sentence_en(rng))
+        length += len(written[-1]) + 1
+    return tuple(written)
 
 
 def context(rng: random.Random, characters: int, czech: bool) -> str:
@@ -135,7 +135,7 @@ def _one_record(rng: random.Random, characters: int, czech: bool) -> ChatExample
     opening = pick(rng, OPENINGS_CS if czech else OPENINGS_EN)
     record = f"{opening}{', '.join(clauses_of(rng, drawn, czech))}."
     task = pick(rng, TASKS_CS if czech else TASKS_EN)
-    return _asked(f"{record}\n{context(rng, characters, czech)}\n{task}", "", drawn, czech)
+    return _example(f"{record}\n{context(rng, characters, czech)}\n{task}", "", drawn, czech)
 
 
 @lru_cache(maxsize=4 * DOCUMENTS)
@@ -157,12 +157,12 @@ def _archive(document: int, characters: int, records: int, czech: bool) -> tuple
 def _one_of(rng: random.Random, characters: int, records: int, czech: bool) -> ChatExample:
     text, kept = _archive(int(rng.random() * DOCUMENTS), characters, records, czech)
     name, drawn = kept[int(rng.random() * max(1, records // 2))]
-    asked = rng.sample(sorted(drawn), FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
+    fields = rng.sample(sorted(drawn), FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
     ask = (ASK_CS if czech else ASK_EN).format(code=name)
-    return _asked(f"{text}\n{ask}", f"{name}:", {field: drawn[field] for field in asked}, czech)
+    return _example(f"{text}\n{ask}", f"{name}:", {field: drawn[field] for field in fields}, czech)
 
 
-def _asked(text: str, key: str, drawn: Drawn, czech: bool) -> ChatExample:
+def _example(text: str, key: str, drawn: Drawn, czech: bool) -> ChatExample:
     """The question after `text`, which ends with what is to be done."""
     value = {name: value for name, (_, value) in drawn.items()}
     schema = object_schema({name: {"type": field.type} for name, (field, _) in drawn.items()})

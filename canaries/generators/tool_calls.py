@@ -278,7 +278,7 @@ def tool_results(rng: random.Random) -> ChatExample:
     orders = [code(rng, 6), code(rng, 6)]
     totals = rng.sample(range(100, 90_000), 2)
     invoices = [code(rng, 6), code(rng, 6)]
-    asked = {"with_items": rng.random() < 0.5, "warehouse": None if rng.random() < 0.5 else pick(rng, CITIES)}
+    options = {"with_items": rng.random() < 0.5, "warehouse": None if rng.random() < 0.5 else pick(rng, CITIES)}
     results = [
         {"order_id": order, "total": total, "express": rng.random() < 0.5, "carrier": None, "invoice": invoice}
         for order, total, invoice in zip(orders, totals, invoices, strict=True)
@@ -298,7 +298,7 @@ def tool_results(rng: random.Random) -> ChatExample:
         key=f"tool_results:{request}:{';'.join(written)}",
         messages=(
             {"role": "user", "content": request},
-            _called(*(("order_details", {"order_id": order, **asked}) for order in orders)),
+            _called(*(("order_details", {"order_id": order, **options}) for order in orders)),
             *({"role": "tool", "content": result} for result in written),
         ),
         answer=call_text("withdraw_order", arguments),

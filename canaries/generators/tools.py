@@ -149,15 +149,15 @@ def _translate(rng: random.Random, czech: bool) -> Asked:
     word, number = pick(rng, offered), code(rng)
     text = f"Zásilka {number} dorazila" if czech else f"Parcel {number} has arrived"
     target = languages[word]
-    asked = f"Přelož do {word}: „{text}“." if czech else f'Translate into {english[target]}: "{text}".'
-    return asked, {"text": text, "target": target}
+    request = f"Přelož do {word}: „{text}“." if czech else f'Translate into {english[target]}: "{text}".'
+    return request, {"text": text, "target": target}
 
 
 def _reminder(rng: random.Random, czech: bool) -> Asked:
     date, who = iso_date(rng), declined_person(rng).name
     text = f"Zavolat {who.dative}" if czech else f"Call {who.nominative}"
-    asked = f"Přidej na {date} připomínku „{text}“." if czech else f'Remind me on {date} of "{text}".'
-    return asked, {"date": date, "text": text}
+    request = f"Přidej na {date} připomínku „{text}“." if czech else f'Remind me on {date} of "{text}".'
+    return request, {"date": date, "text": text}
 
 
 def _invoice(rng: random.Random, czech: bool) -> Asked:

@@ -18,7 +18,7 @@ from q36eval.canaries.checks.discount.offers import TIE, Offer, Shop, decision
 from q36eval.canaries.checks.language import foreign_sentences
 from q36eval.canaries.checks.price_reading import Reading, read_answer
 from q36eval.canaries.checks.price_reading.claims import COMPARES
-from q36eval.canaries.checks.price_reading.comparisons import Says, Verdict
+from q36eval.canaries.checks.price_reading.comparisons import Says, Statement
 from q36eval.canaries.checks.price_reading.lexicon import Meaning, word_set
 from q36eval.canaries.checks.price_reading.tokens import Kind
 
@@ -72,9 +72,7 @@ def _discount(text: str, expected: ExpectedDiscount, tools: Tools) -> Iterator[F
         yield _failure("one_line", "answer", "the shops are worked out on one line, not each on its own")
     if expected.last_line:
         yield from _last_line_failures(text, expected)
-    yield from conclusion_failures(
-        text, reading, expected.offers, rules.worked_out_line(), needed=not expected.last_line
-    )
+    yield from conclusion_failures(text, reading, expected.offers, rules.worked_out_line, needed=not expected.last_line)
 
 
 def _language_failures(text: str, reading: Reading) -> Iterator[Failure]:
@@ -139,7 +137,7 @@ def _last_line_failures(text: str, expected: ExpectedDiscount) -> Iterator[Failu
 def _decide_discount(text: str, expected: ExpectedDiscount, tools: Tools) -> list[Decision]:
     """Every amount where it is first worked out, and the shop, or the words that say that there is none."""
     reading = read_answer(text, ends_with_line=expected.last_line)
-    found = []
+    decided = []
     for shop, offer in expected.offers.items():
         for value in offer.way:
             same = [
@@ -149,8 +147,8 @@ def _decide_discount(text: str, expected: ExpectedDiscount, tools: Tools) -> lis
             ]
             worked_out = [amount for amount in same if amount.result]
             for amount in (worked_out or same)[:1]:
-                found.append(_place(reading, "amount", amount.token.start, amount.token.end))
-    return [*found, *_conclusion_decision(text, reading, expected)]
+                decided.append(_place(reading, "amount", amount.token.start, amount.token.end))
+    return [*decided, *_conclusion_decision(text, reading, expected)]
 
 
 def _place(reading: Reading, kind: str, start: int, end: int, wrong: tuple[str, ...] = ()) -> Decision:
@@ -164,7 +162,7 @@ def _conclusion_decision(text: str, reading: Reading, expected: ExpectedDiscount
         others = [*expected.offers, TIE_ON_LAST_LINE]
         yield Decision("conclusion", start, end, tuple(other for other in others if other != text[start:end]))
         return
-    decided: Verdict | None = deciding(reading, expected.offers)
+    decided: Statement | None = deciding(reading, expected.offers)
     if decided is None:
         return
     if decided.says is Says.SAME:

@@ -47,19 +47,18 @@ class AmountRules:
         self.false = {at for at, one in enumerate(reading.claims.equations) if self._is_false(one)}
         self.computed = self._computed()
         self.finals = {shop: self._finals_of(shop) for shop in self.offers}
-        self._worked_out = self._first_line()
+        self.worked_out_line = self._worked_out_line()
 
     # ---- what the whole answer needs
 
-    def worked_out_line(self) -> int:
-        """The line on which the last of the final prices is first stated; -1 where one is not stated at all."""
-        return self._worked_out
+    def _worked_out_line(self) -> int:
+        """The line on which the last of the final prices is first stated; -1 where one is not stated at all.
 
-    def _first_line(self) -> int:
-        """A sentence that draws the conclusion works nothing out, where the price stands elsewhere too."""
+        A sentence that draws the conclusion works nothing out, where the price stands elsewhere too.
+        """
         if not all(self.finals.values()):
             return -1
-        concluding = {verdict.line for verdict in self.reading.verdicts if not verdict.bare}
+        concluding = {statement.line for statement in self.reading.statements if not statement.bare}
         lines = [[one.line for one in stated] for stated in self.finals.values()]
         return max(min((line for line in of_shop if line not in concluding), default=of_shop[0]) for of_shop in lines)
 
@@ -82,24 +81,19 @@ class AmountRules:
         for clause in self.reading.claims.clauses:
             yield from self._clause_failures(clause)
 
-    def _place(self, token: Token) -> str:
-        return place_of(self.text, self.reading.plain.original(token.start))
-
     def _fail(self, code: str, token: Token, message: str, unreadable: bool = False) -> Failure:
         line = self.reading.plain.text.rfind("\n", 0, token.start) + 1
         end = self.reading.plain.text.find("\n", token.start)
         broken = "~~" in self.reading.plain.text[line : end if end >= 0 else None]
         unclear = any(one.token.start >= line and (end < 0 or one.token.start < end) for one in self.reading.unclear)
-        return Failure("discount", code, self._place(token), message, unreadable or broken or unclear)
+        place = place_of(self.text, self.reading.plain.original(token.start))
+        return Failure("discount", code, place, message, unreadable or broken or unclear)
 
     # ---- equations
 
     def _is_false(self, stated: Stated) -> bool:
-        equation = stated.equation
-        verdict = holds(equation)
-        if verdict is None:
-            return self._is_false_share(stated)
-        return verdict is False
+        truth = holds(stated.equation)
+        return self._is_false_share(stated) if truth is None else not truth
 
     def _is_false_share(self, stated: Stated) -> bool:
         """ "40 % = 980 Kč": of this shop's price, or of what a step begins with."""
@@ -163,7 +157,9 @@ class AmountRules:
             yield Failure("discount", "wrong_amount", f"shop {shop}", message, unreadable)
             return
         last = self._last_price(shop)
-        if last is not None and last.token.value != wanted and not self._is_known_fault(last):
+        if last is None or last.equation in self.false:
+            return
+        if last.token.value != wanted and not self.reading.corrected(last.token.start, last.line, last.shop):
             message = f"the last price of shop {shop} is {_decimal(last.token.value)}, not {wanted} Kč"
             yield self._fail("wrong_amount", last.token, message)
 
@@ -207,9 +203,6 @@ class AmountRules:
             or amount.clause.compares
             or amount.token.value in between_finals(self.offers)
         )
-
-    def _is_known_fault(self, amount: Amount) -> bool:
-        return amount.equation in self.false or self.reading.corrected(amount.token.start, amount.line, amount.shop)
 
     # ---- single amounts
 
@@ -269,7 +262,7 @@ class AmountRules:
         known = known or self._makes_known(amount)
         if known or (not amount.shop and value in between_finals(self.offers)):
             return None
-        concluding = amount.line > self.worked_out_line() >= 0
+        concluding = amount.line > self.worked_out_line >= 0
         if (concluding or self._compares_here(amount)) and any(value in offer.known for offer in self.offers.values()):
             return None
         return self._wrong(amount)
@@ -353,7 +346,7 @@ class AmountRules:
         value, everyone = amount.token.value, list(self.offers.values())
         if amount.role is Role.DISCOUNT:
             return self._follows_than(amount) and self._of_role(amount, everyone, value)
-        concluding = amount.line > self.worked_out_line() >= 0
+        concluding = amount.line > self.worked_out_line >= 0
         compares = self._compares_here(amount)
         free = not amount.shop or (amount.inherited and (amount.clause.compares or concluding))
         if not free and not (compares and amount.role is Role.OTHER and self._may_be_of_another(amount)):
@@ -374,7 +367,7 @@ class AmountRules:
             return value in self.computed or value in between_finals(self.offers)
         if amount.role is not Role.OTHER:
             return False
-        concluding = amount.line > self.worked_out_line() >= 0
+        concluding = amount.line > self.worked_out_line >= 0
         if concluding and value in between_finals(self.offers, *({amount.shop} - {""})):
             return True
         return self._compares_here(amount) and value in between_finals(self.offers)

@@ -62,14 +62,14 @@ class Offer(BaseModel):
     @cached_property
     def steps(self) -> list[Step]:
         """The discounts at their prices."""
-        found: list[Step] = []
+        steps: list[Step] = []
         price = self.price
         for discount in self.discounts:
             off = price * discount.percent // 100 if discount.percent is not None else discount.amount or 0
             applies = discount.only_above is None or price > discount.only_above
-            found.append(Step(discount=discount, before=price, off=off, applies=applies))
-            price = found[-1].after
-        return found
+            steps.append(Step(discount=discount, before=price, off=off, applies=applies))
+            price = steps[-1].after
+        return steps
 
     @property
     def final(self) -> int:
@@ -85,11 +85,11 @@ class Offer(BaseModel):
     @property
     def way(self) -> list[int]:
         """Every amount that is worked out on the way, the final price last."""
-        found: list[int] = []
+        amounts: list[int] = []
         for step in self.steps:
             if step.applies:
-                found += [step.off, step.after] if step.discount.percent is not None else [step.after]
-        return found or [self.price]
+                amounts += [step.off, step.after] if step.discount.percent is not None else [step.after]
+        return amounts or [self.price]
 
     @cached_property
     def discounts_off(self) -> frozenset[int]:

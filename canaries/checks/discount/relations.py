@@ -30,13 +30,13 @@ def between_finals(offers: dict[str, Offer], *shops: str) -> set[Fraction]:
 
 def between_others(offers: dict[str, Offer]) -> set[Fraction]:
     """Between list prices, and between discounts."""
-    found = {Fraction(0)}
+    differences = {Fraction(0)}
     for one in offers.values():
         for other in offers.values():
-            found.add(Fraction(abs(one.price - other.price)))
-            found.add(Fraction(abs((one.price - one.final) - (other.price - other.final))))
-            found |= {Fraction(abs(a - b)) for a in one.discounts_off for b in other.discounts_off}
-    return found
+            differences.add(Fraction(abs(one.price - other.price)))
+            differences.add(Fraction(abs((one.price - one.final) - (other.price - other.final))))
+            differences |= {Fraction(abs(a - b)) for a in one.discounts_off for b in other.discounts_off}
+    return differences
 
 
 def may_differ_by(amount: Amount, offers: dict[str, Offer]) -> set[Fraction]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from q36eval.canaries.checks.price_reading.claims import Claims, read_claims, row_lines
 from q36eval.canaries.checks.price_reading.clauses import sentences_of
-from q36eval.canaries.checks.price_reading.comparisons import Verdict
+from q36eval.canaries.checks.price_reading.comparisons import Statement
 from q36eval.canaries.checks.price_reading.lexicon import Meaning, word_set
-from q36eval.canaries.checks.price_reading.statements import verdicts
+from q36eval.canaries.checks.price_reading.statements import statements
 from q36eval.canaries.checks.price_reading.tokens import Kind, Plain, Token, lines_of, plain
 
 
@@ -35,21 +35,22 @@ def unclear_places(lines: Sequence[Sequence[Token]]) -> Iterator[Unclear]:
     """Every place whose own words leave open what is meant."""
     for number, line in enumerate(lines):
         for sentence in sentences_of(line):
-            found = _unclear(sentence)
-            if found is not None:
-                yield Unclear(number, *found)
+            unclear = _unclear(sentence)
+            if unclear is not None:
+                yield Unclear(number, *unclear)
 
 
 def _unclear(sentence: Sequence[Token]) -> tuple[Token, str] | None:
     words = [token.lower for token in sentence]
     named = any(token.shop for token in sentence)
+    says_which = any(token.word.means(Meaning.GOOD, Meaning.BAD) for token in sentence)
     for at, token in enumerate(sentence):
         before = words[max(0, at - 3) : at]
         if token.lower in _EITHER and _between_prices(sentence, at):
             return token, "two prices are named for one shop"
         if token.lower in ("pořadí", "sledu") and {"opačném", "obráceném", "nutně", "jiném", "případně"} & set(before):
             return token, "the order of the shops is left open"
-        if token.lower in _REVERSED and (not named or "být" in before) and not _says(sentence):
+        if token.lower in _REVERSED and (not named or "být" in before) and not says_which:
             return token, "what is the other way round cannot be told"
         if token.lower in ("opačném", "jiném") and words[at + 1 : at + 2] == ["případě"]:
             return token, "the conclusion depends on what is not known"
@@ -78,10 +79,6 @@ def _between_prices(sentence: Sequence[Token], at: int) -> bool:
     return one.is_money and other.is_money and bool(one.unit and other.unit) and one.value != other.value
 
 
-def _says(sentence: Sequence[Token]) -> bool:
-    return any(token.word.means(Meaning.GOOD, Meaning.BAD) for token in sentence)
-
-
 def _replaces_a_number(tokens: Sequence[Token]) -> bool:
     """ "má tam být 3 290 Kč, ne 3 275 Kč"."""
     numbers = [token for token in tokens if token.is_money]
@@ -105,7 +102,7 @@ class Reading:
     plain: Plain
     lines: list[list[Token]]
     claims: Claims
-    verdicts: list[Verdict]
+    statements: list[Statement]
     corrections: list[Correction]
     unclear: list[Unclear]
 
@@ -131,14 +128,14 @@ class Reading:
 
 
 def read_answer(text: str, ends_with_line: bool = False) -> Reading:
-    """Read `text`. Where a fixed last line is demanded it is judged by itself, so its verdict is left out."""
+    """Read `text`. Where a fixed last line is demanded it is judged by itself, so its statement is left out."""
     read = plain(text)
     lines = lines_of(read.text)
     if ends_with_line:
         last = max((number for number, line in enumerate(lines) if line), default=-1)
         lines = lines[:last] if last >= 0 else lines
     claims = read_claims(lines)
-    said = verdicts(lines, row_lines(lines))
+    said = statements(lines, row_lines(lines))
     return Reading(read, lines, claims, said, list(_corrections(lines)), list(unclear_places(lines)))
 
 

@@ -214,7 +214,7 @@ def _read_line(line: Sequence[Token], number: int, owner: str, claims: Claims) -
 
 def _of_equations(line: Sequence[Token], number: int, claims: Claims, owner: str) -> dict[int, tuple[int, str]]:
     """By a number's place: the equation that it stands in, and whether as an operand or as what the equation makes."""
-    found: dict[int, tuple[int, str]] = {}
+    places: dict[int, tuple[int, str]] = {}
     shops = [(token.start, token.shop) for token in line if token.shop]
     for equation in equations(line):
         at = len(claims.equations)
@@ -223,17 +223,17 @@ def _of_equations(line: Sequence[Token], number: int, claims: Claims, owner: str
         claims.equations.append(Stated(equation, shops[before][1] if before >= 0 else owner, number))
         left, right = equation.left.numbers, equation.right.numbers
         for one in left:
-            if len(left) > 1 or found.get(one.start, (0, ""))[1] != "result":
-                found[one.start] = (at, "operand" if len(left) > 1 else "")
+            if len(left) > 1 or places.get(one.start, (0, ""))[1] != "result":
+                places[one.start] = (at, "operand" if len(left) > 1 else "")
         for one in right:
             alone = len(right) == 1 and not equation.is_comparison
-            found[one.start] = (at, "result" if alone else "operand" if len(right) > 1 else "")
+            places[one.start] = (at, "result" if alone else "operand" if len(right) > 1 else "")
     for stream in without_asides(line):
         for one, two, three in zip(stream, stream[1:], stream[2:], strict=False):
             if two.kind is Kind.OPERATOR and one.kind is Kind.NUMBER and three.kind is Kind.NUMBER:
                 for operand in (one, three):
-                    found.setdefault(operand.start, (-1, "operand"))
-    return found
+                    places.setdefault(operand.start, (-1, "operand"))
+    return places
 
 
 _LIKEWISE = ("jako", "co", "totéž")
@@ -271,8 +271,8 @@ def _sentences(line: Sequence[Token]) -> Iterator[tuple[tuple[Token, ...], bool]
     for at, token in enumerate(line):
         sentence.append(token)
         if token.kind is Kind.STOP or at == len(line) - 1:
-            told = tuple(sentence), _is_unreal(sentence)
-            yield from (told for _ in sentence)
+            described = tuple(sentence), _is_unreal(sentence)
+            yield from (described for _ in sentence)
             sentence = []
 
 
@@ -300,7 +300,7 @@ def _named_after(clause: Sequence[Token]) -> dict[int, str]:
     first_shop = next((at for at, token in enumerate(clause) if token.shop), None)
     if first_shop is None or not any(token.is_money for token in clause[:first_shop]):
         return {}
-    found: dict[int, str] = {}
+    shops: dict[int, str] = {}
     for at, token in enumerate(clause):
         if not token.is_money:
             continue
@@ -308,9 +308,9 @@ def _named_after(clause: Sequence[Token]) -> dict[int, str]:
             if following.is_money or following.kind is Kind.CLOSE:
                 break
             if following.shop:
-                found[token.start] = following.shop
+                shops[token.start] = following.shop
                 break
-    return found
+    return shops
 
 
 def _in_order(clause: Sequence[Token]) -> dict[int, str]:

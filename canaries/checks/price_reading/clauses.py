@@ -13,7 +13,7 @@ from q36eval.canaries.checks.price_reading.tokens import Kind, Token
 
 
 @dataclass
-class Said:
+class Predicate:
     """A word that says something, its sign (+1: cheaper), and whether it is denied."""
 
     sign: int
@@ -41,16 +41,16 @@ _NEGATIVE = (Meaning.BAD, Meaning.OVERPAY, Meaning.LOSE, Meaning.MORE)
 _DISCOUNT_NEIGHBOURS = 3
 
 
-def core(clause: Sequence[Token]) -> Said | None:
+def predicate_of(clause: Sequence[Token]) -> Predicate | None:
     """The word that decides what a clause says, by what kind of word it is, and whether it is denied."""
-    found: dict[int, list[int]] = {}
+    by_rank: dict[int, list[int]] = {}
     for at, token in enumerate(clause):
         rank = _rank(clause, at, token.word)
         if rank is not None:
-            found.setdefault(rank, []).append(at)
-    if not found:
+            by_rank.setdefault(rank, []).append(at)
+    if not by_rank:
         return None
-    at = found[min(found)][0]
+    at = by_rank[min(by_rank)][0]
     word = clause[at].word
     dear = word.means(*_NEGATIVE) and not word.means(Meaning.GOOD, Meaning.SAVE, Meaning.WIN)
     sign = -1 if dear or clause[at].lower == "nad" else 1
@@ -62,12 +62,12 @@ def core(clause: Sequence[Token]) -> Said | None:
         sign = -sign
     if word.means(Meaning.MORE, Meaning.LESS) and any(one.lower.startswith(_IS_KEPT) for one in clause):
         sign = -sign
-    said = Said(sign, at, clause[at], superlative=word.superlative or clause[at].lower.startswith("nej"))
-    said.beats = word.means(Meaning.BEAT)
-    said.denied = negations(clause, at) % 2 == 1
+    predicate = Predicate(sign, at, clause[at], superlative=word.superlative or clause[at].lower.startswith("nej"))
+    predicate.beats = word.means(Meaning.BEAT)
+    predicate.denied = negations(clause, at) % 2 == 1
     if says_nobody(clause):
-        said.denied = not said.denied
-    return said
+        predicate.denied = not predicate.denied
+    return predicate
 
 
 def _rank(clause: Sequence[Token], at: int, word: Word) -> int | None:
@@ -140,10 +140,10 @@ def compares_costs(clause: Sequence[Token], at: int) -> bool:
 def _of_discount_or_number(clause: Sequence[Token], at: int) -> bool:
     """Whether "bigger", "lower", "better" speaks of a discount, or compares with a number."""
     following = clause[at + 1 : at + 1 + _DISCOUNT_NEIGHBOURS]
-    predicate = clause[at].word.means(Meaning.GOOD) and bool(following) and following[0].word.means(Meaning.COPULA)
+    predicative = clause[at].word.means(Meaning.GOOD) and bool(following) and following[0].word.means(Meaning.COPULA)
     for one in following:
         if one.word.means(Meaning.DISCOUNT):
-            return not (predicate and _shop_soon(clause, at + 1))  # "nejvýhodnější je sleva v obchodě C"
+            return not (predicative and _shop_soon(clause, at + 1))  # "nejvýhodnější je sleva v obchodě C"
         if one.word.means(Meaning.COST, Meaning.PAY, Meaning.SAVE, Meaning.THAN) or one.shop:
             break
     if len(following) > 1 and following[0].word.means(Meaning.THAN) and following[1].kind is Kind.NUMBER:
@@ -161,7 +161,7 @@ def _after_po(clause: Sequence[Token], discount: Token) -> bool:
     return any(one.lower in ("po", "se") for one in clause[max(0, at - 3) : at])
 
 
-def negations(clause: Sequence[Token], core: int) -> int:
+def negations(clause: Sequence[Token], predicate_at: int) -> int:
     """How often what is said is denied; a "ne" before a shop denies the shop alone."""
     count = 0
     for at, token in enumerate(clause):
@@ -174,7 +174,7 @@ def negations(clause: Sequence[Token], core: int) -> int:
             count += token.lower != "nýbrž" and not shop_next
         elif token.lower == "ani":
             continue
-        elif word.means(Meaning.NOT) or (word.negated and (word.is_verb or at == core)):
+        elif word.means(Meaning.NOT) or (word.negated and (word.is_verb or at == predicate_at)):
             count += 1
     return count
 
@@ -185,14 +185,14 @@ def says_nobody(clause: Sequence[Token]) -> bool:
     return nobody and any(token.word.means(Meaning.THAN) for token in clause) and bool(shops_in(clause))
 
 
-def deny(said: Said) -> Said:
+def deny(predicate: Predicate) -> Predicate:
     """The same said of a shop that is denied it."""
-    return Said(said.sign, said.at, said.token, said.superlative, not said.denied)
+    return Predicate(predicate.sign, predicate.at, predicate.token, predicate.superlative, not predicate.denied)
 
 
-def discount_named(clause: Sequence[Token], said: Said) -> tuple[Token, ...]:
+def discount_named(clause: Sequence[Token], predicate: Predicate) -> tuple[Token, ...]:
     """The discount that is said to be better, before the word that says it: "pevná sleva 360 Kč je výhodnější"."""
-    before = [token for token in clause if token.start < said.token.start]
+    before = [token for token in clause if token.start < predicate.token.start]
     if not any(token.word.means(Meaning.DISCOUNT) for token in before):
         return ()
     return tuple(
@@ -268,7 +268,7 @@ def _clause_end(tokens: Sequence[Token], at: int) -> int:
 
 
 def _complete(tokens: Sequence[Token]) -> bool:
-    return bool(shops_in(tokens[-60:])) and core(tokens[-60:]) is not None
+    return bool(shops_in(tokens[-60:])) and predicate_of(tokens[-60:]) is not None
 
 
 def without_tail(clause: list[Token]) -> list[Token]:
@@ -387,16 +387,16 @@ def _is_denied(clause: Sequence[Token], at: int) -> bool:
 
 def _partition(clause: Sequence[Token]) -> set[int]:
     """Places of the shops in "mezi A a B", "z obchodů A a B"."""
-    found: set[int] = set()
+    places: set[int] = set()
     for at, token in enumerate(clause):
         if token.lower in ("mezi", "z", "ze"):
             group = [one for one in clause[at + 1 : at + 8] if one.shop]
             gap = [one for one in clause[at + 1 : at + 5] if one.lower in JOINS]
             if len({one.shop for one in group}) > 1 and gap:
-                found |= {one.start for one in group[:3]}
+                places |= {one.start for one in group[:3]}
                 if token.lower != "mezi" and len(group) > 2:
-                    found -= {group[-1].start}
-    return found
+                    places -= {group[-1].start}
+    return places
 
 
 def joined_by_sign(clause: Sequence[Token]) -> bool:
@@ -407,10 +407,10 @@ def joined_by_sign(clause: Sequence[Token]) -> bool:
     )
 
 
-def nearest(clause: Sequence[Token], said: Said, targets: list[Token]) -> list[Token]:
+def nearest(clause: Sequence[Token], predicate: Predicate, targets: list[Token]) -> list[Token]:
     """The first shop after the word, else the last before it, with those that "a" or "i" joins to it."""
-    after = [token for token in targets if token.start > said.token.start]
-    before = [token for token in targets if token.start < said.token.start]
+    after = [token for token in targets if token.start > predicate.token.start]
+    before = [token for token in targets if token.start < predicate.token.start]
     if not after and not before:
         return []
     places = {token.start: at for at, token in enumerate(clause)}

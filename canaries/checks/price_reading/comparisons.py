@@ -6,13 +6,13 @@ from enum import StrEnum
 from fractions import Fraction
 
 from q36eval.canaries.checks.price_reading.claims import shops_in
-from q36eval.canaries.checks.price_reading.clauses import Said, negations
+from q36eval.canaries.checks.price_reading.clauses import Predicate, negations
 from q36eval.canaries.checks.price_reading.lexicon import Meaning
 from q36eval.canaries.checks.price_reading.tokens import Kind, Token
 
 
 class Says(StrEnum):
-    """What a verdict says."""
+    """What a statement says of its shops."""
 
     CHEAPER = "cheaper"
     DEARER = "dearer"
@@ -28,7 +28,7 @@ class Says(StrEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Statement:
     """One statement. `shops`: of whom (a tie: all where empty); `than`: whom they are compared with, where named.
 
     `token` is the shop's, or the word that says it; `sentence` where its sentence begins; `labelled`: a bare shop after
@@ -62,7 +62,7 @@ class Sentence:
     """Shops that may be spoken of, in order."""
     last: list[Token] = field(default_factory=list)
     """The shops that the last clause with any spoke of."""
-    pending: Said | None = None
+    pending: Predicate | None = None
     """A word that said something of a shop that is still to come."""
     labelled: bool = False
     hedged: bool = False
@@ -78,7 +78,7 @@ class Sentence:
 _CONSIDERABLE = ("velk", "výrazn", "značn", "podstatn", "zásadn", "propastn")
 
 
-def said_same(clause: Sequence[Token], said: Said | None) -> Token | None:
+def equality_word(clause: Sequence[Token], predicate: Predicate | None) -> Token | None:
     """The word by which a clause says that shops, or their discounts, are equal."""
     about = any(token.word.means(Meaning.ABOUT) or token.lower in ("prakticky", "jako") for token in clause)
     times_denied = negations(clause, -1)
@@ -104,12 +104,12 @@ def said_same(clause: Sequence[Token], said: Said | None) -> Token | None:
         if word.means(Meaning.DIFFERENCE) and (nothing or just_before):
             return token
     nobody = [token for token in clause if token.word.means(Meaning.NOWHERE) or token.lower == "ani"]
-    if said is not None and said.denied and nobody and not shops_in(clause):
+    if predicate is not None and predicate.denied and nobody and not shops_in(clause):
         return nobody[0]
     return None
 
 
-def tie(clause: Sequence[Token], same: Token, state: Sentence) -> Iterator[Verdict]:
+def tie(clause: Sequence[Token], same: Token, state: Sentence) -> Iterator[Statement]:
     shops = [token for token in clause if token.shop]
     letters = tuple(dict.fromkeys(token.shop for token in shops or state.last))
     letters = letters if shops or len(letters) > 1 else ()  # "obchod B a obchod C – shodně"
@@ -122,7 +122,7 @@ def tie(clause: Sequence[Token], same: Token, state: Sentence) -> Iterator[Verdi
     if discounts and not price:
         if any(token.lower == "po" for token in clause):
             return
-        yield Verdict(Says.SAME_DISCOUNT, letters, frozenset(), same, state.line, state.start, hedged=state.hedged)
+        yield Statement(Says.SAME_DISCOUNT, letters, frozenset(), same, state.line, state.start, hedged=state.hedged)
         return
     words = sum(token.kind is Kind.WORD for token in clause)
     if not price and not both and words > 4 and len(letters) < 2:
@@ -131,10 +131,10 @@ def tie(clause: Sequence[Token], same: Token, state: Sentence) -> Iterator[Verdi
         letters = (*(shop for shop in state.named[-1:] if shop not in letters), *letters)
         if len(letters) < 2 or any(token.kind is Kind.EQUALS or token.is_money for token in clause):
             return
-    yield Verdict(Says.SAME, letters, frozenset(), same, state.line, state.start, hedged=state.hedged)
+    yield Statement(Says.SAME, letters, frozenset(), same, state.line, state.start, hedged=state.hedged)
 
 
-def _places_of(sentence: Sequence[Token], state: Sentence) -> Verdict | None:
+def _places_of(sentence: Sequence[Token], state: Sentence) -> Statement | None:
     """ "1. místo: B, 2. místo: C, 3. místo: A"."""
     places = [at for at, token in enumerate(sentence) if token.lower == "místo" and _is_numbered(sentence, at)]
     ranks = [_number_before(sentence, at) for at in places]
@@ -147,7 +147,7 @@ def _places_of(sentence: Sequence[Token], state: Sentence) -> Verdict | None:
     letters = tuple(dict.fromkeys(token.shop for token in named))
     if len(letters) < 2 or len(letters) < len(places):
         return None
-    return Verdict(Says.ORDER, letters, frozenset(), named[0], state.line, state.start, hedged=state.hedged)
+    return Statement(Says.ORDER, letters, frozenset(), named[0], state.line, state.start, hedged=state.hedged)
 
 
 def _number_before(sentence: Sequence[Token], at: int) -> int | None:
@@ -160,7 +160,7 @@ def _is_numbered(sentence: Sequence[Token], at: int) -> bool:
     return at == 0 or sentence[at - 1].text == "." or sentence[at - 1].kind is Kind.NUMBER
 
 
-def listed_ranking(lines: Sequence[Sequence[Token]], heading: int) -> tuple[Verdict, frozenset[int]] | None:
+def listed_ranking(lines: Sequence[Sequence[Token]], heading: int) -> tuple[Statement, frozenset[int]] | None:
     """A heading ("Pořadí od nejlevnějšího:") and the lines below it that begin with one shop each, or with several that
     cost the same: the order that they state, and those lines."""
     line = lines[heading]
@@ -185,20 +185,20 @@ def listed_ranking(lines: Sequence[Sequence[Token]], heading: int) -> tuple[Verd
         return None
     letters = letters[::-1] if dearest_first else letters
     last = max(numbers)
-    return Verdict(Says.ORDER, letters, frozenset(), order[0], last, order[0].start), frozenset(numbers)
+    return Statement(Says.ORDER, letters, frozenset(), order[0], last, order[0].start), frozenset(numbers)
 
 
 def _leading_shops(line: Sequence[Token]) -> list[Token]:
     """The shop that a line begins with, and those that "a" joins to it."""
-    found = [line[0]]
+    shops = [line[0]]
     for joint, token in zip(line[1::2], line[2::2], strict=False):
         if joint.lower not in ("a", "i", ",") or not token.shop:
             break
-        found.append(token)
-    return found
+        shops.append(token)
+    return shops
 
 
-def ranking_of(sentence: list[Token], state: Sentence) -> tuple[Verdict | None, list[Token]]:
+def ranking_of(sentence: list[Token], state: Sentence) -> tuple[Statement | None, list[Token]]:
     """A list of all shops in order of price, and what is left of the sentence."""
     head = next((at for at, token in enumerate(sentence) if token.word.means(Meaning.RANKING)), None)
     if head is None:
@@ -232,5 +232,5 @@ def ranking_of(sentence: list[Token], state: Sentence) -> tuple[Verdict | None, 
     if dearest_first:
         letters = letters[::-1]
     says = Says.ORDER if dearest_first or cheapest_first else Says.UNCLEAR
-    verdict = Verdict(says, letters, frozenset(), order[0], state.line, state.start, hedged=state.hedged)
-    return verdict, sentence[end:]
+    statement = Statement(says, letters, frozenset(), order[0], state.line, state.start, hedged=state.hedged)
+    return statement, sentence[end:]

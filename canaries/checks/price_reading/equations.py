@@ -322,7 +322,7 @@ def written_decimals(number: str) -> str:
     """The digits after the decimal comma of a number as it is written."""
     digits = number.strip().rstrip("%Kčk -,").rstrip()
     for mark in ",.":
-        whole, found, rest = digits.rpartition(mark)
-        if found and rest.isdigit() and (len(rest) != 3 or whole in ("0", "")):
+        whole, separator, rest = digits.rpartition(mark)
+        if separator and rest.isdigit() and (len(rest) != 3 or whole in ("0", "")):
             return rest
     return ""

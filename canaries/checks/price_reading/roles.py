@@ -67,8 +67,8 @@ def _role_of_word(line: Sequence[Token], back: int, at: int, between: int) -> Ro
     token = line[back]
     word = token.word
     if token.lower == "o" and all(one.lower in _INTENSIFIES for one in line[back + 1 : at]):
-        asked = any(one.lower.startswith(_ASKS) for one in line[max(0, back - 4) : back])
-        return Role.OTHER if asked else Role.DIFFERENCE
+        requests = any(one.lower.startswith(_ASKS) for one in line[max(0, back - 4) : back])
+        return Role.OTHER if requests else Role.DIFFERENCE
     if token.lower in ("z", "ze", "od", "než", "místo") and between <= 2:
         return Role.OTHER
     if (token.lower in _LIMITING and between <= 1) or token.lower.startswith(_EXCEEDS):

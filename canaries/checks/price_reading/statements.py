@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from q36eval.canaries.checks.price_reading.claims import shops_in
 from q36eval.canaries.checks.price_reading.clauses import (
-    Said,
+    Predicate,
     clauses_of,
     concedes_outright,
-    core,
     deny,
     discount_named,
     is_aside,
@@ -21,6 +20,7 @@ from q36eval.canaries.checks.price_reading.clauses import (
     joined_by_sign,
     nearest,
     negations,
+    predicate_of,
     roles_of_shops,
     says_nobody,
     sentences_of,
@@ -29,10 +29,10 @@ from q36eval.canaries.checks.price_reading.clauses import (
 from q36eval.canaries.checks.price_reading.comparisons import (
     Says,
     Sentence,
-    Verdict,
+    Statement,
+    equality_word,
     listed_ranking,
     ranking_of,
-    said_same,
     tie,
 )
 from q36eval.canaries.checks.price_reading.lexicon import ARTICLES, Meaning, word_set
@@ -47,21 +47,21 @@ _MANY_NEGATIONS = 3
 _MOVED = 5
 
 
-def verdicts(lines: Sequence[Sequence[Token]], skip: frozenset[int] = frozenset()) -> list[Verdict]:
+def statements(lines: Sequence[Sequence[Token]], skip: frozenset[int] = frozenset()) -> list[Statement]:
     """Every statement about the shops, in the order of the text. `skip` are lines not to read, such as tables'.
 
     "The second one" is nobody where the answer names the shops in another order than the prompt did.
     """
-    found = _all_verdicts(lines, skip)
+    statements_read = _all_statements(lines, skip)
     order = list(dict.fromkeys(token.shop for line in lines for token in line if token.shop and not token.ordinal))
     if order == sorted(order):
-        return found
-    return [replace(one, says=Says.UNCLEAR) if one.token.ordinal else one for one in found]
+        return statements_read
+    return [replace(one, says=Says.UNCLEAR) if one.token.ordinal else one for one in statements_read]
 
 
-def _all_verdicts(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> list[Verdict]:
-    found: list[Verdict] = []
-    asked: Said | None = None
+def _all_statements(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> list[Statement]:
+    statements_read: list[Statement] = []
+    pending: Predicate | None = None
     labelled = False
     before: list[Token] = []
     discounts = False
@@ -71,21 +71,21 @@ def _all_verdicts(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> lis
             continue
         listed = listed_ranking(lines, number)
         if listed is not None:
-            found.append(listed[0])
+            statements_read.append(listed[0])
             ranked = listed[1]
         for sentence in sentences_of(line):
-            state = Sentence(number, _first_word(sentence), pending=asked, labelled=labelled, last=before)
+            state = Sentence(number, _first_word(sentence), pending=pending, labelled=labelled, last=before)
             state.of_discount = discounts and sentence[0].lower in _IT
             question = sentence[-1].kind is Kind.STOP and "?" in sentence[-1].text
             read = list(_read_sentence(sentence, state))
-            asked, labelled = None, False
+            pending, labelled = None, False
             if question:
-                asked, labelled = _asked(sentence, state)
+                pending, labelled = _left_to_answer(sentence, state)
                 read = [_unclear(sentence, state)] if len(shops_in(sentence)) == 1 else []
-            found += [verdict for verdict in read if not (verdict.bare and number in ranked)]
+            statements_read += [statement for statement in read if not (statement.bare and number in ranked)]
             before, discounts = state.last, state.of_discount
         labelled = labelled or _is_label(line)
-    return found
+    return statements_read
 
 
 _IT = word_set("ta ten tu ty tato její jeho")
@@ -93,8 +93,8 @@ _IT = word_set("ta ten tu ty tato její jeho")
 
 def _first_word(sentence: Sequence[Token]) -> int:
     """Where the first word stands, after a bullet or a dash."""
-    said = (token for token in sentence if token.kind in (Kind.WORD, Kind.SHOP, Kind.NUMBER))
-    return next(said, sentence[0]).start
+    words = (token for token in sentence if token.kind in (Kind.WORD, Kind.SHOP, Kind.NUMBER))
+    return next(words, sentence[0]).start
 
 
 def _is_label(line: Sequence[Token]) -> bool:
@@ -104,15 +104,15 @@ def _is_label(line: Sequence[Token]) -> bool:
     return 0 < len(words) <= 3 and any(token.word.means(Meaning.LABEL) for token in words) and not shops_in(line)
 
 
-def _unclear(sentence: Sequence[Token], state: Sentence) -> Verdict:
+def _unclear(sentence: Sequence[Token], state: Sentence) -> Statement:
     token = next((token for token in sentence if token.shop), sentence[0])
-    return Verdict(Says.UNCLEAR, tuple(sorted(shops_in(sentence))), frozenset(), token, state.line, state.start)
+    return Statement(Says.UNCLEAR, tuple(sorted(shops_in(sentence))), frozenset(), token, state.line, state.start)
 
 
-def _asked(sentence: Sequence[Token], state: Sentence) -> tuple[Said | None, bool]:
+def _left_to_answer(sentence: Sequence[Token], state: Sentence) -> tuple[Predicate | None, bool]:
     """What a question leaves for the next sentence to answer."""
-    said = core(sentence)
-    return said, said is None and any(token.word.means(Meaning.LABEL) for token in sentence)
+    predicate = predicate_of(sentence)
+    return predicate, predicate is None and any(token.word.means(Meaning.LABEL) for token in sentence)
 
 
 # ---- one sentence
@@ -149,17 +149,18 @@ def _without_explained(sentence: list[Token]) -> list[Token]:
         following = sentence[at + 1 : at + 5]
         shop = next((place for place, one in enumerate(following) if one.shop and not one.ordinal), 0)
         between = following[:shop]
-        if token.ordinal and shop and between[0].text in ("-", ",") and _only_tells_which(between[1:]):
+        if (
+            token.ordinal
+            and shop
+            and between[0].text in ("-", ",")
+            and all(one.lower in _TELLS_WHICH for one in between[1:])
+        ):
             kept[-1] = following[shop]
             skipped = shop + 1
     return kept
 
 
-def _only_tells_which(tokens: Sequence[Token]) -> bool:
-    return all(one.lower in _TELLS_WHICH for one in tokens)
-
-
-def _read_sentence(sentence: list[Token], state: Sentence) -> Iterator[Verdict]:
+def _read_sentence(sentence: list[Token], state: Sentence) -> Iterator[Statement]:
     sentence = _real(_without_explained(sentence))
     words = [token.word for token in sentence]
     if any(word.means(Meaning.UNREAL) for word in words):
@@ -170,7 +171,7 @@ def _read_sentence(sentence: list[Token], state: Sentence) -> Iterator[Verdict]:
         for at, token in enumerate(sentence)
     ) or ((sentence[-1].kind is Kind.STOP and sentence[-1].text[0] in "…") or sentence[-1].text == "...")
     if sum(word.means(Meaning.NOT) or word.negated or word.means(Meaning.NOWHERE) for word in words) >= _MANY_NEGATIONS:
-        if core(sentence) is not None and shops_in(sentence):
+        if predicate_of(sentence) is not None and shops_in(sentence):
             yield _unclear(sentence, state)
         return
     state.seeks = any(
@@ -188,20 +189,20 @@ def _read_sentence(sentence: list[Token], state: Sentence) -> Iterator[Verdict]:
         return
     previous = state.last
     state.last = []
-    advice = said = any_core = False
+    advice = stated = any_predicate = False
     for clause in clauses_of(rest):
         if not clause:
             continue
         condition = any(token.word.means(Meaning.IF) and token.lower != "když" for token in clause)
         if condition and not state.named and not _about_price(clause):
             advice = True
-        for verdict in () if advice else _read_clause(clause, state, previous):
-            said = True
-            yield verdict
-        any_core = any_core or (not advice and not is_aside(clause) and core(clause) is not None)
+        for statement in () if advice else _read_clause(clause, state, previous):
+            stated = True
+            yield statement
+        any_predicate = any_predicate or (not advice and not is_aside(clause) and predicate_of(clause) is not None)
         if advice and not condition:
             advice = False
-    if any_core and not said and ranking is None and shops_in(rest):
+    if any_predicate and not stated and ranking is None and shops_in(rest):
         yield _unclear(rest, state)
 
 
@@ -216,25 +217,27 @@ def _about_price(clause: Sequence[Token]) -> bool:
     )
 
 
-def _read_clause(clause: list[Token], state: Sentence, previous: list[Token]) -> Iterator[Verdict]:
+def _read_clause(clause: list[Token], state: Sentence, previous: list[Token]) -> Iterator[Statement]:
     clause = without_tail(clause)
     targets, than, denied = roles_of_shops(clause)
     aside = (is_aside(clause) and not concedes_outright(clause)) or any(token.lower in _SO_THAT for token in clause[:3])
-    said = None if aside else core(clause)
-    of_discount = said is not None and state.of_discount and said.token.lower in _SIZES and not _about_cost(clause)
+    predicate = None if aside else predicate_of(clause)
+    of_discount = (
+        predicate is not None and state.of_discount and predicate.token.lower in _SIZES and not _about_cost(clause)
+    )
     if of_discount:
-        said = None  # "rozhoduje sleva, a ta je vyšší v B"
-    same = None if aside or (said is not None and targets) else said_same(clause, said)
+        predicate = None  # "rozhoduje sleva, a ta je vyšší v B"
+    same = None if aside or (predicate is not None and targets) else equality_word(clause, predicate)
     if same is not None:
         yield from tie(clause, same, state)
         state.last = targets or state.last
-    elif said is not None and said.beats:
-        yield from _beaten(clause, said, state)
+    elif predicate is not None and predicate.beats:
+        yield from _beaten(clause, predicate, state)
         state.last = targets or state.last
-    elif said is not None:
+    elif predicate is not None:
         if state.denied:
-            said.denied = not said.denied
-        yield from _of_target(clause, said, targets, than, denied, state, previous)
+            predicate.denied = not predicate.denied
+        yield from _of_target(clause, predicate, targets, than, denied, state, previous)
     elif not aside:
         yield from _discounts_compared(clause, targets, than, state, of_discount)
         yield from _without_word(clause, targets, denied, state)
@@ -263,19 +266,19 @@ def _about_cost(clause: Sequence[Token]) -> bool:
 
 def _of_target(
     clause: Sequence[Token],
-    said: Said,
+    predicate: Predicate,
     targets: list[Token],
     than: list[Token],
     denied: list[Token],
     state: Sentence,
     previous: list[Token],
-) -> Iterator[Verdict]:
+) -> Iterator[Statement]:
     if says_nobody(clause) and not targets and than:
-        yield _verdict(said, than, [], state)
+        yield _statement(predicate, than, [], state)
         return
     for token in denied:
-        yield _verdict(deny(said), [token], than, state)
-    chosen = nearest(clause, said, targets)
+        yield _statement(deny(predicate), [token], than, state)
+    chosen = nearest(clause, predicate, targets)
     if not targets and not than and any(token.lower in _THE_OTHERS for token in clause):
         return
     if joined_by_sign(clause) and len({token.shop for token in targets}) > 1:
@@ -284,25 +287,25 @@ def _of_target(
     if not chosen and not denied:
         referred = _referred(clause, state, previous)
         if referred is None:
-            yield replace(_unclear(clause, state), token=said.token)
+            yield replace(_unclear(clause, state), token=predicate.token)
             return
         chosen = referred
-        subject = discount_named(clause, said)
+        subject = discount_named(clause, predicate)
         if not chosen and subject:
-            yield replace(_verdict(said, [said.token], than, state), shops=(), subject=subject)
+            yield replace(_statement(predicate, [predicate.token], than, state), shops=(), subject=subject)
             return
     if chosen:
-        saves = said.token.word.means(Meaning.SAVE)
+        saves = predicate.token.word.means(Meaning.SAVE)
         amounts = frozenset(token.value for token in clause if token.is_money)
-        yield replace(_verdict(said, chosen, than, state), amounts=amounts, saves=saves)
+        yield replace(_statement(predicate, chosen, than, state), amounts=amounts, saves=saves)
         state.labelled = False
         state.pending = None
-        if said.denied:
-            state.pending = Said(said.sign, said.at, said.token, said.superlative)
+        if predicate.denied:
+            state.pending = Predicate(predicate.sign, predicate.at, predicate.token, predicate.superlative)
     elif denied:
-        state.pending = said
+        state.pending = predicate
     else:
-        state.pending = said
+        state.pending = predicate
 
 
 def _referred(clause: Sequence[Token], state: Sentence, previous: list[Token]) -> list[Token] | None:
@@ -331,37 +334,37 @@ def _says_it_is(clause: Sequence[Token]) -> bool:
     return any(token.lower in ("je", "vyjde", "vychází", "byl") for token in clause[:4])
 
 
-def _verdict(said: Said, shops: list[Token], than: list[Token], state: Sentence) -> Verdict:
-    cheaper = said.sign > 0
-    if said.denied:
+def _statement(predicate: Predicate, shops: list[Token], than: list[Token], state: Sentence) -> Statement:
+    cheaper = predicate.sign > 0
+    if predicate.denied:
         says = Says.NOT_CHEAPER if cheaper else Says.NOT_DEARER
     else:
         says = Says.CHEAPER if cheaper else Says.DEARER
     letters = tuple(dict.fromkeys(token.shop for token in shops))
     others = frozenset(token.shop for token in than) - set(letters)
-    return Verdict(
-        says, letters, others, shops[0], state.line, state.start, superlative=said.superlative, hedged=state.hedged
+    return Statement(
+        says, letters, others, shops[0], state.line, state.start, superlative=predicate.superlative, hedged=state.hedged
     )
 
 
-def _beaten(clause: Sequence[Token], said: Said, state: Sentence) -> Iterator[Verdict]:
+def _beaten(clause: Sequence[Token], predicate: Predicate, state: Sentence) -> Iterator[Statement]:
     """ "A porazí C": who stands before the verb beats who stands after it; in any other order nobody can tell."""
-    before = [token for token in clause if token.shop and token.start < said.token.start]
-    after = [token for token in clause if token.shop and token.start > said.token.start]
+    before = [token for token in clause if token.shop and token.start < predicate.token.start]
+    after = [token for token in clause if token.shop and token.start > predicate.token.start]
     if any(token.lower in ("cenou", "částkou") for token in clause):
         yield _unclear(clause, state)  # a price may beat by being low, or be higher
         return
     if len({token.shop for token in before}) == 1 and len({token.shop for token in before + after}) > 1 and after:
-        yield _verdict(said, before[:1], after, state)
+        yield _statement(predicate, before[:1], after, state)
     elif len({token.shop for token in [*before, *after]}) == 1 and before:
-        yield _verdict(said, before[:1], [], state)
+        yield _statement(predicate, before[:1], [], state)
     elif before or after:
         yield _unclear(clause, state)
 
 
 def _discounts_compared(
     clause: Sequence[Token], targets: list[Token], than: list[Token], state: Sentence, implied: bool
-) -> Iterator[Verdict]:
+) -> Iterator[Statement]:
     """ "Vyšší slevu dává obchod A": true or false, but it decides nothing. `implied`: "ta je vyšší v A"."""
     sizes = [token for token in clause if token.word.means(Meaning.MORE, Meaning.LESS)]
     discounts = implied or any(token.word.means(Meaning.DISCOUNT) for token in clause)
@@ -372,12 +375,12 @@ def _discounts_compared(
         return
     says = Says.MORE_DISCOUNT if sizes[0].word.means(Meaning.MORE) else Says.LESS_DISCOUNT
     others = frozenset(token.shop for token in than)
-    yield Verdict(says, (targets[0].shop,), others, sizes[0], state.line, state.start, hedged=state.hedged)
+    yield Statement(says, (targets[0].shop,), others, sizes[0], state.line, state.start, hedged=state.hedged)
 
 
 def _without_word(
     clause: Sequence[Token], targets: list[Token], denied: list[Token], state: Sentence
-) -> Iterator[Verdict]:
+) -> Iterator[Statement]:
     """A clause that names a shop and says nothing: it ends what an earlier one began, or stands alone."""
     letters = {token.shop for token in targets}
     if clause[0].kind is Kind.OPEN and state.pending is None:
@@ -391,7 +394,7 @@ def _without_word(
         return
     pending = state.pending
     if pending is not None and denied and not targets:
-        yield _verdict(deny(pending), denied, [], state)
+        yield _statement(deny(pending), denied, [], state)
         return
     others = [
         token
@@ -403,14 +406,14 @@ def _without_word(
     colon = bool(clause) and clause[-1].text == ":"
     answers = pending is not None and (pending.token.start >= state.start or not colon)
     if len(letters) == 1 and pending is not None and answers and not sums and len(others) <= _MOVED:
-        yield _verdict(pending, targets[:1], [], state)
+        yield _statement(pending, targets[:1], [], state)
         if not pending.denied:
             state.pending = None
         return
     money = any(token.is_money for token in clause)
     if len(letters) == 1 and not colon and not sums and len(others) <= 1 and (state.labelled or not money):
-        said = Said(1, 0, targets[0])
-        yield replace(_verdict(said, targets[:1], [], state), bare=not state.labelled)
+        predicate = Predicate(1, 0, targets[0])
+        yield replace(_statement(predicate, targets[:1], [], state), bare=not state.labelled)
     elif len(letters) == 1 and not money and not sums and len(others) > 1 and not _known_neutral(clause):
         yield replace(_unclear(clause, state), bare=True)
     if targets:

@@ -266,12 +266,12 @@ def lines_of(text: str) -> list[list[Token]]:
 
 
 def _tokens_of_line(line: str, offset: int) -> list[Token]:
-    found: list[Token] = []
+    tokens: list[Token] = []
     for match in _TOKEN.finditer(line):
-        token = _token(line, match, offset, found)
+        token = _token(line, match, offset, tokens)
         if token is not None:
-            found.append(token)
-    return _with_number_words(found)
+            tokens.append(token)
+    return _with_number_words(tokens)
 
 
 def _token(line: str, match: re.Match[str], offset: int, before: list[Token]) -> Token | None:
@@ -366,7 +366,7 @@ def _stop(line: str, match: re.Match[str], token: Token, before: list[Token]) ->
 
 def _with_number_words(tokens: list[Token]) -> list[Token]:
     """Numbers that are written out ("pět set korun", "stovku") as numbers."""
-    found: list[Token] = []
+    joined: list[Token] = []
     at = 0
     while at < len(tokens):
         total, value, taken, money = Fraction(0), Fraction(0), at, False
@@ -384,14 +384,14 @@ def _with_number_words(tokens: list[Token]) -> list[Token]:
             taken += 1
         value += total
         if taken == at:
-            found.append(tokens[at])
+            joined.append(tokens[at])
             at += 1
             continue
         unit = CROWNS if money or (taken < len(tokens) and tokens[taken].kind is Kind.CURRENCY) else ""
         if unit != CROWNS:
-            found += tokens[at:taken]
+            joined += tokens[at:taken]
         else:
             text = " ".join(token.text for token in tokens[at:taken])
-            found.append(Token(Kind.NUMBER, text, tokens[at].start, tokens[taken - 1].end, value, unit))
+            joined.append(Token(Kind.NUMBER, text, tokens[at].start, tokens[taken - 1].end, value, unit))
         at = taken
-    return found
+    return joined
