@@ -132,7 +132,10 @@ def reference_answer(case: Case, reference: Digest) -> Answer:
     answer = judged_answer(case, values["text"], values["finish_reason"], len(values["token_ids"]))
     repeats = values.get("repeats")
     if case.must_pass and not repeats and answer.error is None:
-        return Answer(score=None, error="the reference was not asked again, so nothing is known of its steadiness")
+        return Answer(
+            score=None,
+            error="the reference's answers in other batches are missing",
+        )
     return with_detail(answer, {"repeats": repeats_of(case, repeats)}) if repeats else answer
 
 

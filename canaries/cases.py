@@ -105,7 +105,9 @@ def _check_fit(spec: CanarySpec, drawn: Sequence[ChatExample]) -> None:
     except (NotJudgedError, ValueError) as error:
         raise UsageError(f"Canary {spec.id}: {error}; correct it.") from error
     if failures:
-        raise UsageError(f"Canary {spec.id}: its generator's own answer fails, {failures[0].message}; correct either.")
+        raise UsageError(
+            f"Canary {spec.id}: its generator's own answer fails its checks: {failures[0].message}; correct either."
+        )
 
 
 def _case(

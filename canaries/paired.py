@@ -134,8 +134,8 @@ def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Readin
     clusters = pairs.clusters((0.0, 1.0))
     only_branch = sum(branch > reference for branch, reference in pairs.scored)
     only_reference = sum(branch < reference for branch, reference in pairs.scored)
-    note = f"{only_branch} only on the branch, {only_reference} only on the reference"
-    note += f"; {pairs.silent} questions say nothing of it" if pairs.silent else ""
+    note = f"only on the branch: {only_branch}, only on the reference: {only_reference}"
+    note += f"; {pairs.silent} questions do not apply" if pairs.silent else ""
     return _measurement(declared, clusters, note, _own_interval(clusters), failure_causes(pairs.outcomes))
 
 
@@ -161,7 +161,7 @@ def over_seeds(
         families=tuple(answers[0].group for answers in by_prompt.values()),
     )
     same = sum(outcome.branch.text == outcome.reference.text for outcome in outcomes)
-    note = f"{len(outcomes)} sampled answers to {len(rows)} prompts, {same} the same in every character"
+    note = f"{len(outcomes)} sampled answers to {len(rows)} prompts, {same} identical on both sides"
     return _measurement(declared, clusters, note, causes=failure_causes(outcomes))
 
 
@@ -193,7 +193,7 @@ def margin(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measure
         return None
     # one that is no number is the worst that a margin can be
     shrunk = sum(not branch >= reference for branch, reference in pairs.scored)
-    return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(pairs.scored)}")
+    return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(pairs.scored)} questions")
 
 
 def trigger_agreement(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
@@ -203,7 +203,7 @@ def trigger_agreement(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome])
     agreements = [_agreement(outcome) for outcome in outcomes]
     values = [None if agreed is None else (agreed, 1.0) for agreed in agreements]
     clusters = _Pairs(values, outcomes).clusters((0.0, 1.0)).model_copy(update={"reference": None})
-    note = "whether a tool is called at all, as the reference does"
+    note = "the share of questions on which both call a tool, or neither does"
     return _measurement(declared, clusters, note, _own_interval(clusters))
 
 

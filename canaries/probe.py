@@ -264,7 +264,7 @@ class CanaryProbe(Probe):
             tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
             return with_detail(answer, margin_of(tokens, Teacher(**known["teacher"]), self._text_of))
         if self.follow_up(item, reference).scores:
-            reason = "the reference could not be scored on its own answer, so nothing is known of its margin"
+            reason = "the reference could not be scored on its own answer, so its margin is unknown"
             return Answer(score=None, text=answer.text, error=reason)
         return answer
 
@@ -302,7 +302,7 @@ class CanaryProbe(Probe):
         if error is not None and not self._is_counted(outcome):
             return outcome
         if error is not None:
-            branch = Answer(score=None, text=outcome.branch.text, error=f"a flip that could not be confirmed: {error}")
+            branch = Answer(score=None, text=outcome.branch.text, error=f"the flip could not be confirmed: {error}")
         else:
             repeats = repeats_of(case, [repeat_of(generated) for generated in again])
             branch = with_detail(outcome.branch, {"repeats": repeats})

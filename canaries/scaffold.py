@@ -73,7 +73,7 @@ def _calls(right: str, transcript: Transcript) -> list[dict[str, Any]]:
     offered = schemas_by_name(transcript.tools)
     reply = parse_reply(right)
     if not reply.calls:
-        raise UsageError("The right answer holds no tool call that can be read, which its check asks for.")
+        raise UsageError("The right answer contains no readable tool call, which its check requires.")
     for call in reply.calls:
         if call.name not in offered:
             raise UsageError(
@@ -104,7 +104,7 @@ def _object(right: str, transcript: Transcript) -> dict[str, Any]:
     value = _json_or_none(right.strip())
     value = _embedded_json(right) if value is None else value
     if not isinstance(value, dict | list):
-        raise UsageError("The right answer holds no JSON object that can be read, which its check asks for.")
+        raise UsageError("The right answer contains no readable JSON object, which its check requires.")
     return {"object": value, "schema": transcript.schema or inferred_schema(value)}
 
 
@@ -194,7 +194,7 @@ def scaffold(transcript: Transcript, right: str, wanted: Wanted, others: Sequenc
     try:
         check_tools(transcript.tools)
     except ValueError as error:
-        raise UsageError(f"The transcript's tools cannot be asked with: {error}.") from error
+        raise UsageError(f"The transcript's tools cannot be used: {error}.") from error
     checks = wanted.checks or tuple(guess_checks(right, transcript))
     unknown = [name for name in checks if name not in CHECKS]
     if unknown:
@@ -301,7 +301,7 @@ def _problem(error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
-        return f"they need {place!r}, which the right answer alone does not say; give it with --expected"
+        return f"they need {place!r}, which the right answer does not contain; give it with --expected"
     return f"expected{f'.{place}' if place else ''}: {first['msg'].removeprefix('Value error, ').rstrip('.')}"
 
 
@@ -353,7 +353,7 @@ def yaml_text(body: dict[str, Any], remarks: Sequence[str]) -> str:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"]) or "the canary"
         message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-        raise UsageError(f"No canary can be made of this: {place}: {message}.") from error
+        raise UsageError(f"This cannot become a canary: {place}: {message}.") from error
     return text
 
 
@@ -367,7 +367,7 @@ def write_new(file: Path, text: str) -> None:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError as error:
-        raise UsageError(f"{file} is there already and is left as it is; name another file with --out.") from error
+        raise UsageError(f"{file} already exists and was not changed; name another file with --out.") from error
     except OSError as error:
         raise UsageError(f"{file} cannot be written ({error.strerror or error}); name another with --out.") from error
 

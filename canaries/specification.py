@@ -36,11 +36,11 @@ def check_messages(messages: list[dict[str, Any]]) -> None:
         if not isinstance(message.get("content"), str):
             raise ValueError(f"message {number} has no text under content")
         if calls is not None and not isinstance(calls, list):
-            raise ValueError(f"message {number} has tool_calls that are no list")
+            raise ValueError(f"message {number} has tool_calls that are not a list")
         for call in calls or ():
             function = call.get("function", call) if isinstance(call, dict) else None
             if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-                raise ValueError(f"message {number} holds a tool call without a name")
+                raise ValueError(f"message {number} has a tool call without a name")
             if not isinstance(function.get("arguments"), dict):
                 raise ValueError(f"message {number}: the arguments of {function['name']!r} must be a mapping")
     _check_order([message["role"] for message in messages])
@@ -50,11 +50,11 @@ def _check_order(roles: list[str]) -> None:
     """What Qwen's templates refuse, although the sandbox's may write it: a late system message, nothing to answer."""
     if "system" in roles[1:]:
         late = roles.index("system", 1) + 1
-        raise ValueError(f"message {late} is a system message after the first message, which no Qwen takes")
+        raise ValueError(f"message {late} is a system message; Qwen's templates take one only as the first")
     if "user" not in roles:
-        raise ValueError("no message is a user's, so nothing is asked")
+        raise ValueError("no message has the role user, so there is nothing to answer")
     if roles[-1] == "assistant":
-        raise ValueError("the last message is an answer; leave it out")
+        raise ValueError("the last message has the role assistant; remove it, since the model is to answer")
 
 
 FEW, MANY = 60, 200
@@ -102,7 +102,7 @@ class GenerationSettings(_Written):
     @model_validator(mode="after")
     def _consistent(self) -> "GenerationSettings":
         if (self.sampling is not None) != (self.decoding == "sampled"):
-            raise ValueError("decoding: sampled and sampling go together")
+            raise ValueError("give sampling if decoding is sampled, and only then")
         return self
 
 
@@ -142,7 +142,7 @@ class FixedPrompt(_Written):
             if place.before + place.right not in self.answer:
                 raise ValueError(f"decisive: the answer does not hold {place.right!r} after {place.before[-40:]!r}")
             if place.right in place.wrong:
-                raise ValueError(f"decisive: {place.right!r} is called both right and wrong")
+                raise ValueError(f"decisive: {place.right!r} is listed as both right and wrong")
         return self
 
 
@@ -239,7 +239,7 @@ class CanarySpec(_Written):
         except NotJudgedError as error:
             raise ValueError(f"must_pass {prompt.name!r}: {error}") from error
         if failures:
-            raise ValueError(f"must_pass {prompt.name!r}: its own answer fails, {failures[0].message}")
+            raise ValueError(f"must_pass {prompt.name!r}: its own answer fails its checks: {failures[0].message}")
         unread = next((key for key in prompt.expected if key not in _READ), None)
         if unread is not None:
             raise ValueError(f"must_pass {prompt.name!r}: expected.{unread}: no check reads this key")
@@ -251,7 +251,7 @@ def _check_other(prompt: FixedPrompt, others: Sequence[FixedPrompt]) -> None:
         if other.name == prompt.name:
             raise ValueError(f"two prompts are called {prompt.name!r}; rename one of them")
         if (other.messages, other.tools, other.expected) == (prompt.messages, prompt.tools, prompt.expected):
-            raise ValueError(f"the prompts {other.name!r} and {prompt.name!r} ask the same; leave one out")
+            raise ValueError(f"the prompts {other.name!r} and {prompt.name!r} are identical; remove one")
 
 
 def load_specs(
@@ -305,7 +305,7 @@ def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySp
             like = difflib.get_close_matches(unknown[0], known, 1)
             meant = f"; {like[0]} is one" if like else ""
             raise UsageError(
-                f"The family file sets a budget for {unknown[0]!r}, a skill that no canary asks for{meant}; correct "
+                f"The family file sets a budget for {unknown[0]!r}, a skill that no canary has{meant}; correct "
                 "answers.budgets."
             )
     return [spec.model_copy(update={"generation": _generation_for(spec, answers)}) for spec in specs]
@@ -338,7 +338,7 @@ def left_out_sentence(specs: Iterable[CanarySpec], family: str) -> str:
     absent = list(specs)
     skills = ", ".join(dict.fromkeys(spec.skill for spec in absent))
     return (
-        f"Not asked are {len(absent)} canaries of skills that the family {family} does not declare: {skills} "
+        f"{len(absent)} canaries are not run, since the family {family} does not declare their skills: {skills} "
         f"(see q36eval canaries list)."
     )
 
@@ -360,10 +360,10 @@ def read_spec(file: Path) -> CanarySpec:
 def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, CanarySpec]:
     """`known` and what `folder` holds, by id."""
     if folder.is_file():
-        raise UsageError(f"{folder} is a file; name the folder that it lies in.")
+        raise UsageError(f"{folder} is a file; name the folder that contains it.")
     files = sorted(folder.glob("*.yaml"))
     if not files:
-        raise UsageError(f"There is no canary specification (*.yaml) in {folder}; name a folder that has some.")
+        raise UsageError(f"There is no canary specification (*.yaml) in {folder}; name a folder that has one.")
     specs = dict(known)
     for file in files:
         spec = read_spec(file)

@@ -69,7 +69,7 @@ def new(
     )
     file = out or Path(f"{wanted.id}.yaml")
     if file.exists():  # told before two models are loaded
-        raise UsageError(f"{file} is there already and is left as it is; name another file with --out.")
+        raise UsageError(f"{file} already exists and was not changed; name another file with --out.")
     asked = read_transcript(transcript)
     compared = None
     if branch is not None:
@@ -166,11 +166,11 @@ def _right(given: list[str], asked: "Transcript", compared: "Comparison | None")
     from q36eval.canaries.transcript import answer_text
 
     if len(given) > 1:
-        raise UsageError(f"There are {len(given)} right answers; give the one that must be said.")
+        raise UsageError(f"There are {len(given)} right answers; give exactly one.")
     if given:
         answer = answer_text(_text(given[0], "the right answer"))
         if not answer.strip():
-            raise UsageError("The right answer is empty; give the one that must be said.")
+            raise UsageError("The right answer is empty; give its text.")
         return answer
     if compared is None:
         ends = "an answer that is wrong" if asked.answer is not None else "a question"

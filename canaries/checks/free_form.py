@@ -61,7 +61,7 @@ class Style(BaseModel):
     def _asks_something(self) -> "Style":
         demands = self.model_dump(exclude={"bullet", "colon"})
         if not any(value not in (None, []) for value in demands.values()):
-            raise ValueError(f"asks nothing; give one of {', '.join(demands)}")
+            raise ValueError(f"demands nothing; give one of {', '.join(demands)}")
         if self.colon and self.first_word is None:
             raise ValueError("colon: name the first_word that it follows")
         return self

@@ -66,7 +66,7 @@ def _checked(schema: str) -> Any:
         # no formats: its "regex" knows Python's dialect only, and patterns are compiled below
         Draft202012Validator.check_schema(written, format_checker=FormatChecker(formats=()))
     except SchemaError as error:
-        raise ValueError(f"the schema is no JSON Schema: {error.json_path}: {shown(error.message)}") from error
+        raise ValueError(f"the schema is not a JSON Schema: {error.json_path}: {shown(error.message)}") from error
     except RecursionError as error:
         raise ValueError("the schema is nested too deeply") from error
     # an empty registry: a reference to elsewhere is refused, never fetched
@@ -113,9 +113,9 @@ def _check_references(schema: dict[str, Any], place: str, resolver: Any, known: 
         try:
             part = resolver.lookup(schema[key]).contents
         except (Unresolvable, ValueError) as error:
-            raise ValueError(f"{written} leads nowhere within it") from error
+            raise ValueError(f"{written} does not resolve within it") from error
         if not isinstance(part, bool) and id(part) not in known:
-            raise ValueError(f"{written} leads to no schema; move it under $defs")
+            raise ValueError(f"{written} does not lead to a schema; move its target under $defs")
 
 
 def check_schema(schema: Any) -> None:
@@ -162,7 +162,7 @@ def schema_failures(check: str, value: Any, schema: dict[str, Any], base: str = 
     try:
         errors = list(islice(validator.iter_errors(plain(value)), MAX_FAILURES))
     except Unresolvable as error:  # a part with an $id of its own, against which its references are read
-        raise NotJudgedError(f"a reference of the schema leads nowhere: {shown(str(error))}") from error
+        raise NotJudgedError(f"a reference of the schema does not resolve: {shown(str(error))}") from error
     except (RecursionError, OverflowError) as error:
         return [Failure(check, "schema", base, f"cannot be validated: {type(error).__name__}")]
     messages = sorted((base + error.json_path[1:], shown(error.message)) for error in errors)

@@ -34,13 +34,13 @@ def compiled(pattern: str, what: str) -> Any:
         ValueError: it is none; the sentence begins with `what`.
     """
     if _expanded(pattern) > MAX_EXPANDED:
-        raise ValueError(f"{what} repeats too much to be compiled: {shown(pattern)}; nest no counted repeats")
+        raise ValueError(f"{what} expands to too many parts: {shown(pattern)}; do not nest counted repeats")
     if _RECURSION.search(pattern):
-        raise ValueError(f"{what} holds itself, which no limit of memory bounds: {shown(pattern)}; write it out")
+        raise ValueError(f"{what} refers to itself, so nothing bounds its memory: {shown(pattern)}; write it out")
     try:
         return regex.compile(pattern)
     except (regex.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{what} is no regular expression: {shown(pattern)}: {error}") from error
+        raise ValueError(f"{what} is not a regular expression: {shown(pattern)}: {error}") from error
 
 
 def _expanded(pattern: str) -> int:

@@ -1,6 +1,22 @@
 """Seeded generators of canary examples: each maps a `random.Random` to one conversation and its one right answer.
 
+| file | what it draws |
+|---|---|
+| `discount` | price comparisons in Czech |
+| `json_objects` | extraction into JSON, types that are easily lost, JSON in prose |
+| `tools`, `tool_calls` | the tools that are offered; requests that call for them, or for none |
+| `enums`, `copying` | choosing and ordering; exact copies |
+| `recall`, `free_form` | records far back in a long context; free answers and answers under constraints |
+| `words` | words, numbers, and Czech names with their forms |
+
+A generator imports `words`, other generators' material and `q36eval.examples`, never a check, an engine or torch. The
+sandbox trains on the other side of the same split, so what a seed draws is part of the suite's hash and of the trained
+weights: it must not change.
+
 Further parameters of a generator, all with defaults, are its settings, which a specification may choose.
+
+To add a family: write a generator in the file nearest by subject, whose `ChatExample` states under `expected` what its
+checks must know, list it in `GENERATORS`, and add `specs/NAME.yaml` with `family: {generator: …, seed: …}`.
 """
 
 from collections.abc import Callable

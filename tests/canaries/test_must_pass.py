@@ -69,7 +69,7 @@ def _figures(*outcomes: ItemOutcome, specs: tuple[CanarySpec, ...] = (SPEC,)) ->
         (_answer(RIGHT, RIGHT, RIGHT, nats=MARGIN_FLOOR_NATS), None),
         (_answer(RIGHT, RIGHT, RIGHT, nats=0.37), "margin 0.37 nats"),
         (_answer(RIGHT, RIGHT, RIGHT, nats=float("nan")), "margin nan nats"),
-        (_answer(RIGHT, RIGHT, RIGHT, nats=None), "nothing is known of the reference's margin"),
+        (_answer(RIGHT, RIGHT, RIGHT, nats=None), "the reference's margin is unknown"),
         (_answer(RIGHT, WRONG, RIGHT), "the reference fails it in 1 of 3 batches"),
         # an error says nothing of the prompt: it stays, and nothing passes by it
         (_answer(UNKNOWN), None),
@@ -126,4 +126,4 @@ def test_what_errored_on_the_branch_is_no_fault_of_the_reference() -> None:
         _outcome(_answer(RIGHT, RIGHT, UNKNOWN), _answer(RIGHT), "a/z"),
         _outcome(_answer(RIGHT, WRONG, RIGHT), _answer(RIGHT), "a/w"),
     ]
-    assert "passes 2 of 4 fixed prompts every time" in _figures(*outcomes)["must_pass_unstable"].note
+    assert "passes 2 of 4 fixed prompts in every batch" in _figures(*outcomes)["must_pass_unstable"].note

@@ -255,7 +255,7 @@ def test_a_margin_that_is_no_number_is_told_as_shrunk_and_gives_no_figure(probe:
         outcomes.append(found.model_copy(update=sides))
     margin = _by_key(list(probe.summarize(outcomes)))["decisive_margin[all]"]
     assert margin.value != margin.value
-    assert margin.note == "smaller on the branch in 50 of 50"
+    assert margin.note == "smaller on the branch in 50 of 50 questions"
 
 
 @pytest.mark.parametrize("repeats", [None, []])

@@ -82,15 +82,18 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
     [
         ("{not json", "is not JSON (line 1, column 2"),
         ('{"messages": [NaN]}', "is not JSON that can be read"),
-        ({"prompt": "hello"}, "it holds no messages"),
+        ({"prompt": "hello"}, "it has no messages"),
         ({"messages": []}, "empty"),
-        (["hello"], "message 1 is no mapping"),
+        (["hello"], "message 1 is not a mapping"),
         ([{"role": "robot", "content": "x"}], "role 'robot'"),
         ([QUESTION, {"role": "assistant", "content": None}], "neither content nor tool calls"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "'image_url'"),
         ([QUESTION, calling("{room")], "message 2: the arguments of the call of 'set_light' are not JSON"),
-        ([QUESTION, calling("[1]")], "no JSON object"),
-        ([QUESTION, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "two answers"),
+        ([QUESTION, calling("[1]")], "not a JSON object"),
+        (
+            [QUESTION, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
+            "two assistant",
+        ),
         ([QUESTION, {"role": "system", "content": "late"}, QUESTION], "message 2 is a system message"),
         ([{"role": "system", "content": "only"}], "no user message"),
         ('[{"role": "user", "content": "\\ud800"}]', "half a surrogate"),
@@ -178,8 +181,8 @@ def test_where_two_answers_first_part() -> None:
     [
         ("bug", {"checks": ("enum_member",)}, "need 'options'"),
         ("bug", {"checks": ("nope",)}, "No check is called 'nope'"),
-        ("bug", {"checks": ("tool_call",)}, "no tool call"),
-        ("bug", {"checks": ("json",)}, "no JSON"),
+        ("bug", {"checks": ("tool_call",)}, "no readable tool call"),
+        ("bug", {"checks": ("json",)}, "no readable JSON"),
         ("bug", {"checks": ("exact_text",), "expected": {"text": "question"}}, "The right answer fails its check"),
     ],
 )
@@ -190,7 +193,7 @@ def test_a_right_answer_that_cannot_be_judged_or_fails_is_refused(right: str, wa
 
 def test_tools_that_are_none_are_refused() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}
-    with pytest.raises(UsageError, match="tools cannot be asked with"):
+    with pytest.raises(UsageError, match="tools cannot be used"):
         scaffold(transcript_of({"messages": [QUESTION], "tools": [tool]}), "bug", Wanted("inc", "x"))
 
 
@@ -241,7 +244,7 @@ def test_the_file_loads_beside_the_shipped_ones_and_is_never_overwritten(tmp_pat
     (spec,) = load_specs(own=tmp_path, only=["light"])
     assert spec.must_pass is not None
     assert spec.must_pass[0].decisive[0].right == "73"
-    with pytest.raises(UsageError, match="left as it is"):
+    with pytest.raises(UsageError, match="was not changed"):
         write_new(tmp_path / "light.yaml", "")
     assert (tmp_path / "light.yaml").read_text(encoding="utf-8") == text
 
