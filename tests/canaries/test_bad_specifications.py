@@ -107,7 +107,7 @@ def offering(parameters: str) -> str:
         (
             "answer: Hello",
             "answer: Hello\n    decisive: [{before: Hell, right: o, wrong: [i, o]}]",
-            "decisive: 'o' is called both right and wrong",
+            "decisive: 'o' is listed as both right and wrong",
         ),
         ("answer: Hello", "answer: Hello\n    decisive: [{right: o}]", "must_pass.0.decisive.0.before: missing"),
         ("[exact_text]", "[exact_text]\ndecisive: [txt]", "no decision of kind 'txt' in its answers; there are text"),
@@ -266,7 +266,7 @@ def test_two_prompts_of_a_file_differ_in_name_and_in_what_is_asked(tmp_path: Pat
         ('{properties: {a: {$ref: "#/x"}}, x: {patternProperties: {"^(a+)+$": {}}}}', "does not lead to a schema"),
         (
             '{properties: {a: {$id: "http://other/", $ref: "#/$defs/b"}}, $defs: {b: {type: integer}}}',
-            "a reference of the schema leads nowhere",
+            "a reference of the schema does not resolve",
         ),
     ],
 )
