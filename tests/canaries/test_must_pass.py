@@ -87,8 +87,8 @@ def test_a_prompt_below_the_floor_is_judged_as_a_rate_by_name() -> None:
         _outcome(_answer(RIGHT, RIGHT, RIGHT, nats=0.37), lost, "a/thin"),
         _outcome(_answer(WRONG, RIGHT, RIGHT), lost, "a/hopeless"),
     ]
-    found = _figures(*outcomes)
-    flips, rate = found["must_pass_flips"], found["fixed_prompt_failure_rate"]
+    figures = _figures(*outcomes)
+    flips, rate = figures["must_pass_flips"], figures["fixed_prompt_failure_rate"]
     assert (flips.value, flips.counts.total) == (0.0, 1)
     assert "a/thin (margin 0.37 nats), a/hopeless (the reference fails it in 1 of 3 batches)" in flips.note
     assert (rate.counts.total, rate.value, rate.reference_value) == (2, 1.0, 0.5)
@@ -98,13 +98,13 @@ def test_a_prompt_below_the_floor_is_judged_as_a_rate_by_name() -> None:
 
 
 def test_unstable_prompts_are_told_and_do_not_count_as_flips() -> None:
-    found = _figures(
+    figures = _figures(
         _outcome(STEADY, _answer(WRONG, RIGHT, WRONG), "a/shaky"),
         _outcome(STEADY, _answer(WRONG, WRONG, WRONG), "a/flipped"),
         _outcome(_answer(WRONG), _answer(WRONG), "a/hopeless"),
         _outcome(STEADY, _answer(RIGHT), "a/fine"),
     )
-    flips, unstable = found["must_pass_flips"], found["must_pass_unstable"]
+    flips, unstable = figures["must_pass_flips"], figures["must_pass_unstable"]
     assert (flips.value, unstable.value) == (1.0, 1.0)
     for figure in (flips, unstable):
         assert (figure.counts.total, figure.counts.scored, figure.counts.errored) == (3, 3, 0)

@@ -58,7 +58,7 @@ def plain(right: str, **wanted: Any) -> dict[str, Any]:
 
 def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
     earlier = calling('{"room": "hall", "on": false}')
-    found = transcript_of(
+    transcript = transcript_of(
         {
             "messages": [QUESTION, earlier, {"role": "tool", "tool_call_id": "c1", "content": "done"}, WRONG],
             "tools": [LIGHT["function"]],
@@ -67,12 +67,12 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
             "max_tokens": 99,
         }
     )
-    assert found.messages[1]["tool_calls"][0]["function"]["arguments"] == {"room": "hall", "on": False}
-    assert found.messages[2] == {"role": "tool", "content": "done"}
-    assert found.tools == (LIGHT,)
-    assert (found.schema, found.thinking, found.max_new_tokens) == ({"type": "object"}, True, 99)
-    assert found.answer is not None
-    assert "<function=set_light>\n<parameter=room>\nhall\n</parameter>\n<parameter=on>\ntrue\n" in found.answer
+    assert transcript.messages[1]["tool_calls"][0]["function"]["arguments"] == {"room": "hall", "on": False}
+    assert transcript.messages[2] == {"role": "tool", "content": "done"}
+    assert transcript.tools == (LIGHT,)
+    assert (transcript.schema, transcript.thinking, transcript.max_new_tokens) == ({"type": "object"}, True, 99)
+    assert transcript.answer is not None
+    assert "<function=set_light>\n<parameter=room>\nhall\n</parameter>\n<parameter=on>\ntrue\n" in transcript.answer
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert transcript_of([{"role": "user", "content": parts}]).messages == ({"role": "user", "content": "ab"},)
 
@@ -130,30 +130,30 @@ def test_a_transcript_that_is_no_text_or_not_there_is_refused(tmp_path: Path) ->
 def test_the_right_answers_form_says_what_judges_it(right: str, check: str, expected: dict[str, Any]) -> None:
     body = plain(right)
     assert body["checks"] == [check]
-    found = body["must_pass"][0]["expected"]
-    assert {key: found[key] for key in expected} == expected
-    assert run_checks(right, body["checks"], found) == []
+    inferred = body["must_pass"][0]["expected"]
+    assert {key: inferred[key] for key in expected} == expected
+    assert run_checks(right, body["checks"], inferred) == []
 
 
 def test_calls_are_typed_by_their_schema_and_wrong_ones_fail() -> None:
-    asked = transcript_of(INCIDENT)
+    transcript = transcript_of(INCIDENT)
     right = answer_text(json.dumps(calling('{"room": "hall", "on": true, "level": 73}')))
-    body = scaffold(asked, right, Wanted("light", "lost a digit"))
+    body = scaffold(transcript, right, Wanted("light", "lost a digit"))
     (prompt,) = body["must_pass"]
     assert prompt["expected"] == {"name": "set_light", "arguments": {"room": "hall", "on": True, "level": 73}}
     assert prompt["decisive"] == [{"before": "<parameter=level>\n", "right": "73", "wrong": ["7"]}]
-    assert run_checks(asked.answer or "", body["checks"], prompt["expected"], prompt["tools"])
-    assert guess_checks("Na to nemám nástroj.", asked) == ["no_tool_call"]
+    assert run_checks(transcript.answer or "", body["checks"], prompt["expected"], prompt["tools"])
+    assert guess_checks("Na to nemám nástroj.", transcript) == ["no_tool_call"]
     with pytest.raises(UsageError, match="'set_lamp', which the transcript does not offer"):
-        scaffold(asked, right.replace("set_light", "set_lamp"), Wanted("light", "x"))
+        scaffold(transcript, right.replace("set_light", "set_lamp"), Wanted("light", "x"))
 
 
 def test_wrong_answers_of_models_are_decisive_too_and_right_ones_are_not() -> None:
-    asked = transcript_of(INCIDENT)
+    transcript = transcript_of(INCIDENT)
     right = answer_text(json.dumps(calling('{"room": "hall", "on": true, "level": 73}')))
     reworded = f"Jistě.\n{right}"
     other_tool = right.replace("set_light", "set_lamp")
-    (prompt,) = scaffold(asked, right, Wanted("light", "x"), [reworded, other_tool])["must_pass"]
+    (prompt,) = scaffold(transcript, right, Wanted("light", "x"), [reworded, other_tool])["must_pass"]
     assert [place["wrong"] for place in prompt["decisive"]] == [["set_lamp"], ["7"]]
 
 
@@ -205,9 +205,9 @@ def test_an_answer_gets_tokens_enough_and_reasoning_its_own() -> None:
 
 
 def test_a_transcript_whose_answer_passes_shows_no_incident() -> None:
-    asked = transcript_of([QUESTION, {"role": "assistant", "content": "bug"}])
+    transcript = transcript_of([QUESTION, {"role": "assistant", "content": "bug"}])
     with pytest.raises(UsageError, match="own answer passes exact_text"):
-        scaffold(asked, "bug", Wanted("inc", "x"))
+        scaffold(transcript, "bug", Wanted("inc", "x"))
 
 
 def test_several_right_answers_are_refused() -> None:
@@ -229,8 +229,8 @@ def test_several_right_answers_are_refused() -> None:
     ],
 )
 def test_every_text_comes_back_from_the_file_as_it_was(tmp_path: Path, text: str) -> None:
-    asked = Transcript(messages=({"role": "system", "content": text or "x"}, QUESTION))
-    body = scaffold(asked, "bug", Wanted("inc", f"why {text}", checks=("exact_text",)))
+    transcript = Transcript(messages=({"role": "system", "content": text or "x"}, QUESTION))
+    body = scaffold(transcript, "bug", Wanted("inc", f"why {text}", checks=("exact_text",)))
     file = tmp_path / "inc.yaml"
     write_new(file, yaml_text(body, ["a remark\nin two lines"]))
     assert yaml.safe_load(file.read_text(encoding="utf-8")) == body

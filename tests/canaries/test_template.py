@@ -111,9 +111,9 @@ def test_earlier_calls_are_read_back_from_what_is_written_of_them(case: Case) ->
     written = [text for role, text in _turns(_prompt(case, False)) if role == "assistant"]
     for message, text in zip(_made(case), written, strict=True):
         assert text.startswith(DONE)
-        found = _typed(parse_reply(text.removeprefix(DONE)), case.tools)
+        typed_calls = _typed(parse_reply(text.removeprefix(DONE)), case.tools)
         wanted = _wanted(message["tool_calls"])
-        assert found == wanted
+        assert typed_calls == wanted
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "<tool_call>" in case.answer], ids=lambda case: case.name)
@@ -148,9 +148,9 @@ def test_a_refusal_is_the_normal_answer_and_says_nothing_of_tools() -> None:
         assert normal in system
         assert system.endswith(refusal)
         assert not re.search(words, refusal, re.IGNORECASE)
-    asked = [case for case in CASES if case.skill == "tool_none"]
-    assert len(asked) >= 10
-    assert {case.messages[0]["content"] for case in asked} <= {SYSTEM_CS, SYSTEM_EN}
+    unfitting = [case for case in CASES if case.skill == "tool_none"]
+    assert len(unfitting) >= 10
+    assert {case.messages[0]["content"] for case in unfitting} <= {SYSTEM_CS, SYSTEM_EN}
 
 
 USER = {"role": "user", "content": "Ahoj."}
