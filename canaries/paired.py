@@ -13,6 +13,9 @@ from q36eval.canaries.outcomes import AT_RISK_NATS, failure_causes, least_margin
 from q36eval.records import Answer, Clusters, DeclaredFigure, FailureCauses, Interval, ItemOutcome, Measurement
 from q36eval.stats import proportion_interval, summarize
 
+Reading = Callable[[Answer], float | None]
+"""What is read of an answer; None where it says nothing of it."""
+
 
 def failed(answer: Answer) -> float | None:
     """Whether it is wrong."""
@@ -68,10 +71,6 @@ def tokens(answer: Answer) -> float | None:
 def budget_used(answer: Answer) -> float | None:
     """The share of its budget that it took, reasoning included; None where the engine gave no answer."""
     return None if answer.error is not None else min(1.0, answer.detail["tokens"] / answer.detail["budget"])
-
-
-Reading = Callable[[Answer], float | None]
-"""What is read of an answer; None where it says nothing of it."""
 
 
 @dataclass(frozen=True)

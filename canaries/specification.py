@@ -18,45 +18,6 @@ from q36eval.config import Answering, SamplingSettings
 from q36eval.errors import UsageError
 from q36eval.records import Lane
 
-ROLES = ("system", "user", "assistant", "tool")
-
-
-def check_messages(messages: list[dict[str, Any]]) -> None:
-    """Every message has a known role and text; earlier tool calls carry their arguments as a mapping.
-
-    Qwen's chat templates iterate over a call's arguments, so arguments as a JSON string would not render.
-
-    Raises:
-        ValueError: what is wrong, by the message's number.
-    """
-    for number, message in enumerate(messages, 1):
-        role, calls = message.get("role"), message.get("tool_calls")
-        if role not in ROLES:
-            raise ValueError(f"message {number} has the role {role!r}; there are {', '.join(ROLES)}")
-        if not isinstance(message.get("content"), str):
-            raise ValueError(f"message {number} has no text under content")
-        if calls is not None and not isinstance(calls, list):
-            raise ValueError(f"message {number} has tool_calls that are not a list")
-        for call in calls or ():
-            function = call.get("function", call) if isinstance(call, dict) else None
-            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-                raise ValueError(f"message {number} has a tool call without a name")
-            if not isinstance(function.get("arguments"), dict):
-                raise ValueError(f"message {number}: the arguments of {function['name']!r} must be a mapping")
-    _check_order([message["role"] for message in messages])
-
-
-def _check_order(roles: list[str]) -> None:
-    """What Qwen's templates refuse, although the sandbox's may write it: a late system message, nothing to answer."""
-    if "system" in roles[1:]:
-        late = roles.index("system", 1) + 1
-        raise ValueError(f"message {late} is a system message; Qwen's templates take one only as the first")
-    if "user" not in roles:
-        raise ValueError("no message has the role user, so there is nothing to answer")
-    if roles[-1] == "assistant":
-        raise ValueError("the last message has the role assistant; remove it, since the model is to answer")
-
-
 FEW, MANY = 60, 200
 """`FEW` shows a skill that broke; 0 failures of `MANY` bound the failure rate below 1.9 % (Clopper-Pearson, 97.5 %)."""
 
@@ -70,6 +31,9 @@ def draws_per_family(suite: str) -> int:
     """
     return DRAWS_PER_FAMILY.get(suite.partition("=")[0], FEW)
 
+
+ROLES = ("system", "user", "assistant", "tool")
+"""Of a message in a conversation."""
 
 SPECS_FOLDER = Path(__file__).parent / "specs"
 """The canaries that ship."""
@@ -252,6 +216,42 @@ def _check_other(prompt: FixedPrompt, others: Sequence[FixedPrompt]) -> None:
             raise ValueError(f"two prompts are called {prompt.name!r}; rename one of them")
         if (other.messages, other.tools, other.expected) == (prompt.messages, prompt.tools, prompt.expected):
             raise ValueError(f"the prompts {other.name!r} and {prompt.name!r} are identical; remove one")
+
+
+def check_messages(messages: list[dict[str, Any]]) -> None:
+    """Every message has a known role and text; earlier tool calls carry their arguments as a mapping.
+
+    Qwen's chat templates iterate over a call's arguments, so arguments as a JSON string would not render.
+
+    Raises:
+        ValueError: what is wrong, by the message's number.
+    """
+    for number, message in enumerate(messages, 1):
+        role, calls = message.get("role"), message.get("tool_calls")
+        if role not in ROLES:
+            raise ValueError(f"message {number} has the role {role!r}; there are {', '.join(ROLES)}")
+        if not isinstance(message.get("content"), str):
+            raise ValueError(f"message {number} has no text under content")
+        if calls is not None and not isinstance(calls, list):
+            raise ValueError(f"message {number} has tool_calls that are not a list")
+        for call in calls or ():
+            function = call.get("function", call) if isinstance(call, dict) else None
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                raise ValueError(f"message {number} has a tool call without a name")
+            if not isinstance(function.get("arguments"), dict):
+                raise ValueError(f"message {number}: the arguments of {function['name']!r} must be a mapping")
+    _check_order([message["role"] for message in messages])
+
+
+def _check_order(roles: list[str]) -> None:
+    """What Qwen's templates refuse, although the sandbox's may write it: a late system message, nothing to answer."""
+    if "system" in roles[1:]:
+        late = roles.index("system", 1) + 1
+        raise ValueError(f"message {late} is a system message; Qwen's templates take one only as the first")
+    if "user" not in roles:
+        raise ValueError("no message has the role user, so there is nothing to answer")
+    if roles[-1] == "assistant":
+        raise ValueError("the last message has the role assistant; remove it, since the model is to answer")
 
 
 def load_specs(

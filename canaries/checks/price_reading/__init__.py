@@ -13,7 +13,7 @@ from q36eval.canaries.checks.price_reading.claims import Claims, read_claims, ro
 from q36eval.canaries.checks.price_reading.clauses import sentences_of
 from q36eval.canaries.checks.price_reading.comparisons import Statement
 from q36eval.canaries.checks.price_reading.lexicon import Meaning, word_set
-from q36eval.canaries.checks.price_reading.statements import statements
+from q36eval.canaries.checks.price_reading.statements import read_statements
 from q36eval.canaries.checks.price_reading.tokens import Kind, Plain, Token, lines_of, plain
 
 
@@ -135,8 +135,8 @@ def read_answer(text: str, ends_with_line: bool = False) -> Reading:
         last = max((number for number, line in enumerate(lines) if line), default=-1)
         lines = lines[:last] if last >= 0 else lines
     claims = read_claims(lines)
-    said = statements(lines, row_lines(lines))
-    return Reading(read, lines, claims, said, list(_corrections(lines)), list(unclear_places(lines)))
+    statements = read_statements(lines, row_lines(lines))
+    return Reading(read, lines, claims, statements, list(_corrections(lines)), list(unclear_places(lines)))
 
 
 def _corrections(lines: list[list[Token]]) -> Iterator[Correction]:

@@ -47,20 +47,20 @@ _MANY_NEGATIONS = 3
 _MOVED = 5
 
 
-def statements(lines: Sequence[Sequence[Token]], skip: frozenset[int] = frozenset()) -> list[Statement]:
+def read_statements(lines: Sequence[Sequence[Token]], skip: frozenset[int] = frozenset()) -> list[Statement]:
     """Every statement about the shops, in the order of the text. `skip` are lines not to read, such as tables'.
 
     "The second one" is nobody where the answer names the shops in another order than the prompt did.
     """
-    statements_read = _all_statements(lines, skip)
+    statements = _all_statements(lines, skip)
     order = list(dict.fromkeys(token.shop for line in lines for token in line if token.shop and not token.ordinal))
     if order == sorted(order):
-        return statements_read
-    return [replace(one, says=Says.UNCLEAR) if one.token.ordinal else one for one in statements_read]
+        return statements
+    return [replace(one, says=Says.UNCLEAR) if one.token.ordinal else one for one in statements]
 
 
 def _all_statements(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> list[Statement]:
-    statements_read: list[Statement] = []
+    statements: list[Statement] = []
     pending: Predicate | None = None
     labelled = False
     before: list[Token] = []
@@ -71,7 +71,7 @@ def _all_statements(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> l
             continue
         listed = listed_ranking(lines, number)
         if listed is not None:
-            statements_read.append(listed[0])
+            statements.append(listed[0])
             ranked = listed[1]
         for sentence in sentences_of(line):
             state = Sentence(number, _first_word(sentence), pending=pending, labelled=labelled, last=before)
@@ -82,10 +82,10 @@ def _all_statements(lines: Sequence[Sequence[Token]], skip: frozenset[int]) -> l
             if question:
                 pending, labelled = _left_to_answer(sentence, state)
                 read = [_unclear(sentence, state)] if len(shops_in(sentence)) == 1 else []
-            statements_read += [statement for statement in read if not (statement.bare and number in ranked)]
+            statements += [statement for statement in read if not (statement.bare and number in ranked)]
             before, discounts = state.last, state.of_discount
         labelled = labelled or _is_label(line)
-    return statements_read
+    return statements
 
 
 _IT = word_set("ta ten tu ty tato její jeho")
