@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from q36eval.canaries.risk import AT_RISK_NATS
+from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome
 
 

@@ -1,1 +1,18 @@
+"""The canary probe: prompts whose right answers a program can judge, asked of the reference and of the branch.
 
+A prompt's way, one file after the other:
+
+    specs/*.yaml → specification (what a canary is) → cases (its single questions) → probe (what is asked of an engine)
+    → answers (one answer judged, by checks/) and margins (by how much it was decided) → outcomes and paired (what both
+    sides' answers say) → must_pass and summary (measurements)
+
+`scaffold` makes a canary out of a `transcript` of production. `generators/` draws the questions of families, and
+training data draws from them too.
+
+It may import `q36eval`'s core, never `kl`, `evals` or `app`. Torch is imported only inside functions: pages and
+`q36eval --help` read `outcomes` and `must_pass`.
+
+To add a canary with fixed prompts, write a YAML file into `specs/` (docs/canaries.md; `q36eval canaries new` makes one
+of a transcript). To add a family, write a generator (see `generators`) and a YAML file that names it under `family`. To
+add a check, see `checks`.
+"""

@@ -63,13 +63,13 @@ def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
 def right_decisions(case: Case, text: str) -> list[Decision]:
     """Where a right raw answer decides: by its checks, and at the places that the canary names itself."""
     start, answer = answer_of(case, text)
-    found = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
+    decided = decisions(answer, case.checks, case.expected, case.tools, case.decisive or None)
     for place in case.places:
         at = answer.find(place.before + place.right)
         if at >= 0:
             begins = at + len(place.before)
-            found.append(Decision("place", begins, begins + len(place.right), tuple(place.wrong)))
-    return [Decision(one.kind, one.start + start, one.end + start, one.wrong) for one in found]
+            decided.append(Decision("place", begins, begins + len(place.right), tuple(place.wrong)))
+    return [Decision(one.kind, one.start + start, one.end + start, one.wrong) for one in decided]
 
 
 def judged_answer(
@@ -110,8 +110,8 @@ def _of_calls(
     _, answer = answer_of(case, text)
     facts = call_facts(answer, case.tools)
     fault = fault_of(failures, answer, case.tools, served_calls)
-    told: dict[str, Any] = {"called": facts.called, "schema_ok": facts.schema_ok}
-    return told if fault is None else told | {"fault": fault}
+    facts_of_calls: dict[str, Any] = {"called": facts.called, "schema_ok": facts.schema_ok}
+    return facts_of_calls if fault is None else facts_of_calls | {"fault": fault}
 
 
 def branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:
@@ -132,7 +132,10 @@ def reference_answer(case: Case, reference: Digest) -> Answer:
     answer = judged_answer(case, values["text"], values["finish_reason"], len(values["token_ids"]))
     repeats = values.get("repeats")
     if case.must_pass and not repeats and answer.error is None:
-        return Answer(score=None, error="the reference was not asked again, so nothing is known of its steadiness")
+        return Answer(
+            score=None,
+            error="the reference's answers in other batches are missing",
+        )
     return with_detail(answer, {"repeats": repeats_of(case, repeats)}) if repeats else answer
 
 
@@ -148,12 +151,12 @@ def repeat_of(generated: Generated) -> dict[str, Any]:
 
 def repeats_of(case: Case, repeats: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The further answers, judged. `score` is None where one could not be."""
-    found = []
+    judged_repeats = []
     for repeat in repeats:
         judged = judged_answer(case, repeat["text"], repeat["finish_reason"], 0)
         unreadable = {} if judged.unreadable is None else {"unreadable": judged.unreadable}
-        found.append({"rows": repeat["rows"], "score": judged.score, "text": repeat["text"]} | unreadable)
-    return found
+        judged_repeats.append({"rows": repeat["rows"], "score": judged.score, "text": repeat["text"]} | unreadable)
+    return judged_repeats
 
 
 def with_detail(answer: Answer, detail: Mapping[str, Any]) -> Answer:

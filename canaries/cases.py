@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from q36eval.canaries.checks import CHECKS, CHECKS_VERSION, QWEN3_XML, NotJudgedError, run_checks
 from q36eval.canaries.generators import GENERATORS
-from q36eval.canaries.generators._tools import hermes_text
+from q36eval.canaries.generators.tools import hermes_text
 from q36eval.canaries.specification import CanarySpec, DecisivePlace, Family, FixedPrompt, GenerationSettings
 from q36eval.config.family import ToolFormat
 from q36eval.errors import UsageError
@@ -84,12 +84,11 @@ def cases_of(spec: CanarySpec) -> list[Case]:
         _check_fit(spec, drawn)
         cases = [_case(spec, f"{number:0{width}d}", example) for number, example in enumerate(drawn, 1)]
         sampling = spec.generation.sampling
-        return cases if sampling is None else [each for case in cases for each in _seeded(case, sampling.seeds)]
+        if sampling is None:
+            return cases
+        seeds = range(1, sampling.seeds + 1)
+        return [replace(case, name=f"{case.name}{SEED_MARK}{seed}", seed=seed) for case in cases for seed in seeds]
     return [_case(spec, prompt.name, prompt, tuple(prompt.decisive)) for prompt in spec.must_pass or ()]
-
-
-def _seeded(case: Case, seeds: int) -> list[Case]:
-    return [replace(case, name=f"{case.name}{SEED_MARK}{seed}", seed=seed) for seed in range(1, seeds + 1)]
 
 
 def _check_fit(spec: CanarySpec, drawn: Sequence[ChatExample]) -> None:
@@ -106,20 +105,22 @@ def _check_fit(spec: CanarySpec, drawn: Sequence[ChatExample]) -> None:
     except (NotJudgedError, ValueError) as error:
         raise UsageError(f"Canary {spec.id}: {error}; correct it.") from error
     if failures:
-        raise UsageError(f"Canary {spec.id}: its generator's own answer fails, {failures[0].message}; correct either.")
+        raise UsageError(
+            f"Canary {spec.id}: its generator's own answer fails its checks: {failures[0].message}; correct either."
+        )
 
 
 def _case(
-    spec: CanarySpec, name: str, asked: ChatExample | FixedPrompt, places: tuple[DecisivePlace, ...] = ()
+    spec: CanarySpec, name: str, prompt: ChatExample | FixedPrompt, places: tuple[DecisivePlace, ...] = ()
 ) -> Case:
     return Case(
         name=f"{spec.id}/{name}",
         canary=spec.id,
         skill=spec.skill,
-        messages=tuple(asked.messages),
-        tools=tuple(asked.tools),
-        expected=_what_was_said(spec, asked) | asked.expected,
-        answer=asked.answer,
+        messages=tuple(prompt.messages),
+        tools=tuple(prompt.tools),
+        expected=_what_was_said(spec, prompt) | prompt.expected,
+        answer=prompt.answer,
         generation=spec.generation,
         checks=tuple(spec.checks),
         must_pass=spec.must_pass is not None,
@@ -132,9 +133,9 @@ def _keys_read(checks: Sequence[str]) -> frozenset[str]:
     return frozenset(key for name in checks for key in CHECKS[name].keys)
 
 
-def _what_was_said(spec: CanarySpec, asked: ChatExample | FixedPrompt) -> dict[str, Any]:
+def _what_was_said(spec: CanarySpec, prompt: ChatExample | FixedPrompt) -> dict[str, Any]:
     """The texts of the conversation, for checks that compare an answer's prose with them."""
-    said = [message["content"] for message in asked.messages if isinstance(message.get("content"), str)]
+    said = [message["content"] for message in prompt.messages if isinstance(message.get("content"), str)]
     return {"known": [text for text in said if text]} if "known" in _keys_read(spec.checks) else {}
 
 
@@ -155,14 +156,14 @@ def draws(family: Family, name: str) -> list[ChatExample]:
     """
     rng = random.Random(f"{name}-{family.seed}")
     generator = partial(GENERATORS[family.generator], **family.settings)
-    found: dict[str, ChatExample] = {}
+    drawn: dict[str, ChatExample] = {}
     for number in range(1, family.n * MAX_DRAWS_PER_EXAMPLE + 1):
         try:
             example = draw(generator, rng, family.split)
         except Exception as error:
             trouble = " ".join(f"{type(error).__name__}: {error}".split())
             raise UsageError(f"Canary {name}: {family.generator} fails at draw {number} ({trouble}).") from error
-        found.setdefault(example.key, example)
-        if len(found) == family.n:
-            return list(found.values())
-    raise UsageError(f"Canary {name}: {family.generator} has only {len(found)} distinct draws, not n = {family.n}.")
+        drawn.setdefault(example.key, example)
+        if len(drawn) == family.n:
+            return list(drawn.values())
+    raise UsageError(f"Canary {name}: {family.generator} has only {len(drawn)} distinct draws, not n = {family.n}.")

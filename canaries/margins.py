@@ -71,19 +71,19 @@ def decisive_tokens(
     spans = token_spans(tokenizer, token_ids, text)
     ending = [] if end_id is None else [end_id]
     said = [*token_ids, *ending]
-    found: dict[tuple[str, int], set[int]] = {}
+    wrong_tokens: dict[tuple[str, int], set[int]] = {}
     open_ended: set[tuple[str, int]] = set()
     for decision in decisions:
         inside = [at for at, (start, end) in enumerate(spans) if start < decision.end and end > decision.start]
         choosing = inside and decision.wrong
         parts = _partings(tokenizer, token_ids, text, spans, decision, inside[0], ending) if choosing else []
         for position, token in parts:
-            found.setdefault((decision.kind, position), set()).add(token)
+            wrong_tokens.setdefault((decision.kind, position), set()).add(token)
         if not parts:
             open_ended |= {(decision.kind, position) for position in inside}
     tokens = [
         DecisiveToken(kind, position, said[position], tuple(sorted(wrong)))
-        for (kind, position), wrong in found.items()
+        for (kind, position), wrong in wrong_tokens.items()
         if (kind, position) not in open_ended
     ]
     tokens += [DecisiveToken(kind, position, token_ids[position]) for kind, position in open_ended]
@@ -105,14 +105,14 @@ def _partings(
     rest = list(token_ids[first:])
     if tokenizer.encode(before + text[decision.start :], add_special_tokens=False) != rest:
         return []
-    found = []
+    partings = []
     for wrong in decision.wrong:
         other = tokenizer.encode(before + wrong + after, add_special_tokens=False)
         pairs = enumerate(zip([*rest, *ending], [*other, *ending], strict=False))
         parting = next(((first + at, b) for at, (a, b) in pairs if a != b), None)
         if parting is not None:
-            found.append(parting)
-    return found
+            partings.append(parting)
+    return partings
 
 
 def token_spans(tokenizer: Any, token_ids: Sequence[int], text: str) -> list[tuple[int, int]]:

@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from q36eval.canaries.competence import failure_causes
-from q36eval.canaries.naming import question_name
-from q36eval.canaries.risk import least_margin
+from q36eval.canaries.outcomes import failure_causes, least_margin, question_name
 from q36eval.records import Answer, Clusters, DeclaredFigure, Interval, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
 
@@ -102,7 +100,7 @@ def why_not_absolute(reference: Answer) -> str | None:
         return None
     margin = least_margin(reference)
     if margin is None:
-        return "nothing is known of the reference's margin"
+        return "the reference's margin is unknown"
     # one that is no number is the worst that a margin can be
     return None if margin >= MARGIN_FLOOR_NATS else f"margin {margin:.2f} nats"
 
@@ -114,10 +112,10 @@ def flips(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurem
     """
     moved = {outcome.cluster: why for outcome in outcomes if (why := why_not_absolute(outcome.reference)) is not None}
     counted = [outcome for outcome in outcomes if outcome.cluster not in moved]
-    notes = [f"{len(counted)} of {len(outcomes)} prompts of the absolute list are counted"]
+    notes = [f"{len(counted)} of {len(outcomes)} prompts of the absolute list count"]
     if moved:
         named = ", ".join(f"{name} ({why})" for name, why in moved.items())
-        notes.append(f"judged as a rate, below {MARGIN_FLOOR_NATS:g} nats or failed by the reference: {named}")
+        notes.append(f"judged as a rate instead: {named}")
     return _census(declared, counted, Standing.FLIPPED, notes) if outcomes else None
 
 
@@ -126,20 +124,20 @@ def unstable(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measu
 
     Prompts that the reference itself fails cannot flip: they are left out of the counts and named in the note.
     """
-    asked = [outcome for outcome in outcomes if standing(outcome) is not Standing.NO_CANARY]
+    informative = [outcome for outcome in outcomes if standing(outcome) is not Standing.NO_CANARY]
     # of the reference alone: what errored on the branch is no fault of its
     steady = sum(set(_scores(outcome.reference)) == {1.0} for outcome in outcomes)
-    notes = [f"the reference passes {steady} of {len(outcomes)} fixed prompts every time"]
+    notes = [f"the reference passes {steady} of {len(outcomes)} fixed prompts in every batch"]
     failed = [outcome.cluster for outcome in outcomes if standing(outcome) is Standing.NO_CANARY]
     if failed:
-        notes.append(f"the reference itself fails: {', '.join(failed)}")
-    return _census(declared, asked, Standing.UNSTABLE, notes) if outcomes else None
+        notes.append(f"not counted, since the reference itself fails: {', '.join(failed)}")
+    return _census(declared, informative, Standing.UNSTABLE, notes) if outcomes else None
 
 
-_TOLD = {
+_LABELS = {
     Standing.FLIPPED: "flipped in every batch",
     Standing.UNSTABLE: "unstable, flipped in some batches only",
-    Standing.UNCONFIRMED: "flipped once and were not asked again",
+    Standing.UNCONFIRMED: "flipped once and were not repeated",
     Standing.UNREADABLE: "cannot be read",
     Standing.UNKNOWN: "errored",
 }
@@ -152,10 +150,10 @@ def _census(
     standings = [standing(outcome) for outcome in outcomes]
     by_standing = {
         each: [outcome.cluster for outcome, came_out in zip(outcomes, standings, strict=True) if came_out is each]
-        for each in _TOLD
+        for each in _LABELS
     }
     count = float(len(by_standing[kind]))
-    named = [f"{words}: {', '.join(by_standing[each])}" for each, words in _TOLD.items() if by_standing[each]]
+    named = [f"{words}: {', '.join(by_standing[each])}" for each, words in _LABELS.items() if by_standing[each]]
     unreadable = tuple(int(each is Standing.UNREADABLE) for each in standings)
     clusters = Clusters(
         units=tuple(int(each not in OPEN) for each in standings),

@@ -1,19 +1,76 @@
-"""Figures over pairs of answers to the same questions: shares, margins, agreement. One question is one cluster."""
+"""Figures over pairs of answers to the same questions: shares, margins, agreement. One question is one cluster.
+
+First come the readings: numbers read of one judged answer, by which both deployments' answers are compared.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from q36eval.canaries.competence import failure_causes
-from q36eval.canaries.naming import question_name
-from q36eval.canaries.readings import called
-from q36eval.canaries.risk import least_margin
+from q36eval.canaries.checks import WRONG_CONCLUSION
+from q36eval.canaries.outcomes import AT_RISK_NATS, failure_causes, least_margin, question_name
 from q36eval.records import Answer, Clusters, DeclaredFigure, FailureCauses, Interval, ItemOutcome, Measurement
 from q36eval.stats import proportion_interval, summarize
 
 Reading = Callable[[Answer], float | None]
 """What is read of an answer; None where it says nothing of it."""
+
+
+def failed(answer: Answer) -> float | None:
+    """Whether it is wrong."""
+    return None if answer.score is None else float(answer.score == 0.0)
+
+
+def cut_off(answer: Answer) -> float | None:
+    """Whether it had no end within its budget; None where the engine gave no answer."""
+    return None if answer.error is not None else float(answer.detail.get("finish_reason") == "length")
+
+
+def at_risk(answer: Answer) -> float | None:
+    """Whether its least margin is below what a right answer is safe by."""
+    margin = least_margin(answer)
+    return None if margin is None else float(not margin >= AT_RISK_NATS)
+
+
+def right_numbers_wrong_conclusion(answer: Answer) -> float | None:
+    """Whether the only fault of an answer is its final comparison."""
+    codes = {failure["code"] for failure in answer.detail.get("failures", ())}
+    return None if answer.score is None else float(codes == {WRONG_CONCLUSION})
+
+
+def meets_schema(answer: Answer) -> float | None:
+    """Whether the calls that it makes meet their tools' schemas; None where it makes none."""
+    met = answer.detail.get("schema_ok")
+    return None if met is None else float(met)
+
+
+def called(answer: Answer) -> bool | None:
+    """Whether it calls a tool at all."""
+    made: bool | None = answer.detail.get("called")
+    return made
+
+
+def unended(answer: Answer) -> float | None:
+    """Whether its reasoning, or the answer after it, never ends; None where the engine gave no answer."""
+    codes = {failure["code"] for failure in answer.detail.get("failures", ())}
+    ended = "no_answer" not in codes and answer.detail.get("finish_reason") != "length"
+    return None if answer.error is not None else float(not ended)
+
+
+def loops(answer: Answer) -> float | None:
+    """Whether it goes round, in its reasoning or after; None where the engine gave no answer."""
+    return None if answer.error is not None else float(bool(answer.detail.get("loops")))
+
+
+def tokens(answer: Answer) -> float | None:
+    """How many it took, reasoning included; None where the engine gave no answer."""
+    return None if answer.error is not None else float(answer.detail["tokens"])
+
+
+def budget_used(answer: Answer) -> float | None:
+    """The share of its budget that it took, reasoning included; None where the engine gave no answer."""
+    return None if answer.error is not None else min(1.0, answer.detail["tokens"] / answer.detail["budget"])
 
 
 @dataclass(frozen=True)
@@ -46,16 +103,16 @@ class _Pairs:
 
     def _unreadable(self) -> tuple[int, ...] | None:
         """Both sides answered, and what one says cannot be told; None where there is no such question."""
-        found = tuple(
+        unreadable = tuple(
             int(pair is None and outcome.branch.error is None and outcome.reference.error is None)
             for pair, outcome in zip(self.values, self.outcomes, strict=True)
         )
-        return found if any(found) else None
+        return unreadable if any(unreadable) else None
 
 
 def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
     values: list[tuple[float, float] | None] = []
-    told: list[ItemOutcome] = []
+    paired: list[ItemOutcome] = []
     for outcome in outcomes:
         branch, reference = read(outcome.branch), read(outcome.reference)
         if branch is not None and reference is not None:
@@ -64,8 +121,8 @@ def _pairs(outcomes: Sequence[ItemOutcome], read: Reading) -> _Pairs:
             values.append(None)
         else:
             continue
-        told.append(outcome)
-    return _Pairs(values, told, len(outcomes) - len(values))
+        paired.append(outcome)
+    return _Pairs(values, paired, len(outcomes) - len(values))
 
 
 def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading) -> Measurement | None:
@@ -76,8 +133,8 @@ def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Readin
     clusters = pairs.clusters((0.0, 1.0))
     only_branch = sum(branch > reference for branch, reference in pairs.scored)
     only_reference = sum(branch < reference for branch, reference in pairs.scored)
-    note = f"{only_branch} only on the branch, {only_reference} only on the reference"
-    note += f"; {pairs.silent} questions say nothing of it" if pairs.silent else ""
+    note = f"only on the branch: {only_branch}, only on the reference: {only_reference}"
+    note += f"; {pairs.silent} questions do not apply" if pairs.silent else ""
     return _measurement(declared, clusters, note, _own_interval(clusters), failure_causes(pairs.outcomes))
 
 
@@ -88,7 +145,7 @@ def over_seeds(
     by_prompt: dict[str, list[ItemOutcome]] = {}
     for outcome in outcomes:
         by_prompt.setdefault(outcome.cluster, []).append(outcome)
-    rows = [_sums(asked, read) for asked in by_prompt.values()]
+    rows = [_sums(answers, read) for answers in by_prompt.values()]
     if not any(row.units for row in rows):
         return None
     unreadable = tuple(row.unreadable for row in rows)
@@ -99,11 +156,11 @@ def over_seeds(
         errored=tuple(row.without for row in rows),
         unreadable=unreadable if any(unreadable) else None,
         bounds=bounds,
-        names=tuple(question_name(asked[0]) for asked in by_prompt.values()),
-        families=tuple(asked[0].group for asked in by_prompt.values()),
+        names=tuple(question_name(answers[0]) for answers in by_prompt.values()),
+        families=tuple(answers[0].group for answers in by_prompt.values()),
     )
     same = sum(outcome.branch.text == outcome.reference.text for outcome in outcomes)
-    note = f"{len(outcomes)} sampled answers to {len(rows)} prompts, {same} the same in every character"
+    note = f"{len(outcomes)} sampled answers to {len(rows)} prompts, {same} identical on both sides"
     return _measurement(declared, clusters, note, causes=failure_causes(outcomes))
 
 
@@ -117,8 +174,8 @@ class _Sums(NamedTuple):
     unreadable: int
 
 
-def _sums(asked: Sequence[ItemOutcome], read: Reading) -> _Sums:
-    both = [(read(outcome.branch), read(outcome.reference), outcome) for outcome in asked]
+def _sums(outcomes: Sequence[ItemOutcome], read: Reading) -> _Sums:
+    both = [(read(outcome.branch), read(outcome.reference), outcome) for outcome in outcomes]
     scored = [(branch, reference) for branch, reference, _ in both if branch is not None and reference is not None]
     lost = [outcome for branch, reference, outcome in both if branch is None or reference is None]
     unreadable = sum(outcome.branch.error is None and outcome.reference.error is None for outcome in lost)
@@ -135,7 +192,7 @@ def margin(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measure
         return None
     # one that is no number is the worst that a margin can be
     shrunk = sum(not branch >= reference for branch, reference in pairs.scored)
-    return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(pairs.scored)}")
+    return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(pairs.scored)} questions")
 
 
 def trigger_agreement(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
@@ -145,7 +202,7 @@ def trigger_agreement(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome])
     agreements = [_agreement(outcome) for outcome in outcomes]
     values = [None if agreed is None else (agreed, 1.0) for agreed in agreements]
     clusters = _Pairs(values, outcomes).clusters((0.0, 1.0)).model_copy(update={"reference": None})
-    note = "whether a tool is called at all, as the reference does"
+    note = "the share of questions on which both call a tool, or neither does"
     return _measurement(declared, clusters, note, _own_interval(clusters))
 
 

@@ -27,9 +27,9 @@ from q36eval.canaries.answers import (
 )
 from q36eval.canaries.cases import Case, cases_of, in_format
 from q36eval.canaries.checks import QWEN3_XML
-from q36eval.canaries.competence import PlannedItem, cause_of
 from q36eval.canaries.margins import END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
 from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not_absolute
+from q36eval.canaries.outcomes import PlannedItem, cause_of
 from q36eval.canaries.specification import CanarySpec
 from q36eval.canaries.summary import declared_figures, summarize_outcomes
 from q36eval.chat import rendered_chat
@@ -167,7 +167,7 @@ class CanaryProbe(Probe):
         places = range(-len(alike) % SMALL_BATCH if key == alike[-1] else 0)
         fillers = {f"{key}{FOUR}/{n}": self._requests[alike[n % len(alike)]] for n in places}
         four = {key + FOUR: request} | fillers
-        batch = [replace(asked, key=name, group=group) for name, asked in four.items()]
+        batch = [replace(one, key=name, group=group) for name, one in four.items()]
         return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
 
     def _alike(self, key: str) -> list[str]:
@@ -264,7 +264,7 @@ class CanaryProbe(Probe):
             tokens = [DecisiveToken.from_list(values) for values in known["decisive"]]
             return with_detail(answer, margin_of(tokens, Teacher(**known["teacher"]), self._text_of))
         if self.follow_up(item, reference).scores:
-            reason = "the reference could not be scored on its own answer, so nothing is known of its margin"
+            reason = "the reference could not be scored on its own answer, so its margin is unknown"
             return Answer(score=None, text=answer.text, error=reason)
         return answer
 
@@ -302,7 +302,7 @@ class CanaryProbe(Probe):
         if error is not None and not self._is_counted(outcome):
             return outcome
         if error is not None:
-            branch = Answer(score=None, text=outcome.branch.text, error=f"a flip that could not be confirmed: {error}")
+            branch = Answer(score=None, text=outcome.branch.text, error=f"the flip could not be confirmed: {error}")
         else:
             repeats = repeats_of(case, [repeat_of(generated) for generated in again])
             branch = with_detail(outcome.branch, {"repeats": repeats})
@@ -325,7 +325,7 @@ class CanaryProbe(Probe):
         place = sum(other < key for other in others)
         fillers = [others[(place + number) % len(others)] for number in range(SMALL_BATCH - 1)]
         four = {key + FOUR: request} | {f"{key}{FOUR}/{n}": self._requests[other] for n, other in enumerate(fillers)}
-        batch = [replace(asked, key=name, group=f"four/{key}") for name, asked in four.items()]
+        batch = [replace(one, key=name, group=f"four/{key}") for name, one in four.items()]
         return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:

@@ -10,15 +10,30 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
-from q36eval.canaries._prompts import check_messages
 from q36eval.canaries._yaml import read_mapping
 from q36eval.canaries.checks import CHECKS, NotJudgedError, check_json_value, check_tools, decisions, run_checks
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.margins import END
-from q36eval.canaries.suites import FEW
 from q36eval.config import Answering, SamplingSettings
 from q36eval.errors import UsageError
 from q36eval.records import Lane
+
+FEW, MANY = 60, 200
+"""`FEW` shows a skill that broke; 0 failures of `MANY` bound the failure rate below 1.9 % (Clopper-Pearson, 97.5 %)."""
+
+DRAWS_PER_FAMILY = {"sandbox": FEW, "quick": FEW, "release": MANY, "extended": MANY}
+
+
+def draws_per_family(suite: str) -> int:
+    """Draws of every family in `suite`, named as on the command line (`NAME`, `NAME=DIR` or a file).
+
+    A suite file of a person's own is asked like the quick one.
+    """
+    return DRAWS_PER_FAMILY.get(suite.partition("=")[0], FEW)
+
+
+ROLES = ("system", "user", "assistant", "tool")
+"""Of a message in a conversation."""
 
 SPECS_FOLDER = Path(__file__).parent / "specs"
 """The canaries that ship."""
@@ -51,7 +66,7 @@ class GenerationSettings(_Written):
     @model_validator(mode="after")
     def _consistent(self) -> "GenerationSettings":
         if (self.sampling is not None) != (self.decoding == "sampled"):
-            raise ValueError("decoding: sampled and sampling go together")
+            raise ValueError("give sampling if decoding is sampled, and only then")
         return self
 
 
@@ -84,14 +99,14 @@ class FixedPrompt(_Written):
     @model_validator(mode="after")
     def _consistent(self) -> "FixedPrompt":
         check_messages(self.messages)
-        for what, asked in (("messages", self.messages), ("tools", self.tools), ("expected", self.expected)):
-            check_json_value(asked, what)
+        for what, values in (("messages", self.messages), ("tools", self.tools), ("expected", self.expected)):
+            check_json_value(values, what)
         check_tools(self.tools)
         for place in self.decisive:
             if place.before + place.right not in self.answer:
                 raise ValueError(f"decisive: the answer does not hold {place.right!r} after {place.before[-40:]!r}")
             if place.right in place.wrong:
-                raise ValueError(f"decisive: {place.right!r} is called both right and wrong")
+                raise ValueError(f"decisive: {place.right!r} is listed as both right and wrong")
         return self
 
 
@@ -159,23 +174,23 @@ class CanarySpec(_Written):
             _check_other(prompt, known)
             known.append(prompt)
         if self.must_pass is not None:
-            asked = [(prompt.answer, prompt.expected, prompt.tools) for prompt in self.must_pass]
-            self.check_kinds({kind for right in asked for kind in self.kinds(*right)})
+            values = [(prompt.answer, prompt.expected, prompt.tools) for prompt in self.must_pass]
+            self.check_kinds({kind for right in values for kind in self.kinds(*right)})
         return self
 
     def kinds(self, answer: str, expected: dict[str, Any], tools: Sequence[dict[str, Any]]) -> set[str]:
         """The kinds of decision that a right answer holds under this canary's checks."""
         return {decision.kind for decision in decisions(answer, self.checks, expected, tools)}
 
-    def check_kinds(self, found: set[str]) -> None:
+    def check_kinds(self, kinds: set[str]) -> None:
         """What is called decisive occurs among `found`, the kinds that right answers hold; every answer ends.
 
         Raises:
             ValueError: a kind that they do not hold, which no margin would ever be taken at.
         """
         for kind in self.decisive:
-            if kind not in {*found, END}:
-                offered = f"there are {', '.join(sorted(found))}" if found else "there are none"
+            if kind not in {*kinds, END}:
+                offered = f"there are {', '.join(sorted(kinds))}" if kinds else "there are none"
                 raise ValueError(f"decisive: no decision of kind {kind!r} in its answers; {offered}")
 
     def _check_prompt(self, prompt: FixedPrompt) -> None:
@@ -188,7 +203,7 @@ class CanarySpec(_Written):
         except NotJudgedError as error:
             raise ValueError(f"must_pass {prompt.name!r}: {error}") from error
         if failures:
-            raise ValueError(f"must_pass {prompt.name!r}: its own answer fails, {failures[0].message}")
+            raise ValueError(f"must_pass {prompt.name!r}: its own answer fails its checks: {failures[0].message}")
         unread = next((key for key in prompt.expected if key not in _READ), None)
         if unread is not None:
             raise ValueError(f"must_pass {prompt.name!r}: expected.{unread}: no check reads this key")
@@ -200,7 +215,43 @@ def _check_other(prompt: FixedPrompt, others: Sequence[FixedPrompt]) -> None:
         if other.name == prompt.name:
             raise ValueError(f"two prompts are called {prompt.name!r}; rename one of them")
         if (other.messages, other.tools, other.expected) == (prompt.messages, prompt.tools, prompt.expected):
-            raise ValueError(f"the prompts {other.name!r} and {prompt.name!r} ask the same; leave one out")
+            raise ValueError(f"the prompts {other.name!r} and {prompt.name!r} are identical; remove one")
+
+
+def check_messages(messages: list[dict[str, Any]]) -> None:
+    """Every message has a known role and text; earlier tool calls carry their arguments as a mapping.
+
+    Qwen's chat templates iterate over a call's arguments, so arguments as a JSON string would not render.
+
+    Raises:
+        ValueError: what is wrong, by the message's number.
+    """
+    for number, message in enumerate(messages, 1):
+        role, calls = message.get("role"), message.get("tool_calls")
+        if role not in ROLES:
+            raise ValueError(f"message {number} has the role {role!r}; there are {', '.join(ROLES)}")
+        if not isinstance(message.get("content"), str):
+            raise ValueError(f"message {number} has no text under content")
+        if calls is not None and not isinstance(calls, list):
+            raise ValueError(f"message {number} has tool_calls that are not a list")
+        for call in calls or ():
+            function = call.get("function", call) if isinstance(call, dict) else None
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                raise ValueError(f"message {number} has a tool call without a name")
+            if not isinstance(function.get("arguments"), dict):
+                raise ValueError(f"message {number}: the arguments of {function['name']!r} must be a mapping")
+    _check_order([message["role"] for message in messages])
+
+
+def _check_order(roles: list[str]) -> None:
+    """What Qwen's templates refuse, although the sandbox's may write it: a late system message, nothing to answer."""
+    if "system" in roles[1:]:
+        late = roles.index("system", 1) + 1
+        raise ValueError(f"message {late} is a system message; Qwen's templates take one only as the first")
+    if "user" not in roles:
+        raise ValueError("no message has the role user, so there is nothing to answer")
+    if roles[-1] == "assistant":
+        raise ValueError("the last message has the role assistant; remove it, since the model is to answer")
 
 
 def load_specs(
@@ -254,7 +305,7 @@ def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySp
             like = difflib.get_close_matches(unknown[0], known, 1)
             meant = f"; {like[0]} is one" if like else ""
             raise UsageError(
-                f"The family file sets a budget for {unknown[0]!r}, a skill that no canary asks for{meant}; correct "
+                f"The family file sets a budget for {unknown[0]!r}, a skill that no canary has{meant}; correct "
                 "answers.budgets."
             )
     return [spec.model_copy(update={"generation": _generation_for(spec, answers)}) for spec in specs]
@@ -287,7 +338,7 @@ def left_out_sentence(specs: Iterable[CanarySpec], family: str) -> str:
     absent = list(specs)
     skills = ", ".join(dict.fromkeys(spec.skill for spec in absent))
     return (
-        f"Not asked are {len(absent)} canaries of skills that the family {family} does not declare: {skills} "
+        f"{len(absent)} canaries are not run, since the family {family} does not declare their skills: {skills} "
         f"(see q36eval canaries list)."
     )
 
@@ -309,10 +360,10 @@ def read_spec(file: Path) -> CanarySpec:
 def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, CanarySpec]:
     """`known` and what `folder` holds, by id."""
     if folder.is_file():
-        raise UsageError(f"{folder} is a file; name the folder that it lies in.")
+        raise UsageError(f"{folder} is a file; name the folder that contains it.")
     files = sorted(folder.glob("*.yaml"))
     if not files:
-        raise UsageError(f"There is no canary specification (*.yaml) in {folder}; name a folder that has some.")
+        raise UsageError(f"There is no canary specification (*.yaml) in {folder}; name a folder that has one.")
     specs = dict(known)
     for file in files:
         spec = read_spec(file)
@@ -325,8 +376,8 @@ def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, Canary
 def _resized(spec: CanarySpec, n: int) -> CanarySpec:
     if spec.family is None:
         return spec
-    asked = math.ceil(spec.family.share * n)
-    return spec.model_copy(update={"family": spec.family.model_copy(update={"n": asked})})
+    draws = math.ceil(spec.family.share * n)
+    return spec.model_copy(update={"family": spec.family.model_copy(update={"n": draws})})
 
 
 def _first_problem(error: ValidationError) -> tuple[str, str]:

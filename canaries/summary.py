@@ -10,18 +10,22 @@ from functools import partial
 from q36eval.canaries.answers import TOOL_CHECKS
 from q36eval.canaries.checks.discount import discount
 from q36eval.canaries.checks.tool_calls import tool_call, tool_calls
-from q36eval.canaries.competence import PlannedItem, competence_of
 from q36eval.canaries.must_pass import flips, unstable, why_not_absolute
-from q36eval.canaries.paired import Reading, margin, over_seeds, rate, trigger_agreement
-from q36eval.canaries.readings import (
+from q36eval.canaries.outcomes import PlannedItem, competence_of
+from q36eval.canaries.paired import (
+    Reading,
     at_risk,
     budget_used,
     cut_off,
     failed,
     loops,
+    margin,
     meets_schema,
+    over_seeds,
+    rate,
     right_numbers_wrong_conclusion,
     tokens,
+    trigger_agreement,
     unended,
 )
 from q36eval.canaries.specification import CanarySpec
@@ -61,21 +65,21 @@ class PlannedFigure:
         own = [outcome for outcome in outcomes if outcome.group in specs]
         if self.off_list:
             own = [o for o in own if not specs[o.group].absolute or why_not_absolute(o.reference) is not None]
-        found = self.measure(self.declared, own)
-        if found is None or not self.of_answers:
-            return found
+        measurement = self.measure(self.declared, own)
+        if measurement is None or not self.of_answers:
+            return measurement
         items = [item for item in planned or () if item.canary in specs]
         if self.off_list:
             items = [replace(item, canary=FIXED) for item in items if not item.absolute]
-            found = _of_family(found, FIXED)
-        return found.model_copy(update={"competence": None if planned is None else competence_of(items)})
+            measurement = _of_family(measurement, FIXED)
+        return measurement.model_copy(update={"competence": None if planned is None else competence_of(items)})
 
 
-def _of_family(found: Measurement, family: str) -> Measurement:
-    clusters = found.clusters
+def _of_family(measurement: Measurement, family: str) -> Measurement:
+    clusters = measurement.clusters
     assert clusters is not None, "a rate has its clusters"
     one = clusters.model_copy(update={"families": (family,) * len(clusters.units)})
-    return found.model_copy(update={"clusters": one})
+    return measurement.model_copy(update={"clusters": one})
 
 
 def declared_figures(specs: Sequence[CanarySpec]) -> tuple[DeclaredFigure, ...]:
@@ -91,9 +95,9 @@ def summarize_outcomes(
     `planned` is what the reference makes of every item that is planned; None where that is not known.
     """
     for figure in planned_figures(specs):
-        found = figure.measured(outcomes, planned)
-        if found is not None:
-            yield found
+        measurement = figure.measured(outcomes, planned)
+        if measurement is not None:
+            yield measurement
 
 
 def planned_figures(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
@@ -157,7 +161,7 @@ def _figure(
     of_answers: bool = True,
     items: int | None = None,
 ) -> PlannedFigure:
-    asked = sum(map(_items_of, specs)) if items is None else items
+    items_declared = sum(map(_items_of, specs)) if items is None else items
     declared = DeclaredFigure(
         probe=ProbeName.CANARIES,
         metric=metric,
@@ -166,7 +170,7 @@ def _figure(
         direction=direction,
         unit=unit,
         bounded=unit not in ("nats", "ratio"),
-        items=asked,
+        items=items_declared,
         clusters=sum(map(_prompts_of, specs)) if items is None else items,
     )
     return PlannedFigure(declared, tuple(specs), measure, off_list, of_answers)

@@ -73,7 +73,7 @@ def transcript_of(body: Any) -> Transcript:
     request = body if isinstance(body, dict) else {"messages": body}
     messages = request.get("messages")
     if not isinstance(messages, list):
-        raise _TranscriptError('it holds no messages: give {"messages": [...]} or a list of messages')
+        raise _TranscriptError('it has no messages: give {"messages": [...]} or a list of messages')
     if not messages:
         raise _TranscriptError("its list of messages is empty")
     _check_surrogates(body)
@@ -85,7 +85,7 @@ def transcript_of(body: Any) -> Transcript:
     budget = request.get("max_completion_tokens", request.get("max_tokens"))
     thinking = _mapping(request.get("chat_template_kwargs")).get("enable_thinking")
     return Transcript(
-        messages=tuple(_asked(message) for message in read),
+        messages=tuple(read),
         tools=tuple(_tools(request)),
         answer=answer,
         schema=_schema(request),
@@ -105,7 +105,7 @@ def answer_text(text: str) -> str:
     except (ValueError, RecursionError):
         return text
     if isinstance(body, list) and body and all(isinstance(one, dict) and "role" in one for one in body):
-        raise UsageError(f"There are {len(body)} right answers; give the one that must be said.")
+        raise UsageError(f"There are {len(body)} right answers; give exactly one.")
     if not isinstance(body, dict) or body.get("role") != "assistant":
         return text
     try:
@@ -127,30 +127,25 @@ def wire_text(message: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _asked(message: dict[str, Any]) -> dict[str, Any]:
-    """A message without what has no bearing on the prompt."""
-    return {key: value for key, value in message.items() if key != "tool_calls" or value}
-
-
 def _message(message: Any, number: int) -> dict[str, Any]:
     where = f"message {number}"
     if not isinstance(message, dict):
-        raise _TranscriptError(f"{where} is no mapping with role and content")
+        raise _TranscriptError(f"{where} is not a mapping with role and content")
     role = _ROLES.get(str(message.get("role")))
     if role is None:
         raise _TranscriptError(f"{where} has the role {message.get('role')!r}; there are {', '.join(_ROLES)}")
-    found: dict[str, Any] = {"role": role, "content": _content(message.get("content"), where)}
+    read: dict[str, Any] = {"role": role, "content": _content(message.get("content"), where)}
     calls = message.get("tool_calls")
     if message.get("function_call") is not None:  # how calls were written before there could be several
         calls = [{"function": message["function_call"]}]
     if calls:
         if role != "assistant" or not isinstance(calls, list):
-            raise _TranscriptError(f"{where} holds tool calls that are no assistant's list of calls")
-        found["tool_calls"] = [_call(call, where) for call in calls]
+            raise _TranscriptError(f"{where} has tool calls, which only an assistant message may have, as a list")
+        read["tool_calls"] = [_call(call, where) for call in calls]
     elif message.get("content") is None:
         raise _TranscriptError(f"{where} has neither content nor tool calls")
     reasoning = message.get("reasoning_content")
-    return found | ({"reasoning_content": reasoning} if isinstance(reasoning, str) and reasoning else {})
+    return read | ({"reasoning_content": reasoning} if isinstance(reasoning, str) and reasoning else {})
 
 
 def _content(content: Any, where: str) -> str:
@@ -164,7 +159,7 @@ def _content(content: Any, where: str) -> str:
     for part in content:
         if not isinstance(part, dict) or not isinstance(part.get("text"), str):
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise _TranscriptError(f"{where} holds a part of the type {kind!r}; a canary asks text only")
+            raise _TranscriptError(f"{where} has a part of the type {kind!r}; canaries support text only")
         texts.append(part["text"])
     return "".join(texts)
 
@@ -174,29 +169,29 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function", call) if isinstance(call, dict) else {}
     name, arguments = function.get("name"), function.get("arguments")
     if not isinstance(name, str) or not name:
-        raise _TranscriptError(f"{where} holds a tool call without a name")
+        raise _TranscriptError(f"{where} has a tool call without a name")
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError) as error:
             raise _TranscriptError(f"{where}: the arguments of the call of {name!r} are not JSON") from error
     if not isinstance(arguments, dict):
-        raise _TranscriptError(f"{where}: the arguments of the call of {name!r} are no JSON object")
+        raise _TranscriptError(f"{where}: the arguments of the call of {name!r} are not a JSON object")
     return {"type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _tools(request: dict[str, Any]) -> list[dict[str, Any]]:
     tools = request.get("tools") or request.get("functions") or []
     if not isinstance(tools, list):
-        raise _TranscriptError("its tools are no list")
-    found = []
+        raise _TranscriptError("its tools are not a list")
+    functions = []
     for number, tool in enumerate(tools, 1):
         function = tool.get("function", tool) if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise _TranscriptError(f"tool {number} is no function with a name")
+            raise _TranscriptError(f"tool {number} is not a function with a name")
         kept = {key: function[key] for key in ("name", "description", "parameters") if key in function}
-        found.append({"type": "function", "function": kept})
-    return found
+        functions.append({"type": "function", "function": kept})
+    return functions
 
 
 def _schema(request: dict[str, Any]) -> dict[str, Any] | None:
@@ -209,11 +204,11 @@ def _check_order(messages: Sequence[dict[str, Any]]) -> None:
     """What Qwen's templates refuse: a late system message, and nothing to answer."""
     late = next((n for n, message in enumerate(messages, 1) if n > 1 and message["role"] == "system"), None)
     if late is not None:
-        raise _TranscriptError(f"message {late} is a system message after the first message, which no Qwen takes")
+        raise _TranscriptError(f"message {late} is a system message; Qwen's templates take one only as the first")
     if not any(message["role"] == "user" for message in messages):
-        raise _TranscriptError("it holds no user message, so nothing was asked")
+        raise _TranscriptError("it has no user message, so there is nothing to answer")
     if messages[-1]["role"] == "assistant":
-        raise _TranscriptError("it ends with two answers in a row; leave the wrong one as the last message")
+        raise _TranscriptError("it ends with two assistant messages; keep only the wrong answer as the last one")
 
 
 def _check_surrogates(value: Any) -> None:
@@ -221,7 +216,7 @@ def _check_surrogates(value: Any) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise _TranscriptError("it holds half a surrogate pair, which is no character; replace it") from error
+        raise _TranscriptError("it contains half a surrogate pair, which is not a character; replace it") from error
     except (RecursionError, ValueError) as error:
         raise _TranscriptError("it is nested too deeply") from error
 

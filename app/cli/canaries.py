@@ -150,8 +150,7 @@ def list_canaries(
 
     Shows kind, lanes, the number of questions in the suite, and where each canary runs.
     """
-    from q36eval.canaries.specification import load_specs
-    from q36eval.canaries.suites import draws_per_family
+    from q36eval.canaries.specification import draws_per_family, load_specs
 
     paths = Paths.default()
     chosen = load_family(family, paths)

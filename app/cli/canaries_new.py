@@ -84,7 +84,7 @@ def new(
     )
     file = out or Path(f"{wanted.id}.yaml")
     if file.exists():  # said before two models are loaded
-        raise UsageError(f"{file} exists already and is left as it is; name another file with --out.")
+        raise UsageError(f"{file} already exists and was not changed; name another file with --out.")
     conversation = read_transcript(transcript)
     compared = None
     if branch is not None:
@@ -106,8 +106,7 @@ def _scaffolded(
     as_json: bool,
 ) -> None:
     from q36eval.app.cli.scaffold_report import comparison_json, comparison_lines, remarks
-    from q36eval.canaries.scaffold import passes, scaffold
-    from q36eval.canaries.scaffold_yaml import write_new, yaml_text
+    from q36eval.canaries.scaffold import passes, scaffold, write_new, yaml_text
 
     others = [compared.branch] if compared is not None and compared.branch_ended else []
     body = scaffold(conversation, answer, wanted, others)

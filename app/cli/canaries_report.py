@@ -28,7 +28,7 @@ from q36eval.app.canary_figures import (
 from q36eval.app.cli.tables import plain_table
 from q36eval.app.evals_model import shortened
 from q36eval.canaries.must_pass import Standing
-from q36eval.canaries.risk import AT_RISK_NATS
+from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports._text import plain
 from q36eval.reports.answers import unable_words

@@ -1,9 +1,25 @@
-"""Checkers: pure functions of (text, expected) that say what is wrong with an answer and where."""
+"""Checks: pure functions of (text, expected, offered tools) that say what is wrong with an answer and where.
+
+| file | what it holds |
+|---|---|
+| `base` | `Check`, `Failure`, `Decision`, and how messages show a text |
+| `text`, `patterns` | the checks of exact text and code; a regular expression with a limit of time |
+| `json_values`, `json_schema`, `json_answer` | strict JSON and its comparison by type; JSON Schema; the JSON checks |
+| `tool_parser`, `tool_calls` | tool calls as they are written and typed; the tool-call checks |
+| `prose`, `language`, `grounding`, `free_form` | prose taken apart; its language; its claims; `style` and `stable` |
+| `price_reading/`, `discount/` | what a Czech price comparison says; whether that is true of the offers |
+
+A check imports `base` and what it reads with, never the rest of `canaries`, an engine or torch, and does no I/O.
+
+To add a check: write a model of what it must know (`Expected`), a function that yields `Failure`s, and, if its right
+answers hold choices, one that returns `Decision`s; make a `Check` of them in the file nearest by subject and list it in
+`CHECKS`. Then explain it in docs/canaries.md, and give tests/canaries/labelled right and wrong answers with labels.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from q36eval.canaries.checks._base import (
+from q36eval.canaries.checks.base import (
     MAX_FAILURES,
     Check,
     Decision,
@@ -14,22 +30,28 @@ from q36eval.canaries.checks._base import (
     Tools,
     outcome_of,
 )
-from q36eval.canaries.checks._loops import first_loop
-from q36eval.canaries.checks._schema import check_json_value
-from q36eval.canaries.checks._tool_parser import Call, Reply, parse_reply
-from q36eval.canaries.checks._tool_types import check_tools
-from q36eval.canaries.checks.call_facts import CallFacts, call_facts, fault_of
-from q36eval.canaries.checks.code import exact_code
 from q36eval.canaries.checks.discount import WRONG_CONCLUSION, discount
+from q36eval.canaries.checks.free_form import stable, style
 from q36eval.canaries.checks.json_answer import json_answer, json_in_prose
-from q36eval.canaries.checks.pattern import pattern
-from q36eval.canaries.checks.stable import stable
-from q36eval.canaries.checks.style import style
-from q36eval.canaries.checks.text import enum_member, exact_lines, exact_text, ordered_list
+from q36eval.canaries.checks.json_schema import check_json_value
+from q36eval.canaries.checks.patterns import pattern
+from q36eval.canaries.checks.prose import first_loop
+from q36eval.canaries.checks.text import enum_member, exact_code, exact_lines, exact_text, ordered_list
 from q36eval.canaries.checks.tool_calls import QWEN3_XML, no_tool_call, tool_call, tool_calls
+from q36eval.canaries.checks.tool_parser import Call, CallFacts, Reply, call_facts, check_tools, fault_of, parse_reply
 
 CHECKS_VERSION = 4
-"""Part of the suite's hash: raise it whenever a checker would judge some text differently."""
+"""Part of the suite's hash: raised with every change by which some text is judged differently, each with what changed.
+
+Captures of another version are of other questions, and are made again. A change of code alone is no such change:
+`tests/canaries/test_checks_version.py` judges every labelled answer again, and fails where the outcome, the codes, the
+places or the decisions moved and the version did not.
+
+1. The checks of 2026-11-21.
+2. A right answer's decisions are named (where it was decided, and what could wrongly stand there).
+3. References of a schema are checked, patterns are bounded, and more wordings that decide for a shop are read.
+4. A third outcome, unreadable; price comparisons are read claim by claim; what prose around JSON and calls claims.
+"""
 
 CHECKS: dict[str, Check[Any]] = {
     check.name: check
@@ -80,8 +102,8 @@ def decisions(
         pydantic.ValidationError: `expected` lacks what a check needs. Never because of `text`.
         NotJudgedError: a check ran out of time.
     """
-    found = [decision for name in names for decision in CHECKS[name].decisions(text, expected, tools)]
-    kept = [decision for decision in found if kinds is None or decision.kind in kinds]
+    made = [decision for name in names for decision in CHECKS[name].decisions(text, expected, tools)]
+    kept = [decision for decision in made if kinds is None or decision.kind in kinds]
     return sorted(dict.fromkeys(kept), key=lambda decision: (decision.start, decision.end))
 
 

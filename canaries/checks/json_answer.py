@@ -6,12 +6,11 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from q36eval.canaries.checks._base import Check, Decision, Expected, Failure, NotJudgedError, Tools, place_of, shown
-from q36eval.canaries.checks._json import StrictJSONError, differences, read_json, strict_json
-from q36eval.canaries.checks._json_decisions import json_decisions
-from q36eval.canaries.checks._prose import Piece, sentences
-from q36eval.canaries.checks._prose_claims import denials, thanks, unknown_dates, unknown_numbers
-from q36eval.canaries.checks._schema import check_json_value, check_schema, schema_failures
+from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, NotJudgedError, Tools, place_of, shown
+from q36eval.canaries.checks.grounding import denials, thanks, unknown_dates, unknown_numbers
+from q36eval.canaries.checks.json_schema import check_json_value, check_schema, schema_failures
+from q36eval.canaries.checks.json_values import StrictJSONError, differences, json_decisions, read_json, strict_json
+from q36eval.canaries.checks.prose import Piece, sentences
 
 _FENCE = re.compile(r"```[a-zA-Z]*\n")
 _BRACKET = re.compile(r"[{\[]")
@@ -101,10 +100,10 @@ def _json_answer(text: str, expected: ExpectedJSON, tools: Tools) -> Iterator[Fa
 
 def _decide_json(text: str, expected: ExpectedJSON, tools: Tools) -> list[Decision]:
     fence = _FENCE.match(text, _start(text))
-    return json_decisions(text, _start(text) if fence is None else fence.end(), expected.json_schema)
+    return list(json_decisions(text, _start(text) if fence is None else fence.end(), expected.json_schema))
 
 
-class _Found(NamedTuple):
+class _Embedded(NamedTuple):
     """A JSON object or array in prose, `text[start:end]`, or what is wrong with one."""
 
     start: int
@@ -113,7 +112,7 @@ class _Found(NamedTuple):
     problem: StrictJSONError | None
 
 
-def _search(text: str) -> Iterator[_Found]:
+def _search(text: str) -> Iterator[_Embedded]:
     """Every outermost object or array; ends at the first that begins like JSON and is none."""
     position, in_vain = 0, 0
     unclosed = {"}": 0, "]": 0}
@@ -123,17 +122,17 @@ def _search(text: str) -> Iterator[_Found]:
             value, position = read_json(text, start, exact=True)
         except StrictJSONError as error:
             if _LIKE_JSON.match(text, start):
-                yield _Found(start, len(text), None, error)
+                yield _Embedded(start, len(text), None, error)
                 return
             # a failure costs its place, for lines are counted; how far it read is unknown where it nested too deeply
             in_vain += error.at if error.at > start else len(text)
             if in_vain > _MAX_SCANNED:
-                yield _Found(start, len(text), None, error)
+                yield _Embedded(start, len(text), None, error)
                 return
             position = start + 1
             unclosed[_CLOSER[text[start]]] += 1
         else:
-            yield _Found(start, position, value, _one_too_many(text, position, unclosed))
+            yield _Embedded(start, position, value, _one_too_many(text, position, unclosed))
 
 
 def _one_too_many(text: str, end: int, unclosed: dict[str, int]) -> StrictJSONError | None:
@@ -147,19 +146,19 @@ def _one_too_many(text: str, end: int, unclosed: dict[str, int]) -> StrictJSONEr
 
 def _json_in_prose(text: str, expected: ExpectedProse, tools: Tools) -> Iterator[Failure]:
     check = "json_in_prose"
-    found = list(_search(text))
-    if not found:
+    values = list(_search(text))
+    if not values:
         yield Failure(check, "no_json", "answer", "there is no JSON object or array")
-    for bad in found:
+    for bad in values:
         if bad.problem is not None:
             yield Failure(check, bad.problem.code, bad.problem.place, str(bad.problem))
-    if len(found) > 1:
+    if len(values) > 1:
         message = "a second JSON object or array, where exactly one is wanted"
-        yield Failure(check, "several_json", place_of(text, found[1].start), message)
-    elif found and found[0].problem is None:
-        yield from _value_failures(check, found[0].value, expected)
+        yield Failure(check, "several_json", place_of(text, values[1].start), message)
+    elif values and values[0].problem is None:
+        yield from _value_failures(check, values[0].value, expected)
         if expected.prose is not None:
-            yield from _prose_failures(text, found[0], expected, expected.prose)
+            yield from _prose_failures(text, values[0], expected, expected.prose)
 
 
 _BLOCK_OPENS = re.compile(r"(?:\A|\n)[ \t]{0,3}(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*\r?\n\s*\Z")
@@ -167,13 +166,13 @@ _LONGEST_FENCE = 200
 _INLINE = re.compile(r"`+[ \t]*\Z")
 
 
-def _prose_failures(text: str, found: _Found, expected: ExpectedProse, prose: Prose) -> Iterator[Failure]:
+def _prose_failures(text: str, embedded: _Embedded, expected: ExpectedProse, prose: Prose) -> Iterator[Failure]:
     check = "json_in_prose"
-    block = _block_around(text, found)
+    block = _block_around(text, embedded)
     if block is None and (prose.block or "```" in text or "~~~" in text):
         message = "the JSON does not stand alone in a block of code that is closed"
-        yield Failure(check, "no_block", place_of(text, found.start), message)
-    outer = block or _inline_around(text, found)
+        yield Failure(check, "no_block", place_of(text, embedded.start), message)
+    outer = block or _inline_around(text, embedded)
     before, after = text[: outer.start], text[outer.end :]
     for place, said, wanted in (("before", before, prose.before), ("after", after, prose.after)):
         count = len(sentences(said))
@@ -183,7 +182,7 @@ def _prose_failures(text: str, found: _Found, expected: ExpectedProse, prose: Pr
     if prose.thanks and not thanks(after):
         yield Failure(check, "no_thanks", place_of(text, outer.end), "nobody is thanked after the JSON")
     if expected.known is not None:
-        known = [*expected.known, text[found.start : found.end]]
+        known = [*expected.known, text[embedded.start : embedded.end]]
         for offset, said in ((0, before), (outer.end, after)):
             for claims, message in (
                 (unknown_numbers(said, known), "a number that was not given"),
@@ -195,29 +194,29 @@ def _prose_failures(text: str, found: _Found, expected: ExpectedProse, prose: Pr
                     yield Failure(check, "false_sentence", place, f"{message}: {shown(claim.said)}")
 
 
-def _block_around(text: str, found: _Found) -> Piece | None:
+def _block_around(text: str, embedded: _Embedded) -> Piece | None:
     """The fenced block that holds the JSON and nothing else."""
-    near = max(0, found.start - _LONGEST_FENCE)
-    opening = _BLOCK_OPENS.search(text[near : found.start])
+    near = max(0, embedded.start - _LONGEST_FENCE)
+    opening = _BLOCK_OPENS.search(text[near : embedded.start])
     if opening is None:
         return None
     mark = opening.group(1)
-    closing = re.compile(rf"[ \t\r]*\n\s*{mark[0]}{{{len(mark)},}}[ \t\r]*(?=\n|\Z)").match(text, found.end)
+    closing = re.compile(rf"[ \t\r]*\n\s*{mark[0]}{{{len(mark)},}}[ \t\r]*(?=\n|\Z)").match(text, embedded.end)
     return None if closing is None else Piece(near + opening.start(), closing.end())
 
 
-def _inline_around(text: str, found: _Found) -> Piece:
+def _inline_around(text: str, embedded: _Embedded) -> Piece:
     """The JSON with marks of inline code around it, if there are any."""
-    opening = _INLINE.search(text[max(0, found.start - 10) : found.start])
+    opening = _INLINE.search(text[max(0, embedded.start - 10) : embedded.start])
     if opening is None:
-        return Piece(found.start, found.end)
+        return Piece(embedded.start, embedded.end)
     mark = opening.group().strip()
-    closes = text.startswith(mark, found.end)
-    return Piece(found.start - len(opening.group()), found.end + (len(mark) if closes else 0))
+    closes = text.startswith(mark, embedded.end)
+    return Piece(embedded.start - len(opening.group()), embedded.end + (len(mark) if closes else 0))
 
 
 def _decide_json_in_prose(text: str, expected: ExpectedProse, tools: Tools) -> list[Decision]:
-    return json_decisions(text, next(_search(text)).start, expected.json_schema)
+    return list(json_decisions(text, next(_search(text)).start, expected.json_schema))
 
 
 json_answer = Check("json", ExpectedJSON, _json_answer, _decide_json)

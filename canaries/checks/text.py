@@ -1,12 +1,16 @@
-"""Exact text: the whole answer, its lines, one member of a list, an ordered list."""
+"""Exact text: the whole answer, its lines, a member of a list, an ordered list, code.
+
+What writers put around a value without changing it (quotes, emphasis, a full stop) is looked through unless the prompt
+forbids it; in code, white space counts, indentation and ends of lines included.
+"""
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from q36eval.canaries.checks._base import (
+from q36eval.canaries.checks.base import (
     DIFFERENT_NORMALIZATION,
     Check,
     Decision,
@@ -19,8 +23,66 @@ from q36eval.canaries.checks._base import (
     shown,
     text_code,
 )
-from q36eval.canaries.checks._prose import Piece
-from q36eval.canaries.checks._wrapping import value_within, within_one_pair, without_layout
+from q36eval.canaries.checks.prose import Piece
+
+_QUOTES = (
+    ("„", "“"), ("„", "”"), ("“", "”"), ("‚", "‘"), ("‘", "’"), ("»", "«"), ("«", "»"), ('"', '"'), ("'", "'"),
+)  # fmt: skip
+_EMPHASIS = (
+    *((mark, mark) for mark in ("***", "**", "*", "__", "_", "``", "`")),
+    *((f"<{tag}>", f"</{tag}>") for tag in ("b", "strong", "i", "em", "u", "code", "mark")),
+)
+_LAYOUT = re.compile(
+    r"\s*(?:[-*•–—+][ \t]+|#{1,6}[ \t]+|>[ \t]*|\\boxed\{(?:\\text\{)?|\$+(?:\\boxed\{)?(?:\\text\{)?|```\w*\n)"
+)
+_LAYOUT_END = re.compile(r"[}$`\s]*\Z")
+_MAX_DEPTH = 6
+
+
+def value_within(text: str, start: int = 0, end: int | None = None) -> Piece:
+    """Where in `text[start:end]` the value stands: without white space, pairs of quotes or emphasis, one full stop."""
+    end = len(text) if end is None else end
+    stopped = False
+    for _ in range(_MAX_DEPTH):
+        start, end = _trimmed(text, start, end)
+        if not stopped and end - start > 1 and text[end - 1] == "." and text[end - 2] != ".":
+            end, stopped = end - 1, True
+            continue
+        pair = next((pair for pair in (*_EMPHASIS, *_QUOTES) if _around(text, start, end, pair)), None)
+        if pair is None:
+            return Piece(start, end)
+        start, end = start + len(pair[0]), end - len(pair[1])
+    return Piece(*_trimmed(text, start, end))
+
+
+def within_one_pair(text: str, start: int, end: int) -> Piece:
+    """Where `text[start:end]` stands without one pair of quotes or emphasis around all of it, if it has one."""
+    pair = next((pair for pair in (*_EMPHASIS, *_QUOTES) if _around(text, start, end, pair)), None)
+    if pair is None or any(mark in text[start + len(pair[0]) : end - len(pair[1])] for mark in pair):
+        return Piece(start, end)
+    return Piece(start + len(pair[0]), end - len(pair[1]))
+
+
+def without_layout(text: str) -> str:
+    """`text` without a list mark, a heading's marks, a box or a code block around it; the same where there is none."""
+    mark = _LAYOUT.match(text)
+    return text if mark is None else _LAYOUT_END.sub("", text[mark.end() :])
+
+
+def _around(text: str, start: int, end: int, pair: tuple[str, str]) -> bool:
+    opening, closing = pair
+    return (
+        end - start > len(opening) + len(closing)
+        and text.startswith(opening, start, end)
+        and text.endswith(closing, start, end)
+    )
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    inner = text[start:end]
+    begin = start + len(inner) - len(inner.lstrip())
+    return begin, max(begin, start + len(inner.rstrip()))
+
 
 _LINE = re.compile(r"\S[^\n]*")
 _SEPARATORS = {
@@ -144,11 +206,11 @@ def _pieces(text: str, expected: ExpectedList) -> list[Piece]:
         stop = 1 if text.endswith((".", ".\n"), start, end) and text[start:end].count(".") == 1 else 0
         whole = within_one_pair(text, start, end - stop)
         start, end = whole if whole != Piece(start, end - stop) else (start, end)
-    found = []
+    pieces = []
     for match in _SEPARATORS[expected.separator].finditer(text, start, end):
-        found.append(_item(text, start, match.start(), expected.exactly))
+        pieces.append(_item(text, start, match.start(), expected.exactly))
         start = match.end()
-    return [*found, _item(text, start, end, expected.exactly, last=True)]
+    return [*pieces, _item(text, start, end, expected.exactly, last=True)]
 
 
 def _item(text: str, start: int, end: int, exactly: bool, *, last: bool = False) -> Piece:
@@ -217,14 +279,121 @@ def _decide_member(text: str, expected: ExpectedMember, tools: Tools) -> list[De
 
 
 def _decide_list(text: str, expected: ExpectedList, tools: Tools) -> list[Decision]:
-    found = []
+    decided = []
     for piece, right in zip(_pieces(text, expected), expected.items, strict=True):
         others = tuple(item for item in expected.items if item != right)
-        found.append(Decision("item", piece.start, piece.end, others))
-    return found
+        decided.append(Decision("item", piece.start, piece.end, others))
+    return decided
 
 
 exact_text = Check("exact_text", ExpectedText, _exact_text, _decide_text)
 exact_lines = Check("exact_lines", ExpectedLines, _exact_lines, _decide_lines)
 enum_member = Check("enum_member", ExpectedMember, _enum_member, _decide_member)
 ordered_list = Check("ordered_list", ExpectedList, _ordered_list, _decide_list)
+
+
+_WHOLE_FENCE = re.compile(r"\s*?(```|~~~)[ \t]*[\w+#.-]{0,30}[ \t]*\n")
+
+
+_FENCE_OPENS = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
+
+
+class ExpectedCode(Expected):
+    """`code`: the exact code, blank lines around it aside. `fence`: whether it may stand in one code fence.
+
+    `one_block`: the prompt demands one block of code. Then there must be exactly one, prose around it is free, and
+    blank lines within it count.
+    """
+
+    code: Annotated[str, Field(min_length=1)]
+    fence: bool = False
+    one_block: bool = False
+
+    @field_validator("code")
+    @classmethod
+    def _has_code(cls, code: str) -> str:
+        if not code.strip():
+            raise ValueError("there is nothing but white space to copy")
+        return code
+
+
+class _Block(NamedTuple):
+    start: int
+    end: int
+    fenced: bool
+
+
+def _block(text: str) -> _Block:
+    """Where the code stands: without one fence around all of it, without blank lines before and after."""
+    start, end = 0, len(text.rstrip())
+    fence = _WHOLE_FENCE.match(text)
+    fenced = fence is not None and text[:end].endswith("\n" + fence.group(1), fence.end() - 1)
+    if fence is not None and fenced:
+        start, end = fence.end(), max(fence.end(), end - len(fence.group(1)))
+    return _Block(*_without_blank_lines(text, start, end if fenced else len(text)), fenced)
+
+
+def _blocks(text: str) -> list[_Block | None]:
+    """The fenced blocks of an answer, after CommonMark; None for one that is not closed."""
+    blocks: list[_Block | None] = []
+    at = 0
+    while opening := _FENCE_OPENS.search(text, at):
+        mark = opening.group(1)
+        start = min(len(text), opening.end() + 1)
+        closing = re.compile(rf"^ {{0,3}}{mark[0]}{{{len(mark)},}}[ \t\r]*$", re.MULTILINE).search(text, start)
+        if closing is None:
+            return [*blocks, None]
+        blocks.append(_Block(start, max(start, closing.start() - 1), True))
+        at = closing.end()
+    return blocks
+
+
+def _without_blank_lines(text: str, start: int, end: int) -> tuple[int, int]:
+    """The lines from the first to the last that is not blank, without the last one's line end."""
+    first = re.compile(r"\S").search(text, start, end)
+    if first is None:
+        return end, end
+    begin = max(start, text.rfind("\n", start, first.start()) + 1)
+    last = start + len(text[start:end].rstrip())
+    line_end = text.find("\n", last, end)
+    return begin, end if line_end < 0 else line_end
+
+
+def _exact_code(text: str, expected: ExpectedCode, tools: Tools) -> Iterator[Failure]:
+    block, wanted = _block(text), expected.code
+    if expected.one_block:
+        blocks = _blocks(text)
+        if len(blocks) != 1 or blocks[0] is None:
+            code, message = "wrong_blocks", f"{len(blocks)} blocks of code instead of one"
+            if None in blocks:
+                code, message = "unclosed_block", "a block of code is not closed"
+            yield Failure("exact_code", code, "answer", message)
+            return
+        block = blocks[0]
+    else:
+        begin, end = _without_blank_lines(wanted, 0, len(wanted))
+        wanted = wanted[begin:end]
+        if block.fenced and not expected.fence:
+            yield Failure("exact_code", "fenced", "line 1", "the code stands in a fence instead of bare")
+    said = text[block.start : block.end]
+    if said == wanted:
+        return
+    only_white_space = "".join(said.split()) == "".join(wanted.split())
+    code = "different_white_space" if only_white_space else text_code(said, wanted, "different_code")
+    place = place_of(text, block.start + first_difference(said, wanted))
+    yield Failure("exact_code", code, place, said_instead(said, wanted, code))
+
+
+def _decide_code(text: str, expected: ExpectedCode, tools: Tools) -> list[Decision]:
+    """Every line that is not blank, indentation included."""
+    block, decided, at = _block(text), [], 0
+    if expected.one_block:
+        block = next(block for block in _blocks(text) if block is not None)
+    for line in text[: block.end].split("\n"):
+        if at >= block.start and line.strip():
+            decided.append(Decision("line", at, at + len(line)))
+        at += len(line) + 1
+    return decided
+
+
+exact_code = Check("exact_code", ExpectedCode, _exact_code, _decide_code)

@@ -1,21 +1,78 @@
-"""Tool calls: whether one is made, which tools, their arguments typed by the tools' own schemas, and what is around."""
+"""Tool calls judged: whether one is made, which tools, their arguments, what is around them; what was decided."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, model_validator
 
-from q36eval.canaries.checks._base import Check, Decision, Expected, Failure, Tools, place_of, shown
-from q36eval.canaries.checks._json import differences
-from q36eval.canaries.checks._loops import first_loop
-from q36eval.canaries.checks._prose_claims import denials, unknown_dates, unknown_numbers
-from q36eval.canaries.checks._schema import check_json_value, schema_failures
-from q36eval.canaries.checks._scripts import first_foreign, scripts_exist
-from q36eval.canaries.checks._tool_decisions import call_decisions, no_call_decisions
-from q36eval.canaries.checks._tool_parser import Call, Reply, parse_reply
-from q36eval.canaries.checks._tool_types import schemas_by_name, typed_arguments
+from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of, shown
+from q36eval.canaries.checks.grounding import denials, unknown_dates, unknown_numbers
+from q36eval.canaries.checks.json_schema import check_json_value, schema_failures
+from q36eval.canaries.checks.json_values import differences, json_decisions, tokens
+from q36eval.canaries.checks.prose import first_foreign, first_loop, scripts_exist
+from q36eval.canaries.checks.tool_parser import (
+    OPEN,
+    Call,
+    Reply,
+    parse_reply,
+    property_schema,
+    schemas_by_name,
+    typed_arguments,
+)
 from q36eval.config.family import ToolFormat
+
+_FIRST_WORD = re.compile(r"\S+")
+
+
+def _decide_no_call(text: str, expected: Expected, tools: Tools) -> list[Decision]:
+    """The answer's first word stands where a call could have begun."""
+    word = _FIRST_WORD.search(text)
+    return [] if word is None else [Decision("call", word.start(), word.end(), (OPEN,))]
+
+
+def _decide_calls(text: str, expected: Expected, tools: Tools) -> list[Decision]:
+    """Of every call: that it is made, which tool, its arguments, and where the arguments end."""
+    offered = schemas_by_name(tools)
+    decided: list[Decision] = []
+    for call in parse_reply(text).calls:
+        decided.append(Decision("call", call.start, call.start + len(OPEN)))
+        others = tuple(name for name in offered if name != call.name)
+        schema = offered.get(call.name, {})
+        inner = _in_xml(text, call, others, schema) if call.form == "xml" else _in_json(text, call, others, schema)
+        decided.extend(inner)
+    return decided
+
+
+def _in_xml(text: str, call: Call, others: tuple[str, ...], schema: dict[str, Any]) -> Iterator[Decision]:
+    yield Decision("tool", *call.spans.name, others)
+    values = typed_arguments(call, schema)
+    for key, (start, end) in call.spans.arguments.items():
+        described = property_schema(key, schema)
+        if isinstance(values[key], (dict, list)):
+            raw = text[start:end]
+            yield from json_decisions(text, start + len(raw) - len(raw.lstrip()), described, "argument")
+        elif end > start:
+            yield Decision("argument", start, end, _wrong_text(text[start:end], values[key], described))
+    # another argument could have followed
+    yield Decision("close", *call.spans.close, ("<parameter=",))
+
+
+def _wrong_text(raw: str, value: Any, schema: dict[str, Any]) -> tuple[str, ...]:
+    if isinstance(value, bool):
+        other = str(not value)
+        return (other if raw[0].isupper() else other.lower(),)
+    return tuple(other for other in schema.get("enum", ()) if isinstance(other, str) and other != value)
+
+
+def _in_json(text: str, call: Call, others: tuple[str, ...], schema: dict[str, Any]) -> Iterator[Decision]:
+    start = call.spans.name[0]
+    whole = {"properties": {"arguments": schema}}
+    name = next(token for token in tokens(text, start) if token.kind == "value" and token.path == ['"name"'])
+    yield Decision("tool", name.start + 1, name.end - 1, others)
+    yield from (decision for decision in json_decisions(text, start, whole, "argument") if decision.start != name.start)
+
 
 Schemas = dict[str, dict[str, Any]]
 
@@ -217,14 +274,6 @@ def _no_tool_call(text: str, expected: ExpectedNoCall, tools: Tools) -> Iterator
         names = ", ".join(shown(call.name) for call in reply.calls[:5]) or "a malformed call"
         place = place_of(text, len(reply.before)) if reply.attempts else reply.problems[0][1]
         yield Failure("no_tool_call", "unwanted_call", place, f"calls {names} though nothing fits")
-
-
-def _decide_calls(text: str, expected: Expected, tools: Tools) -> list[Decision]:
-    return call_decisions(text, tools)
-
-
-def _decide_no_call(text: str, expected: ExpectedNoCall, tools: Tools) -> list[Decision]:
-    return no_call_decisions(text)
 
 
 tool_call = Check("tool_call", ExpectedCall, _tool_call, _decide_calls)

@@ -1,11 +1,10 @@
-"""Exact copying of dates, identifiers, UUIDs, account numbers, amounts and Czech names."""
+"""Exact copying: dates, identifiers, account numbers, names; hashes and addresses; code whose white space matters."""
 
 import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from q36eval.canaries.generators._names import person
-from q36eval.canaries.generators._words import code, iso_date, koruna, pick
+from q36eval.canaries.generators.words import CITIES, code, iso_date, koruna, person, pick, spaced
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 2, 4
@@ -24,7 +23,7 @@ def _account(rng: random.Random) -> str:
     return f"CZ{digits[:2]} " + " ".join(digits[start : start + 4] for start in range(2, 22, 4))
 
 
-class Item(NamedTuple):
+class Labelled(NamedTuple):
     """A labelled value: its label in Czech, the same in the accusative, in English, and how the value is drawn."""
 
     czech: str
@@ -34,14 +33,14 @@ class Item(NamedTuple):
 
 
 ITEMS = (
-    Item("datum", "datum", "date", iso_date),
-    Item("číslo objednávky", "číslo objednávky", "order number", lambda rng: code(rng, digits=6)),
-    Item("UUID", "UUID", "UUID", _uuid),
-    Item("číslo účtu", "číslo účtu", "account number", _account),
-    Item("částka", "částku", "amount", lambda rng: koruna(1 + int(rng.random() * 999_999))),
-    Item("jméno", "jméno", "name", person),
-    Item("kontaktní osoba", "kontaktní osobu", "contact", person),
-    Item("sériové číslo", "sériové číslo", "serial number", lambda rng: f"{rng.getrandbits(40):010X}"),
+    Labelled("datum", "datum", "date", iso_date),
+    Labelled("číslo objednávky", "číslo objednávky", "order number", lambda rng: code(rng, digits=6)),
+    Labelled("UUID", "UUID", "UUID", _uuid),
+    Labelled("číslo účtu", "číslo účtu", "account number", _account),
+    Labelled("částka", "částku", "amount", lambda rng: koruna(1 + int(rng.random() * 999_999))),
+    Labelled("jméno", "jméno", "name", person),
+    Labelled("kontaktní osoba", "kontaktní osobu", "contact", person),
+    Labelled("sériové číslo", "sériové číslo", "serial number", lambda rng: f"{rng.getrandbits(40):010X}"),
 )
 ASK_CS = (
     "Přepiš přesně: {what}. Každou hodnotu na zvláštní řádek, nic jiného nepiš.",
@@ -61,15 +60,157 @@ def copy_exact(rng: random.Random) -> ChatExample:
     values = [item.value(rng) for item in items]
     labels = [item.czech if czech else item.english for item in items]
     called = [item.accusative if czech else item.english for item in items]
-    asked = rng.sample(range(len(items)), 1 + int(rng.random() * min(ASKED_MAX, len(items))))
+    chosen = rng.sample(range(len(items)), 1 + int(rng.random() * min(ASKED_MAX, len(items))))
     shown = ", ".join(f"{label} {value}" for label, value in zip(labels, values, strict=True))
-    ask = pick(rng, ASK_CS if czech else ASK_EN).format(what=", ".join(called[index] for index in asked))
+    ask = pick(rng, ASK_CS if czech else ASK_EN).format(what=", ".join(called[index] for index in chosen))
     label = "Záznam" if czech else "Record"
     prompt = f"{ask}\n{label}: {shown}." if rng.random() < 0.5 else f"{label}: {shown}.\n{ask}"
-    wanted = [values[index] for index in asked]
+    wanted = [values[index] for index in chosen]
     return ChatExample(
-        key=f"copy_exact:{shown}:{asked}",
+        key=f"copy_exact:{shown}:{chosen}",
         messages=({"role": "user", "content": prompt},),
         answer="\n".join(wanted),
         expected={"lines": wanted},
+    )
+
+
+REFERENCES_MIN, REFERENCES_MAX = 3, 5
+CZECH_SHARE = 0.6
+
+
+def _hexadecimal(digits: int) -> Callable[[random.Random], str]:
+    return lambda rng: f"{rng.getrandbits(4 * digits):0{digits}x}"
+
+
+def _iban(rng: random.Random) -> str:
+    """With a right check number (ISO 13616: the rearranged number leaves 1 modulo 97)."""
+    account = f"{int(rng.random() * 10**10):010d}{int(rng.random() * 10**10):010d}"
+    check = 98 - int(f"{account}123500") % 97  # C is 12, Z is 35
+    return f"CZ{check:02d}{account}"
+
+
+def _url(rng: random.Random) -> str:
+    host = pick(rng, ("sklad", "obchod", "archiv", "mapy", "faktury")) + pick(rng, (".example.cz", ".example.com"))
+    page = pick(rng, ("detail", "export", "tisk", "Prehled"))
+    query = f"id={int(rng.random() * 10**6)}&klic={_hexadecimal(8)(rng)}"
+    return f"https://{host}/v{1 + int(rng.random() * 4)}/{page}_{code(rng)}?{query}#cast-{int(rng.random() * 90)}"
+
+
+def _moment(rng: random.Random) -> str:
+    hour, minute, second = int(rng.random() * 24), int(rng.random() * 60), int(rng.random() * 60)
+    return f"{iso_date(rng)}T{hour:02d}:{minute:02d}:{second:02d}.{int(rng.random() * 1000):03d}+0{pick(rng, '12')}:00"
+
+
+def _amount(rng: random.Random) -> str:
+    return f"{spaced(10_000 + int(rng.random() * 9_990_000))},{int(rng.random() * 100):02d} Kč"
+
+
+def _address(rng: random.Random) -> str:
+    return ":".join(_hexadecimal(4)(rng) for _ in range(8))
+
+
+def _token(rng: random.Random) -> str:
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return "".join(pick(rng, letters) for _ in range(24))
+
+
+def _street(rng: random.Random) -> str:
+    street = pick(rng, ("Šťastná", "Příčná", "U Mlýna", "Žižkova", "Křižíkova", "Dělnická", "Na Větrníku"))
+    zip_code = f"{100 + int(rng.random() * 690)} {int(rng.random() * 100):02d}"
+    return f"{street} {1 + int(rng.random() * 2000)}/{1 + int(rng.random() * 60)}, {zip_code} {pick(rng, CITIES)}"
+
+
+REFERENCES = (
+    Labelled("otisk SHA-256", "otisk SHA-256", "SHA-256 hash", _hexadecimal(64)),
+    Labelled("otisk commitu", "otisk commitu", "commit hash", _hexadecimal(40)),
+    Labelled("IBAN", "IBAN", "IBAN", _iban),
+    Labelled("odkaz", "odkaz", "link", _url),
+    Labelled("čas", "čas", "time", _moment),
+    Labelled("částka", "částku", "amount", _amount),
+    Labelled("adresa IPv6", "adresu IPv6", "IPv6 address", _address),
+    Labelled("token", "token", "token", _token),
+    Labelled("adresa", "adresu", "address", _street),
+)
+COPY_CS = "Opiš přesně: {what}. Jen hodnoty, každou na vlastní řádek, bez formátování."
+COPY_EN = "Copy exactly: {what}. Only the values, one per line, without formatting."
+
+
+def copy_references(rng: random.Random) -> ChatExample:
+    """One to three of several references, in the order asked; one wrong character leads elsewhere."""
+    czech = rng.random() < CZECH_SHARE
+    references = rng.sample(REFERENCES, REFERENCES_MIN + int(rng.random() * (REFERENCES_MAX - REFERENCES_MIN + 1)))
+    values = [reference.value(rng) for reference in references]
+    labels = [reference.czech if czech else reference.english for reference in references]
+    called = [reference.accusative if czech else reference.english for reference in references]
+    chosen = rng.sample(range(len(values)), 1 + int(rng.random() * ASKED_MAX))
+    shown = "\n".join(f"{label}: {value}" for label, value in zip(labels, values, strict=True))
+    ask = (COPY_CS if czech else COPY_EN).format(what=", ".join(called[index] for index in chosen))
+    wanted = [values[index] for index in chosen]
+    return ChatExample(
+        key=f"copy_references:{shown}:{chosen}",
+        messages=({"role": "user", "content": f"{shown}\n\n{ask}"},),
+        answer="\n".join(wanted),
+        expected={"lines": wanted, "formatting": False},
+    )
+
+
+NAMES = ("total", "limit", "count", "price", "offset", "weight", "index", "ratio", "level", "width", "delay", "score")
+CODE_CS = "Opiš následující soubor znak po znaku v jednom bloku kódu, včetně odsazení a prázdných řádků. Nic neměň."
+CODE_EN = (
+    "Copy this file character by character in one code block, indentation and blank lines included. Change nothing."
+)
+
+
+def _python(rng: random.Random, names: list[str]) -> str:
+    a, b, c = names
+    low, high, off = (1 + int(rng.random() * 900) for _ in range(3))
+    return (
+        f"def {a}_of({b}, {c}={low}):\n"
+        f"    {a} = 0\n"
+        f"    for each in {b}:\n"
+        f"        if each.{c} > {high}:\n"
+        f"            {a} += each.{c}  -  {off}\n"
+        f"        else:\n"
+        f"            if {a} % {low} == 0:\n"
+        f"                {a} -= 1\n"
+        f"\n"
+        f"    return {a}"
+    )
+
+
+def _makefile(rng: random.Random, names: list[str]) -> str:
+    a, b, c = names
+    one, two = 1 + int(rng.random() * 900), 1 + int(rng.random() * 900)
+    return f"{a}: {b} {c}\n\t@echo {one}   {two}\n\t$(RUN) --{b}={one} \\\n\t\t--{c}={two}\n\n{b}:\n\ttouch {b}.{one}"
+
+
+def _yaml(rng: random.Random, names: list[str]) -> str:
+    a, b, c = names
+    one, two, three = (1 + int(rng.random() * 900) for _ in range(3))
+    return (
+        f"{a}:\n"
+        f"  {b}:\n"
+        f"    - {{{c}: {one},  unit: ms}}\n"
+        f"    - {c}: {two}\n"
+        f"      text: |\n"
+        f"        {pick(rng, CITIES)}\n"
+        f"          {three}\n"
+        f"  {c}:   {three}"
+    )
+
+
+KINDS = ((_python, "python"), (_makefile, "makefile"), (_yaml, "yaml"))
+
+
+def copy_code(rng: random.Random) -> ChatExample:
+    """A short file whose white space is part of it: Python's indentation, a Makefile's tabs, YAML's levels."""
+    written, language = pick(rng, KINDS)
+    text = written(rng, rng.sample(NAMES, 3))
+    fenced = f"```{language}\n{text}\n```"
+    ask = CODE_CS if rng.random() < CZECH_SHARE else CODE_EN
+    return ChatExample(
+        key=f"copy_code:{text}",
+        messages=({"role": "user", "content": f"{ask}\n\n{fenced}"},),
+        answer=fenced,
+        expected={"code": text, "fence": True, "one_block": True},
     )

@@ -7,7 +7,7 @@ conclusion" can be told from wrong arithmetic. All amounts are whole crowns.
 import random
 from typing import Any, Literal, NamedTuple
 
-from q36eval.canaries.generators._words import koruna, pick, spaced, step_number
+from q36eval.canaries.generators.words import koruna, pick, spaced, step_number
 from q36eval.examples import ChatExample
 
 PRICE_MIN, PRICE_MAX, PRICE_STEP = 200, 9_900, 50

@@ -3,10 +3,9 @@
 import random
 from dataclasses import replace
 
-from q36eval.canaries.generators._context import context
-from q36eval.canaries.generators._names import FIRST_NAMES_F, FIRST_NAMES_M, TOWN_OF
-from q36eval.canaries.generators._words import CITIES, PRODUCTS, pick
 from q36eval.canaries.generators.discount import SYSTEMS, LastLine, discount_compare
+from q36eval.canaries.generators.recall import context
+from q36eval.canaries.generators.words import CITIES, FIRST_NAMES_F, FIRST_NAMES_M, PRODUCTS, TOWN_OF, pick
 from q36eval.examples import ChatExample
 
 LONG_CHARACTERS = 6_000
@@ -67,17 +66,17 @@ def _long_question(rng: random.Random) -> tuple[str, str, str]:
     subject, city = pick(rng, SUBJECTS), pick(rng, CITIES)
     name, words = pick(rng, FIRST_NAMES_M + FIRST_NAMES_F).nominative, 200 + 10 * int(rng.random() * 16)
     form, town = int(rng.random() * len(FORMS)), TOWN_OF[city]
-    asked = FRAME.format(form=FORMS[form].format(subject=subject), town=town.genitive, person=name, words=words)
+    prompt = FRAME.format(form=FORMS[form].format(subject=subject), town=town.genitive, person=name, words=words)
     answer = " ".join(STORY).format(subject=subject, place=town.place, person=name)
-    return f"{subject}:{city}:{name}:{words}:{'abcde'[form]}", asked, answer
+    return f"{subject}:{city}:{name}:{words}:{'abcde'[form]}", prompt, answer
 
 
 def stability(rng: random.Random) -> ChatExample:
     """A text of a few hundred words; judged is whether it stays sound and ends, not what it says."""
-    key, asked, answer = _long_question(rng)
+    key, prompt, answer = _long_question(rng)
     return ChatExample(
         key=f"stability:{key}",
-        messages=({"role": "user", "content": asked},),
+        messages=({"role": "user", "content": prompt},),
         answer=answer,
         expected={"stable": LANGUAGE, "style": {"mentions": key.split(":")[1:3]}},
     )
@@ -96,8 +95,8 @@ def discount_after_context(
 ) -> ChatExample:
     """A price comparison after other text in another language, as much of it as the sandbox bears."""
     example = discount_compare(rng, last_line)
-    asked = f"{context(rng, characters, False)}\n{example.messages[-1]['content']}"
-    messages = ({"role": "system", "content": ADVISER}, {"role": "user", "content": asked})
+    prompt = f"{context(rng, characters, False)}\n{example.messages[-1]['content']}"
+    messages = ({"role": "system", "content": ADVISER}, {"role": "user", "content": prompt})
     key = example.key.replace("discount_compare:", "discount_after_context:", 1)
     return replace(example, key=key, messages=messages)
 
@@ -123,15 +122,15 @@ def instruction_order(rng: random.Random) -> ChatExample:
     """Several constraints at once: the first word, exactly so many bullets, Czech, a word to use and one to avoid."""
     subject, first, word, banned = pick(rng, SUBJECTS), pick(rng, FIRST_WORDS), pick(rng, PRODUCTS), pick(rng, BANNED)
     bullets, most = pick(rng, tuple(COUNTED)), 100 + 10 * int(rng.random() * 11)
-    asked = CONSTRAINED.format(
+    prompt = CONSTRAINED.format(
         subject=subject, first=first, word=word, banned=banned, count=COUNTED[bullets], most=most
     )
     if rng.random() < 0.4:
-        asked = f"{pick(rng, NOTES_EN)}\n{asked}"
+        prompt = f"{pick(rng, NOTES_EN)}\n{prompt}"
     lines = [f"- {_ADVICE[number]}" for number in range(bullets - 1)] + [f"- Nakonec přijde na řadu {word}."]
     return ChatExample(
         key=f"instruction_order:{subject}:{first}:{word}:{banned}:{COUNTED[bullets]}:{most}",
-        messages=({"role": "user", "content": asked},),
+        messages=({"role": "user", "content": prompt},),
         answer="\n".join([f"{first}: {subject} krok za krokem.", *lines]),
         expected={
             "style": {

@@ -1,10 +1,11 @@
-"""Requests that call for one of several offered tools, and requests that none of them fits."""
+"""Requests for tools: one fits, none fits, nested arguments, several calls in a turn, a call after results."""
 
+import json
 import random
-from typing import Any
+from typing import Any, NamedTuple
 
-from q36eval.canaries.generators._tools import TOOLS, Tool, call_text
-from q36eval.canaries.generators._words import code, pick
+from q36eval.canaries.generators.tools import NESTED_TOOLS, TOOLS, Arguments, Tool, call_text, tool_schema
+from q36eval.canaries.generators.words import CITIES, code, declined_person, koruna, pick
 from q36eval.examples import ChatExample
 
 OFFERED_MIN, OFFERED_MAX = 2, 4
@@ -115,4 +116,192 @@ def tool_none(rng: random.Random) -> ChatExample:
         answer=NONE_CS if czech else NONE_EN,
         tools=tuple(tool.schema for tool in offered),
         expected={"name": None, "arguments": {}, "text": NONE_CS if czech else NONE_EN},
+    )
+
+
+EXACT_CS = "Argumenty vyplň přesně podle zadání. Co zadání neuvádí, vynech."
+EXACT_EN = "Fill in the arguments exactly as asked. Leave out what is not stated."
+TOGETHER_CS = "Zavolej všechny potřebné nástroje najednou, v jedné odpovědi."
+TOGETHER_EN = "Call all the tools that are needed at once, in one answer."
+
+
+def _instructed(system: str, request: str) -> tuple[dict[str, Any], ...]:
+    return {"role": "system", "content": system}, {"role": "user", "content": request}
+
+
+def tool_arguments(rng: random.Random) -> ChatExample:
+    """Arrays, nested objects and dates; optional arguments are left out unless the request names them."""
+    czech = rng.random() < CZECH_SHARE
+    chosen = pick(rng, NESTED_TOOLS)
+    others = [tool for tool in (*NESTED_TOOLS, *TOOLS) if tool.name != chosen.name]
+    offered = [chosen, *rng.sample(others, OFFERED_MIN - 1 + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1)))]
+    rng.shuffle(offered)
+    request, arguments = chosen.request(rng, czech)
+    return ChatExample(
+        key=f"tool_arguments:{request}:{','.join(sorted(tool.name for tool in offered))}",
+        messages=_instructed(EXACT_CS if czech else EXACT_EN, request),
+        answer=call_text(chosen.name, arguments),
+        tools=tuple(tool.schema for tool in offered),
+        expected={"name": chosen.name, "arguments": arguments},
+    )
+
+
+def _two_requests(rng: random.Random, czech: bool, offered: list[Tool]) -> list[tuple[Tool, str, Arguments]]:
+    """Of two tools, or twice of one."""
+    chosen = [offered[0], offered[0]] if rng.random() < 0.4 else offered[:2]
+    while True:
+        drawn = [(tool, *tool.request(rng, czech)) for tool in chosen]
+        if drawn[0][2] != drawn[1][2]:
+            return drawn
+
+
+def tool_parallel(rng: random.Random) -> ChatExample:
+    """Two independent requests in one message: two calls in one turn, in either order."""
+    czech = rng.random() < CZECH_SHARE
+    offered = rng.sample(TOOLS, OFFERED_MIN + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1)))
+    drawn = _two_requests(rng, czech, offered)
+    request = (" A ještě: " if czech else " And also: ").join(text for _, text, _ in drawn)
+    shown = sorted(offered, key=lambda tool: tool.name)
+    return ChatExample(
+        key=f"tool_parallel:{request}:{','.join(tool.name for tool in shown)}",
+        messages=_instructed(TOGETHER_CS if czech else TOGETHER_EN, request),
+        answer="\n".join(call_text(tool.name, arguments) for tool, _, arguments in drawn),
+        tools=tuple(tool.schema for tool in shown),
+        expected={
+            "calls": [{"name": tool.name, "arguments": arguments} for tool, _, arguments in drawn],
+            "any_order": True,
+        },
+    )
+
+
+def _called(*calls: tuple[str, Arguments]) -> dict[str, Any]:
+    """The turn in which those calls were made."""
+    functions = [{"type": "function", "function": {"name": name, "arguments": arguments}} for name, arguments in calls]
+    return {"role": "assistant", "content": "", "tool_calls": functions}
+
+
+class Step(NamedTuple):
+    """A request that takes two calls: the first with its result, and the second, which needs that result."""
+
+    request: str
+    first: tuple[str, Arguments]
+    result: dict[str, Any]
+    second: tuple[str, Arguments]
+
+
+_STRING: dict[str, Any] = {"type": "string"}
+_INTEGER: dict[str, Any] = {"type": "integer"}
+FIND_CUSTOMER = tool_schema("find_customer", "Find a customer by name", {"name": _STRING}, ["name"])
+FIND_ORDER = tool_schema("find_order", "The latest order of a customer", {"customer_id": _INTEGER}, ["customer_id"])
+CANCEL_ORDER = tool_schema("cancel_order", "Cancel an order", {"order_id": _STRING, "reason": _STRING}, ["order_id"])
+PAY_INVOICE = tool_schema(
+    "pay_invoice", "Pay an invoice", {"account": _STRING, "amount": _INTEGER, "reference": _STRING},
+    ["account", "amount", "reference"],
+)  # fmt: skip
+READ_INVOICE = tool_schema("read_invoice", "What an invoice states", {"invoice": _STRING}, ["invoice"])
+STEP_TOOLS = (FIND_CUSTOMER, FIND_ORDER, CANCEL_ORDER, PAY_INVOICE, READ_INVOICE)
+
+
+def _latest_order(rng: random.Random, czech: bool) -> Step:
+    who, number, contract = declined_person(rng).name, 1_000 + int(rng.random() * 900_000), code(rng)
+    name = who.nominative
+    request = f"Jaká je poslední objednávka {who.genitive}?" if czech else f"What is the latest order of {name}?"
+    result = {"customer_id": number, "name": name, "contract": contract}
+    return Step(request, ("find_customer", {"name": name}), result, ("find_order", {"customer_id": number}))
+
+
+def _cancel(rng: random.Random, czech: bool) -> Step:
+    number, order, older = 1_000 + int(rng.random() * 900_000), code(rng, 6), code(rng, 6)
+    request = (
+        f"Zruš poslední objednávku zákazníka {number}." if czech else f"Cancel the latest order of customer {number}."
+    )
+    result = {"order_id": order, "replaces": older, "total": koruna(100 + int(rng.random() * 90_000))}
+    return Step(request, ("find_order", {"customer_id": number}), result, ("cancel_order", {"order_id": order}))
+
+
+def _pay(rng: random.Random, czech: bool) -> Step:
+    invoice, amount = code(rng, 6), 100 + int(rng.random() * 90_000)
+    account, reference = f"{int(rng.random() * 10**10):010d}", f"{int(rng.random() * 10**8):08d}"
+    request = f"Zaplať fakturu {invoice}." if czech else f"Pay invoice {invoice}."
+    result = {"invoice": invoice, "account": account, "amount": amount, "reference": reference, "overdue": False}
+    arguments = {"account": account, "amount": amount, "reference": reference}
+    return Step(request, ("read_invoice", {"invoice": invoice}), result, ("pay_invoice", arguments))
+
+
+STEPS = (_latest_order, _cancel, _pay)
+
+
+def tool_follow_up(rng: random.Random) -> ChatExample:
+    """A second call whose arguments stand in the result of the first; the conversation holds both."""
+    czech = rng.random() < CZECH_SHARE
+    step = pick(rng, STEPS)(rng, czech)
+    needed = {step.first[0], step.second[0]}
+    others = [tool for tool in STEP_TOOLS if tool["function"]["name"] not in needed]
+    offered = [tool for tool in STEP_TOOLS if tool not in others] + rng.sample(others, int(rng.random() * 3))
+    rng.shuffle(offered)
+    name, arguments = step.first
+    result = json.dumps(step.result, ensure_ascii=False)
+    messages = (
+        {"role": "user", "content": step.request},
+        _called((name, arguments)),
+        {"role": "tool", "content": result},
+    )
+    return ChatExample(
+        key=f"tool_follow_up:{step.request}:{result}",
+        messages=messages,
+        answer=call_text(*step.second),
+        tools=tuple(offered),
+        expected={"name": step.second[0], "arguments": step.second[1]},
+    )
+
+
+ORDER_DETAILS = tool_schema(
+    "order_details", "What an order states",
+    {
+        "order_id": _STRING,
+        "with_items": {"type": "boolean"},
+        "warehouse": {"type": ["string", "null"], "description": "null for all warehouses"},
+    },
+    ["order_id", "with_items", "warehouse"],
+)  # fmt: skip
+WITHDRAW_ORDER = tool_schema(
+    "withdraw_order", "Withdraw the order that an invoice is for", {"invoice": _STRING, "refund": {"type": "boolean"}},
+    ["invoice", "refund"],
+)  # fmt: skip
+BESIDE = (FIND_CUSTOMER, FIND_ORDER, PAY_INVOICE)
+"""Tools that cannot be meant where an order is to be withdrawn."""
+
+
+def tool_results(rng: random.Random) -> ChatExample:
+    """A call that needs two results of one turn; the earlier calls hold booleans and null."""
+    czech, refund = rng.random() < CZECH_SHARE, rng.random() < 0.5
+    orders = [code(rng, 6), code(rng, 6)]
+    totals = rng.sample(range(100, 90_000), 2)
+    invoices = [code(rng, 6), code(rng, 6)]
+    options = {"with_items": rng.random() < 0.5, "warehouse": None if rng.random() < 0.5 else pick(rng, CITIES)}
+    results = [
+        {"order_id": order, "total": total, "express": rng.random() < 0.5, "carrier": None, "invoice": invoice}
+        for order, total, invoice in zip(orders, totals, invoices, strict=True)
+    ]
+    one, other = orders
+    if czech:
+        money = "peníze vrať" if refund else "peníze nevracej"
+        request = f"Načti objednávky {one} a {other} a tu dražší zruš; {money}."
+    else:
+        money = "refund the money" if refund else "do not refund the money"
+        request = f"Look up the orders {one} and {other} and withdraw the more expensive one; {money}."
+    offered = [ORDER_DETAILS, WITHDRAW_ORDER, *rng.sample(BESIDE, int(rng.random() * 3))]
+    rng.shuffle(offered)
+    written = [json.dumps(result, ensure_ascii=False) for result in results]
+    arguments = {"invoice": invoices[totals.index(max(totals))], "refund": refund}
+    return ChatExample(
+        key=f"tool_results:{request}:{';'.join(written)}",
+        messages=(
+            {"role": "user", "content": request},
+            _called(*(("order_details", {"order_id": order, **options}) for order in orders)),
+            *({"role": "tool", "content": result} for result in written),
+        ),
+        answer=call_text("withdraw_order", arguments),
+        tools=tuple(offered),
+        expected={"name": "withdraw_order", "arguments": arguments},
     )

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from q36eval.canaries.specification import for_family, load_specs
-from q36eval.canaries.suites import draws_per_family
+from q36eval.canaries.specification import draws_per_family, for_family, load_specs
 from q36eval.canaries.summary import declared_figures as of_canaries
 from q36eval.config import Family, Paths
 from q36eval.evals.suite import TaskGroup, read_suite

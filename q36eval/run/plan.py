@@ -82,8 +82,7 @@ def build_probes(
 def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
     """The canary probe of that suite; see `build_probes`."""
     from q36eval.canaries.probe import CanaryProbe
-    from q36eval.canaries.specification import for_family, left_out, left_out_sentence, load_specs
-    from q36eval.canaries.suites import draws_per_family
+    from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
 
     chosen = limits.canaries
     skills = None if limits.family is None else limits.family.skills

@@ -69,7 +69,7 @@ MOST_DRAWS = 1_000
 
 def supplies_of(request: Request, probes: Sequence[Probe], paths: Paths) -> Supplies:
     """What could be evaluated in addition of each of `probes`, which have planned their items."""
-    from q36eval.canaries.suites import draws_per_family
+    from q36eval.canaries.specification import draws_per_family
 
     sources: list[ItemSource] = []
     draws = None

@@ -108,7 +108,7 @@ def test_an_incident_becomes_a_canary_that_check_accepts(incident: Path, tmp_pat
     assert written.startswith("# Made from wrong category.json.")
     assert "lanes: [freeform]" in written
     assert run("canaries", "check", body["file"]) == 0
-    with pytest.raises(UsageError, match="left as it is"):
+    with pytest.raises(UsageError, match="was not changed"):
         run(*asked)
 
 

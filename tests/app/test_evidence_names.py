@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from q36eval.canaries.competence import PlannedItem, cause_of
+from q36eval.canaries.outcomes import PlannedItem, cause_of
 from q36eval.canaries.specification import CanarySpec, GenerationSettings
 from q36eval.canaries.summary import summarize_outcomes
 from q36eval.evals.accuracy import accuracy

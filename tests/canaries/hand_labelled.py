@@ -56,7 +56,7 @@ class HandLabelled(NamedTuple):
 def prompts() -> dict[str, Prompt]:
     """By id."""
     checks = {spec.family.generator: tuple(spec.checks) for spec in load_specs(skills=None) if spec.family}
-    found = {}
+    by_id = {}
     for entry in yaml.safe_load((FOLDER / "prompts.yaml").read_text(encoding="utf-8")):
         named = checks[entry["check"]]
         expected = entry["facts"]
@@ -65,19 +65,19 @@ def prompts() -> dict[str, Prompt]:
             named = tuple(dict.fromkeys((*named, "stable")))
         else:
             expected = expected | _of_its_words(entry)
-        found[entry["id"]] = Prompt(entry["id"], named, expected, entry.get("tools", []))
-    return found
+        by_id[entry["id"]] = Prompt(entry["id"], named, expected, entry.get("tools", []))
+    return by_id
 
 
 def _of_its_words(entry: dict[str, Any]) -> dict[str, Any]:
     """What the generators state of such a prompt beside its facts, taken from its own words."""
-    asked = entry["messages"][-1]["content"]
+    question = entry["messages"][-1]["content"]
     said = [message["content"] for message in entry["messages"]]
     if entry["check"].startswith("tool_") and entry["check"] != "tool_none":
         refusal = re.search(r"(?:přesně|exactly): (.*)$", said[0])
         return {"known": [text for text in said if text]} | ({"refusal": refusal[1]} if refusal else {})
     if entry["check"] in ("json_flat", "json_nested", "json_types", "recall"):
-        return {"fence": "pouze JSON" in asked or "only the JSON" in asked}
+        return {"fence": "pouze JSON" in question or "only the JSON" in question}
     if entry["check"] == "enum_order":
         return {"separator": "comma"}
     if entry["check"] == "copy_references":
@@ -85,11 +85,12 @@ def _of_its_words(entry: dict[str, Any]) -> dict[str, Any]:
     if entry["check"] == "copy_code":
         return {"one_block": True}
     if entry["check"] == "json_in_prose":
-        block = "blok" in asked or "code block" in asked
-        language = "cs" if "Schéma" in asked else "en"
+        block = "blok" in question or "code block" in question
+        thanks = "poděkuj" in question or "with thanks" in question
+        language = "cs" if "Schéma" in question else "en"
         stable = {"scripts": ["Latin"], "min_characters": 1, "max_characters": 4_000, "language": language}
         return {
-            "prose": {"before": 1, "after": 1, "block": block, "thanks": "poděkuj" in asked or "with thanks" in asked},
+            "prose": {"before": 1, "after": 1, "block": block, "thanks": thanks},
             "known": said,
             "stable": stable | {"finished": True},
         }
@@ -98,7 +99,7 @@ def _of_its_words(entry: dict[str, Any]) -> dict[str, Any]:
         stable = {"scripts": ["Latin"], "min_characters": 1, "max_characters": 4_000}
         return {"style": style, "stable": stable | {"finished": True}}
     if entry["check"] == "stability":
-        names = re.search(r"v místě (.+), vystupuje v něm (\w+)\.", asked)
+        names = re.search(r"v místě (.+), vystupuje v něm (\w+)\.", question)
         assert names is not None
         stable = entry["facts"]["stable"] | {"language": "cs", "headings": False, "finished": True}
         return {"stable": stable, "style": {"mentions": list(names.groups())}}

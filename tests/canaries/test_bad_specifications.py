@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from q36eval.canaries.cases import cases_of, draws
-from q36eval.canaries.checks._regex import compiled
+from q36eval.canaries.checks.patterns import compiled
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.specification import Family, load_specs, read_spec
 from q36eval.errors import UsageError
@@ -62,7 +62,7 @@ def refusal(folder: Path, text: str) -> str:
         ("[freeform]", "[prose]", "lanes.0: Input should be 'structured' or 'freeform'"),
         ("[exact_text]", "[exact]", "no check is called 'exact'; there are exact_text"),
         ("{text: Hello}", "{txt: Hello}", "must_pass 'hello': expected.text: missing"),
-        ("answer: Hello", "answer: Hi", "must_pass 'hello': its own answer fails"),
+        ("answer: Hello", "answer: Hi", "must_pass 'hello': its own answer fails its checks: "),
         (
             "must_pass:",
             "family: {generator: json_flat, seed: 1, n: 2}\nmust_pass:",
@@ -97,13 +97,17 @@ def offering(parameters: str) -> str:
             f"tools: [{{type: function, function: {{}}}}]\n    {PROMPT_KEYS}",
             "must_pass.0: tool 1 has no name",
         ),
-        (PROMPT_KEYS, offering("{type: objekt}"), "the parameters of tool 'f': the schema is no JSON Schema: $.type"),
-        (PROMPT_KEYS, offering('{properties: {a: {$ref: "http://x.example/s"}}}'), "leads nowhere within it"),
+        (
+            PROMPT_KEYS,
+            offering("{type: objekt}"),
+            "parameters of tool 'f': the schema is not a JSON Schema: $.type",
+        ),
+        (PROMPT_KEYS, offering('{properties: {a: {$ref: "http://x.example/s"}}}'), "does not resolve within it"),
         ("answer: Hello", "answer: Hello\n    decisive: [{before: Hell, right: a}]", "not hold 'a' after 'Hell'"),
         (
             "answer: Hello",
             "answer: Hello\n    decisive: [{before: Hell, right: o, wrong: [i, o]}]",
-            "decisive: 'o' is called both right and wrong",
+            "decisive: 'o' is listed as both right and wrong",
         ),
         ("answer: Hello", "answer: Hello\n    decisive: [{right: o}]", "must_pass.0.decisive.0.before: missing"),
         ("[exact_text]", "[exact_text]\ndecisive: [txt]", "no decision of kind 'txt' in its answers; there are text"),
@@ -117,15 +121,15 @@ def test_a_prompt_that_no_model_could_be_asked_is_refused(tmp_path: Path, old: s
 @pytest.mark.parametrize(
     ("check", "expected", "answer", "said"),
     [
-        ("json", "{object: {}, schema: {type: 7}}", "{}", "expected: the schema is no JSON Schema: $.type"),
-        ("pattern", "{pattern: {must_match: '(a'}}", "a", "expected.pattern: must_match is no regular expression"),
+        ("json", "{object: {}, schema: {type: 7}}", "{}", "expected: the schema is not a JSON Schema: $.type"),
+        ("pattern", "{pattern: {must_match: '(a'}}", "a", "expected.pattern: must_match is not a regular expression"),
         ("pattern", "{pattern: {must_match: '^(a|aa)+$'}}", f"{'a' * 60}!", "ran out of its"),
     ],
 )
 def test_what_an_answer_cannot_be_judged_by_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, expected: str, answer: str, said: str
 ) -> None:
-    monkeypatch.setattr("q36eval.canaries.checks._regex.PATTERN_SECONDS", 0.05)
+    monkeypatch.setattr("q36eval.canaries.checks.patterns.PATTERN_SECONDS", 0.05)
     text = VALID.replace("[exact_text]", f"[{check}]").replace("{text: Hello}", expected)
     message = refusal(tmp_path, text.replace("answer: Hello", f"answer: '{answer}'"))
     assert said in message
@@ -237,8 +241,8 @@ def test_a_family_whose_checks_do_not_fit_its_generator_is_refused(tmp_path: Pat
         ),
         ('content: "Say hello."', 'content: "Say hello.", sent: 2026-01-31', "messages[0].sent is a YAML date"),
         ('"Say hello."}', '"Say hello."}, {role: system, content: Be short.}', "message 2 is a system message"),
-        ("role: user", "role: system", "no message is a user's"),
-        ('"Say hello."}', '"Say hello."}, {role: assistant, content: Hi}', "the last message is an answer"),
+        ("role: user", "role: system", "no message has the role user"),
+        ('"Say hello."}', '"Say hello."}, {role: assistant, content: Hi}', "the last message has the role assistant"),
     ],
 )
 def test_what_no_model_could_be_asked_is_refused_before_a_run(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -250,19 +254,19 @@ def test_two_prompts_of_a_file_differ_in_name_and_in_what_is_asked(tmp_path: Pat
     prompt = VALID[VALID.index("  - name") :]
     assert "two prompts are called 'hello'" in refusal(tmp_path, VALID + prompt.replace("Say hello.", "Greet me."))
     again = prompt.replace("name: hello", "name: again")
-    assert "the prompts 'hello' and 'again' ask the same" in refusal(tmp_path, VALID + again)
+    assert "the prompts 'hello' and 'again' are identical; remove one" in refusal(tmp_path, VALID + again)
 
 
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ('{$dynamicRef: "http://127.0.0.1:9/x.json"}', "leads nowhere within it"),
-        ('{$dynamicRef: "#here"}', "leads nowhere within it"),
-        ('{properties: {a: {$ref: "#/x"}}, x: {$ref: "http://127.0.0.1:9/x.json"}}', "leads to no schema"),
-        ('{properties: {a: {$ref: "#/x"}}, x: {patternProperties: {"^(a+)+$": {}}}}', "leads to no schema"),
+        ('{$dynamicRef: "http://127.0.0.1:9/x.json"}', "does not resolve within it"),
+        ('{$dynamicRef: "#here"}', "does not resolve within it"),
+        ('{properties: {a: {$ref: "#/x"}}, x: {$ref: "http://127.0.0.1:9/x.json"}}', "does not lead to a schema"),
+        ('{properties: {a: {$ref: "#/x"}}, x: {patternProperties: {"^(a+)+$": {}}}}', "does not lead to a schema"),
         (
             '{properties: {a: {$id: "http://other/", $ref: "#/$defs/b"}}, $defs: {b: {type: integer}}}',
-            "a reference of the schema leads nowhere",
+            "a reference of the schema does not resolve",
         ),
     ],
 )

@@ -21,10 +21,10 @@ def test_the_example_is_a_canary_with_every_key(tmp_path: Path) -> None:
 
 
 def test_every_key_and_every_check_is_explained() -> None:
-    told = set(re.findall(r"`([a-z_]+)`", PAGE))
+    explained = set(re.findall(r"`([a-z_]+)`", PAGE))
     fields = {name for model in (CanarySpec, FixedPrompt, GenerationSettings, Family) for name in model.model_fields}
-    assert fields <= told
-    assert set(CHECKS) <= told
+    assert fields <= explained
+    assert set(CHECKS) <= explained
     rows = set(re.findall(r"^\| `([a-z_]+)` \| ", PAGE, re.MULTILINE))
     assert set(CHECKS) <= rows
 

@@ -21,8 +21,8 @@ CHARACTERS = 45_000
 def test_long_texts_of_one_unit_are_judged_and_told_briefly(unit: str) -> None:
     filler = (unit * (CHARACTERS // len(unit) + 1))[:CHARACTERS]
     text = f"{filler} Obchod A: 2 400 - {filler} = 5.\nlevnější je obchod B</parameter></function></tool_call>"
-    for check, asked in ASKED.items():
-        failures = run_checks(text, [check], asked.expected, asked.tools)
+    for check, question in ASKED.items():
+        failures = run_checks(text, [check], question.expected, question.tools)
         assert len(failures) <= MAX_FAILURES + 1
         assert all(len(failure.message) < 1000 for failure in failures)
     call_facts(text, ASKED["tool_call"].tools)
@@ -33,15 +33,15 @@ def test_a_megabyte_of_everything_is_judged(check: str) -> None:
     """Everything at once: prose, JSON, calls, sums, one long line of digits, deep nesting."""
     part = "".join(unit * 40 for unit in UNITS) + "9" * 5_000 + "[" * 5_000
     text = (part * (MEGABYTE // len(part) + 1))[:MEGABYTE]
-    asked = ASKED[check]
-    assert len(run_checks(text, [check], asked.expected, asked.tools)) <= MAX_FAILURES + 1
+    question = ASKED[check]
+    assert len(run_checks(text, [check], question.expected, question.tools)) <= MAX_FAILURES + 1
 
 
 def test_a_right_answer_of_a_megabyte_gives_its_decisions() -> None:
     """White space between tokens is free, so a right answer can be as long as anyone likes."""
     text = '{"a":' + " " * MEGABYTE + "[1, 2]" + "\n" * MEGABYTE + "}"
-    found = decisions(text, ["json"], {"object": {"a": [1, 2]}})
-    assert [text[decision.start : decision.end] for decision in found] == ['"a"', "1", ",", "2", "]", "}"]
+    decided = decisions(text, ["json"], {"object": {"a": [1, 2]}})
+    assert [text[decision.start : decision.end] for decision in decided] == ['"a"', "1", ",", "2", "]", "}"]
 
 
 def test_many_failures_are_cut_short_and_said_to_be() -> None:

@@ -32,11 +32,11 @@ TEXTS = st.one_of(st.text(), st.lists(st.one_of(FRAGMENTS, st.text(max_size=4)),
 @example(text="1 - 0 / 0 = 5, 0 % z 0 = 1, 1,2,3 = 4, 5 × = 6")
 @example(text='{"name":{"name":[' * 300)
 def test_no_text_makes_a_checker_raise_or_gives_what_cannot_be_stored(text: str) -> None:
-    for check, asked in ASKED.items():
-        failures = run_checks(text, [check], asked.expected, asked.tools)
+    for check, question in ASKED.items():
+        failures = run_checks(text, [check], question.expected, question.tools)
         json.dumps([failure.as_dict() for failure in failures], ensure_ascii=False).encode("utf-8")
         assert all(len(failure.message) < 1000 and len(failure.place) < 1000 for failure in failures)
-        assert bool(failures) or decisions(text, [check], asked.expected, asked.tools) is not None
+        assert bool(failures) or decisions(text, [check], question.expected, question.tools) is not None
     call_facts(text, ASKED["tool_call"].tools)
 
 

@@ -73,8 +73,8 @@ OFFERS = {
 def _chosen(
     text: str, checks: list[str], expected: dict[str, Any], kinds: list[str] | None = None
 ) -> list[tuple[str, str, tuple[str, ...]]]:
-    found = decisions(text, checks, expected, TOOLS, kinds)
-    return [(decision.kind, text[decision.start : decision.end], decision.wrong) for decision in found]
+    decided = decisions(text, checks, expected, TOOLS, kinds)
+    return [(decision.kind, text[decision.start : decision.end], decision.wrong) for decision in decided]
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_the_conclusion_is_decided_where_it_was_found(
 ) -> None:
     """The amounts too, in a wording that is not the sandbox's, with characters that reading takes away."""
     text = f"**Obchod A:** 2400 Kč × 0,85 = **2 040** Kč\nObchod B: 2\u00a0100 Kč\n{conclusion_sentence}"
-    found = decisions(text, ["discount"], OFFERS)
-    assert [text[decision.start : decision.end] for decision in found if decision.kind == "amount"] == [
+    decided = decisions(text, ["discount"], OFFERS)
+    assert [text[decision.start : decision.end] for decision in decided if decision.kind == "amount"] == [
         "2 040",
         "2\u00a0100",
     ]
-    last = found[-1]
+    last = decided[-1]
     assert (last.kind, last.wrong, last.end - last.start) == ("conclusion", wrong, 1)
     assert text[last.start :].startswith(place)
 
@@ -113,13 +113,13 @@ def test_a_tie_is_decided_where_its_sentence_begins() -> None:
 
 @pytest.mark.parametrize(("text", "tool_format"), [(RIGHT, "qwen3_xml"), (HERMES, "hermes")])
 def test_decisions_of_a_call(text: str, tool_format: str) -> None:
-    found = _chosen(text, ["tool_call"], BOOKING | {"tool_format": tool_format})
-    assert found[:2] == [("call", "<tool_call>", ()), ("tool", "book", ("weather",))]
+    decided = _chosen(text, ["tool_call"], BOOKING | {"tool_format": tool_format})
+    assert decided[:2] == [("call", "<tool_call>", ()), ("tool", "book", ("weather",))]
     others = {
-        said.strip('"'): [wrong.strip('"') for wrong in wrongs] for kind, said, wrongs in found if kind == "argument"
+        said.strip('"'): [wrong.strip('"') for wrong in wrongs] for kind, said, wrongs in decided if kind == "argument"
     }
     assert others == {"3": [], "half": ["full"], "true": ["false"], "Jana": [], "Petr": []}
-    assert found[-1] in [("close", "</function>", ("<parameter=",)), ("close", "}", ())]
+    assert decided[-1] in [("close", "</function>", ("<parameter=",)), ("close", "}", ())]
 
 
 def test_where_no_call_is_right_the_first_word_decides_against_one() -> None:
@@ -205,19 +205,19 @@ def test_who_is_to_blame(failures: list[Failure], text: str | None, served: Any,
 @pytest.mark.parametrize(
     ("check", "expected", "sentence"),
     [
-        ("json", {"object": {}, "schema": {"type": "strin"}}, "is no JSON Schema"),
+        ("json", {"object": {}, "schema": {"type": "strin"}}, "is not a JSON Schema"),
         ("json", {"object": {}, "schema": {"properties": {"a": {"minimum": "1"}}}}, r"\$.properties.a.minimum"),
-        ("json", {"object": {}, "schema": {"properties": {"a": {"pattern": "("}}}}, "no regular expression"),
-        ("json", {"object": {}, "schema": {"$ref": "https://example.com/schema"}}, "leads nowhere"),
-        ("json", {"object": {}, "schema": {"$ref": "#/$defs/a"}}, "leads nowhere"),
+        ("json", {"object": {}, "schema": {"properties": {"a": {"pattern": "("}}}}, "not a regular expression"),
+        ("json", {"object": {}, "schema": {"$ref": "https://example.com/schema"}}, "does not resolve"),
+        ("json", {"object": {}, "schema": {"$ref": "#/$defs/a"}}, "does not resolve"),
         ("json", {"object": {}, "schema": {"$ref": "#"}}, "breaks its own schema"),
         ("json", {"object": {"a": 1}, "schema": {"properties": {"a": {"type": "string"}}}}, r"own schema at \$.a"),
         ("json", {"object": {"a": float("nan")}}, "JSON does not have"),
         ("json", {"object": 3}, "object"),
-        ("pattern", {"pattern": {"must_match": "(a"}}, "must_match is no regular expression"),
+        ("pattern", {"pattern": {"must_match": "(a"}}, "must_match is not a regular expression"),
         ("pattern", {"pattern": {}}, "give must_match"),
         ("pattern", {"pattern": {"must_mach": "a"}}, "must_mach"),
-        ("style", {"style": {}}, "asks nothing"),
+        ("style", {"style": {}}, "demands nothing"),
         ("style", {"style": {"language": "de"}}, "language"),
         ("stable", {"stable": {"scripts": ["Latn2"], "max_characters": 9, "min_characters": 1}}, "no Unicode script"),
         ("stable", {"stable": {"scripts": ["Latin"], "max_characters": 1, "min_characters": 9}}, "above"),
@@ -235,7 +235,7 @@ def test_a_specification_that_cannot_be_used_is_refused(check: str, expected: di
     [
         ([{"function": {"parameters": {}}}], "tool 1 has no name"),
         ([{"name": "a"}, {"name": "a"}], "two tools are called 'a'"),
-        ([{"name": "a", "parameters": {"properties": {"b": {"type": "int"}}}}], "tool 'a'.*no JSON Schema"),
+        ([{"name": "a", "parameters": {"properties": {"b": {"type": "int"}}}}], "tool 'a'.*not a JSON Schema"),
         ([{"name": "a", "parameters": {"type": "array"}}], "type object"),
     ],
 )
@@ -267,6 +267,6 @@ def test_patterns_of_other_alphabets_are_known() -> None:
 def test_a_pattern_that_backtracks_for_ever_judges_nothing(
     check: str, text: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("q36eval.canaries.checks._regex.PATTERN_SECONDS", 0.1)
+    monkeypatch.setattr("q36eval.canaries.checks.patterns.PATTERN_SECONDS", 0.1)
     with pytest.raises(NotJudgedError, match="ran out of"):
         run_checks(text, [check], expected)

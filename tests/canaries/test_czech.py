@@ -8,9 +8,8 @@ from itertools import pairwise
 import pytest
 
 from q36eval.canaries.generators import GENERATORS
-from q36eval.canaries.generators._names import FIRST_NAMES_F, SURNAMES_F, TOWN_OF, TOWNS, declined_person
-from q36eval.canaries.generators._nested_tools import NESTED_TOOLS
-from q36eval.canaries.generators._words import CITIES
+from q36eval.canaries.generators.tools import NESTED_TOOLS
+from q36eval.canaries.generators.words import CITIES, FIRST_NAMES_F, SURNAMES_F, TOWN_OF, TOWNS, declined_person
 from q36eval.canaries.specification import CanarySpec, FixedPrompt, load_specs
 
 SPECS = load_specs(skills=None)
@@ -68,8 +67,8 @@ def test_prepositions_keep_their_vowel(kind: str) -> None:
     rng = random.Random(41)
     for _ in range(150):
         example = GENERATORS[kind](rng)
-        asked = " ".join(message["content"] for message in example.messages)
-        assert not UNVOCALISED.search(asked), asked
+        text = " ".join(message["content"] for message in example.messages)
+        assert not UNVOCALISED.search(text), text
     for spec, prompt in FIXED:
         assert not UNVOCALISED.search(_asked(prompt)), (spec.id, prompt.name)
 
@@ -92,8 +91,8 @@ def test_what_is_asked_for_stands_in_the_accusative() -> None:
     rng, seen = random.Random(47), ""
     for _ in range(300):
         for kind in ("copy_exact", "copy_references"):
-            asked = GENERATORS[kind](rng).messages[0]["content"]
-            seen += "".join(re.findall(r"(?:Opiš z textu|Opiš přesně:|Přepiš přesně:|Vypiš beze změny)[^.]*", asked))
+            prompt = GENERATORS[kind](rng).messages[0]["content"]
+            seen += "".join(re.findall(r"(?:Opiš z textu|Opiš přesně:|Přepiš přesně:|Vypiš beze změny)[^.]*", prompt))
     assert not re.search(r"částka|osoba|adresa", seen)
     assert all(form in seen for form in ("částku", "kontaktní osobu", "adresu IPv6", "adresu,"))
 

@@ -109,11 +109,11 @@ def test_exactly_what_is_declared_is_measured(family: str, tokenizer: Any, tmp_p
     skills = load_yaml(ROOT / "data" / "families" / f"{family}.yaml", Family, "family").skills
     specs = load_specs(n=1, skills=skills)
     declared = {figure.key: figure for figure in CanaryProbe(specs).declared()}
-    found = gated(specs, tokenizer, tmp_path).measured
-    del found["canaries.engine_drift[all]"]  # the run's, of every probe's engine
-    assert set(found) == set(declared)
-    assert "canaries.must_pass_flips[discount-compare-must-pass]" in found
-    for key, measured in found.items():
+    measurements = gated(specs, tokenizer, tmp_path).measured
+    del measurements["canaries.engine_drift[all]"]  # the run's, of every probe's engine
+    assert set(measurements) == set(declared)
+    assert "canaries.must_pass_flips[discount-compare-must-pass]" in measurements
+    for key, measured in measurements.items():
         figure = declared[key]
         said = (figure.estimator, figure.direction, figure.unit)
         assert said == (measured.estimator, measured.direction, measured.unit), key

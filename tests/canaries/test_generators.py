@@ -10,9 +10,9 @@ from q36eval.canaries.cases import draws
 from q36eval.canaries.checks import run_checks
 from q36eval.canaries.checks.discount import ExpectedDiscount
 from q36eval.canaries.generators import GENERATORS
-from q36eval.canaries.generators._context import DOCUMENTS
-from q36eval.canaries.generators._tools import TOOLS, call_text
-from q36eval.canaries.generators.tool_turns import _two_requests
+from q36eval.canaries.generators.recall import DOCUMENTS
+from q36eval.canaries.generators.tool_calls import _two_requests
+from q36eval.canaries.generators.tools import TOOLS, call_text
 from q36eval.canaries.specification import CanarySpec, load_specs
 from q36eval.examples import draw, split_of
 
@@ -60,9 +60,9 @@ def test_a_key_depends_on_the_content_and_not_on_the_wording(kind: str) -> None:
     rng = random.Random(13)
     for _ in range(100):
         example = GENERATORS[kind](rng)
-        asked = json.dumps([example.messages, example.tools], ensure_ascii=False).replace(" ", "")
+        prompt = json.dumps([example.messages, example.tools], ensure_ascii=False).replace(" ", "")
         numbers = set(re.findall(r"\d{2,}", re.sub(r"\[[\d, ]*\]$", "", example.key.replace(" ", ""))))
-        assert all(number in asked for number in numbers), example.key
+        assert all(number in prompt for number in numbers), example.key
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -124,10 +124,10 @@ def test_a_follow_up_needs_a_value_that_only_the_tool_gave() -> None:
     rng = random.Random(29)
     for _ in range(100):
         example = GENERATORS["tool_follow_up"](rng)
-        asked, _, result = (json.dumps(message, ensure_ascii=False) for message in example.messages)
+        request, _, result = (json.dumps(message, ensure_ascii=False) for message in example.messages)
         value = str(next(iter(example.expected["arguments"].values())))
         assert value in result
-        assert value not in asked
+        assert value not in request
 
 
 def test_two_calls_differ_and_both_tools_are_offered() -> None:
@@ -148,11 +148,11 @@ def test_two_calls_differ_and_both_tools_are_offered() -> None:
 
 def test_check_numbers_of_accounts_are_right() -> None:
     """ISO 13616: the country and check digits moved to the end, letters as numbers, leaves 1 modulo 97."""
-    rng, found = random.Random(37), []
+    rng, accounts = random.Random(37), []
     for _ in range(60):
-        found += re.findall(r"IBAN: CZ(\d{2})(\d{20})", GENERATORS["copy_references"](rng).messages[0]["content"])
-    assert len(found) > 10
-    assert all(int(f"{account}1235{check}") % 97 == 1 for check, account in found)
+        accounts += re.findall(r"IBAN: CZ(\d{2})(\d{20})", GENERATORS["copy_references"](rng).messages[0]["content"])
+    assert len(accounts) > 10
+    assert all(int(f"{account}1235{check}") % 97 == 1 for check, account in accounts)
 
 
 def test_the_wire_format_of_a_call() -> None:

@@ -49,12 +49,12 @@ def test_alternatives_that_part_later_decide_later(tokenizer: Any) -> None:
     text = "<function=get_weather>"
     ids = _encoded(tokenizer, text)
     tokens = decisive_tokens(tokenizer, ids, text, [_decision(text, "get_weather", "get_order", "send_email")])
-    found = {(token.position, wrong) for token in tokens for wrong in token.wrong}
+    alternatives = {(token.position, wrong) for token in tokens for wrong in token.wrong}
     for name in ("get_order", "send_email"):
         other = _encoded(tokenizer, f"<function={name}>")
         parting = next(at for at, (a, b) in enumerate(zip(ids, other, strict=False)) if a != b)
-        assert (parting, other[parting]) in found
-    assert len(found) == 2
+        assert (parting, other[parting]) in alternatives
+    assert len(alternatives) == 2
 
 
 def test_of_two_choices_of_which_one_begins_the_other_the_end_decides(tokenizer: Any) -> None:
@@ -62,11 +62,11 @@ def test_of_two_choices_of_which_one_begins_the_other_the_end_decides(tokenizer:
     assert long[: len(short)] == short
     for text, ids, other in (("high", short, "higher"), ("higher", long, "high")):
         tokens = decisive_tokens(tokenizer, ids, text, [_decision(text, text, other, "low")], end)
-        found = {token.position: (token.right, token.wrong) for token in tokens}
+        choices = {token.position: (token.right, token.wrong) for token in tokens}
         parting = (end, (long[len(short)],)) if text == "high" else (long[len(short)], (end,))
-        assert found[len(short)] == parting
-        assert found[0][1] == (_encoded(tokenizer, "low")[0],)
-        assert len(found) == 2
+        assert choices[len(short)] == parting
+        assert choices[0][1] == (_encoded(tokenizer, "low")[0],)
+        assert len(choices) == 2
 
 
 def test_without_alternatives_every_token_of_the_place_decides_against_any_other(tokenizer: Any) -> None:
@@ -104,8 +104,8 @@ def test_margins_are_differences_of_log_probabilities_on_the_answer() -> None:
         DecisiveToken("closed", 70, ids[70], tuple(i for i in (2, 5) if i != ids[70])),
         DecisiveToken("open", 100, ids[100]),
     ]
-    found = taught(lambda states: states, logits, ids, tokens)
-    for margin, wrong, token in zip(found.margins, found.best_wrong, tokens, strict=True):
+    teacher = taught(lambda states: states, logits, ids, tokens)
+    for margin, wrong, token in zip(teacher.margins, teacher.best_wrong, tokens, strict=True):
         row = logits[token.position].tolist()
         total = math.fsum(math.exp(value) for value in row)
         allowed = token.wrong or tuple(i for i in range(11) if i != token.right)
@@ -113,9 +113,9 @@ def test_margins_are_differences_of_log_probabilities_on_the_answer() -> None:
         expected = math.log(math.exp(row[token.right]) / total) - math.log(math.exp(row[best]) / total)
         assert wrong == best
         assert margin == pytest.approx(expected, abs=1e-5)  # float32 logits
-    assert found.margins[0] > 0 > found.margins[2]
-    assert len(found.choices) == 150
-    for row, choices in zip(logits, found.choices, strict=True):
+    assert teacher.margins[0] > 0 > teacher.margins[2]
+    assert len(teacher.choices) == 150
+    for row, choices in zip(logits, teacher.choices, strict=True):
         assert choices[0][0] == int(row.argmax())
         mass = [math.exp(value) for _, value in choices]
         assert mass == sorted(mass, reverse=True)

@@ -69,7 +69,7 @@ def _figures(*outcomes: ItemOutcome, specs: tuple[CanarySpec, ...] = (SPEC,)) ->
         (_answer(RIGHT, RIGHT, RIGHT, nats=MARGIN_FLOOR_NATS), None),
         (_answer(RIGHT, RIGHT, RIGHT, nats=0.37), "margin 0.37 nats"),
         (_answer(RIGHT, RIGHT, RIGHT, nats=float("nan")), "margin nan nats"),
-        (_answer(RIGHT, RIGHT, RIGHT, nats=None), "nothing is known of the reference's margin"),
+        (_answer(RIGHT, RIGHT, RIGHT, nats=None), "the reference's margin is unknown"),
         (_answer(RIGHT, WRONG, RIGHT), "the reference fails it in 1 of 3 batches"),
         # an error says nothing of the prompt: it stays, and nothing passes by it
         (_answer(UNKNOWN), None),
@@ -87,8 +87,8 @@ def test_a_prompt_below_the_floor_is_judged_as_a_rate_by_name() -> None:
         _outcome(_answer(RIGHT, RIGHT, RIGHT, nats=0.37), lost, "a/thin"),
         _outcome(_answer(WRONG, RIGHT, RIGHT), lost, "a/hopeless"),
     ]
-    found = _figures(*outcomes)
-    flips, rate = found["must_pass_flips"], found["fixed_prompt_failure_rate"]
+    figures = _figures(*outcomes)
+    flips, rate = figures["must_pass_flips"], figures["fixed_prompt_failure_rate"]
     assert (flips.value, flips.counts.total) == (0.0, 1)
     assert "a/thin (margin 0.37 nats), a/hopeless (the reference fails it in 1 of 3 batches)" in flips.note
     assert (rate.counts.total, rate.value, rate.reference_value) == (2, 1.0, 0.5)
@@ -98,13 +98,13 @@ def test_a_prompt_below_the_floor_is_judged_as_a_rate_by_name() -> None:
 
 
 def test_unstable_prompts_are_told_and_do_not_count_as_flips() -> None:
-    found = _figures(
+    figures = _figures(
         _outcome(STEADY, _answer(WRONG, RIGHT, WRONG), "a/shaky"),
         _outcome(STEADY, _answer(WRONG, WRONG, WRONG), "a/flipped"),
         _outcome(_answer(WRONG), _answer(WRONG), "a/hopeless"),
         _outcome(STEADY, _answer(RIGHT), "a/fine"),
     )
-    flips, unstable = found["must_pass_flips"], found["must_pass_unstable"]
+    flips, unstable = figures["must_pass_flips"], figures["must_pass_unstable"]
     assert (flips.value, unstable.value) == (1.0, 1.0)
     for figure in (flips, unstable):
         assert (figure.counts.total, figure.counts.scored, figure.counts.errored) == (3, 3, 0)
@@ -126,4 +126,4 @@ def test_what_errored_on_the_branch_is_no_fault_of_the_reference() -> None:
         _outcome(_answer(RIGHT, RIGHT, UNKNOWN), _answer(RIGHT), "a/z"),
         _outcome(_answer(RIGHT, WRONG, RIGHT), _answer(RIGHT), "a/w"),
     ]
-    assert "passes 2 of 4 fixed prompts every time" in _figures(*outcomes)["must_pass_unstable"].note
+    assert "passes 2 of 4 fixed prompts in every batch" in _figures(*outcomes)["must_pass_unstable"].note

@@ -56,7 +56,7 @@ def _outcome(
 
 def _confirmed(probe: CanaryProbe, outcomes: list[ItemOutcome], in_four: str | None, alone: str) -> list[ItemOutcome]:
     """The outcomes once the branch was asked again what it flipped; None: the engine broke."""
-    found = {outcome.item_key: outcome for outcome in outcomes}
+    confirmed = {outcome.item_key: outcome for outcome in outcomes}
     for item in probe.doubtful(outcomes):
         texts = {item.key + "/four": in_four, item.key + "/alone": alone}
         generated = {}
@@ -64,8 +64,8 @@ def _confirmed(probe: CanaryProbe, outcomes: list[ItemOutcome], in_four: str | N
             text = texts.get(request.key, "")
             error = None if text is not None else "engine: out of memory"
             generated[request.key] = Generated(request, (), text or "", "stop", error=error, rows=4)
-        found[item.key] = probe.confirmed(item, ItemResults(generated=generated), found[item.key])
-    return list(found.values())
+        confirmed[item.key] = probe.confirmed(item, ItemResults(generated=generated), confirmed[item.key])
+    return list(confirmed.values())
 
 
 def _answers(probe: CanaryProbe, items: list[WorkItem]) -> dict[str, str]:
@@ -109,8 +109,8 @@ def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, to
     right = _answers(probe, items)
     outcomes = [_outcome(probe, i, _results(i, right[i.key]), _results(i, right[i.key])) for i in items]
     assert {outcome.branch.score for outcome in outcomes} == {1.0}
-    found = _by_key(list(probe.summarize(outcomes)))
-    assert set(found) == {
+    figures = _by_key(list(probe.summarize(outcomes)))
+    assert set(figures) == {
         "failure_rate[discount-compare]", "failure_rate[tool-call]", "failure_rate[json-flat]",
         "failure_rate[structured]", "failure_rate[freeform]", "right_numbers_wrong_conclusion[all]",
         "failure_rate[all]", "must_pass_flips[all]", "must_pass_flips[structured]", "must_pass_flips[freeform]",
@@ -121,18 +121,18 @@ def test_right_answers_on_both_sides_give_zero_everywhere(probe: CanaryProbe, to
         "call_trigger_agreement[tool-call]", "call_trigger_agreement[all]", "schema_accuracy[tool-call]",
         "schema_accuracy[all]",
     }  # fmt: skip
-    assert {name for name, measurement in found.items() if measurement.value != 0.0} == {
+    assert {name for name, measurement in figures.items() if measurement.value != 0.0} == {
         "call_trigger_agreement[tool-call]", "call_trigger_agreement[all]", "schema_accuracy[tool-call]",
         "schema_accuracy[all]",
     }  # fmt: skip
-    rate = found["failure_rate[json-flat]"]
+    rate = figures["failure_rate[json-flat]"]
     assert rate.value_interval is not None
     assert rate.value_interval.upper == pytest.approx(1 - 0.025 ** (1 / 20))  # Clopper-Pearson: none of 20 is not none
-    assert found["failure_rate[structured]"].counts.scored == 40
-    assert found["must_pass_flips[all]"].counts.total == 6
-    assert found["must_pass_flips[discount-compare-must-pass]"].counts.total == 6
-    assert found["must_pass_unstable[all]"].counts.total == 8
-    assert found["fixed_prompt_failure_rate[freeform]"].counts.total == 2  # discount-thinking, which is off the list
+    assert figures["failure_rate[structured]"].counts.scored == 40
+    assert figures["must_pass_flips[all]"].counts.total == 6
+    assert figures["must_pass_flips[discount-compare-must-pass]"].counts.total == 6
+    assert figures["must_pass_unstable[all]"].counts.total == 8
+    assert figures["fixed_prompt_failure_rate[freeform]"].counts.total == 2  # discount-thinking, which is off the list
 
 
 def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, tokenizer: Any) -> None:
@@ -144,15 +144,16 @@ def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, token
         branch = text.replace("je obchod A.", "je obchod X.").replace("je obchod B.", "je obchod A.")
         branch = branch.replace("je obchod X.", "je obchod B.")
         outcomes.append(_outcome(probe, item, _results(item, branch), _results(item, text)))
-    found = _by_key(list(probe.summarize(outcomes)))
-    flipped = found["right_numbers_wrong_conclusion[all]"]
-    assert flipped.value == found["failure_rate[discount-compare]"].value == found["failure_rate[freeform]"].value > 0.8
+    figures = _by_key(list(probe.summarize(outcomes)))
+    flipped = figures["right_numbers_wrong_conclusion[all]"]
+    compared, freeform = figures["failure_rate[discount-compare]"], figures["failure_rate[freeform]"]
+    assert flipped.value == compared.value == freeform.value > 0.8
     assert flipped.reference_value == 0.0
     assert flipped.effect_interval.lower > 0.3
-    assert found["failure_rate[structured]"].value == 0.0
-    unconfirmed = found["must_pass_flips[all]"]
+    assert figures["failure_rate[structured]"].value == 0.0
+    unconfirmed = figures["must_pass_flips[all]"]
     assert (unconfirmed.value, unconfirmed.counts.errored) == (0.0, 5)  # nothing passes before it was asked again
-    assert found["fixed_prompt_failure_rate[all]"].value == 1.0  # of the two off the list the first answer counts
+    assert figures["fixed_prompt_failure_rate[all]"].value == 1.0  # of the two off the list the first answer counts
     again = _by_key(list(probe.summarize(_confirmed(probe, outcomes, "nevím", "nevím"))))
     flips = again["must_pass_flips[all]"]
     assert (flips.value, flips.counts.errored) == (5, 0)  # the tie stays a tie
@@ -166,19 +167,19 @@ def test_a_flip_counts_when_it_shows_in_every_batch(probe: CanaryProbe, tokenize
     key = next(item.key for item in items if "</think>" not in right[item.key])  # of discount-compare, on the list
     outcomes = [_outcome(probe, i, _results(i, "nevím" if i.key == key else right[i.key]), _results(i, right[i.key]))
                 for i in items]  # fmt: skip
-    (asked,) = probe.doubtful(outcomes)
-    assert asked.key == key
-    groups = [request.group for request in asked.generations]
+    (repeated,) = probe.doubtful(outcomes)
+    assert repeated.key == key
+    groups = [request.group for request in repeated.generations]
     assert sorted(groups.count(group) for group in set(groups)) == [1, 4]
-    assert len({request.key for request in asked.generations}) == 5
+    assert len({request.key for request in repeated.generations}) == 5
     first = next(outcome for outcome in outcomes if outcome.item_key == key)
     results = {
         "flipped": _confirmed(probe, outcomes, "nevím", "nevím"),
         "unstable": _confirmed(probe, outcomes, right[key], "nevím"),
         "errored": _confirmed(probe, outcomes, None, "nevím"),
     }
-    figures = {name: _by_key(list(probe.summarize(found))) for name, found in results.items()}
-    flips = {name: found["must_pass_flips[all]"] for name, found in figures.items()}
+    figures = {name: _by_key(list(probe.summarize(each))) for name, each in results.items()}
+    flips = {name: each["must_pass_flips[all]"] for name, each in figures.items()}
     assert {name: (m.value, m.counts.errored) for name, m in flips.items()} == {
         "flipped": (1.0, 0), "unstable": (0.0, 0), "errored": (0.0, 1),
     }  # fmt: skip
@@ -200,12 +201,12 @@ def test_both_raw_texts_and_the_failures_are_kept(probe: CanaryProbe, tokenizer:
 def test_what_the_reference_fails_cannot_flip_and_is_named(probe: CanaryProbe, tokenizer: Any) -> None:
     items = probe.plan(tokenizer)
     outcomes = [_outcome(probe, item, _results(item, "nevím"), _results(item, "nevím")) for item in items]
-    found = _by_key(list(probe.summarize(outcomes)))
-    flips = found["must_pass_flips[all]"]
+    figures = _by_key(list(probe.summarize(outcomes)))
+    flips = figures["must_pass_flips[all]"]
     assert (flips.value, flips.counts.total) == (0.0, 0)
     assert "discount-compare-must-pass/near-a (the reference fails it in 3 of 3 batches)" in flips.note
-    assert found["fixed_prompt_failure_rate[all]"].reference_value == 1.0
-    assert found["failure_rate[structured]"].value == found["failure_rate[structured]"].reference_value == 1.0
+    assert figures["fixed_prompt_failure_rate[all]"].reference_value == 1.0
+    assert figures["failure_rate[structured]"].value == figures["failure_rate[structured]"].reference_value == 1.0
 
 
 def test_errors_are_never_wrong_answers(probe: CanaryProbe, tokenizer: Any) -> None:
@@ -247,15 +248,15 @@ def test_a_margin_that_is_no_number_is_told_as_shrunk_and_gives_no_figure(probe:
     right = _answers(probe, items)
     outcomes = []
     for item in items:
-        found = _outcome(probe, item, _results(item, right[item.key]), _results(item, right[item.key]))
+        outcome = _outcome(probe, item, _results(item, right[item.key]), _results(item, right[item.key]))
         sides = {
             side: answer.model_copy(update={"detail": {"margin": {"nats": nats}}})
-            for side, answer, nats in (("branch", found.branch, float("nan")), ("reference", found.reference, 3.0))
+            for side, answer, nats in (("branch", outcome.branch, float("nan")), ("reference", outcome.reference, 3.0))
         }
-        outcomes.append(found.model_copy(update=sides))
+        outcomes.append(outcome.model_copy(update=sides))
     margin = _by_key(list(probe.summarize(outcomes)))["decisive_margin[all]"]
     assert margin.value != margin.value
-    assert margin.note == "smaller on the branch in 50 of 50"
+    assert margin.note == "smaller on the branch in 50 of 50 questions"
 
 
 @pytest.mark.parametrize("repeats", [None, []])
@@ -274,11 +275,11 @@ def test_a_must_pass_prompt_is_asked_of_the_reference_among_four_and_alone(token
     own = specs[0].model_copy(update={"id": "own-one", "must_pass": [first]})
     probe = CanaryProbe(specs, own=[own])
     items = probe.plan(tokenizer)
-    asked = [request for item in items for request in probe.follow_up(item, Digest()).repeats]
-    assert len({request.key for request in asked}) == len(asked)
-    rows = Counter(request.group for request in asked)
+    requests = [request for item in items for request in probe.follow_up(item, Digest()).repeats]
+    assert len({request.key for request in requests}) == len(requests)
+    rows = Counter(request.group for request in requests)
     assert sorted(rows.values()) == [1] * 7 + [4] * 3
-    assert {item.key + ending for item in items for ending in ("/four", "/alone")} <= {r.key for r in asked}
+    assert {item.key + ending for item in items for ending in ("/four", "/alone")} <= {r.key for r in requests}
 
 
 def test_canaries_of_ones_own_change_nothing_that_the_shipped_ones_are_asked(tokenizer: Any) -> None:

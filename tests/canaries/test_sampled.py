@@ -48,8 +48,8 @@ def test_a_family_says_budgets_and_how_reasoning_is_sampled() -> None:
     assert after["enum-select"] == next(spec.generation for spec in before if spec.id == "enum-select")
     sandbox = Family.load(ROOT / "data" / "families" / "sandbox.yaml")
     assert for_family(before, sandbox.answers) == before
-    told = {skill for budget in family.answers.budgets for skill in budget.skills}
-    assert told <= {spec.skill for spec in before}, "a budget of a skill that no canary has"
+    budgeted = {skill for budget in family.answers.budgets for skill in budget.skills}
+    assert budgeted <= {spec.skill for spec in before}, "a budget of a skill that no canary has"
 
 
 def test_every_seed_is_an_item_and_every_prompt_a_cluster() -> None:
@@ -95,22 +95,22 @@ def test_a_family_file_with_a_slip_is_refused_in_a_sentence(tmp_path: Path, answ
 def test_the_reference_against_itself_draws_the_same_to_the_last_character(tmp_path: Path) -> None:
     from q36eval.engines.in_process import InProcessEngine
 
-    told, engine = Told(), InProcessEngine.load(BF16)
+    sink, engine = Told(), InProcessEngine.load(BF16)
     probe = CanaryProbe(sampled(4))
 
     def open_capture(probe: Probe) -> Capture:
         return Capture(tmp_path, engine.identity, probe.name, probe.suite_sha256)
 
-    captures = lambda works: captured(works, open_capture, lambda: engine, told)  # noqa: E731
-    run_probes(engine, engine.tokenizer, captures, [probe], told, told)
-    assert not told.failures
-    assert len(told.items) == 18
-    assert all(outcome.branch.text == outcome.reference.text for outcome in told.items.values())
+    captures = lambda works: captured(works, open_capture, lambda: engine, sink)  # noqa: E731
+    run_probes(engine, engine.tokenizer, captures, [probe], sink, sink)
+    assert not sink.failures
+    assert len(sink.items) == 18
+    assert all(outcome.branch.text == outcome.reference.text for outcome in sink.items.values())
     texts: dict[str, set[str]] = {}
-    for outcome in told.items.values():
+    for outcome in sink.items.values():
         texts.setdefault(outcome.cluster, set()).add(outcome.branch.text)
     assert max(map(len, texts.values())) > 1, "every seed draws numbers of its own"
-    found = told.measurements["thinking_length_ratio[all]"]
+    found = sink.measurements["thinking_length_ratio[all]"]
     assert (found.effect, found.counts.total) == (1.0, 18)
     assert found.clusters is not None
     assert found.clusters.units == (3,) * 6

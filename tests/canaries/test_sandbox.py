@@ -24,18 +24,18 @@ def test_the_reference_passes_its_must_pass_prompts(tmp_path: Path) -> None:
     """At least 97 %, in every batch: what the sandbox promises, and what makes a flip worth reporting."""
     from q36eval.engines.in_process import InProcessEngine
 
-    told, engine = Told(), InProcessEngine.load(BF16)
+    sink, engine = Told(), InProcessEngine.load(BF16)
 
     def open_capture(probe: Probe) -> Capture:
         return Capture(tmp_path, engine.identity, probe.name, probe.suite_sha256)
 
     probe = CanaryProbe([spec for spec in load_specs() if spec.must_pass])
-    captures = lambda works: captured(works, open_capture, lambda: engine, told)  # noqa: E731
-    run_probes(engine, engine.tokenizer, captures, [probe], told, told)
-    assert not told.failures
-    failed = [outcome.cluster for outcome in told.items.values() if outcome.reference.score != 1.0]
-    assert len(failed) <= 0.03 * len(told.items), failed
-    flips, rate = (told.measurements[f"{name}[all]"] for name in ("must_pass_flips", "fixed_prompt_failure_rate"))
+    captures = lambda works: captured(works, open_capture, lambda: engine, sink)  # noqa: E731
+    run_probes(engine, engine.tokenizer, captures, [probe], sink, sink)
+    assert not sink.failures
+    failed = [outcome.cluster for outcome in sink.items.values() if outcome.reference.score != 1.0]
+    assert len(failed) <= 0.03 * len(sink.items), failed
+    flips, rate = (sink.measurements[f"{name}[all]"] for name in ("must_pass_flips", "fixed_prompt_failure_rate"))
     assert (flips.value, rate.effect) == (0.0, 0.0)
     assert flips.counts.scored >= 20, "the policy asks for so many of the absolute list"
-    assert flips.counts.scored + rate.counts.scored == len(told.items), "what is not on the list is judged as a rate"
+    assert flips.counts.scored + rate.counts.scored == len(sink.items), "what is not on the list is judged as a rate"

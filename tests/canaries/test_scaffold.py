@@ -8,9 +8,16 @@ import pytest
 import yaml
 
 from q36eval.canaries.checks import CHECKS, run_checks
-from q36eval.canaries.scaffold import Wanted, decisive_place, scaffold
-from q36eval.canaries.scaffold_checks import EXPECTATIONS, guess_checks, inferred_schema
-from q36eval.canaries.scaffold_yaml import write_new, yaml_text
+from q36eval.canaries.scaffold import (
+    EXPECTATIONS,
+    Wanted,
+    decisive_place,
+    guess_checks,
+    inferred_schema,
+    scaffold,
+    write_new,
+    yaml_text,
+)
 from q36eval.canaries.specification import load_specs, read_spec
 from q36eval.canaries.transcript import Transcript, answer_text, read_transcript, transcript_of
 from q36eval.errors import UsageError
@@ -51,7 +58,7 @@ def plain(right: str, **wanted: Any) -> dict[str, Any]:
 
 def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
     earlier = calling('{"room": "hall", "on": false}')
-    found = transcript_of(
+    transcript = transcript_of(
         {
             "messages": [QUESTION, earlier, {"role": "tool", "tool_call_id": "c1", "content": "done"}, WRONG],
             "tools": [LIGHT["function"]],
@@ -60,12 +67,12 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
             "max_tokens": 99,
         }
     )
-    assert found.messages[1]["tool_calls"][0]["function"]["arguments"] == {"room": "hall", "on": False}
-    assert found.messages[2] == {"role": "tool", "content": "done"}
-    assert found.tools == (LIGHT,)
-    assert (found.schema, found.thinking, found.max_new_tokens) == ({"type": "object"}, True, 99)
-    assert found.answer is not None
-    assert "<function=set_light>\n<parameter=room>\nhall\n</parameter>\n<parameter=on>\ntrue\n" in found.answer
+    assert transcript.messages[1]["tool_calls"][0]["function"]["arguments"] == {"room": "hall", "on": False}
+    assert transcript.messages[2] == {"role": "tool", "content": "done"}
+    assert transcript.tools == (LIGHT,)
+    assert (transcript.schema, transcript.thinking, transcript.max_new_tokens) == ({"type": "object"}, True, 99)
+    assert transcript.answer is not None
+    assert "<function=set_light>\n<parameter=room>\nhall\n</parameter>\n<parameter=on>\ntrue\n" in transcript.answer
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert transcript_of([{"role": "user", "content": parts}]).messages == ({"role": "user", "content": "ab"},)
 
@@ -75,15 +82,18 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
     [
         ("{not json", "is not JSON (line 1, column 2"),
         ('{"messages": [NaN]}', "is not JSON that can be read"),
-        ({"prompt": "hello"}, "it holds no messages"),
+        ({"prompt": "hello"}, "it has no messages"),
         ({"messages": []}, "empty"),
-        (["hello"], "message 1 is no mapping"),
+        (["hello"], "message 1 is not a mapping"),
         ([{"role": "robot", "content": "x"}], "role 'robot'"),
         ([QUESTION, {"role": "assistant", "content": None}], "neither content nor tool calls"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "'image_url'"),
         ([QUESTION, calling("{room")], "message 2: the arguments of the call of 'set_light' are not JSON"),
-        ([QUESTION, calling("[1]")], "no JSON object"),
-        ([QUESTION, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "two answers"),
+        ([QUESTION, calling("[1]")], "not a JSON object"),
+        (
+            [QUESTION, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
+            "two assistant",
+        ),
         ([QUESTION, {"role": "system", "content": "late"}, QUESTION], "message 2 is a system message"),
         ([{"role": "system", "content": "only"}], "no user message"),
         ('[{"role": "user", "content": "\\ud800"}]', "half a surrogate"),
@@ -120,30 +130,30 @@ def test_a_transcript_that_is_no_text_or_not_there_is_refused(tmp_path: Path) ->
 def test_the_right_answers_form_says_what_judges_it(right: str, check: str, expected: dict[str, Any]) -> None:
     body = plain(right)
     assert body["checks"] == [check]
-    found = body["must_pass"][0]["expected"]
-    assert {key: found[key] for key in expected} == expected
-    assert run_checks(right, body["checks"], found) == []
+    inferred = body["must_pass"][0]["expected"]
+    assert {key: inferred[key] for key in expected} == expected
+    assert run_checks(right, body["checks"], inferred) == []
 
 
 def test_calls_are_typed_by_their_schema_and_wrong_ones_fail() -> None:
-    asked = transcript_of(INCIDENT)
+    transcript = transcript_of(INCIDENT)
     right = answer_text(json.dumps(calling('{"room": "hall", "on": true, "level": 73}')))
-    body = scaffold(asked, right, Wanted("light", "lost a digit"))
+    body = scaffold(transcript, right, Wanted("light", "lost a digit"))
     (prompt,) = body["must_pass"]
     assert prompt["expected"] == {"name": "set_light", "arguments": {"room": "hall", "on": True, "level": 73}}
     assert prompt["decisive"] == [{"before": "<parameter=level>\n", "right": "73", "wrong": ["7"]}]
-    assert run_checks(asked.answer or "", body["checks"], prompt["expected"], prompt["tools"])
-    assert guess_checks("Na to nemám nástroj.", asked) == ["no_tool_call"]
+    assert run_checks(transcript.answer or "", body["checks"], prompt["expected"], prompt["tools"])
+    assert guess_checks("Na to nemám nástroj.", transcript) == ["no_tool_call"]
     with pytest.raises(UsageError, match="'set_lamp', which the transcript does not offer"):
-        scaffold(asked, right.replace("set_light", "set_lamp"), Wanted("light", "x"))
+        scaffold(transcript, right.replace("set_light", "set_lamp"), Wanted("light", "x"))
 
 
 def test_wrong_answers_of_models_are_decisive_too_and_right_ones_are_not() -> None:
-    asked = transcript_of(INCIDENT)
+    transcript = transcript_of(INCIDENT)
     right = answer_text(json.dumps(calling('{"room": "hall", "on": true, "level": 73}')))
     reworded = f"Jistě.\n{right}"
     other_tool = right.replace("set_light", "set_lamp")
-    (prompt,) = scaffold(asked, right, Wanted("light", "x"), [reworded, other_tool])["must_pass"]
+    (prompt,) = scaffold(transcript, right, Wanted("light", "x"), [reworded, other_tool])["must_pass"]
     assert [place["wrong"] for place in prompt["decisive"]] == [["set_lamp"], ["7"]]
 
 
@@ -171,8 +181,8 @@ def test_where_two_answers_first_part() -> None:
     [
         ("bug", {"checks": ("enum_member",)}, "need 'options'"),
         ("bug", {"checks": ("nope",)}, "No check is called 'nope'"),
-        ("bug", {"checks": ("tool_call",)}, "no tool call"),
-        ("bug", {"checks": ("json",)}, "no JSON"),
+        ("bug", {"checks": ("tool_call",)}, "no readable tool call"),
+        ("bug", {"checks": ("json",)}, "no readable JSON"),
         ("bug", {"checks": ("exact_text",), "expected": {"text": "question"}}, "The right answer fails its check"),
     ],
 )
@@ -183,7 +193,7 @@ def test_a_right_answer_that_cannot_be_judged_or_fails_is_refused(right: str, wa
 
 def test_tools_that_are_none_are_refused() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}
-    with pytest.raises(UsageError, match="tools cannot be asked with"):
+    with pytest.raises(UsageError, match="tools cannot be used"):
         scaffold(transcript_of({"messages": [QUESTION], "tools": [tool]}), "bug", Wanted("inc", "x"))
 
 
@@ -195,9 +205,9 @@ def test_an_answer_gets_tokens_enough_and_reasoning_its_own() -> None:
 
 
 def test_a_transcript_whose_answer_passes_shows_no_incident() -> None:
-    asked = transcript_of([QUESTION, {"role": "assistant", "content": "bug"}])
+    transcript = transcript_of([QUESTION, {"role": "assistant", "content": "bug"}])
     with pytest.raises(UsageError, match="own answer passes exact_text"):
-        scaffold(asked, "bug", Wanted("inc", "x"))
+        scaffold(transcript, "bug", Wanted("inc", "x"))
 
 
 def test_several_right_answers_are_refused() -> None:
@@ -219,8 +229,8 @@ def test_several_right_answers_are_refused() -> None:
     ],
 )
 def test_every_text_comes_back_from_the_file_as_it_was(tmp_path: Path, text: str) -> None:
-    asked = Transcript(messages=({"role": "system", "content": text or "x"}, QUESTION))
-    body = scaffold(asked, "bug", Wanted("inc", f"why {text}", checks=("exact_text",)))
+    transcript = Transcript(messages=({"role": "system", "content": text or "x"}, QUESTION))
+    body = scaffold(transcript, "bug", Wanted("inc", f"why {text}", checks=("exact_text",)))
     file = tmp_path / "inc.yaml"
     write_new(file, yaml_text(body, ["a remark\nin two lines"]))
     assert yaml.safe_load(file.read_text(encoding="utf-8")) == body
@@ -234,7 +244,7 @@ def test_the_file_loads_beside_the_shipped_ones_and_is_never_overwritten(tmp_pat
     (spec,) = load_specs(own=tmp_path, only=["light"])
     assert spec.must_pass is not None
     assert spec.must_pass[0].decisive[0].right == "73"
-    with pytest.raises(UsageError, match="left as it is"):
+    with pytest.raises(UsageError, match="was not changed"):
         write_new(tmp_path / "light.yaml", "")
     assert (tmp_path / "light.yaml").read_text(encoding="utf-8") == text
 

@@ -10,15 +10,17 @@ from q36eval.canaries.cases import cases_of, draws, in_format
 from q36eval.canaries.checks import run_checks
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.specification import (
+    FEW,
+    MANY,
     SPECS_FOLDER,
     CanarySpec,
     Family,
     FixedPrompt,
+    draws_per_family,
     left_out,
     left_out_sentence,
     load_specs,
 )
-from q36eval.canaries.suites import FEW, MANY, draws_per_family
 from q36eval.config import Family as ModelFamily
 from q36eval.errors import UsageError
 from q36eval.examples import split_of
@@ -58,9 +60,9 @@ def test_fixed_prompts_are_kept_from_training(spec: CanarySpec, prompt: FixedPro
     same = {other.skill for other in SPECS if other.checks[0] == spec.checks[0]}
     drawn_by = {other.family.generator for other in SPECS if other.family and other.skill in same}
     assert prompt.key.partition(":")[0] in drawn_by
-    asked = json.dumps(prompt.messages, ensure_ascii=False).replace(" ", "")
+    prompt_text = json.dumps(prompt.messages, ensure_ascii=False).replace(" ", "")
     for number in re.findall(r"\d{3,}", prompt.key.replace(" ", "")):
-        assert number in asked
+        assert number in prompt_text
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.family], ids=lambda spec: spec.id)
@@ -127,8 +129,8 @@ def test_families_declare_skills_that_canaries_need(file: Path) -> None:
 
 
 def test_a_suite_says_how_many_draws() -> None:
-    asked = ("sandbox", "quick", "release", "release=data/tasks/release", "extended", "mine.yaml")
-    assert [draws_per_family(suite) for suite in asked] == [60, 60, 200, 200, 200, 60]
+    suites = ("sandbox", "quick", "release", "release=data/tasks/release", "extended", "mine.yaml")
+    assert [draws_per_family(suite) for suite in suites] == [60, 60, 200, 200, 200, 60]
 
 
 def test_canaries_of_ones_own_stand_beside_the_shipped_ones(tmp_path: Path) -> None:

@@ -64,16 +64,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Told]:
     place = tmp_path_factory.mktemp("pack")
 
     def run(load: Callable[[], Any] | None) -> Told:
-        told = Told()
+        sink = Told()
 
         def open_capture(probe: Probe) -> Capture:
             return Capture(place, engine.identity, probe.name, probe.suite_sha256)
 
         probe = CanaryProbe(load_specs(only=CANARIES, n=DRAWS, skills=None))
-        captures = lambda works: captured(works, open_capture, load, told)  # noqa: E731
-        run_probes(engine, engine.tokenizer, captures, [probe], told, told)
-        assert not told.failures
-        return told
+        captures = lambda works: captured(works, open_capture, load, sink)  # noqa: E731
+        run_probes(engine, engine.tokenizer, captures, [probe], sink, sink)
+        assert not sink.failures
+        return sink
 
     same = run(lambda: engine)
     damage_experts(engine.model, 2)
@@ -117,11 +117,11 @@ def test_ruined_experts_shrink_margins_and_flip_what_is_asked_again(runs: tuple[
         assert [repeat["rows"] for repeat in repeats] == [4, 1]
         assert standing(outcome) in (Standing.FLIPPED, Standing.UNSTABLE)
     listed = [o for o in flipped if o.group == "discount-compare-must-pass" and why_not_absolute(o.reference) is None]
-    for metric, kind, asked in (
+    for metric, kind, outcomes in (
         ("must_pass_flips", Standing.FLIPPED, listed),
         ("must_pass_unstable", Standing.UNSTABLE, flipped),
     ):
-        assert ruined.measurements[f"{metric}[all]"].value == sum(standing(outcome) is kind for outcome in asked)
+        assert ruined.measurements[f"{metric}[all]"].value == sum(standing(outcome) is kind for outcome in outcomes)
 
 
 def test_where_two_answers_part_both_choices_are_kept(runs: tuple[Told, Told]) -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.checks import run_checks
-from q36eval.canaries.checks._tool_parser import Reply, parse_reply
-from q36eval.canaries.checks._tool_types import schemas_by_name, typed, typed_arguments
+from q36eval.canaries.checks.tool_parser import Reply, parse_reply, schemas_by_name, typed, typed_arguments
 from q36eval.canaries.generators.tool_calls import NONE_CS, NONE_EN, SYSTEM_CS, SYSTEM_EN
 from q36eval.canaries.probe import CanaryProbe, rendered
 from q36eval.canaries.specification import load_specs
@@ -112,9 +111,9 @@ def test_earlier_calls_are_read_back_from_what_is_written_of_them(case: Case) ->
     written = [text for role, text in _turns(_prompt(case, False)) if role == "assistant"]
     for message, text in zip(_made(case), written, strict=True):
         assert text.startswith(DONE)
-        found = _typed(parse_reply(text.removeprefix(DONE)), case.tools)
+        typed_calls = _typed(parse_reply(text.removeprefix(DONE)), case.tools)
         wanted = _wanted(message["tool_calls"])
-        assert found == wanted
+        assert typed_calls == wanted
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "<tool_call>" in case.answer], ids=lambda case: case.name)
@@ -149,9 +148,9 @@ def test_a_refusal_is_the_normal_answer_and_says_nothing_of_tools() -> None:
         assert normal in system
         assert system.endswith(refusal)
         assert not re.search(words, refusal, re.IGNORECASE)
-    asked = [case for case in CASES if case.skill == "tool_none"]
-    assert len(asked) >= 10
-    assert {case.messages[0]["content"] for case in asked} <= {SYSTEM_CS, SYSTEM_EN}
+    unfitting = [case for case in CASES if case.skill == "tool_none"]
+    assert len(unfitting) >= 10
+    assert {case.messages[0]["content"] for case in unfitting} <= {SYSTEM_CS, SYSTEM_EN}
 
 
 USER = {"role": "user", "content": "Ahoj."}
@@ -190,7 +189,7 @@ def test_thoughts_of_older_answers_are_stripped_and_those_of_the_running_turn_ke
 def test_what_the_published_template_refuses_is_refused_in_a_specification_too(messages: list[dict[str, Any]]) -> None:
     from jinja2 import TemplateError
 
-    from q36eval.canaries._prompts import check_messages
+    from q36eval.canaries.specification import check_messages
 
     with pytest.raises(TemplateError):
         _rendered(*messages)

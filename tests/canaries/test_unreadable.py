@@ -7,11 +7,10 @@ import pytest
 from q36eval.canaries.answers import judged_answer
 from q36eval.canaries.cases import Case
 from q36eval.canaries.checks import CHECKS, Outcome, outcome_of
-from q36eval.canaries.checks._base import Check, Expected, Failure, Tools
-from q36eval.canaries.competence import UNREADABLE, PlannedItem, cause_of, competence_of, failure_causes
+from q36eval.canaries.checks.base import Check, Expected, Failure, Tools
 from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
-from q36eval.canaries.paired import rate
-from q36eval.canaries.readings import cut_off, failed, unended
+from q36eval.canaries.outcomes import UNREADABLE, PlannedItem, cause_of, competence_of, failure_causes
+from q36eval.canaries.paired import cut_off, failed, rate, unended
 from q36eval.canaries.specification import GenerationSettings
 from q36eval.gate import Criterion, CriterionVerdict, Margin
 from q36eval.gate.judge import judge
@@ -55,10 +54,10 @@ def share_of(metric: str) -> DeclaredFigure:
 
 def failures(*branch: Answer, right: int) -> Measurement:
     outcomes = [outcome(n, answer) for n, answer in enumerate([*branch, *[RIGHT] * right])]
-    found = rate(share_of("failure_rate"), outcomes, failed)
-    assert found is not None
+    measurement = rate(share_of("failure_rate"), outcomes, failed)
+    assert measurement is not None
     able = competence_of([PlannedItem("c", cause_of(each.reference)) for each in outcomes])
-    return found.model_copy(update={"competence": able})
+    return measurement.model_copy(update={"competence": able})
 
 
 def test_the_checks_decide_between_three_outcomes() -> None:
@@ -88,11 +87,11 @@ def test_an_answer_that_cannot_be_read_has_no_score_and_no_error(monkeypatch: py
 
 
 def test_counted_apart_from_errors_and_imputed_like_them() -> None:
-    found = failures(UNREAD, WRONG, right=198)
-    assert found.counts.model_dump() == {"total": 200, "scored": 199, "errored": 0, "unreadable": 1}
-    assert found.causes is not None
-    assert found.causes.branch == {"unreadable": 1, "wrong": 1}
-    assert found.causes.unread == ("c/0 on the branch: which shop is meant cannot be told (end)",)
+    measurement = failures(UNREAD, WRONG, right=198)
+    assert measurement.counts.model_dump() == {"total": 200, "scored": 199, "errored": 0, "unreadable": 1}
+    assert measurement.causes is not None
+    assert measurement.causes.branch == {"unreadable": 1, "wrong": 1}
+    assert measurement.causes.unread == ("c/0 on the branch: which shop is meant cannot be told (end)",)
     few, many = [WRONG], [WRONG] * 20
     # at its worst for a PASS, at its best for a FAIL
     unread, right, wrong = (judge(AT_MOST_5_POINTS, [failures(*few, last, right=198)], []) for last in EACH)
@@ -112,19 +111,19 @@ def test_many_of_them_are_not_measured_and_some_are_named() -> None:
 
 def test_how_an_answer_ends_is_known_of_one_that_cannot_be_read() -> None:
     cut = WRONG.model_copy(update={"detail": {"finish_reason": "length"}})
-    found = rate(
+    measurement = rate(
         share_of("cut_off_rate"), [outcome(n, each) for n, each in enumerate((UNREAD, cut, ERRORED, RIGHT))], cut_off
     )
-    assert found is not None
-    assert found.counts.model_dump() == {"total": 4, "scored": 3, "errored": 1, "unreadable": 0}
-    assert found.value == 1 / 3
+    assert measurement is not None
+    assert measurement.counts.model_dump() == {"total": 4, "scored": 3, "errored": 1, "unreadable": 0}
+    assert measurement.value == 1 / 3
     # an answer that is cut off after its thoughts has no end either
     assert [unended(each) for each in (cut, UNREAD, ERRORED)] == [1.0, 0.0, None]
 
 
 def test_errors_stay_errors_beside_them() -> None:
-    found = failures(UNREAD, ERRORED, right=198)
-    assert (found.counts.errored, found.counts.unreadable) == (1, 1)
+    measurement = failures(UNREAD, ERRORED, right=198)
+    assert (measurement.counts.errored, measurement.counts.unreadable) == (1, 1)
     assert failure_causes([outcome(0, ERRORED, UNREAD)]).reference == {"unreadable": 1}
 
 

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from q36eval.app.dashboard.drawing.charts import GREY
 from q36eval.app.dashboard.inert import figure_text
 from q36eval.app.dashboard.models.canaries import MarginPoint
-from q36eval.canaries.risk import AT_RISK_NATS
+from q36eval.canaries.outcomes import AT_RISK_NATS
 
 AT_RISK = "rgba(201,133,0,0.12)"
 LOOKS = {

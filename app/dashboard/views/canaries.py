@@ -42,7 +42,7 @@ from q36eval.app.dashboard.models.canaries import (
     select,
 )
 from q36eval.app.dashboard.reading import Reader
-from q36eval.canaries.risk import AT_RISK_NATS
+from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.history import RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName
 

@@ -1,0 +1,372 @@
+"""Free-form answers: their form (`style`) and their soundness (`stable`).
+
+`style`: bullet points, the first word, language, length, sentences, words that must be there or not. `stable`: loops,
+other scripts and languages, broken characters, length, the model's own marks, headings, the end.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of, shown, text_code
+from q36eval.canaries.checks.language import language_failures
+from q36eval.canaries.checks.prose import (
+    DASHES,
+    Bullet,
+    Piece,
+    all_bullets,
+    breaks_off,
+    bullets,
+    first_foreign,
+    first_loop,
+    first_word,
+    scripts_exist,
+    sentences,
+    words,
+)
+
+
+class Style(BaseModel):
+    """What is asked of the form; what is None is not asked.
+
+    bullets: exactly so many bullet points on the outermost level; with others within them nobody can tell.
+    bullet: the marks they may have, `any` (`-`, `*`, `•`) or `dash` (`-`, `–`, `—`, with a space after it or without).
+    first_word: the first word, case and all; emphasis and quotes before it are looked through.
+    colon: one follows the first word, emphasis and quotes aside.
+    language: every sentence is in it (`canaries.checks.language` states the rule).
+    max_words: no more words than this. sentences: exactly so many.
+    contains: words, or several in a row, that must stand there in exactly this form.
+    lacks: words that must not, in whatever case they are written. Both are whole words.
+    mentions: names that must come, in any of their grammatical forms.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    bullets: Annotated[int, Field(ge=0)] | None = None
+    bullet: Literal["any", "dash"] = "any"
+    first_word: Annotated[str, Field(pattern=r"^\S+$")] | None = None
+    colon: bool = False
+    language: Literal["cs", "en"] | None = None
+    max_words: Annotated[int, Field(ge=1)] | None = None
+    sentences: Annotated[int, Field(ge=1)] | None = None
+    contains: list[Annotated[str, Field(min_length=1)]] = []
+    lacks: list[Annotated[str, Field(min_length=1)]] = []
+    mentions: list[Annotated[str, Field(min_length=2)]] = []
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> "Style":
+        demands = self.model_dump(exclude={"bullet", "colon"})
+        if not any(value not in (None, []) for value in demands.values()):
+            raise ValueError(f"demands nothing; give one of {', '.join(demands)}")
+        if self.colon and self.first_word is None:
+            raise ValueError("colon: name the first_word that it follows")
+        return self
+
+
+class ExpectedStyle(Expected):
+    """`style`: what is asked of the form."""
+
+    style: Style
+
+
+def _style(text: str, expected: ExpectedStyle, tools: Tools) -> Iterator[Failure]:
+    style = expected.style
+    if not text.strip():
+        yield Failure("style", "empty", "answer", "there is no text")
+        return
+    if style.bullets is not None:
+        yield from _bullet_failures(text, style.bullets, style.bullet)
+    if style.first_word is not None:
+        yield from _first_word_failures(text, style.first_word, colon=style.colon)
+    if style.language is not None:
+        yield from language_failures("style", text, style.language)
+    if style.max_words is not None:
+        yield from _word_failures(text, style.max_words)
+    if style.sentences is not None:
+        yield from _sentence_failures(text, style.sentences)
+    yield from _content_failures(text, style)
+
+
+def _marks(text: str, kind: Literal["any", "dash"]) -> list[Piece]:
+    """The marks of the bullet points of the outermost level."""
+    return [point.mark for point in all_bullets(text) if not point.inner] if kind == "dash" else bullets(text)
+
+
+def _bullet_failures(text: str, wanted: int, kind: Literal["any", "dash"]) -> Iterator[Failure]:
+    marks, points = _marks(text, kind), all_bullets(text)
+    inner = [point for point in points if point.inner]
+    if len(marks) != wanted and len(points) != wanted:
+        place = place_of(text, marks[wanted].start) if len(marks) > wanted else "answer"
+        yield Failure("style", "wrong_bullets", place, f"{len(marks)} bullet points instead of {wanted}")
+    elif inner and wanted:
+        message = f"{len(marks)} bullet points with {len(inner)} within them: are these {wanted}?"
+        yield Failure("style", "inner_bullets", place_of(text, inner[0].mark.start), message, unreadable=True)
+    elif len(marks) != wanted:
+        yield Failure("style", "wrong_bullets", "answer", f"{len(marks)} bullet points instead of {wanted}")
+    for mark in marks:
+        if kind == "dash" and text[mark.start] not in DASHES:
+            message = f"{shown(text[mark.start])} begins a point, not a dash"
+            yield Failure("style", "wrong_bullet_mark", place_of(text, mark.start), message)
+            break
+    if wanted > 1:
+        yield from _filler_failures(text, points)
+
+
+_FILLER_WORDS = """bod body bodu odrážka odrážky odrážku odrážce položka položky položku bla blabla foo bar abc
+    krok tip rada číslo text obsah zde tady je to toto tento tato další nějaký nějaká něco
+    jedna dva dvě tři čtyři pět šest sedm první druhý druhá druhé třetí čtvrtý čtvrtá pátý pátá
+    šestý šestá sedmý sedmá osmá poslední a i se bullet point item step placeholder number one
+    two three four five six seven first second third fourth fifth sixth seventh last next here
+    is this lorem ipsum dolor sit amet doplnit xxx tbd"""
+"""Words of a point that says nothing."""
+
+_FILLER = frozenset(_FILLER_WORDS.split())
+
+
+def _filler_failures(text: str, points: list[Bullet]) -> Iterator[Failure]:
+    """Points that say nothing, or what another one said."""
+    seen: set[tuple[str, ...]] = set()
+    for _, piece, _ in points:
+        words = (word.lower() for word in _WORD.findall(text[piece.start : piece.end]))
+        said = tuple(word for word in words if word not in _FILLER and not word.isdigit() and len(word) > 1)
+        place = place_of(text, piece.start)
+        if not said:
+            yield Failure("style", "empty_bullet", place, f"{shown(text[piece.start : piece.end])} says nothing")
+        elif said in seen:
+            yield Failure("style", "repeated_bullet", place, f"{shown(text[piece.start : piece.end])} comes twice")
+        seen.add(said)
+
+
+def _first_word_failures(text: str, wanted: str, *, colon: bool) -> Iterator[Failure]:
+    word = first_word(text)
+    said = "" if word is None else text[word.start : word.end]
+    if said != wanted:
+        code = text_code(said, wanted, "wrong_first_word")
+        place = place_of(text, len(text) - len(text.lstrip()) if word is None else word.start)
+        yield Failure("style", code, place, f"begins with {shown(said or text.strip())}, not {shown(wanted)}")
+    elif colon and word is not None and not _COLON.match(text, word.end):
+        after = shown(text[word.end : word.end + 20])
+        yield Failure("style", "missing_colon", place_of(text, word.end), f"{after} follows the first word, no colon")
+
+
+def _word_failures(text: str, most: int) -> Iterator[Failure]:
+    counted = list(words(text))
+    if len(counted) > most:
+        place = f"word {most + 1}, {place_of(text, counted[most].start)}"
+        yield Failure("style", "too_many_words", place, f"{len(counted)} words instead of at most {most}")
+
+
+def _sentence_failures(text: str, wanted: int) -> Iterator[Failure]:
+    counted = sentences(text)
+    if len(counted) != wanted:
+        place = place_of(text, counted[wanted].start) if len(counted) > wanted else "end"
+        yield Failure("style", "wrong_sentences", place, f"{len(counted)} sentences instead of {wanted}")
+
+
+def _content_failures(text: str, style: Style) -> Iterator[Failure]:
+    for wanted in style.contains:
+        if _whole_word(wanted).search(text):
+            continue
+        begins = _whole_word(wanted[:1].upper() + wanted[1:]).search(text)
+        if begins is not None and _begins_sentence(text, begins.start()):
+            message = f"{shown(wanted)} is there as {shown(begins.group())} only: is that this form?"
+            yield Failure("style", "capital_only", place_of(text, begins.start()), message, unreadable=True)
+        else:
+            yield Failure("style", "missing_text", "answer", f"{shown(wanted)} is not there")
+    for unwanted in style.lacks:
+        match = _whole_word(unwanted, re.IGNORECASE).search(text)
+        if match is not None:
+            yield Failure("style", "unwanted_text", place_of(text, match.start()), f"{shown(match.group())} is there")
+    for name in style.mentions:
+        if not _mentioned(text, name):
+            yield Failure("style", "missing_name", "answer", f"{shown(name)} does not come in any form")
+
+
+_COLON = re.compile(r"[*_\"'“”‘’»«`]{0,4}[ \u00a0]?:")
+_WORD = re.compile(r"[^\W_]+")
+_BEFORE_SENTENCE = re.compile(r"(?:\A|\n|[.!?…:][\"'“”‘’)*_]*[ \t])[ \t]*[-*•–—>#\d.) \t\"'„“‚*_]*\Z")
+
+
+def _whole_word(words: str, flags: int = 0) -> re.Pattern[str]:
+    """`words` where they are no part of longer ones, however the space between them is written."""
+    spaced = r"\s{1,9}".join(map(re.escape, words.split()))
+    return re.compile(rf"(?<![^\W_])(?<![^\W_]-){spaced}(?!-?[^\W_])", flags)
+
+
+def _begins_sentence(text: str, at: int) -> bool:
+    return _BEFORE_SENTENCE.search(text[max(0, at - 40) : at] if at > 40 else text[:at]) is not None
+
+
+def _mentioned(text: str, name: str) -> bool:
+    """Whether a name comes in some form: each of its words by its beginning, which declension leaves alone."""
+    beginnings = [_without_marks(word)[: max(3, len(word) - 2)] for word in name.split()]
+    longest = [len(word) + 4 for word in name.split()]
+    said = [(word, _without_marks(word)) for word in _WORD.findall(text)]
+    return any(
+        all(
+            said[at + index][1].startswith(beginning) and len(said[at + index][0]) <= longest[index]
+            for index, beginning in enumerate(beginnings)
+        )
+        for at in range(len(said) - len(beginnings) + 1)
+        if said[at][0][:1].isupper()
+    )
+
+
+def _without_marks(word: str) -> str:
+    """In small letters and without diacritics, which declension changes."""
+    parted = unicodedata.normalize("NFD", word.casefold())
+    return "".join(letter for letter in parted if not unicodedata.combining(letter))
+
+
+def _decide_style(text: str, expected: ExpectedStyle, tools: Tools) -> list[Decision]:
+    """The first word, the mark of every bullet point, and the texts that had to be there."""
+    style, decided = expected.style, []
+    word = first_word(text) if style.first_word is not None else None
+    if word is not None:
+        decided.append(Decision("style", word.start, word.end))
+    if style.bullets is not None:
+        decided += [Decision("style", mark.start, mark.start + 1) for mark in _marks(text, style.bullet)]
+    for wanted in style.contains:
+        match = _whole_word(wanted).search(text)
+        if match is not None:
+            decided.append(Decision("style", *match.span()))
+    return decided
+
+
+style = Check("style", ExpectedStyle, _style, _decide_style)
+
+
+class Stable(BaseModel):
+    """scripts: Unicode scripts whose letters may come (`Latin`). The lengths are in characters, white space around the
+    answer aside.
+
+    language: every sentence is in it (`canaries.checks.language` states the rule). headings: whether they may come, as
+    Markdown or as a line of their own. finished: the text must not break off (`canaries.checks.prose`).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    scripts: Annotated[list[str], Field(min_length=1)]
+    max_characters: Annotated[int, Field(ge=1)]
+    min_characters: Annotated[int, Field(ge=0)]
+    language: Literal["cs", "en"] | None = None
+    headings: bool = True
+    finished: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Stable":
+        if self.min_characters > self.max_characters:
+            raise ValueError("min_characters is above max_characters")
+        scripts_exist(self.scripts)
+        return self
+
+
+class ExpectedStable(Expected):
+    """`stable`: what a sane answer looks like, whatever it says."""
+
+    stable: Stable
+
+
+_BROKEN = re.compile(r"[\ufffd\ud800-\udfff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_MOJIBAKE = re.compile(r"[ÃÄÅÂĂĹ][\u00a0-\u00bf€‚ƒ„…†‡ˆ‰‹Ž‘’“”•–—˜™š›œžŸ]")
+"""UTF-8 read as Windows-1252 or 1250: two such pairs are no accident."""
+
+_SPECIAL = re.compile(r"<\|[A-Za-z_]{1,40}\|>|</?think>|</?tool_(?:call|response)>")
+
+
+_CAPITALS = "A-ZÁČĎÉĚÍŇÓŘŠŤÚŮÝŽ"
+_HEADING = re.compile(
+    rf"^ {{0,3}}(?:#{{1,6}}[ \t]+\S.*|<h[1-6]>.*|[{_CAPITALS}][{_CAPITALS} ]{{3,59}}:?[ \t]*"
+    r"|[^\n]{1,80}\n {0,3}(?:={3,}|-{3,})[ \t]*)$",
+    re.MULTILINE,
+)
+_BOLD = re.compile(r"^ {0,3}(?:\*{2,3}|__)(?P<line>[^*_\n]{1,80})(?:\*{2,3}|__)[ \t]*:?[ \t]*$", re.MULTILINE)
+_TITLE = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]*(?P<line>[^\W\d_][^\n.!?…,:;\d„“\"]{2,60})[ \t]*(?=\n[ \t]*\n[ \t]*\S)")
+"""A short line of its own before a paragraph, without a mark at its end."""
+
+MOST_TITLE_WORDS = 8
+MOST_NAME_WORDS = 2
+_PARAGRAPH = re.compile(r"(?![*_]*\()(?!P\. ?S\.|PS\b)\S+\s[^\n]*[.!?…]")
+"""What follows a heading is said in sentences; a letter's name, a postscript or a count of words below it is not."""
+
+_SALUTES = re.compile(
+    r"(?:ahoj|čau|nazdar|mil[ýáíé]|drah[ýáíé]|vážen|dobrý den|zdravím|(?:hezký|krásný|pěkný) |dear|hi|hello"
+    r"|good (?:morning|day|evening))(?!\w{4})",
+    re.IGNORECASE,
+)
+
+
+def _stable(text: str, expected: ExpectedStable, tools: Tools) -> Iterator[Failure]:
+    yield from _length_failures(text, expected.stable)
+    for pattern, code, message in (
+        (_BROKEN, "broken_character", "no text holds"),
+        (_SPECIAL, "special_token", "a mark of the chat template stands in the answer:"),
+    ):
+        match = pattern.search(text)
+        if match:
+            yield Failure("stable", code, place_of(text, match.start()), f"{message} {shown(match.group())}")
+    yield from _mojibake_failures(text)
+    foreign = first_foreign(text, expected.stable.scripts)
+    if foreign is not None:
+        message = f"{shown(text[foreign : foreign + 20])} is not {', '.join(expected.stable.scripts)}"
+        yield Failure("stable", "script_switch", place_of(text, foreign), message)
+    if expected.stable.language is not None:
+        yield from language_failures("stable", text, expected.stable.language)
+    if not expected.stable.headings:
+        yield from _heading_failures(text)
+    ends = breaks_off(text) if expected.stable.finished else None
+    if ends is not None:
+        yield Failure("stable", "unfinished", "end", f"breaks off after {shown(ends)}")
+    loop = first_loop(text)
+    if loop is not None:
+        at, said = loop
+        yield Failure("stable", "repetition", place_of(text, at), f"goes round in {shown(said)}")
+
+
+def _length_failures(text: str, stable: Stable) -> Iterator[Failure]:
+    said = text.strip()
+    if len(said) < stable.min_characters:
+        message = f"{len(said)} characters, at least {stable.min_characters} are wanted"
+        yield Failure("stable", "too_short", "end", message)
+    if len(said) > stable.max_characters:
+        message = f"{len(said)} characters, at most {stable.max_characters} are wanted"
+        place = place_of(text, len(text) - len(text.lstrip()) + stable.max_characters)
+        yield Failure("stable", "too_long", place, message)
+
+
+def _heading_failures(text: str) -> Iterator[Failure]:
+    marked = ((match.start(), match.group().strip()) for match in _HEADING.finditer(text))
+    heading = next(marked, None) or next(_titles(text), None)
+    if heading is not None:
+        at, said = heading
+        yield Failure("stable", "heading", place_of(text, at), f"a heading: {shown(said)}")
+
+
+def _titles(text: str) -> Iterator[tuple[int, str]]:
+    """Lines of their own that a paragraph follows; no salutation or closing of a letter, and no speaker's name."""
+    bold = [match for match in _BOLD.finditer(text) if match["line"].strip()]
+    lines = [*bold, *(match for match in _TITLE.finditer(text) if len(match["line"].split()) <= MOST_TITLE_WORDS)]
+    speakers = Counter(match["line"].strip(" :") for match in bold if ":" in match.group())
+    dialogue = max(speakers.values(), default=0) > 1
+    for match in sorted(lines, key=lambda match: match.start("line")):
+        said = match["line"].strip()
+        follows = _PARAGRAPH.match(text[match.end() :].lstrip())
+        speaks = dialogue and ":" in match.group() and len(said.split()) <= MOST_NAME_WORDS
+        letter = match.re is _TITLE and not text[: match.start("line")].strip() and _SALUTES.match(said)
+        if follows and not speaks and not letter:
+            yield match.start() if match in bold else match.start("line"), said
+
+
+def _mojibake_failures(text: str) -> Iterator[Failure]:
+    pairs = _MOJIBAKE.finditer(text)
+    first, second = next(pairs, None), next(pairs, None)
+    if first is not None and second is not None:
+        message = f"{shown(first.group())} is UTF-8 read as another encoding"
+        yield Failure("stable", "broken_character", place_of(text, first.start()), message)
+
+
+stable = Check("stable", ExpectedStable, _stable)

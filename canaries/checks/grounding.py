@@ -1,0 +1,167 @@
+"""Whether prose around a structured answer is grounded in the conversation: numbers, dates, yes for no.
+
+A program does not understand prose. But a number that neither the question nor the answer's data hold was made up or
+misread, and so was a date; and a word that the question affirms is not to be denied.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+
+class Claim(NamedTuple):
+    """A statement that nothing of the question bears out: its first character and its words."""
+
+    at: int
+    said: str
+
+
+_NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f.,]\d{3})+(?!\d)|\d+", re.ASCII)
+_DIGITS = re.compile(r"\d+", re.ASCII)
+_PERIOD = re.compile(
+    r"[ \u00a0-]{0,2}(?:hodin|dn[íůye]|den|minut|pracovn|týdn|hours?\b|days?\b|minutes?\b|business|/7)"
+)
+"""A promise such as "within 24 hours" is no statement of the matter."""
+
+_ISO_DATE = re.compile(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)", re.ASCII)
+_CZECH_DATE = re.compile(r"(?<!\d)(\d{1,2})\.[ \u00a0]?(\d{1,2})\.[ \u00a0]?(\d{4})(?!\d)", re.ASCII)
+_MONTHS = (
+    "ledna|january|jan", "února|february|feb", "března|march|mar", "dubna|april|apr", "května|may",
+    "června|june|jun", "července|july|jul", "srpna|august|aug", "září|september|sept|sep", "října|october|oct",
+    "listopadu|november|nov", "prosince|december|dec",
+)  # fmt: skip
+_MONTH_NUMBERS = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split("|")}
+_MONTH = "|".join(sorted(_MONTH_NUMBERS, key=len, reverse=True))
+_DAY_FIRST = re.compile(rf"(?<!\d)(\d{{1,2}})(?:\.|st|nd|rd|th)?[ \u00a0](?:of )?({_MONTH})\b", re.I)
+_MONTH_FIRST = re.compile(rf"\b({_MONTH})\.?[ \u00a0](\d{{1,2}})(?:st|nd|rd|th)?\b(?![ \u00a0,.]\d{{3}}(?!\d))", re.I)
+
+
+_MOST_COMPARED = 40
+_AMOUNT_DIGITS = 5
+"""Numbers whose sums and differences are looked at: so many, and of so many digits, which years and counts lack."""
+
+_MONEY = re.compile(r"[ \u00a0]?(?:Kč|korun|CZK|EUR|€|,-|crowns)")
+
+
+def unknown_numbers(prose: str, known: Iterable[str]) -> Iterator[Claim]:
+    """Numbers of two digits or more in `prose` that none of the `known` texts holds, nor two amounts of theirs make
+    together or differ by; zeros before them aside."""
+    held = {digits.lstrip("0") for text in known for digits in _forms(text)}
+    values = sorted({int(digits) for digits in held if len(digits) >= _AMOUNT_DIGITS})[-_MOST_COMPARED:]
+    worked_out = {str(abs(sign * one + other)) for one, other in combinations(values, 2) for sign in (1, -1)}
+    for match in _NUMBER.finditer(prose):
+        said = match.group()
+        parts = [digits.lstrip("0") for digits in _DIGITS.findall(said)]
+        whole = "".join(_DIGITS.findall(said)).lstrip("0")
+        money = _MONEY.match(prose, match.end())
+        if len(whole) < 2 or whole in held or (money and whole in worked_out) or all(part in held for part in parts):
+            continue
+        if not _PERIOD.match(prose, match.end()):
+            yield Claim(match.start(), said)
+
+
+def _forms(text: str) -> Iterator[str]:
+    """The numbers of a text, with their thousands joined and each group by itself."""
+    for match in _NUMBER.finditer(text):
+        groups = _DIGITS.findall(match.group())
+        yield "".join(groups)
+        yield from groups
+
+
+_THANKS = re.compile(r"(?<!bez )\b(?:po)?děk\w+|\bdík\w*|\bthank\w*|\bgrateful\b|\bappreciat\w+", re.I)
+
+
+def thanks(prose: str) -> bool:
+    """Whether somebody is thanked."""
+    return _THANKS.search(prose) is not None
+
+
+def unknown_dates(prose: str, known: Iterable[str]) -> Iterator[Claim]:
+    """Days in `prose`, with the month by name or as in `3. 4. 2028`, that none of the `known` texts holds.
+
+    Where the known texts hold no date at all, nothing is said of one.
+    """
+    held = {(month, day) for text in known for month, day, _ in _dates(text)}
+    if held:
+        for month, day, match in _dates(prose):
+            if (month, day) not in held:
+                yield Claim(match.start(), match.group())
+
+
+def _dates(text: str) -> Iterator[tuple[int, int, re.Match[str]]]:
+    for match in _ISO_DATE.finditer(text):
+        yield int(match[2]), int(match[3]), match
+    for match in _CZECH_DATE.finditer(text):
+        yield int(match[2]), int(match[1]), match
+    for match in _DAY_FIRST.finditer(text):
+        yield _MONTH_NUMBERS[match[2].lower()], int(match[1]), match
+    for match in _MONTH_FIRST.finditer(text):
+        yield _MONTH_NUMBERS[match[1].lower()], int(match[2]), match
+
+
+_CZECH = (
+    ("zaplac", "zaplatil", "uhraz", "uhradil", "proplac"),
+    ("urgent", "naléhav", "spěšn"),
+    ("člen",),
+    ("sklad", "dostupn"),
+)
+_ENGLISH = (("paid", "settled"), ("urgent",), ("member",), ("stock", "available"))
+"""Beginnings of words that say the same of a matter that is so or is not."""
+
+_PAYMENT = ("platb", "payment")
+"""A noun of the first of each: said to be awaited or not to have come, it denies them; else it says nothing."""
+
+_DENIES = re.compile(
+    r"\b(?:není|nejsou|nejste|nejsi|nejsem|neb[yu]\w{1,4}|nemá\w{0,3}|zatím ne|not(?! only)|isn't|aren't|wasn't|"
+    r"hasn't|haven't|don't|doesn't|never|yet to be|no longer|out of|without|"
+    r"ček\w+ na|očekáv\w+|await\w*|waiting for|pending|outstanding)\b",
+    re.I,
+)
+_DENIES_AFTER = re.compile(r"\b(?:není|nejsou|nebyl\w?)\b", re.I)
+_SUPPOSES = re.compile(
+    r"-li\b|\b(?:m[áa]j?í? být|mus[íi] být|je třeba|(?:has|have|needs?) to be|must be|pokud|kdyby\w*|jestli\w*|zda"
+    r"|až(?!\s*\d)|jakmile|hned jak|dokud|bude\w*|budou"
+    r"|if|whether|unless|should|once|when|until|as soon as|will)\b",
+    re.I,
+)
+"""What is supposed, or still to come, is not said to be so."""
+_CZECH_CLAUSE = re.compile(r"(?:(?!\b(?:a|ale|takže|proto|protože|tedy)\b)[^.,;:!?\n])+", re.I)
+_ENGLISH_CLAUSE = re.compile(r"(?:(?!\b(?:and|but|so|because)\b)[^.,;:!?\n])+", re.I)
+_NEGATED_WORD = ("ne", "un", "non-", "non")
+
+
+def denials(prose: str, known: Iterable[str]) -> Iterator[Claim]:
+    """Clauses of `prose` that deny what the `known` texts affirm, or affirm what they deny.
+
+    Only of what is listed above: paid or not, urgent or not, a member or not, in stock or not.
+    """
+    texts = list(known)
+    for clause, listed in ((_CZECH_CLAUSE, _CZECH), (_ENGLISH_CLAUSE, _ENGLISH)):
+        for beginnings in listed:
+            denied_in_prompt = {denied for text in texts for _, denied, _ in _said_of(text, beginnings, clause)}
+            for match, denied, supposed in _said_of(prose, beginnings, clause) if len(denied_in_prompt) == 1 else ():
+                if denied not in denied_in_prompt and not supposed:
+                    yield Claim(match.start(), match.group().strip())
+
+
+def _denies_payment(clause: str) -> bool:
+    return any(noun in clause.lower() for noun in _PAYMENT) and bool(_DENIES.search(clause))
+
+
+def _said_of(
+    text: str, beginnings: tuple[str, ...], clauses: re.Pattern[str]
+) -> Iterator[tuple[re.Match[str], bool, bool]]:
+    """Every clause with one of these words, whether it denies it, and whether it only supposes it."""
+    word = re.compile(rf"(?<![\w\"])({'|'.join(_NEGATED_WORD)})?(?:{'|'.join(beginnings)})", re.I)
+    for clause in clauses.finditer(text):
+        match = word.search(clause.group())
+        if match is None and beginnings[0] in (_CZECH[0][0], _ENGLISH[0][0]) and _denies_payment(clause.group()):
+            yield clause, True, bool(_SUPPOSES.search(clause.group()))
+        if match:
+            before = clause.group()[: match.start()]
+            after = clause.group()[match.end() :]
+            denied = bool(match.group(1)) != bool(_DENIES.search(before) or _DENIES_AFTER.search(after))
+            if "yet" in clause.group()[match.end() :] and _DENIES.search(clause.group()):
+                denied = True
+            yield clause, denied, bool(_SUPPOSES.search(clause.group()))

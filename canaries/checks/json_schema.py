@@ -1,0 +1,182 @@
+"""JSON Schema (draft 2020-12): refuses what is no schema, and validates a model's answer within bounds."""
+
+import json
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import extend
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from q36eval.canaries.checks.base import MAX_FAILURES, Failure, NotJudgedError, shown
+from q36eval.canaries.checks.json_values import plain
+from q36eval.canaries.checks.patterns import compiled, search
+
+MAX_VALUES = 10_000
+"""An answer with more values than this is not validated: no right answer is near it, and validation is slow."""
+
+_ONE_SCHEMA = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
+               "unevaluatedItems", "unevaluatedProperties")  # fmt: skip
+_LIST_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED_SCHEMAS = ("properties", "$defs", "dependentSchemas")
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """`pattern` with a limit of time."""
+    if not isinstance(instance, str):
+        return
+    if not search(pattern, instance):
+        yield ValidationError(f"{shown(instance)} does not match {shown(pattern)}")
+
+
+def _unique_items(validator: Any, unique: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """`uniqueItems` in linear time; 1 and 1.0 are one value, true is not 1."""
+    if unique and isinstance(instance, list) and len({_canonical(item) for item in instance}) < len(instance):
+        yield ValidationError("has elements that are not unique")
+
+
+def _canonical(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, list):
+        return f"[{','.join(map(_canonical, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{json.dumps(key)}:{_canonical(value[key])}' for key in sorted(value))}}}"
+    return json.dumps(value)
+
+
+_extend: Any = extend  # jsonschema's own function has no types
+_Validator = _extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items})
+
+
+@lru_cache(maxsize=4096)
+def _checked(schema: str) -> Any:
+    """A validator for a schema given as canonical JSON.
+
+    Raises:
+        ValueError: it is no schema; the sentence says where.
+    """
+    written = json.loads(schema)
+    try:
+        # no formats: its "regex" knows Python's dialect only, and patterns are compiled below
+        Draft202012Validator.check_schema(written, format_checker=FormatChecker(formats=()))
+    except SchemaError as error:
+        raise ValueError(f"the schema is not a JSON Schema: {error.json_path}: {shown(error.message)}") from error
+    except RecursionError as error:
+        raise ValueError("the schema is nested too deeply") from error
+    # an empty registry: a reference to elsewhere is refused, never fetched
+    validator = _Validator(written, registry=Registry())
+    resource = DRAFT202012.create_resource(written)
+    resolver = Registry().with_resource("", resource).resolver_with_root(resource)
+    parts = list(_subschemas(written, "$"))
+    known = {id(part) for _, part in parts}
+    for place, part in parts:
+        _check_keywords(part, place)
+        _check_references(part, place, resolver, known)
+    return validator
+
+
+def _subschemas(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not isinstance(schema, dict):
+        return
+    yield place, schema
+    for key, value in schema.items():
+        if key in _ONE_SCHEMA:
+            yield from _subschemas(value, f"{place}.{key}")
+        elif key in _LIST_OF_SCHEMAS:
+            for index, part in enumerate(value):
+                yield from _subschemas(part, f"{place}.{key}[{index}]")
+        elif key in _NAMED_SCHEMAS:
+            for name, part in value.items():
+                yield from _subschemas(part, f"{place}.{key}.{name}")
+
+
+def _check_keywords(schema: dict[str, Any], place: str) -> None:
+    """What the metaschema lets pass although it cannot be used."""
+    if "patternProperties" in schema:
+        raise ValueError(f"the schema's patternProperties ({place}) cannot be time-limited; name the properties")
+    if "pattern" in schema:
+        compiled(schema["pattern"], f"the schema's pattern ({place})")
+
+
+def _check_references(schema: dict[str, Any], place: str, resolver: Any, known: Collection[int]) -> None:
+    """A reference leads to a part of the schema that was checked itself, never to elsewhere or to another keyword."""
+    for key in ("$ref", "$dynamicRef"):
+        if key not in schema:
+            continue
+        written = f"the schema's {key} {shown(schema[key])} ({place})"
+        try:
+            part = resolver.lookup(schema[key]).contents
+        except (Unresolvable, ValueError) as error:
+            raise ValueError(f"{written} does not resolve within it") from error
+        if not isinstance(part, bool) and id(part) not in known:
+            raise ValueError(f"{written} does not lead to a schema; move its target under $defs")
+
+
+def check_schema(schema: Any) -> None:
+    """Refuse what is no JSON Schema of draft 2020-12, or one that no check could use.
+
+    Raises:
+        ValueError: the sentence says where in the schema and why.
+    """
+    if not isinstance(schema, dict):
+        raise ValueError(f"the schema must be a mapping, not {shown(schema)}")
+    check_json_value(schema, "the schema")
+    _checked(json.dumps(schema, sort_keys=True))
+
+
+def check_json_value(value: Any, place: str) -> None:
+    """Refuse what YAML can write and JSON cannot: dates, keys that are no strings, NaN and infinities.
+
+    Raises:
+        ValueError: the sentence begins with `place`.
+    """
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{place} has the key {shown(key)}, which JSON would write in quotes: quote it")
+            check_json_value(inner, f"{place}.{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            check_json_value(inner, f"{place}[{index}]")
+    elif isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        raise ValueError(f"{place} is {value}, which JSON does not have")
+    elif value is not None and not isinstance(value, (bool, int, float, str)):
+        raise ValueError(f"{place} is a YAML {type(value).__name__} ({value}), which JSON does not have: quote it")
+
+
+def schema_failures(check: str, value: Any, schema: dict[str, Any], base: str = "$") -> list[Failure]:
+    """What the schema says against `value`, by JSON path from `base`; the first of them where there are many.
+
+    Raises:
+        NotJudgedError: a pattern of the schema ran out of time, or one of its references leads nowhere.
+    """
+    if _count(value) > MAX_VALUES:
+        return [Failure(check, "schema", base, f"more than {MAX_VALUES} values: not validated")]
+    validator = _checked(json.dumps(schema, sort_keys=True))
+    try:
+        errors = list(islice(validator.iter_errors(plain(value)), MAX_FAILURES))
+    except Unresolvable as error:  # a part with an $id of its own, against which its references are read
+        raise NotJudgedError(f"a reference of the schema does not resolve: {shown(str(error))}") from error
+    except (RecursionError, OverflowError) as error:
+        return [Failure(check, "schema", base, f"cannot be validated: {type(error).__name__}")]
+    messages = sorted((base + error.json_path[1:], shown(error.message)) for error in errors)
+    return [Failure(check, "schema", place[:200], message) for place, message in messages]
+
+
+def _count(value: Any) -> int:
+    """The values in `value`, itself included, counted no further than `MAX_VALUES`."""
+    waiting, count = [value], 0
+    while waiting and count <= MAX_VALUES:
+        inner = waiting.pop()
+        count += 1
+        if isinstance(inner, dict):
+            waiting.extend(inner.values())
+        elif isinstance(inner, list):
+            waiting.extend(inner)
+    return count

@@ -1,0 +1,397 @@
+"""An answer taken apart: plain text first, then numbers with their units, signs, shops and words, each with its place.
+
+The plain text has Markdown emphasis, LaTeX and typographic characters out of the way. One pass each, linear.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from q36eval.canaries.checks.price_reading.lexicon import Word, number_word, read_word, word_set
+
+_ARROWS = "→⇒➔➜➡⟹⟶↦👉"
+_REWRITE = re.compile(
+    r"(?P<times>(?<=[ \t])\*(?=[ \t])|(?<=[\d)%č])\*(?=[\d(])|[·⋅∙✕✖]"
+    r"|\\(?:times|cdot|ast)(?![a-zA-Z]))"
+    r"|(?P<over>\\div(?![a-zA-Z])|÷)"
+    r"|(?P<fraction>\\[dtc]?frac(?![a-zA-Z])[ \t]{0,4}(?=\{))"
+    r"|(?P<middle>\}[ \t]{0,4}\{)"
+    rf"|(?P<arrow>\\(?:Rightarrow|rightarrow|Longrightarrow|longrightarrow|implies|to|therefore)(?![a-zA-Z])"
+    rf"|[{_ARROWS}]\ufe0f?|[-=]{{1,2}}>)"
+    r"|(?P<about>\\(?:approx|doteq|simeq|sim)(?![a-zA-Z])|[≈≐≙≅])"
+    r"|(?P<less_or_equal>\\leq?(?![a-zA-Z])|\\leqslant)|(?P<more_or_equal>\\geq?(?![a-zA-Z])|\\geqslant)"
+    r"|(?P<less>\\lt(?![a-zA-Z])|&lt;)|(?P<more>\\gt(?![a-zA-Z])|&gt;)"
+    r"|(?P<comma>\{,\})"
+    r"|(?P<percent>\\%)"
+    r"|(?P<dollar>\\\$)"
+    r"|(?P<space>[\u00a0\u2007\u2009\u202f]|\\[,;: ]|\\q?quad(?![a-zA-Z])|\\hspace\{[^{}\n]{0,9}\}|~(?!~)(?<!~~))"
+    r"|(?P<minus>[\u2212\u2013\u2012\u2011])"
+    r"|(?P<letter>[^\W\d_][\u0300-\u036f])"
+    r"|(?P<line>\\\\(?:\[[^\]\n]{0,9}\])?|<br[ \t]?/?>)"
+    r"|(?P<cell>&)"
+    r"|(?P<struck>~~[^~\n]{0,200}~~)"
+    r"|(?P<shop_a>[🅰Ⓐ]\ufe0f?)|(?P<shop_b>[🅱Ⓑ]\ufe0f?)|(?P<shop_c>[Ⓒ])"
+    r"|(?P<begin>\\(?:begin|end)\{[a-zA-Z*]{1,20}\}(?:\{[|lcr@ ]{0,12}\})?)"
+    r"|(?P<open>\{)|(?P<close>\})"
+    r"|(?P<nothing>[*`_$]|\\[()\[\]!{}]|\\[a-zA-Z]{1,20}\*?|[\u200b\u200d\ufe0f\ufeff])"
+)
+_REPLACEMENTS = {
+    "times": "×",
+    "over": "÷",
+    "fraction": "",
+    "middle": "",
+    "arrow": "→",
+    "about": "≈",
+    "less_or_equal": "≤",
+    "more_or_equal": "≥",
+    "less": "<",
+    "more": ">",
+    "comma": ",",
+    "percent": "%",
+    "dollar": "$",
+    "space": " ",
+    "minus": "-",
+    "line": "\n",
+    "cell": " ",
+    "struck": " ",
+    "shop_a": "A",
+    "shop_b": "B",
+    "shop_c": "C",
+    "begin": "",
+    "open": "",
+    "close": "",
+    "nothing": "",
+}
+_FRACTION, _NUMERATOR, _DENOMINATOR = "fraction", "numerator", "denominator"
+
+
+class Plain(NamedTuple):
+    """`text` to read; `original(at)` says where in the answer a character of it stands; `struck` is what was struck
+    through."""
+
+    text: str
+    starts: list[int]
+    offsets: list[int]
+    struck: tuple[str, ...] = ()
+
+    def original(self, at: int) -> int:
+        """The place in the answer of `text[at]`."""
+        return at + self.offsets[bisect_right(self.starts, at) - 1]
+
+
+def plain(answer: str) -> Plain:
+    """Composed letters, ordinary spaces, minus and multiplication signs; no emphasis, no LaTeX around numbers.
+
+    LaTeX fractions become quotients in parentheses, its line breaks become line breaks, arrows one arrow.
+    """
+    parts: list[str] = []
+    starts, offsets = [0], [0]
+    struck: list[str] = []
+    braces: list[str] = []
+    position = length = 0
+    for match in _REWRITE.finditer(answer):
+        kind = match.lastgroup or "nothing"
+        if kind == "letter":
+            new = unicodedata.normalize("NFC", match.group())
+        elif kind in ("fraction", "open", "middle", "close"):
+            new = _braces(kind, braces)
+        else:
+            new = _REPLACEMENTS[kind]
+        if kind == "struck":
+            struck.append(match.group())
+        parts += (answer[position : match.start()], new)
+        length += match.start() - position + len(new)
+        position = match.end()
+        if length + offsets[-1] != position:
+            starts.append(length)
+            offsets.append(position - length)
+    parts.append(answer[position:])
+    return Plain("".join(parts), starts, offsets, tuple(struck))
+
+
+def _braces(kind: str, braces: list[str]) -> str:
+    """What a brace becomes: a parenthesis where it belongs to a fraction, nothing elsewhere. `braces` are open ones."""
+    if kind == "fraction":
+        braces.append(_FRACTION)
+        return "("
+    if kind == "open":
+        if braces and braces[-1] == _FRACTION:
+            braces[-1] = _NUMERATOR
+            return "("
+        braces.append("")
+        return ""
+    closed = braces.pop() if braces else ""
+    if kind == "middle":
+        braces.append(_DENOMINATOR if closed == _NUMERATOR else closed)
+        return ")÷(" if closed == _NUMERATOR else " "
+    return "))" if closed == _DENOMINATOR else ""
+
+
+class Kind(StrEnum):
+    """What a token is."""
+
+    NUMBER = "number"
+    OPERATOR = "operator"
+    OPEN = "open"
+    CLOSE = "close"
+    EQUALS = "equals"
+    RELATION = "relation"
+    ARROW = "arrow"
+    SHOP = "shop"
+    WORD = "word"
+    CURRENCY = "currency"
+    PERCENT = "percent"
+    BREAK = "break"
+    """A comma, semicolon, colon or dash: a clause may end there."""
+    STOP = "stop"
+    """`.`, `!`, `?` or `…` at the end of a sentence."""
+    SMUDGE = "smudge"
+    """A number of which a digit cannot be read."""
+    OTHER = "other"
+
+
+CROWNS, PERCENT, FOREIGN = "Kč", "%", "foreign"
+THOUSAND = 1000
+
+
+@dataclass(frozen=True)
+class Token:
+    """`text[start:end]` of the plain text, or some words of it that make one number.
+
+    `value` and `unit` are a number's; `shop` is the letter of a shop; `ordinal` says that it is named by its place.
+    """
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+    value: Fraction = Fraction(0)
+    unit: str = ""
+    shop: str = ""
+    ordinal: bool = False
+
+    @property
+    def lower(self) -> str:
+        """For comparison with words."""
+        return self.text.lower()
+
+    @cached_property
+    def word(self) -> Word:
+        """What it means as a word; nothing where it is none."""
+        return read_word(self.text) if self.kind is Kind.WORD else Word()
+
+    def as_sign(self, kind: Kind, sign: str) -> "Token":
+        """A word that stands for a sign: "z" of a percentage, "je" for equals."""
+        return Token(kind, sign, self.start, self.end)
+
+    @property
+    def is_money(self) -> bool:
+        """Whether it is a number that may be an amount of crowns."""
+        return self.kind is Kind.NUMBER and self.unit != PERCENT
+
+
+_SHOP_NOUN = r"(?:e-?shop|obchůd|obchod|nabíd|prodejn|variant|možnost|dodavatel|prodejc|prodávajíc|shop|store)\w{0,6}"
+_LETTER = r"[ABC](?![\w'’])"
+_ORDINALS = {"prv": "A", "dru": "B", "tře": "C"}
+_ORDINAL = r"(?:prvn\w{1,3}|druh(?:ý|á|é|ého|ém|ému|ou|ým)|třet\w{1,3})"
+_NUMBER = (
+    r"(?<![0-9,.])[0-9]{1,3}(?:[ .,][0-9]{3}){1,4}(?![0-9])(?:,[0-9]{1,2}(?![0-9]))?"
+    r"|[0-9]{1,15}(?:[.,][0-9]{1,6}(?![0-9]))?"
+)
+_CROWNS = r"[ \t]{0,3}(?:Kč|KČ|kč|Kc|CZK|korun\w{0,3}(?!\w))|,-{1,2}(?![0-9])"
+_FOREIGN = (
+    r"[ \t]{0,3}(?:€|\$|£|zł|(?:EUR|USD|PLN|tis|mil|mld|euro?|eur[ay]?|dolar\w{0,2}|zlot\w{0,3}|tisíc\w{0,2}"
+    r"|haléř\w{0,2})(?!\w))"
+)
+_NO_DIGIT = r"[?_#X\u25a0-\u25af\ufffd]"
+_TOKEN = re.compile(
+    rf"(?P<marker>^[ \t>#]{{0,12}}\(?[0-9]{{1,2}}[.)](?=[ \t]))"
+    rf"|(?P<smudge>[0-9](?:[ .]?[0-9]){{0,5}}{_NO_DIGIT}[0-9]{{1,3}}(?![\w])|[0-9][ .]?[A-Z][0-9]{{1,3}}(?!\w))"
+    rf"|(?P<number>(?P<digits>{_NUMBER})(?:(?P<crowns>{_CROWNS})|(?P<foreign>{_FOREIGN})|(?P<percents>[ \t]{{0,3}}%))?)"
+    rf"|(?P<money_before>[€£](?=[ \t]?[0-9]))"
+    rf"|(?P<shop>(?i:(?<!\w){_SHOP_NOUN})[ \t]{{1,3}}(?:č\.[ \t])?[\"'„“(]{{0,2}}(?P<letter>{_LETTER}))"
+    rf"|(?P<ordinal>(?i:(?<!\w)(?P<rank>{_ORDINAL})[ \t]{{1,3}}(?:z[ \t])?{_SHOP_NOUN}(?!\w)))"
+    rf"|(?P<pronoun>(?i:(?<!\w)(?:ten|tom|toho|tomu|tu|té|ta|ve?|ze?|u|do)[ \t]{{1,3}}(?P<rank2>{_ORDINAL})"
+    rf"(?=[ \t]{{0,3}}(?:[,.!?)\n-]|\Z)|[ \t]{{1,3}}(?:je|vyjde|vychází|zaplat\w{{1,4}}|stojí|ušetř\w{{1,4}}"
+    rf"|nakoup\w{{1,4}}|koup\w{{1,4}}|pořídí\w{{0,3}}|jmenovan\w{{1,3}}|uveden\w{{1,3}}|zmíněn\w{{1,3}})(?!\w))))"
+    rf"|(?P<nickname>(?<!\w)(?i:áčk|béčk|céčk)\w{{1,3}})"
+    rf"|(?P<bare>(?<![\w'’]){_LETTER})"
+    r"|(?P<word>[^\W\d_]+(?:['’][^\W\d_]+)?)"
+    r"|(?P<operator>[-+×÷/])"
+    r"|(?P<equals>[=≈])"
+    r"|(?P<relation>[<>≤≥≠])"
+    r"|(?P<arrow>→)"
+    r"|(?P<open>\()|(?P<close>\))"
+    r"|(?P<percent>%)"
+    r"|(?P<stop>[.!?…]+)"
+    r"|(?P<colon>:)"
+    r"|(?P<break>[,;—|])"
+    r"|(?P<other>[^\s])",
+    re.MULTILINE,
+)
+_WORD_OPERATORS = {"minus": "-", "mínus": "-", "plus": "+", "krát": "×", "děleno": "÷", "lomeno": "÷", "x": "×"}
+_AFTER_CONJUNCTION = word_set(
+    """proto tak to co když pokud nakonec teď pak potom také taky navíc ještě dál dále přitom pozor určitě jen"""
+)
+_ENDS_NO_SENTENCE = word_set("tj tzn tzv resp vs cca tis např č mj max min popř příp vč kupř")
+
+
+def number_value(number: str) -> Fraction:
+    """2 450, 2.450 and 2,450 are thousands (three digits follow), 2450,50 and 0,125 have a decimal comma."""
+    grouped = re.fullmatch(r"([1-9][0-9]{0,2}(?:[ .,][0-9]{3})+)(?:,([0-9]{1,2}))?", number)
+    if grouped:
+        return Fraction(f"{re.sub(r'[ .,]', '', grouped.group(1))}.{grouped.group(2) or '0'}")
+    if len(re.findall(r"[.,]", number)) > 1:
+        return Fraction(re.sub(r"[ .,]", "", number))
+    return Fraction(number.replace(",", ".").replace(" ", ""))
+
+
+def lines_of(text: str) -> list[list[Token]]:
+    """The tokens of every line of plain text; a line that begins with `=` continues the one before."""
+    lines: list[list[Token]] = []
+    at = 0
+    for line in text.split("\n"):
+        tokens = _tokens_of_line(line, at)
+        at += len(line) + 1
+        if tokens and tokens[0].kind is Kind.EQUALS and lines and any(lines[-1]):
+            lines[-1] += tokens
+        else:
+            lines.append(tokens)
+    return lines
+
+
+def _tokens_of_line(line: str, offset: int) -> list[Token]:
+    tokens: list[Token] = []
+    for match in _TOKEN.finditer(line):
+        token = _token(line, match, offset, tokens)
+        if token is not None:
+            tokens.append(token)
+    return _with_number_words(tokens)
+
+
+def _token(line: str, match: re.Match[str], offset: int, before: list[Token]) -> Token | None:
+    kind = match.lastgroup or "other"
+    text, start, end = match.group(), offset + match.start(), offset + match.end()
+
+    def of(new: Kind, **more: object) -> Token:
+        return Token(new, text, start, end, **more)  # type: ignore[arg-type]  # values by field name
+
+    if match.group("number"):
+        return _number(match, offset, before)
+    if match.group("shop"):
+        return of(Kind.SHOP, shop=match.group("letter"))
+    if match.group("ordinal") or match.group("pronoun"):
+        rank = (match.group("rank") or match.group("rank2")).lower()
+        return of(Kind.SHOP, shop=_ORDINALS[rank[:3]], ordinal=True)
+    if kind == "nickname":
+        return of(Kind.SHOP, shop={"á": "A", "b": "B", "c": "C"}[text[0].lower()])
+    if kind == "bare":
+        return None if _is_conjunction(line, match, before) else of(Kind.SHOP, shop=text)
+    if kind == "word":
+        return _word(of(Kind.WORD), before)
+    if kind == "colon":
+        divides = _divides(line, match, before)
+        return Token(Kind.OPERATOR, "÷", start, end) if divides else of(Kind.BREAK)
+    if kind == "operator":
+        return Token(Kind.OPERATOR, "÷" if text == "/" else text, start, end)
+    if kind == "stop":
+        return _stop(line, match, of(Kind.STOP), before)
+    if kind == "marker":
+        return None
+    kinds = {"money_before": Kind.OTHER, "break": Kind.BREAK}
+    return of(kinds.get(kind) or Kind(kind))
+
+
+def _number(match: re.Match[str], offset: int, before: list[Token]) -> Token:
+    digits = match.group("digits")
+    unit = CROWNS if match.group("crowns") else PERCENT if match.group("percents") else ""
+    start = offset + match.start()
+    if match.group("foreign") or (before and before[-1].text in "€£" and start - before[-1].end <= 1):
+        unit = FOREIGN
+    return Token(Kind.NUMBER, match.group(), start, offset + match.end("digits"), number_value(digits), unit)
+
+
+def _word(token: Token, before: list[Token]) -> Token:
+    sign = _WORD_OPERATORS.get(token.lower)
+    if sign is not None and (token.lower != "x" or (before and before[-1].kind in _ENDS_TERM)):
+        return token.as_sign(Kind.OPERATOR, sign)
+    if token.lower in ("kč", "czk", "korun", "koruny"):
+        return Token(Kind.CURRENCY, token.text, token.start, token.end)
+    return token
+
+
+_ENDS_TERM = (Kind.NUMBER, Kind.CLOSE, Kind.CURRENCY, Kind.PERCENT)
+
+
+def _is_conjunction(line: str, match: re.Match[str], before: list[Token]) -> bool:
+    """Whether a single `A` is the word "and" at the beginning of a sentence."""
+    if match.group() != "A" or (before and before[-1].kind is not Kind.STOP):
+        return False
+    following = re.match(r"[ \t]{1,3}([^\W\d_]+)", line[match.end() : match.end() + 40])
+    if following is None:
+        return False
+    if following.group(1) in ("A", "B", "C"):
+        return False
+    word = following.group(1).lower()
+    label, colon, _ = line[match.end() :].partition(":")
+    if colon and not before and word not in _AFTER_CONJUNCTION and not re.search(r"(?<!\w)[ABC](?!\w)", label):
+        return False  # "A po první slevě: 4 950 Kč"
+    return word in _AFTER_CONJUNCTION or not (read_word(word).is_verb or read_word(word).meanings)
+
+
+def _divides(line: str, match: re.Match[str], before: list[Token]) -> bool:
+    """A colon between numbers divides where both sides are spaced alike; after a label it does not."""
+    if not before or before[-1].kind not in _ENDS_TERM or before[-1].unit == PERCENT:
+        return False
+    after = line[match.end() : match.end() + 4]
+    spaced = line[match.start() - 1 : match.start()].isspace()
+    return bool(re.match(r"[ \t]{1,3}[0-9(]" if spaced else r"[0-9(]", after))
+
+
+def _stop(line: str, match: re.Match[str], token: Token, before: list[Token]) -> Token:
+    after = line[match.end() : match.end() + 2]
+    inside = after[:1].strip() and after[:1] not in "\"'“”)]"
+    abbreviated = token.text == "." and (
+        (before and before[-1].kind is Kind.WORD and before[-1].lower in _ENDS_NO_SENTENCE)
+        or (before and before[-1].kind is Kind.NUMBER and after[1:2].islower())
+        or (before and before[-1].kind is Kind.NUMBER and before[-1].value < 10 and not before[-1].unit)
+    )
+    return Token(Kind.OTHER, token.text, token.start, token.end) if inside or abbreviated else token
+
+
+def _with_number_words(tokens: list[Token]) -> list[Token]:
+    """Numbers that are written out ("pět set korun", "stovku") as numbers."""
+    joined: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        total, value, taken, money = Fraction(0), Fraction(0), at, False
+        while taken < len(tokens) and taken < at + 6 and tokens[taken].kind is Kind.WORD:
+            read = number_word(tokens[taken].lower)
+            if read is None:
+                break
+            if not read.multiplies:
+                value += read.value
+            elif read.value == THOUSAND:
+                total, value = total + (value or 1) * read.value, Fraction(0)
+            else:
+                value = (value or 1) * read.value
+            money = money or read.money
+            taken += 1
+        value += total
+        if taken == at:
+            joined.append(tokens[at])
+            at += 1
+            continue
+        unit = CROWNS if money or (taken < len(tokens) and tokens[taken].kind is Kind.CURRENCY) else ""
+        if unit != CROWNS:
+            joined += tokens[at:taken]
+        else:
+            text = " ".join(token.text for token in tokens[at:taken])
+            joined.append(Token(Kind.NUMBER, text, tokens[at].start, tokens[taken - 1].end, value, unit))
+        at = taken
+    return joined

@@ -1,0 +1,107 @@
+"""What an outcome shows of itself: its name in the evidence, its least margin, why an answer is not right.
+
+Pages and reports import this module, so it must not lead to torch or to the checks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from q36eval.records import Answer, FailureCauses, FamilyCompetence, ItemOutcome
+
+KEY_CHARACTERS = 8
+
+
+def question_name(outcome: ItemOutcome) -> str:
+    """`CANARY/QUESTION#CONTENT`: by the first part a waiver finds its canary, by all of it two runs pair.
+
+    The content is the beginning of the item's key, a hash of what was asked and of how it is judged: a question that
+    was reworded is another one, whatever its number.
+    """
+    return f"{outcome.cluster}#{outcome.item_key[:KEY_CHARACTERS]}"
+
+
+AT_RISK_NATS = 0.5
+"""An answer that the reference gets right and whose least margin is below this (odds of 1.65 to 1) may turn next."""
+
+
+def least_margin(answer: Answer) -> float | None:
+    """The least decisive margin in nats; None where nothing decides or nothing was scored."""
+    margin: dict[str, Any] | None = answer.detail.get("margin")
+    return None if margin is None else float(margin["nats"])
+
+
+ERRORED, UNREADABLE, LOOP, CUT_OFF, NO_END, WRONG = "errored", "unreadable", "loop", "cut_off", "no_end", "wrong"
+"""Causes, the one that explains most first: an answer that goes round is cut off too, and no budget would help it.
+
+`unreadable`: a checker cannot tell what it says. `loop`: a checker finds a repetition. `cut_off`: no end within the
+budget. `no_end`: the reasoning never ends, though the answer does. `wrong`: it ended by itself, and a checker rejects
+it.
+"""
+
+UNREAD_NAMED = 5
+"""So many answers that cannot be read are named beside a figure."""
+
+_BY_CODE = {"repetition": LOOP, "no_answer": NO_END}
+
+
+def cause_of(answer: Answer) -> str | None:
+    """Why an answer is not right; None where it is."""
+    if answer.unreadable is not None:
+        return UNREADABLE
+    if answer.score is None:
+        return ERRORED
+    if answer.score == 1.0:
+        return None
+    codes = {_BY_CODE.get(failure.get("code")) for failure in answer.detail.get("failures", ())}
+    if LOOP in codes:
+        return LOOP
+    if answer.detail.get("finish_reason") == "length":
+        return CUT_OFF
+    return NO_END if NO_END in codes else WRONG
+
+
+def failure_causes(outcomes: Iterable[ItemOutcome]) -> FailureCauses:
+    """Of both sides' answers that are not right, how many are so by which cause."""
+    evaluated = list(outcomes)
+    return FailureCauses(
+        branch=_counted(cause_of(outcome.branch) for outcome in evaluated),
+        reference=_counted(cause_of(outcome.reference) for outcome in evaluated),
+        unread=tuple(islice(_unread(evaluated), UNREAD_NAMED)),
+    )
+
+
+def _unread(outcomes: Iterable[ItemOutcome]) -> Iterator[str]:
+    for outcome in outcomes:
+        for side, answer in (("branch", outcome.branch), ("reference", outcome.reference)):
+            if answer.unreadable is not None:
+                yield f"{outcome.cluster} on the {side}: {answer.unreadable}"
+
+
+@dataclass(frozen=True)
+class PlannedItem:
+    """What the reference makes of one item that is planned: `cause` says why its answer is not right, None where it is.
+
+    `absolute`: the item is a prompt of the absolute list, and stays on it by what the reference answers.
+    """
+
+    canary: str
+    cause: str | None
+    absolute: bool = False
+
+
+def competence_of(items: Sequence[PlannedItem]) -> tuple[FamilyCompetence, ...]:
+    """By canary, in the order of planning: how many of its items the reference solves within its budget."""
+    by_canary: dict[str, list[str | None]] = {}
+    for item in items:
+        by_canary.setdefault(item.canary, []).append(item.cause)
+    return tuple(
+        FamilyCompetence(name=name, items=len(causes), informative=causes.count(None), causes=_counted(causes))
+        for name, causes in by_canary.items()
+    )
+
+
+def _counted(causes: Iterable[str | None]) -> dict[str, int]:
+    return dict(sorted(Counter(cause for cause in causes if cause is not None).items()))
