@@ -26,7 +26,7 @@ from q36eval.run.progress import Followed, note
 from q36eval.run.reference import Reference, local_reference, packed_reference
 from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.reuse import MEASURED_BY, measuring_sha256
-from q36eval.run.suites import supplies_of
+from q36eval.run.supplies import supplies_of
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
