@@ -1,4 +1,4 @@
-"""What a gate could evaluate beyond what it did: a suite's other items, larger suites that are frozen here, more draws."""
+"""What a gate could evaluate beyond what it did: a suite's other items, larger suites frozen here, more draws."""
 
 from collections.abc import Iterator, Sequence
 
