@@ -230,10 +230,10 @@ class Reader:
             raise self._refused(f"{name} is not what the archive's manifest says")
 
     def _one(self, name: str, kind: type[Any]) -> Any:
-        found = list(self._records(name, kind))
-        if len(found) != 1:
-            raise self._refused(f"{name} holds {len(found)} records instead of one")
-        return found[0]
+        records = list(self._records(name, kind))
+        if len(records) != 1:
+            raise self._refused(f"{name} holds {len(records)} records instead of one")
+        return records[0]
 
     def _records(self, name: str, kind: type[Any]) -> Iterator[Any]:
         for number, line in enumerate(self._text(name).splitlines(), 1):
@@ -258,8 +258,10 @@ class Reader:
     def _unreadable(self, where: str, error: ValidationError) -> UsageError:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its beginning"
-        told = first["msg"].splitlines()[0].rstrip(".")
-        return self._refused(f"{where} cannot be read (at {place}: {told}); a newer version wrote it, or somebody")
+        message = first["msg"].splitlines()[0].rstrip(".")
+        return self._refused(
+            f"{where} cannot be read (at {place}: {message}); a newer version wrote it, or it was edited"
+        )
 
     def _refused(self, why: str) -> UsageError:
         return UsageError(f"The archive {self.file} cannot be imported: {why}.")

@@ -1,4 +1,7 @@
-"""What nothing needs any more: found first, then removed. What a run that is being measured may still write stays."""
+"""Removes what nothing needs any more: planned first, then removed; nothing that a running run may still write.
+
+Which runs are retained a person says, in options or in a file (`Retention`).
+"""
 
 import shutil
 from collections.abc import Collection, Iterator
@@ -22,15 +25,15 @@ from q36eval.run.drift import keep_drifts
 GRACE = timedelta(days=1)
 """What is younger may be of a run that another machine is measuring, or that is about to be written down."""
 
-WHY = "what it refers to cannot be seen from here"
+WHY = "its runs cannot be read from here"
 
 Kind = Literal["run", "file", "folder", "pack", "copy"]
 
 
 class Retention(BaseModel):
-    """A run stays while any of these keeps it: it is among the newest of its branch, or younger than so many days.
+    """A run is retained while it is among the newest of its branch, or younger than so many days.
 
-    Whatever is asked for, a run stays that was ever blessed or signed.
+    A run that was ever blessed or signed is always retained.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,38 +46,41 @@ class Retention(BaseModel):
         """What the file says; what an option says goes before it.
 
         Raises:
-            UsageError: the file is missing or malformed, or nothing is said at all.
+            UsageError: the file is missing or malformed, or nothing is to be retained.
         """
-        said = cls() if file is None else load_yaml(file, cls, "retention file")
+        in_file = cls() if file is None else load_yaml(file, cls, "retention file")
         given = {"keep_newest": keep_newest, "keep_days": keep_days}
-        found = said.model_copy(update={name: value for name, value in given.items() if value is not None})
-        if found == cls():
+        retention = in_file.model_copy(update={name: value for name, value in given.items() if value is not None})
+        if retention == cls():
             raise UsageError(
-                "Say which runs stay: --keep-newest N of each branch, --keep-days D, or --retention FILE with them."
+                "Say which runs to retain: --keep-newest N (of each branch), --keep-days D, or --retention FILE."
             )
-        return found
+        return retention
 
 
 def outdated(history: History, retention: Retention, now: datetime) -> Iterator[RunSummary]:
-    """The runs that nothing keeps, oldest first."""
+    """The runs that are not retained, oldest first."""
     cared_for = history.reviewed_runs()
     young = None if retention.keep_days is None else now - timedelta(days=retention.keep_days)
     ranks: dict[tuple[str, str], int] = {}
-    found = []
+    runs = []
     for run in history.summaries():  # newest first
         place = (run.family, run.branch)
         ranks[place] = ranks.get(place, 0) + 1
         is_new = retention.keep_newest is not None and ranks[place] <= retention.keep_newest
         is_young = young is not None and run.started >= young
         if not (is_new or is_young or run.id in cared_for):
-            found.append(run)
-    yield from reversed(found)
+            runs.append(run)
+    yield from reversed(runs)
 
 
 @dataclass(frozen=True)
 class Removal:
-    """One thing that may go: a `run` with all that history keeps of it; a `file` of runs by its content hash; the
-    working `folder` of a run; a `pack` captured of a reference; a `copy` of the database from before a migration."""
+    """One thing that may be removed.
+
+    A `run` with all that history keeps of it; a `file` of runs by its content hash; the working `folder` of a run; a
+    `pack` captured of a reference; a `copy` of the database from before a migration.
+    """
 
     kind: Kind
     name: str
@@ -85,7 +91,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class Plan:
-    """What would go, and what should be known beside it. `texts` are those that no run refers to even now."""
+    """What would be removed, and what should be known beside it. `texts` are those that no run refers to even now."""
 
     removals: tuple[Removal, ...] = ()
     notes: tuple[str, ...] = ()
@@ -107,19 +113,19 @@ class Wanted:
 
 
 def plan(history: History, paths: Paths, wanted: Wanted, now: datetime) -> Plan:
-    """Find what may go; nothing is touched."""
+    """What may be removed; nothing is touched."""
     sight = _Sight(history, paths, now)
     runs = [] if wanted.retention is None else list(_runs(sight, wanted.retention))
     gone = {removal.name for removal in runs}
-    found = [*runs, *_files(sight, gone), *_folders(sight, gone)]
+    removals = [*runs, *_files(sight, gone), *_folders(sight, gone)]
     if wanted.packs:
-        found += _packs(sight)
+        removals += _packs(sight)
     if wanted.copies:
-        found += [
-            Removal("copy", copy.name, "from before a migration", copy.stat().st_size, copy) for copy in _copies(sight)
+        removals += [
+            Removal("copy", copy.name, "made before a migration", copy.stat().st_size, copy) for copy in _copies(sight)
         ]
     texts, texts_bytes = history.unused_texts()
-    return Plan(tuple(found), tuple(sight.notes), texts, texts_bytes)
+    return Plan(tuple(removals), tuple(sight.notes), texts, texts_bytes)
 
 
 @dataclass
@@ -139,7 +145,7 @@ class _Sight:
             if "://" in name:
                 self.blind = True
                 self.notes.append(
-                    f"The history {name} keeps files here too: no file, folder or pack is removed, for {WHY}."
+                    f"The history {name} stores files here too, and {WHY}: no file, folder or pack is removed."
                 )
             else:
                 self.others.append(History.open(name))
@@ -156,8 +162,8 @@ class _Sight:
         """Whether the run may be being measured: its lock is held here, or it said so lately, maybe elsewhere."""
         if is_held(self.paths.run_lock(run_id)):
             return True
-        told = self.history.progress(run_id)
-        return max(started, started if told is None else told.at) >= self.now - GRACE
+        progress = self.history.progress(run_id)
+        return max(started, started if progress is None else progress.at) >= self.now - GRACE
 
 
 def _runs(sight: _Sight, retention: Retention) -> Iterator[Removal]:
@@ -166,7 +172,7 @@ def _runs(sight: _Sight, retention: Retention) -> Iterator[Removal]:
             continue
         if is_held(sight.paths.run_lock(run.id)):
             continue
-        yield Removal("run", run.id, f"{run.family}/{run.branch}, {run.verdict or run.state}; nothing keeps it")
+        yield Removal("run", run.id, f"{run.family}/{run.branch}, {run.verdict or run.state}; not retained")
 
 
 def _files(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
@@ -177,7 +183,7 @@ def _files(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
     freed = sight.history.files_of_runs() - used
     for path in sight.files.all():
         if path.name not in used and (path.name in freed or sight.is_old(path)):
-            why = "only runs that go refer to it" if path.name in freed else "no run refers to it"
+            why = "only runs to be removed refer to it" if path.name in freed else "no run refers to it"
             yield Removal("file", path.name, why, path.stat().st_size, path)
 
 
@@ -192,12 +198,12 @@ def _folders(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
         if name in elsewhere or is_held(sight.paths.run_lock(name)):
             continue
         if name in gone:
-            why = "of a run that goes"
+            why = "its run is to be removed"
         elif name not in here:
-            why = "no run is called that" if sight.is_old(folder) else ""
+            why = "no run has this id" if sight.is_old(folder) else ""
         else:
             done = here[name].state is RunState.FINISHED and sight.files.is_kept(sight.history, name)
-            why = "all of it is kept by its content" if done else ""
+            why = "all its files are stored by their content" if done else ""
         if why:
             yield Removal("folder", name, why, size_of(folder), folder)
 
@@ -229,28 +235,28 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def remove(history: History, paths: Paths, found: Plan) -> list[Removal]:
-    """Remove what was found, each looked at once more; returns what is gone.
+def remove(history: History, paths: Paths, planned: Plan) -> list[Removal]:
+    """Remove what was planned, each looked at once more; returns what is gone.
 
     Raises:
         StorageError: the database refuses it; what was removed before stays removed.
     """
     cared_for = history.reviewed_runs()
-    done = [one for one in found.of("run") if one.name not in cared_for and _remove_run(history, paths, one.name)]
+    removed = [one for one in planned.of("run") if one.name not in cared_for and _remove_run(history, paths, one.name)]
     history.remove_unused_texts()
     keep_drifts(history)
     # it keeps others from writing for as long as it takes, and a gate does not wait for ever
-    if done and not any(is_held(lock) for lock in paths.run_lock("").parent.glob("*.lock")):
+    if removed and not any(is_held(lock) for lock in paths.run_lock("").parent.glob("*.lock")):
         with suppress(StorageError):  # in use; the room is used again all the same
             history.give_back_room()
     sight = _Sight(history, paths, datetime.now(UTC))
     with sight.files.held():
         used = sight.used()  # once more: a run may have ended since, which refers to one of them
-        done += [one for one in found.of("file") if one.name not in used and not sight.blind and _unlink(one)]
-    left = {one.name for one in found.of("run")} - {one.name for one in done}
-    done += [one for one in found.of("folder") if one.name not in left and _remove_folder(paths, one)]
-    done += [one for one in found.of("pack") if _remove_tree(one)]
-    return done + [one for one in found.of("copy") if _unlink(one)]
+        removed += [one for one in planned.of("file") if one.name not in used and not sight.blind and _unlink(one)]
+    remaining = {one.name for one in planned.of("run")} - {one.name for one in removed}
+    removed += [one for one in planned.of("folder") if one.name not in remaining and _remove_folder(paths, one)]
+    removed += [one for one in planned.of("pack") if _remove_tree(one)]
+    return removed + [one for one in planned.of("copy") if _unlink(one)]
 
 
 def _remove_run(history: History, paths: Paths, run_id: str) -> bool:

@@ -43,7 +43,7 @@ def _settled(whole: WholeRun, paths: Paths) -> WholeRun:
     """The run as it stays: one whose process died may be resumed where it is taken."""
     run = whole.run
     if not RUN_ID.fullmatch(run.id):
-        raise UsageError(f"The run {run.id!r} bears a name that no archive takes.")
+        raise UsageError(f"The id of run {run.id!r} is one that no archive accepts.")
     if run.state is not RunState.RUNNING:
         return whole
     if is_held(paths.run_lock(run.id)):
@@ -54,7 +54,7 @@ def _settled(whole: WholeRun, paths: Paths) -> WholeRun:
 def _add(writer: Writer, history: History, whole: WholeRun, files: RunFiles, say: Say) -> None:
     """The run with its files; those not yet written down in history are written down in the archive."""
     known = {artifact.name: artifact for artifact in whole.about.artifacts}
-    found = []
+    artifacts = []
     for name in dict.fromkeys((*known, *NAMES)):
         file = files.find(history, whole.run.id, name)
         if file is not None:
@@ -63,10 +63,10 @@ def _add(writer: Writer, history: History, whole: WholeRun, files: RunFiles, say
             artifact = Artifact(run_id=whole.run.id, name=name, sha256=sha256, size_bytes=file.stat().st_size)
             if name in known and known[name] != artifact:
                 raise UsageError(f"The file {file} of run {whole.run.id} is damaged: its content is not what it was.")
-            found.append(artifact)
+            artifacts.append(artifact)
         elif name in known:
-            say(f"The file {name} of run {whole.run.id} is gone; the archive does without it.")
-    about = whole.about.model_copy(update={"artifacts": tuple(found)})
+            say(f"The file {name} of run {whole.run.id} is missing; the archive leaves it out.")
+    about = whole.about.model_copy(update={"artifacts": tuple(artifacts)})
     writer.add_run(whole.model_copy(update={"about": about}))
 
 

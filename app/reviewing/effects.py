@@ -8,7 +8,7 @@ from q36eval.app.reviewing.waiver_files import LONGEST_DAYS, too_long
 from q36eval.errors import UsageError
 from q36eval.gate import GateReport, Waiver
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import circumstances_then, evidence_of, found, policy_of
+from q36eval.history.deciding import circumstances_then, evidence_of, policy_of, unsigned_report
 
 
 @dataclass(frozen=True)
@@ -56,4 +56,4 @@ def _effect(history: History, run: RunRecord, waiver: Waiver, today: date) -> Ef
     now = then.model_copy(update={"on": today, "waivers": standing, "waivers_from": None})
     evidence = evidence_of(history, run, now)
     more = now.model_copy(update={"waivers": (*standing, waiver)})
-    return Effect(run, found(policy, evidence, now), found(policy, evidence, more))
+    return Effect(run, unsigned_report(policy, evidence, now), unsigned_report(policy, evidence, more))

@@ -171,18 +171,18 @@ def used(url: URL) -> Iterator[None]:
 
     Raises:
         StorageError: the database could not be read or written; nothing of the transaction was.
-        UsageError: what was to be found or written in it is no text.
+        UsageError: a text to search for or to write is none that the database can store.
     """
     try:
         yield
     except UnicodeEncodeError as error:
-        raise UsageError(f"{error.object!a} holds bytes that are no text in UTF-8, which no history keeps.") from error
+        raise UsageError(f"{error.object!a} is not valid UTF-8, so history cannot store it.") from error
     except DatabaseError as error:
         if "cannot contain NUL" in str(error.orig):
-            raise UsageError("A name holds a NUL character: what no history can keep in PostgreSQL.") from error
+            raise UsageError("A name holds a NUL character, which PostgreSQL cannot store.") from error
         if not _of_the_database(error):
             raise
-        raise StorageError(f"The history database {shown(url)} cannot be used: {_told(error)}.") from error
+        raise StorageError(f"The history database {shown(url)} cannot be used: {_sentence(error)}.") from error
 
 
 def _of_the_database(error: DatabaseError) -> bool:
@@ -191,7 +191,7 @@ def _of_the_database(error: DatabaseError) -> bool:
     return denied or type(error) in (OperationalError, InternalError, DatabaseError)
 
 
-def _told(error: Exception) -> str:
+def _sentence(error: Exception) -> str:
     """The database's own words in one line, and what to do."""
     origin = error.orig if isinstance(error, DatabaseError) else error
     words = " ".join(line.strip() for line in str(origin).splitlines() if line.strip()).rstrip(".")
@@ -216,7 +216,7 @@ def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
     url = _url(path_or_url)
     of_server = url.get_backend_name() == "postgresql"
     if not upgrade and not of_server and not Path(str(url.database)).exists():
-        raise UsageError(f"There is no history {shown(url)}, and none is made where nothing may be written.")
+        raise UsageError(f"There is no history {shown(url)}, and this command may not create one.")
     engine = _postgresql(url, upgrade) if of_server else _sqlite(url, upgrade)
     try:
         # in this order: a file that is refused stays as it was
@@ -228,7 +228,7 @@ def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
             _switch_to_wal(engine)
     except (DatabaseError, sqlite3.DatabaseError) as error:
         engine.dispose()
-        raise UsageError(f"history database {shown(url)} cannot be used: {_told(error)}.") from error
+        raise UsageError(f"history database {shown(url)} cannot be used: {_sentence(error)}.") from error
     except UsageError:
         engine.dispose()
         raise

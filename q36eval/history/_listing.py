@@ -63,7 +63,7 @@ class Listing(Connected):
         judged = {
             (row.family, row.branch): row for row in self._read(_newest_of_each(tables.runs.c.verdict.is_not(None)))
         }
-        found = [
+        summaries = [
             BranchSummary(
                 family=family,
                 branch=branch,
@@ -73,7 +73,7 @@ class Listing(Connected):
             )
             for (family, branch), row in newest.items()
         ]
-        return sorted(found, key=lambda branch: (branch.newest.started, branch.newest.id), reverse=True)
+        return sorted(summaries, key=lambda branch: (branch.newest.started, branch.newest.id), reverse=True)
 
     def metric_keys(self, branch: str, family: str | None = None) -> list[str]:
         """Keys (`probe.metric[slice]`) of all that finished runs of a branch measured, sorted."""
@@ -181,14 +181,14 @@ class Listing(Connected):
         with self._reading() as connection:
             blessed = {(row.family, row.branch): row.run_id for row in connection.execute(of_blessings)}
             rows = connection.execute(of_runs).all()
-        found = {(row.family, row.branch): hashlib.sha256() for row in rows}
+        digests = {(row.family, row.branch): hashlib.sha256() for row in rows}
         for row in sorted(rows, key=lambda row: row.id):
             report = b"" if row.sha256 is None else bytes(row.sha256)
             # written so that no two states read alike, whatever an imported run is called
-            found[row.family, row.branch].update(f"{(row.id, row.verdict, report)!r}\n".encode())
-        for key, hashed in found.items():
+            digests[row.family, row.branch].update(f"{(row.id, row.verdict, report)!r}\n".encode())
+        for key, hashed in digests.items():
             hashed.update(f"blessed {blessed.get(key)!r}".encode())
-        return {key: hashed.hexdigest() for key, hashed in found.items()}
+        return {key: hashed.hexdigest() for key, hashed in digests.items()}
 
     def keep_drift(self, family: str, branch: str, kept: KeptDrift) -> None:
         """Keep what was found of a branch; what was kept before is replaced."""
@@ -225,18 +225,18 @@ def _newest_of_each(wanted: ColumnElement[bool]) -> Select[Any]:
 
 
 def _matching(wanted: RunFilter | None) -> ColumnElement[bool]:
-    columns, found = tables.runs.c, wanted or RunFilter()
+    columns, given = tables.runs.c, wanted or RunFilter()
     equal = (
-        (columns.family, found.family),
-        (columns.branch, found.branch),
-        (columns.state, found.state),
-        (columns.verdict, found.verdict),
+        (columns.family, given.family),
+        (columns.branch, given.branch),
+        (columns.state, given.state),
+        (columns.verdict, given.verdict),
     )
     conditions: list[ColumnElement[bool]] = [column == str(value) for column, value in equal if value is not None]
-    if found.since is not None:
-        conditions.append(columns.started >= timestamp(found.since))
-    if found.until is not None:
-        conditions.append(columns.started <= timestamp(found.until))
+    if given.since is not None:
+        conditions.append(columns.started >= timestamp(given.since))
+    if given.until is not None:
+        conditions.append(columns.started <= timestamp(given.until))
     return and_(true(), *conditions)
 
 
@@ -305,16 +305,16 @@ def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, Ser
 
 
 def _judged_run(row: Any, parts: Sequence[str], texts: Mapping[int, str]) -> JudgedRun:
-    found = {name: text_value(texts, getattr(row, name), f"run {row.id}") for name in parts}
+    values = {name: text_value(texts, getattr(row, name), f"run {row.id}") for name in parts}
     identities = {
-        name: None if found[name] is None else _identity(found[name], row.id)
+        name: None if values[name] is None else _identity(values[name], row.id)
         for name in ("identity", "reference_identity")
     }
     return JudgedRun(
         id=row.id,
         finished=datetime.fromisoformat(row.finished),
         verdict=Verdict(row.verdict),
-        **{**found, **identities},
+        **{**values, **identities},
     )
 
 

@@ -50,13 +50,13 @@ def refuse_other(engine: Engine, name: str) -> None:
     """
     version = version_of(engine)
     if version is None:
-        raise UsageError(f"{name} holds no history, and none is made where nothing may be written.")
+        raise UsageError(f"{name} holds no history, and this command may not create one.")
     if version == HEAD:
         return
     _refuse_unknown(name, version, _known(_config()))
     raise UsageError(
-        f"History database {name} has schema {version}, this q36eval reads {HEAD}, and nothing may be written "
-        "here: open it once with a command that may, such as `q36eval history list`."
+        f"History database {name} has schema {version}, this q36eval reads {HEAD}, and this command may not "
+        "upgrade it: run one first that may, such as `q36eval history list`."
     )
 
 
@@ -160,8 +160,8 @@ def _check_idle(file: str) -> None:
     busy = [lock.stem for lock in sorted((Path(file).parent / "runs").glob("*.lock")) if is_held(lock)]
     if busy:
         raise UsageError(
-            f"History {file} is of an older version, and run {busy[0]} is being measured into it: once it is brought "
-            f"to schema {HEAD} that run could write no more. Nothing was changed; try again when it has ended."
+            f"Run {busy[0]} is being measured into history {file} by an older q36eval, which could not write to schema "
+            f"{HEAD}. Nothing was changed; try again when the run has ended."
         )
 
 
@@ -183,7 +183,9 @@ def _keep_copy(file: str) -> None:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise StorageError(
-            f"The history database {file} is of an older version, and its copy {copy} cannot be written before it is "
-            f"brought to this one: {error}. Make room; nothing was changed."
+            f"The history database {file} cannot be upgraded to schema {HEAD}: its copy {copy} cannot be written "
+            f"({error}). Make room; nothing was changed."
         ) from error
-    print(f"History {file} is brought to schema {HEAD}; as it was it is kept in {copy}.", file=sys.stderr, flush=True)
+    print(
+        f"Upgrading history {file} to schema {HEAD}; a copy of it as it was is in {copy}.", file=sys.stderr, flush=True
+    )

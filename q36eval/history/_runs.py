@@ -218,7 +218,7 @@ class Runs(Connected):
         columns = tables.artifacts.c
         query = select(columns.run_id, columns.name, columns.sha256, columns.size_bytes)
         rows = self._read(query.where(columns.run_id == run_id))
-        return sorted((Artifact.model_validate(dict(row._mapping)) for row in rows), key=lambda found: found.name)
+        return sorted((Artifact.model_validate(dict(row._mapping)) for row in rows), key=lambda artifact: artifact.name)
 
 
 def add_run(connection: Connection, run: RunRecord) -> int:
@@ -236,10 +236,10 @@ def number_of(connection: Connection, run_id: str) -> int:
     Raises:
         UsageError: no such run.
     """
-    found = connection.execute(select(tables.runs.c.number).where(tables.runs.c.id == run_id)).scalar()
-    if found is None:
+    number = connection.execute(select(tables.runs.c.number).where(tables.runs.c.id == run_id)).scalar()
+    if number is None:
         raise UsageError(f"history has no run {run_id!r}.")
-    return int(found)
+    return int(number)
 
 
 def _locked(connection: Connection, run_id: str) -> tuple[int, str]:

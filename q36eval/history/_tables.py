@@ -316,5 +316,5 @@ def figure(row: Any, name: str) -> float | None:
     kinds = row.not_finite or {}
     if name in kinds:
         return float(kinds[name])
-    found: float | None = getattr(row, name)
-    return found
+    value: float | None = getattr(row, name)
+    return value

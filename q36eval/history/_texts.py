@@ -88,36 +88,36 @@ def json_values(record: BaseModel) -> Any:
     return json.loads(record.model_dump_json())
 
 
-def keep(connection: Connection, wanted: Collection[str]) -> dict[str, int]:
+def keep(connection: Connection, texts: Collection[str]) -> dict[str, int]:
     """Numbers of texts, which are written where they are not there yet."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock_shared(KEEPERS)))
-    by_digest = {digest(text): text for text in wanted}
-    found = _numbers(connection, list(by_digest))
+    by_digest = {digest(text): text for text in texts}
+    numbers = _numbers(connection, list(by_digest))
     # in one order in every process, so that two that write the same texts never wait for each other in a circle
-    missing = sorted(by_digest.keys() - found.keys())
+    missing = sorted(by_digest.keys() - numbers.keys())
     if missing:
         rows = [{"sha256": sha256, "data": packed(by_digest[sha256])} for sha256 in missing]
         connection.execute(upserting(connection)(tables.texts).on_conflict_do_nothing(), rows)
-        found |= _numbers(connection, missing)
-    return {text: found[sha256] for sha256, text in by_digest.items()}
+        numbers |= _numbers(connection, missing)
+    return {text: numbers[sha256] for sha256, text in by_digest.items()}
 
 
 def _numbers(connection: Connection, digests: Sequence[bytes]) -> dict[bytes, int]:
-    columns, found = tables.texts.c, dict[bytes, int]()
+    columns, numbers = tables.texts.c, dict[bytes, int]()
     for part in _parts(digests):
         rows = connection.execute(select(columns.sha256, columns.id).where(columns.sha256.in_(part)))
-        found |= {bytes(row.sha256): row.id for row in rows}
-    return found
+        numbers |= {bytes(row.sha256): row.id for row in rows}
+    return numbers
 
 
 def texts_of(connection: Connection, numbers: Iterable[int | None]) -> dict[int, str]:
     """Texts by their numbers."""
-    columns, found = tables.texts.c, dict[int, str]()
+    columns, texts = tables.texts.c, dict[int, str]()
     for part in _parts(sorted({number for number in numbers if number is not None})):
         rows = connection.execute(select(columns.id, columns.data).where(columns.id.in_(part)))
-        found |= {row.id: unpacked(row.data) for row in rows}
-    return found
+        texts |= {row.id: unpacked(row.data) for row in rows}
+    return texts
 
 
 def _parts(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
@@ -157,23 +157,23 @@ def numbered(connection: Connection, table: Table, keys: Sequence[Key]) -> dict[
     """Numbers of the rows of a table that are known by their unique columns; they are written where they are new."""
     names = [column.name for column in table.columns if not column.primary_key]
     wanted = sorted(set(keys))
-    found = _known_names(connection, table, names, wanted)
-    missing = [key for key in wanted if key not in found]
+    numbers = _known_names(connection, table, names, wanted)
+    missing = [key for key in wanted if key not in numbers]
     if missing:
         rows = [dict(zip(names, key, strict=True)) for key in missing]
         connection.execute(upserting(connection)(table).on_conflict_do_nothing(), rows)
-        found |= _known_names(connection, table, names, missing)
-    return found
+        numbers |= _known_names(connection, table, names, missing)
+    return numbers
 
 
 def _known_names(connection: Connection, table: Table, names: list[str], keys: Sequence[Key]) -> dict[Key, int]:
-    columns, found = [table.c[name] for name in names], {}
+    columns, numbers = [table.c[name] for name in names], {}
     for start in range(0, len(keys), 100):
         several = keys[start : start + 100]
         same = or_(*(and_(*map(_equal, columns, key)) for key in several))
         for row in connection.execute(select(*table.primary_key.columns, *columns).where(same)):
-            found[tuple(row[1:])] = int(row[0])
-    return found
+            numbers[tuple(row[1:])] = int(row[0])
+    return numbers
 
 
 def _equal(column: Any, value: Any) -> Any:
@@ -184,7 +184,7 @@ class Texts(Connected):
     """What becomes of texts that no run refers to any more."""
 
     def unused_texts(self) -> tuple[int, int]:
-        """How many texts nothing refers to (a run was deleted, an item asked again), and their bytes as kept."""
+        """How many texts nothing refers to (a run was deleted, an item evaluated again), and their bytes as kept."""
         size = func.coalesce(func.sum(func.length(tables.texts.c.data)), 0)
         query = select(func.count().label("texts"), size.label("bytes"))
         (row,) = self._read(query.where(tables.texts.c.id.not_in(_used())))
@@ -197,10 +197,10 @@ class Texts(Connected):
         to remove them, is everybody else kept waiting.
         """
         column = tables.texts.c.id
-        found = sorted(row.id for row in self._read(select(column).where(column.not_in(_used()))))
+        unused = sorted(row.id for row in self._read(select(column).where(column.not_in(_used()))))
         return sum(
-            self._remove_still_unused(found[start : start + REMOVED_AT_ONCE])
-            for start in range(0, len(found), REMOVED_AT_ONCE)
+            self._remove_still_unused(unused[start : start + REMOVED_AT_ONCE])
+            for start in range(0, len(unused), REMOVED_AT_ONCE)
         )
 
     def _remove_still_unused(self, numbers: Sequence[int]) -> int:

@@ -64,17 +64,19 @@ def _same_deployment(one: DeploymentIdentity, other: DeploymentIdentity) -> bool
 
 
 def _tried(identity: DeploymentIdentity) -> dict[str, Any]:
-    found = identity.model_dump(mode="json", exclude={"engine_version"})
-    found["settings"] = {name: value for name, value in identity.settings.items() if name not in CIRCUMSTANCES}
-    return found
+    fields = identity.model_dump(mode="json", exclude={"engine_version"})
+    fields["settings"] = {name: value for name, value in identity.settings.items() if name not in CIRCUMSTANCES}
+    return fields
 
 
-def _answers(run_id: str, identity: DeploymentIdentity, suites: Mapping[str, str], asked: Mapping[str, Any]) -> str:
-    """The name of a gate's answers: of a deployment that repeats itself that of what was asked, else the run's own."""
+def _answers(
+    run_id: str, identity: DeploymentIdentity, suites: Mapping[str, str], provenance: Mapping[str, Any]
+) -> str:
+    """The name of a gate's answers: where the deployment repeats itself, of what was evaluated, else the run's id."""
     if not repeats_itself(identity):
         return run_id
-    said = [identity.model_dump(mode="json"), dict(suites), asked.get("max_items", "all")]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    evaluated = [identity.model_dump(mode="json"), dict(suites), provenance.get("max_items", "all")]
+    return hashlib.sha256(json.dumps(evaluated, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _content(policy: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Two runs beside each other: every criterion, the paired difference where both asked the same, flips between them.
+"""Two runs beside each other: every criterion, the paired difference where both evaluated the same, flips between them.
 
 B is held against A: a difference is B's figure less A's (or B's over A's, of a perplexity and of a ratio).
 """
@@ -35,7 +35,7 @@ class Difference(Record):
 
 
 class PairedDifference(Record):
-    """B against A over the clusters that both asked, paired by name.
+    """B against A over the clusters that both evaluated, paired by name.
 
     `effect` is B's mean less A's, or `ratio` says that it is B's over A's (1 = no change). Both bounds of the interval
     hold one-sided at (1 + level) / 2. `movement` is unclear where the interval holds "no change", or is no interval.
@@ -171,9 +171,9 @@ def _facts(run: RunRecord) -> dict[str, Any]:
     if run.circumstances is not None:
         facts["waivers known"] = len(run.circumstances.waivers)
         facts["blessed run"] = run.circumstances.blessed_run
-    asked = {name: run.provenance.get(name) for name in ("exhaustive", "max_items", "git_commit", "python")}
+    extent = {name: run.provenance.get(name) for name in ("exhaustive", "max_items", "git_commit", "python")}
     packages = run.provenance.get("packages") or {}
-    return facts | asked | {f"package.{name}": version for name, version in packages.items()}
+    return facts | extent | {f"package.{name}": version for name, version in packages.items()}
 
 
 def _policy_facts(run: RunRecord) -> dict[str, Any]:
@@ -189,17 +189,17 @@ def _word(value: Any) -> str | None:
 
 def _apart(a: RunRecord, b: RunRecord) -> dict[ProbeName, str]:
     """Why the figures of a probe are of something else in the two runs, for each of which they are."""
-    found = {}
+    reasons = {}
     for probe in ProbeName:
         mine, theirs = b.suites.get(probe.value), a.suites.get(probe.value)
         if mine is not None and theirs is not None and mine != theirs:
-            found[probe] = f"the two runs asked other suites of {probe} (their hashes differ)"
+            reasons[probe] = f"the two runs evaluated different suites of {probe} (their hashes differ)"
         elif probe in TIED_TO_THE_REFERENCE and a.reference_identity != b.reference_identity:
-            changed = [found.field for found in differing(a, b) if found.field.startswith(REFERENCE)]
+            changed = [difference.field for difference in differing(a, b) if difference.field.startswith(REFERENCE)]
             unknown = a.reference_identity is None or b.reference_identity is None
             fields = ["unknown"] if unknown else [field.removeprefix(REFERENCE) for field in changed]
-            found[probe] = f"the two runs were measured against other references ({', '.join(fields)})"
-    return found
+            reasons[probe] = f"the two runs were measured against different references ({', '.join(fields)})"
+    return reasons
 
 
 Measured = Mapping[str, Measurement]
@@ -214,19 +214,19 @@ def _criteria(
         was, now = one.get(name), other.get(name)
         key = _key(now or was)
         measurement = ours.get(key) or theirs.get(key)
-        found: PairedDifference | str
+        difference: PairedDifference | str
         if was is not None and now is not None and _key(was) != _key(now):
-            found = f"the two policies judge other figures by this name, {_key(was)} and {key}"
+            difference = f"the two policies judge different figures by this name, {_key(was)} and {key}"
         else:
-            found = _difference(theirs.get(key), ours.get(key), apart)
+            difference = _difference(theirs.get(key), ours.get(key), apart)
         yield ComparedCriterion(
             id=name,
             key=key,
             unit=None if measurement is None else measurement.unit,
             a=was,
             b=now,
-            difference=None if isinstance(found, str) else found,
-            why=found if isinstance(found, str) else "",
+            difference=None if isinstance(difference, str) else difference,
+            why=difference if isinstance(difference, str) else "",
         )
 
 
@@ -235,7 +235,7 @@ def _key(result: CriterionResult | None) -> str:
 
 
 def _measured(a: Measurement, b: Measurement, apart: Mapping[ProbeName, str]) -> ComparedMeasurement:
-    found = _difference(a, b, apart)
+    difference = _difference(a, b, apart)
     return ComparedMeasurement(
         key=b.key,
         unit=b.unit,
@@ -244,8 +244,8 @@ def _measured(a: Measurement, b: Measurement, apart: Mapping[ProbeName, str]) ->
         a_interval=a.effect_interval,
         b=b.effect,
         b_interval=b.effect_interval,
-        difference=None if isinstance(found, str) else found,
-        why=found if isinstance(found, str) else "",
+        difference=None if isinstance(difference, str) else difference,
+        why=difference if isinstance(difference, str) else "",
     )
 
 
@@ -256,19 +256,19 @@ def _difference(a: Measurement | None, b: Measurement | None, apart: Mapping[Pro
     if b.probe in apart:
         return apart[b.probe]
     if b.estimator == "census":
-        return "" if a.estimator == "census" else "the two runs measured it in another way"
-    found = paired_with(b, a, "run A")
-    if isinstance(found, Apart):
-        return found.why.replace("this run", "run B").replace("this one", "run B")  # it is B that is held against A
-    ratio = found.estimator in ("perplexity", "ratio")
+        return "" if a.estimator == "census" else "the two runs measured it in different ways"
+    paired = paired_with(b, a, "run A")
+    if isinstance(paired, Apart):
+        return paired.why.replace("this run", "run B").replace("this one", "run B")  # it is B that is held against A
+    ratio = paired.estimator in ("perplexity", "ratio")
     return PairedDifference(
-        a=math.nan if found.reference_value is None else found.reference_value,
-        b=found.value,
-        effect=found.effect,
-        effect_interval=found.effect_interval,
+        a=math.nan if paired.reference_value is None else paired.reference_value,
+        b=paired.value,
+        effect=paired.effect,
+        effect_interval=paired.effect_interval,
         ratio=ratio,
-        clusters=0 if found.clusters is None else sum(units > 0 for units in found.clusters.units),
-        movement=_movement(found.effect_interval, 1.0 if ratio else 0.0, found.direction),
+        clusters=0 if paired.clusters is None else sum(units > 0 for units in paired.clusters.units),
+        movement=_movement(paired.effect_interval, 1.0 if ratio else 0.0, paired.direction),
     )
 
 
@@ -297,8 +297,8 @@ def flips_between(
         if not (scored[0] or scored[1]):
             continue
         both = scored[0] & scored[1]
-        found = [flip for name, o in other.items() if name in both for flip in _flip(one[name], o)]
-        ways = [flip.way for flip in found]
+        flips = [flip for name, o in other.items() if name in both for flip in _flip(one[name], o)]
+        ways = [flip.way for flip in flips]
         counts.append(
             FlipCounts(
                 probe=probe,
@@ -310,7 +310,7 @@ def flips_between(
                 only_b=len(scored[1]) - len(both),
             )
         )
-        flipped += found
+        flipped += flips
     return tuple(counts), tuple(flipped)
 
 

@@ -22,15 +22,15 @@ OMITTED_WHEN_EMPTY = ("attempts", "remedies")
 PLANNED = "items_planned"
 """The figure that says how many items of a task were planned."""
 
-ASKED = "accuracy"
-"""The figure whose counts say how many of them were asked."""
+EVALUATED = "accuracy"
+"""The figure whose counts say how many of them were evaluated."""
 
 WHOLE_SUITE = "suite"
 """The slice that holds the items of all tasks."""
 
 CUT_SHORT = (
-    "some tasks were asked only until what the run's own policy judges was settled, and of those only what was laid "
-    "out for early looks can be judged by another: gate --exhaustive asks them whole"
+    "some tasks were evaluated only until the run's own policy was resolved, and of those another policy can judge "
+    "only what was laid out for early looks: gate --exhaustive evaluates them in full"
 )
 
 Task = tuple[ProbeName, str]
@@ -111,8 +111,8 @@ def blessed_beside(
         return Blessed()
     then = history.get_run(blessed_run)
     measured = history.measurements(then.id)
-    found = ((probe, _why_apart(then, probe, suites, reference)) for probe in sorted({m.probe for m in measured}))
-    refused = {probe: why for probe, why in found if why is not None}
+    reasons = ((probe, _why_apart(then, probe, suites, reference)) for probe in sorted({m.probe for m in measured}))
+    refused = {probe: why for probe, why in reasons if why is not None}
     return Blessed(tuple(m for m in measured if m.probe not in refused), refused)
 
 
@@ -121,7 +121,7 @@ def _why_apart(
 ) -> str | None:
     again = "accept a run of today's with `q36eval history bless RUN`, then measure again"
     if then.suites.get(probe.value) != suites.get(probe.value):
-        return f"the blessed run {then.id} asked another suite of {probe.value} (its hash differs); {again}"
+        return f"the blessed run {then.id} evaluated another suite of {probe.value} (its hash differs); {again}"
     known = then.reference_identity
     if known == reference:
         return None
@@ -154,16 +154,16 @@ def evidence_of(
     )
 
 
-def found(policy: Policy, evidence: Evidence, circumstances: Circumstances) -> GateReport:
-    """The report before any signature, which none was asked for: what a reviewer signs."""
+def unsigned_report(policy: Policy, evidence: Evidence, circumstances: Circumstances) -> GateReport:
+    """The report without any signature: what a reviewer signs."""
     return _decided(policy, evidence, circumstances, False, ())
 
 
 def decided(policy: Policy, evidence: Evidence, circumstances: Circumstances) -> GateReport:
     """The report with the signatures that are of this very report; those under another one do not count."""
     if not circumstances.require_sign_off and not evidence.sign_offs:
-        return found(policy, evidence, circumstances)
-    sha256 = report_sha256(found(policy, evidence, circumstances))
+        return unsigned_report(policy, evidence, circumstances)
+    sha256 = report_sha256(unsigned_report(policy, evidence, circumstances))
     valid = tuple(signature for signature in evidence.sign_offs if signature.report_sha256 == sha256)
     return _decided(policy, evidence, circumstances, circumstances.require_sign_off, valid)
 
@@ -252,7 +252,9 @@ def under(history: History, run: RunRecord, policy: Policy) -> GateReport:
     left_out = [
         ProbeFailure(probe=probe, reason=CUT_SHORT, kind="skipped") for probe in sorted({probe for probe, _ in tasks})
     ]
-    return found(policy, replace(evidence, measurements=fit, failures=(*evidence.failures, *left_out)), circumstances)
+    return unsigned_report(
+        policy, replace(evidence, measurements=fit, failures=(*evidence.failures, *left_out)), circumstances
+    )
 
 
 def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
@@ -265,24 +267,24 @@ def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
     policy = policy_of(run)
     if run.report is None or report_sha256(replayed(history, run)) != report_sha256(run.report):
         raise UsageError(
-            f"Run {run.id} was decided by another version, and this one does not find the same: decide it again with "
-            f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign what that finds."
+            f"Run {run.id} was decided by another version, and this one reaches another report: decide it again with "
+            f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign that report."
         )
     if not owner.strip() or not reason.strip():
         raise UsageError("A sign-off needs an owner and a reason.")
     circumstances = circumstances_then(history, run)
-    sha256 = report_sha256(found(policy, evidence_of(history, run, circumstances), circumstances))
+    sha256 = report_sha256(unsigned_report(policy, evidence_of(history, run, circumstances), circumstances))
     signature = SignOff(owner=owner, reason=reason, at=datetime.now(UTC), report_sha256=sha256)
     history.add_sign_off(run.id, signature)
     return signature
 
 
 def tasks_cut_short(measurements: Iterable[Measurement]) -> frozenset[Task]:
-    """The tasks of which fewer items were asked than were planned, by probe and slice."""
-    found = list(measurements)
-    asked = {(m.probe, m.slice): m.counts.total for m in found if m.metric == ASKED}
-    planned = {(m.probe, m.slice): m.value for m in found if m.metric == PLANNED}
-    return frozenset(task for task, value in planned.items() if task in asked and asked[task] < value)
+    """The tasks of which fewer items were evaluated than were planned, by probe and slice."""
+    figures = list(measurements)
+    evaluated = {(m.probe, m.slice): m.counts.total for m in figures if m.metric == EVALUATED}
+    planned = {(m.probe, m.slice): m.value for m in figures if m.metric == PLANNED}
+    return frozenset(task for task, value in planned.items() if task in evaluated and evaluated[task] < value)
 
 
 def of_cut_short(measurement: Measurement, tasks: Collection[Task]) -> bool:

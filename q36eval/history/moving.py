@@ -105,7 +105,7 @@ def _fitting(what: str) -> Iterator[None]:
     try:
         yield
     except (DataError, IntegrityError, ProgrammingError, OverflowError) as error:
-        raise UsageError(f"{what} holds what no history can keep; nothing of it was written.") from error
+        raise UsageError(f"{what} holds values that history cannot store; nothing of it was written.") from error
 
 
 def _new(theirs: tuple[R, ...], ours: tuple[R, ...]) -> tuple[R, ...]:

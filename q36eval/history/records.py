@@ -39,11 +39,11 @@ class RunState(StrEnum):
 
 
 class RunRecord(Record):
-    """One run: what was asked, of what, with what, and what came out.
+    """One run: what was evaluated, of what, with what, and what came out.
 
     `identity` is None where the branch could not even be read. `suites` maps a probe's name to its suite hash;
-    `provenance` holds package versions, the git commit and its dirty flag, and how much was asked for (`exhaustive`, or
-    only until what the policy judges was settled; `max_items` of each eval task). `circumstances` is what its verdict
+    `provenance` holds package versions, the git commit and its dirty flag, and how much was evaluated (`exhaustive`, or
+    only until what the policy judges was resolved; `max_items` of each eval task). `circumstances` is what its verdict
     hangs on besides, `timings` the seconds of each stage and of the set-up before them. Times are UTC.
     """
 
@@ -115,7 +115,7 @@ class EventKind(StrEnum):
     ERROR = "error"
     """The engine or a probe broke."""
     RETRY = "retry"
-    """What errored was asked again."""
+    """What errored was evaluated again."""
 
 
 class RunEvent(Record):
@@ -234,7 +234,7 @@ class SeriesPoint:
 
     @property
     def suite_sha256(self) -> str | None:
-        """Hash of what the measurement's probe asked."""
+        """Hash of what the measurement's probe evaluated."""
         return self.run.suites.get(self.probe.value)
 
 

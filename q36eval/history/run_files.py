@@ -43,7 +43,7 @@ class RunFiles:
 
     def find(self, history: History, run_id: str, name: str) -> Path | None:
         """A file of a run, wherever it lies; None where the run left none, or it is gone."""
-        kept = next((found for found in history.artifacts(run_id) if found.name == name), None)
+        kept = next((artifact for artifact in history.artifacts(run_id) if artifact.name == name), None)
         places = [] if kept is None else [self.path(kept.sha256)]
         return next((place for place in (*places, self.working(run_id) / name) if place.is_file()), None)
 
@@ -94,18 +94,18 @@ class RunFiles:
         Raises:
             OSError: the disk refuses it.
         """
-        found = sha256 or sha256_of(file)
-        place = self.path(found)
+        content_hash = sha256 or sha256_of(file)
+        place = self.path(content_hash)
         if not place.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)
-            temporary = place.with_name(f"{found}.{os.getpid()}.tmp")
+            temporary = place.with_name(f"{content_hash}.{os.getpid()}.tmp")
             temporary.unlink(missing_ok=True)
             try:
                 _link_or_copy(file, temporary)
                 os.replace(temporary, place)
             finally:
                 temporary.unlink(missing_ok=True)
-        return found, place.stat().st_size
+        return content_hash, place.stat().st_size
 
     def drop_working(self, history: History, run_id: str) -> None:
         """Remove the run's folder once all that is in it is kept."""
@@ -115,7 +115,7 @@ class RunFiles:
 
     def is_kept(self, history: History, run_id: str) -> bool:
         """Whether every file in the run's folder is kept by its content as well."""
-        kept = {found.name: found.sha256 for found in history.artifacts(run_id)}
+        kept = {artifact.name: artifact.sha256 for artifact in history.artifacts(run_id)}
         files = [path for path in self.working(run_id).rglob("*") if path.is_file()]
         return all(kept.get(path.name) == sha256_of(path) and self.path(kept[path.name]).is_file() for path in files)
 

@@ -84,10 +84,10 @@ class History(Review, Listing, Texts):
         offset: int = 0,
     ) -> list[ItemOutcome]:
         """Item outcomes of a run in the order they were first written; of those, `limit` from `offset` on."""
-        asked, columns = tables.asked.c, tables.items.c
+        names, columns = tables.asked.c, tables.items.c
         query = (
-            select(asked.probe, asked.item_group, asked.item_key, columns.must_pass, columns.question, columns.answer)
-            .join_from(tables.items, tables.asked, asked.id == columns.asked)
+            select(names.probe, names.item_group, names.item_key, columns.must_pass, columns.question, columns.answer)
+            .join_from(tables.items, tables.asked, names.id == columns.asked)
             .where(_of(run_id, probe, group, flips_only))
             .order_by(columns.position)
         )
@@ -106,9 +106,9 @@ class History(Review, Listing, Texts):
         return int(self._read(query.where(_of(run_id, probe, group, flips_only)))[0][0])
 
     def groups(self, run_id: str, probe: ProbeName) -> list[str]:
-        """The groups of items (canaries, tasks) that a probe asked in a run, sorted."""
-        asked = tables.asked.c
-        query = select(asked.item_group).join_from(tables.items, tables.asked, asked.id == tables.items.c.asked)
+        """The groups of items (canaries, tasks) that a probe evaluated in a run, sorted."""
+        names = tables.asked.c
+        query = select(names.item_group).join_from(tables.items, tables.asked, names.id == tables.items.c.asked)
         rows = self._read(query.where(_of(run_id, probe, None, False)).distinct())
         return sorted(row.item_group for row in rows)
 
@@ -168,12 +168,12 @@ def _number(run_id: str) -> ColumnElement[int]:
 
 
 def _of(run_id: str, probe: ProbeName | None, group: str | None, flips_only: bool) -> ColumnElement[bool]:
-    asked, columns = tables.asked.c, tables.items.c
+    names, columns = tables.asked.c, tables.items.c
     wanted = [columns.run == _number(run_id)]
     if probe is not None:
-        wanted.append(asked.probe == probe.value)
+        wanted.append(names.probe == probe.value)
     if group is not None:
-        wanted.append(asked.item_group == group)
+        wanted.append(names.item_group == group)
     if flips_only:
         wanted.append(columns.flip.is_not(None))
     return and_(*wanted)
@@ -253,8 +253,8 @@ def measurement_rows(connection: Connection, run: int, measurements: Sequence[Me
 
 def _competence_text(measurement: Measurement) -> str | None:
     """Kept as a text, since it is the same in every run against one reference."""
-    found = measurement.competence
-    return None if found is None else json_text([json_values(family) for family in found])
+    families = measurement.competence
+    return None if families is None else json_text([json_values(family) for family in families])
 
 
 def _reading(measurement: Measurement) -> Key:
@@ -265,10 +265,10 @@ def _reading(measurement: Measurement) -> Key:
 def _figures(measurement: Measurement) -> dict[str, Any]:
     interval = measurement.effect_interval
     values = (measurement.value, measurement.reference_value, measurement.effect, interval.lower, interval.upper)
-    found = dict(zip(FIGURES, values, strict=True))
-    kinds = {name: number_kind(value) for name, value in found.items() if value is not None}
+    figures = dict(zip(FIGURES, values, strict=True))
+    kinds = {name: number_kind(value) for name, value in figures.items() if value is not None}
     odd = {name: kind for name, kind in kinds.items() if kind != "finite"}
-    stored = {name: value if odd.get(name) in (None, NEGATIVE_ZERO) else None for name, value in found.items()}
+    stored = {name: value if odd.get(name) in (None, NEGATIVE_ZERO) else None for name, value in figures.items()}
     return {**stored, "not_finite": odd or None}
 
 
@@ -304,10 +304,10 @@ def measurement_of(row: Any, texts: Mapping[int, str]) -> Measurement:
     if row.competence is not None:
         values["competence"] = text_value(texts, row.competence, what)
     try:
-        found = Measurement.model_validate(values)
+        measurement = Measurement.model_validate(values)
         if row.clusters is None:
-            return found
+            return measurement
         clusters = Clusters.model_validate(text_value(texts, row.clusters, what))
-        return found.model_copy(update={"clusters": clusters})
+        return measurement.model_copy(update={"clusters": clusters})
     except ValidationError as error:
         raise unreadable(what, error) from error

@@ -63,7 +63,7 @@ def measured_run(
         ({}, Verdict.PASS, ""),
         ({"reference": OTHER}, Verdict.INCONCLUSIVE, "against another reference (checkpoint_sha256)"),
         ({"reference": None}, Verdict.INCONCLUSIVE, "against another reference (unknown)"),
-        ({"suites": SUITES | {"evals": "suite-0"}}, Verdict.INCONCLUSIVE, "asked another suite of evals"),
+        ({"suites": SUITES | {"evals": "suite-0"}}, Verdict.INCONCLUSIVE, "evaluated another suite of evals"),
         ({"suites": SUITES | {"kl": "corpus-0"}}, Verdict.PASS, ""),
     ],
 )

@@ -17,10 +17,10 @@ from q36eval.history.deciding import (
     circumstances_then,
     decided,
     evidence_of,
-    found,
     policy_of,
     replayed,
     report_sha256,
+    unsigned_report,
 )
 from q36eval.records import ProbeName
 
@@ -106,7 +106,7 @@ def prospect(history: History, run: RunRecord) -> Prospect:
         UsageError: the run has no verdict.
     """
     circumstances = circumstances_then(history, run)
-    report = found(policy_of(run), evidence_of(history, run, circumstances), circumstances)
+    report = unsigned_report(policy_of(run), evidence_of(history, run, circumstances), circumstances)
     assert run.report is not None, "what has a policy and was decided has a report"
     stands = report_sha256(replayed(history, run)) == report_sha256(run.report)
     return Prospect(report, report_sha256(report), stands)

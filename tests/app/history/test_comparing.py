@@ -53,7 +53,7 @@ def test_the_same_questions_are_paired_one_by_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("started", "why", "field"),
     [
-        ({"suites": {"evals": "s2"}}, "other suites of evals", "suite.evals"),
+        ({"suites": {"evals": "s2"}}, "different suites of evals", "suite.evals"),
         ({"identity": IDENTITY.model_copy(update={"kv_cache_dtype": "fp8_e4m3"})}, "", "kv_cache_dtype"),
         ({"identity": IDENTITY.model_copy(update={"settings": {"device": "x"}})}, "", "settings.device"),
         ({"reference_identity": IDENTITY.model_copy(update={"engine": "y"})}, "", "reference.engine"),
@@ -77,8 +77,8 @@ def test_a_divergence_from_another_reference_is_another_figure(tmp_path: Path) -
     history.update_run(b.id, reference_identity=other)
     found = compare(history, a, history.get_run(b.id))
     assert {criterion.id: criterion.why for criterion in found.criteria if criterion.why} == {
-        "intact": "the two runs were measured against other references (settings.code)",
-        "tools": "the two runs were measured against other references (settings.code)",
+        "intact": "the two runs were measured against different references (settings.code)",
+        "tools": "the two runs were measured against different references (settings.code)",
         "mmlu": "run B's evidence does not name what was asked, so the two runs cannot be paired",
     }
 

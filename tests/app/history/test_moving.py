@@ -239,7 +239,7 @@ def test_a_run_that_no_column_holds_leaves_nothing_behind(tmp_path: Path) -> Non
     twice = whole.model_copy(update={"run": run.model_copy(update={"id": "x"})})
     huge = whole.measurements[0].counts.model_copy(update={"scored": 1 << 70})
     measurements = (whole.measurements[0].model_copy(update={"counts": huge}),)
-    with pytest.raises(UsageError, match="what no history can keep"):
+    with pytest.raises(UsageError, match="values that history cannot store"):
         put_run(history, twice.model_copy(update={"measurements": measurements}))
     assert history.summaries() == []
     put_run(history, whole)

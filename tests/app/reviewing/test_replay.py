@@ -209,7 +209,7 @@ def test_another_policy_judges_nothing_that_was_asked_until_the_answers_pleased(
     report = retry(history, run, small_policy(name="other", criteria=(mmlu, few_lost, tools, intact))).report
     judged = {result.id: result for result in report.criteria}
     assert (str(report.verdict), str(judged["mmlu"].verdict)) == (verdict, "PASS")
-    assert ("asked only until" in judged["few-lost"].reason) == (verdict != "PASS")
+    assert ("evaluated only until" in judged["few-lost"].reason) == (verdict != "PASS")
 
 
 def test_the_report_of_a_decision_that_was_replaced_is_known_again(tmp_path: Path) -> None:

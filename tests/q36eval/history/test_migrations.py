@@ -247,7 +247,7 @@ def test_a_history_that_an_older_program_measures_into_is_left_to_it(older_file:
     before = dump(older_file)
     with (
         exclusive(older_file.parent / "runs" / "20260101-000000-abcdef.lock"),
-        pytest.raises(UsageError, match="run 20260101-000000-abcdef is being measured into it"),
+        pytest.raises(UsageError, match="Run 20260101-000000-abcdef is being measured into history"),
     ):
         History.open(older_file)
     assert dump(older_file) == before
@@ -258,7 +258,7 @@ def test_a_history_that_an_older_program_measures_into_is_left_to_it(older_file:
 def test_without_room_for_the_copy_nothing_is_changed(older_file: Path) -> None:
     before = dump(older_file)
     older_file.with_name(f"history.db.before-{NEXT}.part").mkdir()
-    with pytest.raises(StorageError, match=r"cannot be written before .* nothing was changed"):
+    with pytest.raises(StorageError, match=r"cannot be written .* nothing was changed"):
         History.open(older_file)
     assert dump(older_file) == before
 
@@ -270,7 +270,7 @@ def test_what_may_only_be_read_is_refused_where_it_would_be_changed(
     with monkeypatch.context() as patch:
         add_next_version(patch, tmp_path)
         with pytest.raises(
-            UsageError, match=f"has schema {FIRST}, this q36eval reads {NEXT}, and nothing may be written here"
+            UsageError, match=f"has schema {FIRST}, this q36eval reads {NEXT}, and this command may not upgrade it"
         ):
             History.open(old, upgrade=False)
     assert read(old) == before

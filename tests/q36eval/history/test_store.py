@@ -69,7 +69,7 @@ def test_bytes_that_are_no_text_are_a_sentence(history: History) -> None:
         lambda: history.summaries(RunFilter(branch="\udcff")),
         lambda: history.bless(run.id, "e\udcff", "why"),
     ):
-        with pytest.raises(UsageError, match="no text in UTF-8"):
+        with pytest.raises(UsageError, match="not valid UTF-8"):
             asked()
     assert history.blessings("main") == []
 
@@ -172,7 +172,7 @@ def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, 
     with pytest.raises(UsageError, match="already"):
         put_run(history, whole)
     broken = whole.run.model_copy(update={"id": "broken"})
-    with pytest.raises(UsageError, match="what no history can keep") as refused:
+    with pytest.raises(UsageError, match="values that history cannot store") as refused:
         put_run(history, WholeRun(run=broken, measurements=(figure("twice", 0.0),) * 2, items=(), about=About()))
     assert re.search(r"(?i)unique", str(refused.value.__cause__))
     assert history.summaries(RunFilter(branch="main")) == source.summaries()
