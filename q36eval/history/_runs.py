@@ -223,7 +223,19 @@ class Runs(Connected):
 
 def add_run(connection: Connection, run: RunRecord) -> int:
     """Write a run as it is; returns its number."""
-    connection.execute(insert(tables.runs).values(**run_row(connection, run)))
+    row = {
+        "id": run.id,
+        "family": run.family,
+        "branch": run.branch,
+        "state": run.state.value,
+        "started": timestamp(run.started),
+        "finished": None if run.finished is None else timestamp(run.finished),
+        "policy_name": None if run.policy is None else run.policy.get("name"),
+        **of_report(run.report),
+        **of_identity(run.identity),
+        **kept(connection, run_texts(dict(run))),
+    }
+    connection.execute(insert(tables.runs).values(**row))
     number = number_of(connection, run.id)
     if run.report is not None:
         upsert(connection, tables.criteria_results, criteria_rows(connection, number, run.report))
@@ -263,26 +275,11 @@ def set_report(connection: Connection, number: int, report: GateReport | None, v
         upsert(connection, tables.criteria_results, criteria_rows(connection, number, report))
 
 
-def run_texts(run: RunRecord | Mapping[str, Any]) -> dict[str, str | None]:
-    """The parts of a run that are kept as texts, by column."""
-    values = dict(run) if isinstance(run, RunRecord) else run
+def run_texts(values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Of a run's fields those that are kept as texts, by column."""
     return {
         name: None if values[name] is None else json_text(values[name]) for name in tables.RUN_TEXTS if name in values
     }
-
-
-def run_row(connection: Connection, run: RunRecord) -> dict[str, Any]:
-    """A run as a row; its texts are kept."""
-    plain = {
-        "id": run.id,
-        "family": run.family,
-        "branch": run.branch,
-        "state": run.state.value,
-        "started": timestamp(run.started),
-        "finished": None if run.finished is None else timestamp(run.finished),
-        "policy_name": None if run.policy is None else run.policy.get("name"),
-    }
-    return {**plain, **of_report(run.report), **of_identity(run.identity), **kept(connection, run_texts(run))}
 
 
 def of_report(report: GateReport | None) -> dict[str, Any]:
@@ -311,17 +308,15 @@ def runs_of(connection: Connection, rows: Sequence[Any]) -> list[RunRecord]:
         UsageError: one says what this version does not know: a newer one wrote it, or somebody changed it.
     """
     texts = texts_of(connection, (getattr(row, name) for row in rows for name in tables.RUN_TEXTS))
-    return [_run_of(row, texts) for row in rows]
-
-
-def _run_of(row: Any, texts: Mapping[int, str]) -> RunRecord:
-    values = {name: getattr(row, name) for name in RunRecord.model_fields}
-    for name in tables.RUN_TEXTS:
-        values[name] = text_value(texts, values[name], f"run {row.id}")
-    try:
-        return RunRecord.model_validate(values)
-    except ValidationError as error:
-        raise unreadable(f"run {row.id}", error) from error
+    runs = []
+    for row in rows:
+        values = {name: getattr(row, name) for name in RunRecord.model_fields}
+        values |= {name: text_value(texts, values[name], f"run {row.id}") for name in tables.RUN_TEXTS}
+        try:
+            runs.append(RunRecord.model_validate(values))
+        except ValidationError as error:
+            raise unreadable(f"run {row.id}", error) from error
+    return runs
 
 
 def criteria_rows(connection: Connection, run: int, report: GateReport) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path)
     whole = whole_run(source, run.id)
     broken = whole.model_copy(update={"run": run.model_copy(update={"branch": "a\0b"}), "measurements": ()})
     if not history.name.endswith(".db"):  # SQLite keeps such a name
-        with pytest.raises(UsageError, match="values that history cannot store"):
+        with pytest.raises(UsageError, match="NUL character, which PostgreSQL cannot store"):
             put_run(history, broken)
         assert history.summaries() == []
     put_run(history, whole)
