@@ -22,6 +22,13 @@ ROOT = Path(__file__).parents[1]
 INSTALLED = ("app", "canaries", "evals", "kl", "q36eval")
 LINK = "120000"
 LONG, SHORT = 400, 40
+WAYS = {
+    "a gate": "q36eval.app.cli.gate",
+    "a canary's prompt": "q36eval.canaries.probe",
+    "a stored tensor": "q36eval.checkpoints.loader",
+    "a row of history": "q36eval.history",
+}
+"""Where each of them enters; what it can reach from there, by imports, is what a reader may have to open."""
 PASSING = ("kv_cache_dtype", "InProcessEngine")
 """What passes through many files where it should through few: a setting handed down, an engine's class."""
 
@@ -157,14 +164,31 @@ def one_caller(files: Mapping[str, File]) -> int:
     return count
 
 
-def cycles(files: Mapping[str, File], *, late: bool) -> list[list[str]]:
-    """Groups of modules that import each other (strongly connected); `late` counts imports inside functions too."""
+def graph_of(files: Mapping[str, File], *, late: bool) -> dict[str, set[str]]:
+    """What each module imports of ours; `late` counts imports inside functions too."""
     modules = {module_of(path): file for path, file in files.items()}
     graph = {}
     for module, file in modules.items():
         targets = file.imports | (file.late_imports if late else set())
-        graph[module] = {known for known in map(lambda name: _known(name, modules), targets) if known} - {module}
-    return _components(graph)
+        graph[module] = {known for name in targets if (known := _known(name, modules))} - {module}
+    return graph
+
+
+def cycles(files: Mapping[str, File], *, late: bool) -> list[list[str]]:
+    """Groups of modules that import each other (strongly connected)."""
+    return _components(graph_of(files, late=late))
+
+
+def reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """The modules that may run once `start` does: what it imports, anywhere, and what that imports."""
+    seen: set[str] = set()
+    ahead = [start]
+    while ahead:
+        module = ahead.pop()
+        if module in graph and module not in seen:
+            seen.add(module)
+            ahead += graph[module]
+    return seen
 
 
 def _known(name: str, modules: Mapping[str, File]) -> str | None:
@@ -230,6 +254,8 @@ def counts(texts: Mapping[str, str]) -> dict[str, str]:
         "cycles, imports at the top": _sizes(cycles(files, late=False)),
         "cycles, imports inside functions too": _sizes(cycles(files, late=True)),
     }
+    graph = graph_of(files, late=True)
+    rows |= {f"files that {what} may reach": f"{len(reached(graph, start))}" for what, start in WAYS.items()}
     rows |= {f"files that name `{name}`": f"{sum(name in texts[path] for path in files)}" for name in PASSING}
     return rows
 

@@ -39,6 +39,8 @@ def test_the_figure_names_the_packages_there_are() -> None:
     packages = {path.parent.name for folder in FOLDERS for path in (ROOT / folder).glob("**/__init__.py")}
     top = {path.parent.name for path in (ROOT / "q36eval").glob("*/__init__.py")}  # the links are followed
     assert top <= set(re.findall(r"[\w]+", plain)), "a package of q36eval is not in the figure"
+    steps = next(line for line in figure.splitlines() if "one gate:" in line).partition("one gate:")[2].split("→")
+    assert all((ROOT / "q36eval" / "run" / f"{step.strip()}.py").exists() for step in steps)
     left_column = set(re.findall(r"^ (\w+)", plain, re.MULTILINE))
     assert left_column <= packages
 
