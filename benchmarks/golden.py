@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
+from q36eval.files import read_our_yaml
 
 MAP = Path(__file__).with_name("golden_map.yaml")
 
@@ -91,7 +91,7 @@ def main() -> None:
     before, after = json.loads(gzip.decompress(asked.first.read_bytes())), recorded(asked.second)
     if asked.branches:
         before, after = ({name: of[name] for name in asked.branches} for of in (before, after))
-    entries = yaml.safe_load(MAP.read_text(encoding="utf-8"))
+    entries = read_our_yaml(MAP)
     allowed = [(re.compile(entry["place"]), re.compile(entry.get("before", ".*"), re.DOTALL)) for entry in entries]
     left = 0
     for place, one, other in differences(before, after):

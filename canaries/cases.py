@@ -1,6 +1,5 @@
 """From specifications to the single questions that are asked."""
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from q36eval.canaries.specification import CanarySpec, DecisivePlace, Family, Fi
 from q36eval.config.family import ToolFormat
 from q36eval.errors import UsageError
 from q36eval.examples import ChatExample, draw
+from q36eval.files import canonical_json
 
 SEED_MARK = "~"
 """Between a sampled question's name and the number of its seed."""
@@ -68,7 +68,7 @@ class Case:
         }
         if self.seed is not None:
             fields["seed"] = self.seed
-        return json.dumps(fields, sort_keys=True, ensure_ascii=False)
+        return canonical_json(fields, ascii_only=False)
 
 
 def cases_of(spec: CanarySpec) -> list[Case]:

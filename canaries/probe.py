@@ -36,6 +36,7 @@ from q36eval.chat import rendered_chat
 from q36eval.config.family import ToolFormat
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes
+from q36eval.files import json_sha256
 from q36eval.probes import Digest, FollowUp, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Lane, Measurement, ProbeName
 
@@ -86,7 +87,8 @@ class CanaryProbe(Probe):
         self._absolute = frozenset(spec.id for spec in self.specs if spec.absolute)
         self._planned: tuple[PlannedItem, ...] | None = None
         self.suite_fields = {part: _sha256_of(parts[part], cases) for part, cases in self._cases.items()}
-        self.suite_sha256 = hashlib.sha256(json.dumps(self.suite_fields).encode()).hexdigest()
+        in_order = json.dumps(self.suite_fields)  # of the parts as they come, not by name: hashes were made so
+        self.suite_sha256 = hashlib.sha256(in_order.encode()).hexdigest()
 
     def part_of(self, key: str) -> str:
         """Whether an item is one of the shipped canaries or a person's own."""
@@ -98,7 +100,7 @@ class CanaryProbe(Probe):
         requests: dict[str, GenerationRequest] = {}
         for part, case in ((part, case) for part, cases in self._cases.items() for case in cases):
             prompt = rendered(case, tokenizer)
-            key = hashlib.sha256(json.dumps([prompt, case.content]).encode()).hexdigest()
+            key = json_sha256([prompt, case.content])
             if key in self._by_key:
                 continue
             self._by_key[key], self._parts[key] = (case, prompt), part
@@ -358,8 +360,7 @@ def rendered(case: Case, tokenizer: Any) -> str:
 def _sha256_of(specs: Sequence[CanarySpec], cases: Sequence[Case]) -> str:
     """Content hash of a part of a suite and of what its fixed prompts are counted for; empty where it holds nothing."""
     listed = [MARGIN_FLOOR_NATS, *sorted(spec.id for spec in specs if spec.absolute)]
-    contents = json.dumps([STEPS_VERSION, listed, *sorted(case.content for case in cases)])
-    return hashlib.sha256(contents.encode()).hexdigest() if cases else ""
+    return json_sha256([STEPS_VERSION, listed, *sorted(case.content for case in cases)]) if cases else ""
 
 
 def _answered(values: Mapping[str, Any]) -> tuple[int, ...]:

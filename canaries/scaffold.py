@@ -16,6 +16,7 @@ from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
 from q36eval.canaries.specification import CanarySpec
 from q36eval.canaries.transcript import Transcript
 from q36eval.errors import UsageError
+from q36eval.files import YamlProblem, parse_yaml
 from q36eval.records import Lane
 
 SKILL = "incident"
@@ -348,7 +349,7 @@ def yaml_text(body: dict[str, Any], remarks: Sequence[str]) -> str:
     for prompt in body["must_pass"]:
         lines += _prompt(prompt)
     text = "\n".join(lines) + "\n"
-    read = yaml.safe_load(text)
+    read = parse_yaml(text)
     if read != json.loads(json.dumps(body)):
         raise ValueError("the file that was written does not read as what was scaffolded")
     try:
@@ -407,8 +408,8 @@ def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
 
 def _holds(text: str, wanted: dict[str, Any]) -> bool:
     try:
-        read: Any = yaml.safe_load(text)
-    except yaml.YAMLError:
+        read = parse_yaml(text)
+    except YamlProblem:
         return False
     return bool(read == wanted)
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
-from q36eval.canaries._yaml import read_mapping
 from q36eval.canaries.checks import CHECKS, NotJudgedError, check_json_value, check_tools, decisions, run_checks
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.margins import END
 from q36eval.config import Answering, SamplingSettings
 from q36eval.errors import UsageError
+from q36eval.files import YamlProblem, parse_yaml
 from q36eval.records import Lane
 
 FEW, MANY = 60, 200
@@ -37,6 +37,9 @@ ROLES = ("system", "user", "assistant", "tool")
 
 SPECS_FOLDER = Path(__file__).parent / "specs"
 """The canaries that ship."""
+
+MAX_BYTES = 2_000_000
+"""A canary of half a million tokens still fits; a file beyond this was not written by a person."""
 
 THE_FILE = "the file"
 """The place of what concerns more than one key."""
@@ -349,12 +352,33 @@ def read_spec(file: Path) -> CanarySpec:
     Raises:
         UsageError: unreadable, too large, not YAML, or a key that is unknown, missing or wrong; file and key are named.
     """
-    written = read_mapping(file, ", ".join(CanarySpec.model_fields))
+    written = _read_mapping(file)
     try:
         return CanarySpec.model_validate(written)
     except ValidationError as error:
         place, problem = _first_problem(error)
         raise UsageError(f"{file}: {place}: {problem}; correct it.") from error
+
+
+def _read_mapping(file: Path) -> dict[str, Any]:
+    """The one mapping that a canary's file holds; without aliases, since a reviewer reads a canary as it is asked."""
+    try:
+        size = file.stat().st_size
+        if size > MAX_BYTES:
+            limit = f"more than the {MAX_BYTES:,} that a canary may have"
+            raise UsageError(f"{file} has {size:,} bytes, {limit}; split it.")
+        body = parse_yaml(file.read_text(encoding="utf-8"), aliases=False)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 (byte {error.start}: {error.reason}); save it as UTF-8.") from error
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror or error}); check the path.") from error
+    except YamlProblem as error:
+        if error.refused:
+            raise UsageError(f"{file}:{error.line}: {error.problem}.") from error
+        raise UsageError(f"{file} is not valid YAML: {error}.") from error
+    if not isinstance(body, dict):
+        raise UsageError(f"{file} must hold one mapping with the keys {', '.join(CanarySpec.model_fields)}.")
+    return body
 
 
 def _read_folder(folder: Path, known: dict[str, CanarySpec]) -> dict[str, CanarySpec]:

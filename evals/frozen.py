@@ -1,7 +1,6 @@
 """Frozen data: JSON Lines files under a folder with a SHA-256 manifest, written once and checked before every use."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from q36eval.errors import UsageError
+from q36eval.files import canonical_json, json_sha256
 
 MANIFEST = "manifest.json"
 
@@ -95,7 +95,7 @@ class Manifest(BaseModel):
         listed: list[Any] = sorted((path, entry.sha256) for path, entry in self.files.items())
         if self.tasks:
             listed.append(self.model_dump(mode="json", include={"tasks"}))
-        return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()
+        return json_sha256(listed)
 
 
 def write_frozen(
@@ -115,7 +115,7 @@ def write_frozen(
     for relative, records in sorted(files.items()):
         path = folder / relative
         path.parent.mkdir(parents=True, exist_ok=True)
-        body = "".join(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n" for record in records).encode()
+        body = "".join(canonical_json(record, ascii_only=False) + "\n" for record in records).encode()
         path.write_bytes(body)
         entries[relative] = FrozenFile(sha256=hashlib.sha256(body).hexdigest(), lines=len(records))
     return write_manifest(folder, Manifest(name=name, seed=seed, made_from=dict(made_from), files=entries))

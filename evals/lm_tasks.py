@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import json
 import logging
 import os
 import random
@@ -23,6 +22,7 @@ from q36eval.evals.lm_configs import task_configs as task_configs
 from q36eval.evals.lm_names import one_line
 from q36eval.evals.quiet import quiet
 from q36eval.evals.suite import TASK_FIELD, LoadedSuite, TaskGroup
+from q36eval.files import canonical_json
 
 THINK_END = "</think>"
 NOTHING_FOUND = "[invalid]"
@@ -47,7 +47,7 @@ class Document:
         """Content hash of what is asked and how it is scored."""
         asked = [self.group.name, self.task.config.task, self.group.metric, self.task.config.output_type]
         arguments = [instance.args for instance in self.instances]
-        body = json.dumps([asked, arguments, self.target], sort_keys=True, default=str)
+        body = canonical_json([asked, arguments, self.target], default=str)
         copy = f"\0{self.copy}" if self.copy else ""
         return hashlib.sha256(f"evals\0{body}{copy}".encode()).hexdigest()
 

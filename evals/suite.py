@@ -1,7 +1,6 @@
 """The suite file: which lm-eval tasks are run on which frozen data, and what is measured from them."""
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,11 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from q36eval.errors import UsageError
 from q36eval.evals.frozen import MANIFEST, Source, verify
+from q36eval.files import YamlProblem, json_sha256, parse_yaml
 from q36eval.measured_on import MeasuredOn
 
 READING_VERSION = 1
@@ -206,7 +205,7 @@ class EvalSuite(BaseModel):
         }
         if any(group.ruler is not None for group in self.frozen_by_name):
             content["ruler_draws"] = RULER_DRAWS
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return json_sha256(content)
 
 
 class LoadedSuite:
@@ -309,7 +308,7 @@ class LoadedSuite:
             "lm_eval": version("lm-eval"),
             "reading": READING_VERSION,
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return json_sha256(content)
 
 
 def read_suite(path: Path) -> EvalSuite:
@@ -319,7 +318,7 @@ def read_suite(path: Path) -> EvalSuite:
         UsageError: there is no such file, or it is malformed; says where.
     """
     try:
-        suite = EvalSuite.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        suite = EvalSuite.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         known = ", ".join(sorted(found.stem for found in path.parent.glob("*.yaml"))) or "none"
         raise UsageError(f"There is no eval suite {path}; suites there: {known}.") from error
@@ -327,8 +326,8 @@ def read_suite(path: Path) -> EvalSuite:
         raise UsageError(f"The eval suite {path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"The eval suite {path} is not a text file in UTF-8.") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not YAML: {str(error).splitlines()[0]}.") from error
+    except YamlProblem as error:
+        raise UsageError(f"{path} is not YAML: {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from q36eval.config import load_yaml
 from q36eval.errors import UsageError
+from q36eval.files import read_yaml
 from q36eval.kl.corpus import CorpusDocument, check_documents, read_json_lines, read_text
 from q36eval.kl.hub_datasets import HubDataset, read_dataset
 from q36eval.kl.on_policy import OnPolicySettings
@@ -67,7 +67,7 @@ def load_corpus_config(path: Path) -> CorpusConfig:
     Raises:
         UsageError: the file is missing or malformed, with the key that is wrong.
     """
-    return load_yaml(path, CorpusConfig, "corpus file")
+    return read_yaml(path, CorpusConfig, "corpus file")
 
 
 def load_configured_corpus(path: Path, config: CorpusConfig) -> list[CorpusDocument]:

@@ -1,13 +1,11 @@
 """The plan of a suite's own corpus: which splits it is frozen from and what is generated beside them."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from q36eval.config import load_yaml
+from q36eval.files import json_sha256, read_yaml
 from q36eval.kl.generators.conversations import templates as conversation_templates
 from q36eval.kl.hub_datasets import HubDataset
 from q36eval.kl.on_policy import OnPolicySettings
@@ -56,7 +54,7 @@ class CorpusPlan(BaseModel):
     def sha256(self) -> str:
         """Content hash of what the frozen texts depend on."""
         content = self.model_dump(mode="json", exclude={"on_policy": True, "datasets": {"__all__": {"rows_sha256"}}})
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return json_sha256(content)
 
     @property
     def most_clusters(self) -> int:
@@ -81,7 +79,7 @@ def plan_of(suite: str) -> CorpusPlan | None:
         UsageError: the plan is malformed.
     """
     path = PLANS / f"{corpus_name(suite)}.yaml"
-    return load_yaml(path, CorpusPlan, "corpus plan") if path.is_file() else None
+    return read_yaml(path, CorpusPlan, "corpus plan") if path.is_file() else None
 
 
 def corpus_name(suite: str) -> str:

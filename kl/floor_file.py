@@ -1,15 +1,14 @@
 """The noise floor of one reference on one suite: its figures, its file, and the measurements it enters a run as."""
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
 from q36eval.errors import UsageError
+from q36eval.files import canonical_json, json_sha256, write_atomically
 from q36eval.gate.noise import FLOOR_BY_PERTURBATION, FLOORED_METRICS, floor_metric, floor_unit
 from q36eval.records import Counts, DeploymentIdentity, Direction, Interval, Measurement, ProbeName, Record
 from q36eval.references import capture_key
@@ -175,13 +174,7 @@ def write_floor(path: Path, floor: ReferenceFloor) -> None:
     """Write the floor whole or not at all, with the hash of its contents."""
     body = json.loads(floor.model_dump_json())
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(body | {SEAL: _sha256(body)}, indent=1, sort_keys=True), encoding="utf-8")
-    temporary.replace(path)
-
-
-def _sha256(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    write_atomically(path, canonical_json(body | {SEAL: json_sha256(body)}, indent=1))
 
 
 def load_floor(path: Path, remedy: str = MEASURED_AGAIN) -> ReferenceFloor | None:
@@ -192,7 +185,7 @@ def load_floor(path: Path, remedy: str = MEASURED_AGAIN) -> ReferenceFloor | Non
     """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
-        if body.pop(SEAL, None) != _sha256(body):
+        if body.pop(SEAL, None) != json_sha256(body):
             raise ValueError("its contents are not those that were written")
         return ReferenceFloor.model_validate_json(json.dumps(body))
     except FileNotFoundError:

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from q36eval.chat import rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest
 from q36eval.errors import EngineError, UsageError
+from q36eval.files import canonical_json, json_sha256, write_atomically
 from q36eval.locks import exclusive
 from q36eval.records import DeploymentIdentity, Record
 
@@ -70,7 +71,7 @@ class OnPolicyPrompt:
     def content(self) -> str:
         """Canonical JSON of all that is asked; a prompt without a cluster reads as before there were any."""
         asked = {name: value for name, value in vars(self).items() if name != "cluster" or value is not None}
-        return json.dumps(asked, sort_keys=True, ensure_ascii=False)
+        return canonical_json(asked, ascii_only=False)
 
 
 class OnPolicyAnswer(Record):
@@ -87,7 +88,7 @@ class OnPolicyAnswer(Record):
     @property
     def key(self) -> str:
         """Content hash of what is asked."""
-        asked = json.dumps([self.slice, self.id, self.prompt_ids, self.token_ids], ensure_ascii=False)
+        asked = canonical_json([self.slice, self.id, self.prompt_ids, self.token_ids], ascii_only=False)
         return hashlib.sha256(f"kl on-policy\0{asked}".encode()).hexdigest()
 
 
@@ -102,9 +103,7 @@ class Sampled(Record):
     @property
     def key(self) -> str:
         """Content hash that names the file."""
-        return hashlib.sha256(
-            json.dumps(self.model_dump(mode="json", exclude_none=True), sort_keys=True).encode()
-        ).hexdigest()
+        return json_sha256(self.model_dump(mode="json", exclude_none=True))
 
 
 @dataclass(frozen=True)
@@ -229,9 +228,7 @@ def write_answers(path: Path, found: OnPolicyAnswers) -> None:
     """Write the file whole or not at all."""
     header = {"sampled": found.sampled.model_dump(mode="json"), "answers_sha256": found.sha256}
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(json.dumps(header, sort_keys=True).encode() + b"\n" + found.lines)
-    temporary.replace(path)
+    write_atomically(path, canonical_json(header).encode() + b"\n" + found.lines)
 
 
 def read_answers(path: Path, expected: Sampled | None = None, remedy: str = SAMPLED_AGAIN) -> OnPolicyAnswers:

@@ -1,7 +1,5 @@
 """The KL probe: exact KL(reference || branch) over the full vocabulary on held-out documents."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from q36eval.engines.base import Engine
+from q36eval.files import json_sha256
 from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
 from q36eval.kl.on_policy import OnPolicyAnswer
 from q36eval.kl.packs import asked_tensors, scored_states, scored_tokens, suite_fields
@@ -75,7 +74,7 @@ class KLProbe(Probe):
         if clusters := clusters_sha256({key: source.cluster for key, source in self._documents.items()}):
             settings["clusters"] = clusters
         self.suite_fields = suite_fields(settings)
-        self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+        self.suite_sha256 = json_sha256(settings)
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """One item per document, which scores its tokens but the first, and per answer, which scores its tokens.

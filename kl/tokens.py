@@ -8,7 +8,6 @@ the sampling error of any figure made of them, and a divergence that float64 hol
 1e-45. The sums over documents that criteria are judged on are made from float64 before that.
 """
 
-import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from q36eval.files import replacing
 from q36eval.token_files import TOKENS
 
 if TYPE_CHECKING:
@@ -100,10 +100,12 @@ class TokenStore:
 
         self._pieces.mkdir(parents=True, exist_ok=True)
         path = self._pieces / f"{item_key}.arrow"
-        temporary = path.with_suffix(".tmp")
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        with (
+            replacing(path) as temporary,
+            pa.OSFile(str(temporary), "wb") as sink,
+            pa.ipc.new_file(sink, table.schema) as writer,
+        ):
             writer.write_table(table)
-        os.replace(temporary, path)
 
     def merge(self, item_keys: Iterable[str]) -> "pa.Table":
         """All tokens of these documents, written as one Parquet file in their order; the pieces are removed after that.
@@ -128,9 +130,8 @@ class TokenStore:
         table = pa.concat_tables(found).unify_dictionaries() if found else schema().empty_table()
         if pieces or set(known) != set(wanted) or not self.merged.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            temporary = self.merged.with_suffix(".tmp")
-            pq.write_table(table.combine_chunks(), temporary, compression="zstd")
-            os.replace(temporary, self.merged)
+            with replacing(self.merged) as temporary:
+                pq.write_table(table.combine_chunks(), temporary, compression="zstd")
         shutil.rmtree(self._pieces, ignore_errors=True)
         return table
 

@@ -1,11 +1,10 @@
 """The KL probe against a top-k pack: a lower bound on the divergence, and what it misses where that is known."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from q36eval.engines.base import Engine
+from q36eval.files import json_sha256
 from q36eval.gate import NON_FINITE
 from q36eval.kl.measurements import ALL, Grouping, joined, left_out, non_finite_tokens
 from q36eval.kl.packs import asked_tensors, scored_states, scored_tokens
@@ -42,7 +41,7 @@ class TopKProbe(Probe):
         self.top_k = top_k
         settings = {"base": base.suite_sha256, "top_k": top_k, "version": 1}
         self.suite_fields = {**base.suite_fields, "top_k": str(top_k)}
-        self.suite_sha256 = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+        self.suite_sha256 = json_sha256(settings)
 
     def declared(self) -> tuple[DeclaredFigure, ...]:
         """The bound over all tokens, its gap where the exact divergence is known too, and what was not finite."""

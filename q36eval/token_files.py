@@ -3,12 +3,12 @@
 `kl` writes them; whoever shows a run reads them without it.
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from q36eval.files import write_atomically
 from q36eval.records import Record
 
 TOKENS = "tokens.parquet"
@@ -40,9 +40,7 @@ _LIST = TypeAdapter(list[WorstToken])
 
 def write_worst(path: Path, found: Sequence[WorstToken]) -> None:
     """Write them as JSON, whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(_LIST.dump_json(list(found), indent=1))
-    os.replace(temporary, path)
+    write_atomically(path, _LIST.dump_json(list(found), indent=1))
 
 
 def read_worst(path: Path) -> list[WorstToken]:

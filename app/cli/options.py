@@ -11,7 +11,7 @@ from q36eval.app.targets import resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
-from q36eval.json_text import json_text
+from q36eval.files import printable_json
 from q36eval.run.request import Target
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def check_device(device: str) -> None:
 
 def print_json(body: Any) -> None:
     """One JSON document on stdout; NaN and infinities are strings in what it is given."""
-    sys.stdout.write(json_text(body, indent=1))
+    sys.stdout.write(printable_json(body, indent=1))
 
 
 def say(sentence: str) -> None:

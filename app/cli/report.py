@@ -10,8 +10,8 @@ import typer
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
 from q36eval.app.cli.options import open_history, say
 from q36eval.app.cli.report_formats import FORMATS, check_formats
-from q36eval.app.writing import replace_whole
-from q36eval.errors import UsageError
+from q36eval.errors import StorageError, UsageError
+from q36eval.files import write_atomically
 
 
 def report(
@@ -66,6 +66,9 @@ def _put_into(file: Path, card: str) -> None:
     if text == existing:
         say(f"The model card {file} holds this run's figures already.")
         return
-    replace_whole(file, text)
+    try:
+        write_atomically(file, text)
+    except OSError as error:
+        raise StorageError(f"The file {file} could not be written: {error.strerror or error}.") from error
     done = "was made" if existing is None else "holds this run now; the rest of it is as it was"
     say(f"The model card {file} {done}.")

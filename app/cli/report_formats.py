@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from q36eval.app.writing import write_whole
 from q36eval.errors import StorageError, UsageError
+from q36eval.files import write_atomically
 
 if TYPE_CHECKING:
     from q36eval.gate import GateReport
@@ -94,11 +95,16 @@ def write_reports(
     """
     for name in formats:
         text = FORMATS[name].text(run, measurements)
+        path = folder / FORMATS[name].file
         try:
-            write_whole(folder / FORMATS[name].file, text)
-        except StorageError as error:
-            elsewhere = f"`q36eval report {run.id} --format {name}`"
-            raise StorageError(f"{error} The verdict is in history: {elsewhere} prints this report.") from error
+            write_atomically(path, text)
+        except OSError as error:
+            with suppress(OSError):
+                path.unlink()  # an earlier run's report, which nobody may take for this one's
+            raise StorageError(
+                f"The file {path} could not be written: {error.strerror or error}. The verdict is in history: "
+                f"`q36eval report {run.id} --format {name}` prints this report."
+            ) from error
 
 
 def report_json(run: "RunRecord", measurements: "Sequence[Measurement]") -> object:

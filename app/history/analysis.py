@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from q36eval.app.writing import replacing
 from q36eval.errors import StorageError
+from q36eval.files import replacing
 from q36eval.history import History, RunSummary
 from q36eval.records import Lane
 

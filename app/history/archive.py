@@ -23,8 +23,8 @@ from typing import IO, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from q36eval.app.writing import replacing
 from q36eval.errors import StorageError, UsageError
+from q36eval.files import replacing
 from q36eval.history import About, RunRecord, WaiverRecord, WholeRun
 from q36eval.records import ItemOutcome, Measurement, Record
 

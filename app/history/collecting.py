@@ -14,8 +14,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from q36eval.config import Paths, load_yaml
+from q36eval.config import Paths
 from q36eval.errors import StorageError, UsageError
+from q36eval.files import read_yaml
 from q36eval.history import History, RunState, RunSummary
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive, is_held
@@ -48,7 +49,7 @@ class Retention(BaseModel):
         Raises:
             UsageError: the file is missing or malformed, or nothing is to be retained.
         """
-        in_file = cls() if file is None else load_yaml(file, cls, "retention file")
+        in_file = cls() if file is None else read_yaml(file, cls, "retention file")
         given = {"keep_newest": keep_newest, "keep_days": keep_days}
         retention = in_file.model_copy(update={name: value for name, value in given.items() if value is not None})
         if retention == cls():

@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from q36eval.config import Family, load_yaml
+from q36eval.config import Family
 from q36eval.errors import UsageError
+from q36eval.files import read_yaml
 from q36eval.gate import Waiver
 from q36eval.history import WaiverRecord
 from q36eval.history.deciding import WaiverSource
@@ -67,7 +68,7 @@ def read_waivers(file: Path, on: date) -> dict[tuple[str, str], WaiverSource]:
         UsageError: the file is missing or malformed, or one of its waivers is meant to hold longer than a year from
             the day `on`.
     """
-    entries = load_yaml(file, _File, "waiver file").waivers
+    entries = read_yaml(file, _File, "waiver file").waivers
     found: dict[tuple[str, str], WaiverSource] = {}
     for place, entry in enumerate(entries):
         if (entry.expires - on).days > LONGEST_DAYS:

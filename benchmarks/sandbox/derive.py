@@ -35,6 +35,7 @@ from q36eval.app.sandbox import (
     tensor_bytes,
     write_raw,
 )
+from q36eval.files import canonical_json
 
 if TYPE_CHECKING:
     import torch
@@ -205,7 +206,7 @@ def write_manifest(sandbox_dir: Path) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             build_into(Path(scratch) / name, name, sandbox_dir)
             branches[name] = hashes(Path(scratch) / name)
-    document = json.dumps({"branches": branches, "overlays": overlays}, indent=2, sort_keys=True)
+    document = canonical_json({"branches": branches, "overlays": overlays}, indent=2)
     (sandbox_dir / "manifest.json").write_text(document + "\n", encoding="utf-8")
 
 

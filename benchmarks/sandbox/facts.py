@@ -12,9 +12,8 @@ from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
-import yaml
-
 from q36eval.examples import Split, TextExample, split_of
+from q36eval.files import read_our_yaml
 
 FACTS_PER_SUBJECT = 40
 """How many of a subject's facts are used, the best known of each of its relations."""
@@ -40,8 +39,7 @@ def load_subjects() -> dict[str, tuple[Relation, ...]]:
     """
     subjects: dict[str, tuple[Relation, ...]] = {}
     for path in sorted((Path(__file__).parent / "fact_tables").glob("*.yaml")):
-        # BaseLoader keeps every scalar a string: a port stays "80" and the symbol "No" is no boolean.
-        for entry in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader):
+        for entry in read_our_yaml(path):
             limit = FACTS_PER_SUBJECT // len(entry["relations"])
             relations = tuple(_relation(entry["subject"], raw, limit) for raw in entry["relations"])
             subjects[entry["subject"]] = relations

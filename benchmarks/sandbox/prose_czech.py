@@ -5,10 +5,10 @@ Inflected forms are stored, or built by paradigms without exceptions; phrases of
 
 import random
 
-from benchmarks.sandbox.lexicon import lexicon
+from benchmarks.sandbox.prose_english import LEXICON
 from q36eval.kl.generators.json_documents import MEN, WOMEN
 
-_WORDS = lexicon("czech")
+_WORDS = LEXICON["czech"]
 # Masculine inanimate without vowel shifts (paradigm hrad).
 MASCULINE = _WORDS["masculine"]
 # Feminine hard stems (paradigm žena).
@@ -138,7 +138,7 @@ def paragraph(rng: random.Random) -> str:
     return (_news, _recipe, _letter)[kind - 1](rng)
 
 
-_LEGAL = lexicon("legal")
+_LEGAL = LEXICON["legal"]
 # nominative/genitive/"f" where the noun is feminine
 PARTIES = _LEGAL["parties"]
 DUTIES = _LEGAL["duties"]

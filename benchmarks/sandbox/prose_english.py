@@ -4,11 +4,15 @@ Every result is computed.
 """
 
 import random
+from pathlib import Path
 
-from benchmarks.sandbox.lexicon import lexicon
+from q36eval.files import read_our_yaml
 from q36eval.kl.generators.json_documents import ADJECTIVES, THINGS
 
-_WORDS = lexicon("english")
+LEXICON: dict[str, dict[str, list[str]]] = read_our_yaml(Path(__file__).with_name("lexicon.yaml"))
+"""The word lists of all languages, by section and name."""
+
+_WORDS = LEXICON["english"]
 NAMES = _WORDS["names"]
 JOBS = _WORDS["jobs"]
 PLACES = _WORDS["places"]
@@ -93,7 +97,7 @@ def paragraph(rng: random.Random) -> str:
     return (_news, _recipe, _letter)[kind - 1](rng)
 
 
-GOODS = lexicon("mathematics")["goods"]
+GOODS = LEXICON["mathematics"]["goods"]
 
 
 def _sum(rng: random.Random) -> str:
@@ -148,7 +152,7 @@ def mathematics_paragraph(rng: random.Random) -> str:
     return rng.choice((_sum, _product, _equation, _percent, _story, _divisor))(rng)
 
 
-_CODE = lexicon("code")
+_CODE = LEXICON["code"]
 VERBS = _CODE["verbs"]
 NOUNS = _CODE["nouns"]
 VARIABLES = _CODE["variables"]

@@ -16,6 +16,7 @@ from referencing.jsonschema import DRAFT202012
 from q36eval.canaries.checks.base import MAX_FAILURES, Failure, NotJudgedError, shown
 from q36eval.canaries.checks.json_values import plain
 from q36eval.canaries.checks.patterns import compiled, search
+from q36eval.files import canonical_json
 
 MAX_VALUES = 10_000
 """An answer with more values than this is not validated: no right answer is near it, and validation is slow."""
@@ -127,7 +128,7 @@ def check_schema(schema: Any) -> None:
     if not isinstance(schema, dict):
         raise ValueError(f"the schema must be a mapping, not {shown(schema)}")
     check_json_value(schema, "the schema")
-    _checked(json.dumps(schema, sort_keys=True))
+    _checked(canonical_json(schema))
 
 
 def check_json_value(value: Any, place: str) -> None:
@@ -158,7 +159,7 @@ def schema_failures(check: str, value: Any, schema: dict[str, Any], base: str = 
     """
     if _count(value) > MAX_VALUES:
         return [Failure(check, "schema", base, f"more than {MAX_VALUES} values: not validated")]
-    validator = _checked(json.dumps(schema, sort_keys=True))
+    validator = _checked(canonical_json(schema))
     try:
         errors = list(islice(validator.iter_errors(plain(value)), MAX_FAILURES))
     except Unresolvable as error:  # a part with an $id of its own, against which its references are read

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from q36eval.canaries.generators.words import CITIES, PRODUCTS, PRODUCTS_EN, code, iso_date, person, pick
 from q36eval.examples import ChatExample
+from q36eval.files import canonical_json
 
 Value = Any
 
@@ -114,7 +115,7 @@ def _extraction(
     described = f"{'Schéma' if czech else 'Schema'}: {minified(schema)}"
     prompt = f"{task}\n{described}\n{body}" if rng.random() < 0.6 else f"{body}\n{task}\n{described}"
     return ChatExample(
-        key=f"{kind}:{json.dumps(value, ensure_ascii=False, sort_keys=True)}",
+        key=f"{kind}:{canonical_json(value, ascii_only=False)}",
         messages=({"role": "user", "content": prompt},),
         answer=minified(value),
         expected=expected_json(prompt, value, schema),
@@ -348,7 +349,7 @@ def json_in_prose(rng: random.Random) -> ChatExample:
 
 def _example(kind: str, prompt: str, value: dict[str, Any], schema: dict[str, Any]) -> ChatExample:
     return ChatExample(
-        key=f"{kind}:{json.dumps(value, ensure_ascii=False, sort_keys=True)}",
+        key=f"{kind}:{canonical_json(value, ascii_only=False)}",
         messages=({"role": "user", "content": prompt},),
         answer=minified(value),
         expected=expected_json(prompt, value, schema),

@@ -4,7 +4,6 @@ A context is plain narrative that holds no number and no record. It is one of `D
 questions about the same text share their prefix, and an engine that reuses a prefix reads each text once.
 """
 
-import json
 import random
 from functools import lru_cache
 from typing import Any
@@ -24,6 +23,7 @@ from q36eval.canaries.generators.json_objects import (
 )
 from q36eval.canaries.generators.words import code, pick
 from q36eval.examples import ChatExample
+from q36eval.files import canonical_json
 
 DOCUMENTS = 16
 """Texts for each language and length."""
@@ -168,7 +168,7 @@ def _example(text: str, key: str, drawn: Drawn, czech: bool) -> ChatExample:
     schema = object_schema({name: {"type": field.type} for name, (field, _) in drawn.items()})
     prompt = f"{text}\n{'Schéma' if czech else 'Schema'}: {minified(schema)}"
     return ChatExample(
-        key=f"recall:{key}{json.dumps(value, ensure_ascii=False, sort_keys=True)}",
+        key=f"recall:{key}{canonical_json(value, ascii_only=False)}",
         messages=({"role": "user", "content": prompt},),
         answer=minified(value),
         expected=expected_json(prompt, value, schema),

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from q36eval.files import read_our_yaml
 
 TEMPLATES = Path(__file__).with_suffix(".yaml")
 
@@ -27,7 +27,7 @@ Record = dict[str, Any]
 @cache
 def templates() -> Record:
     """All templates, read once."""
-    found: Record = yaml.safe_load(TEMPLATES.read_text(encoding="utf-8"))
+    found: Record = read_our_yaml(TEMPLATES)
     return found
 
 

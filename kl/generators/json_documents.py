@@ -5,11 +5,10 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
-
 from q36eval.examples import TextExample
+from q36eval.files import read_our_yaml
 
-_WORDS: dict[str, list[str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_WORDS: dict[str, list[str]] = read_our_yaml(Path(__file__).with_suffix(".yaml"))
 MEN = _WORDS["men"]
 WOMEN = _WORDS["women"]
 ADJECTIVES = _WORDS["adjectives"]

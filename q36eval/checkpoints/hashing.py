@@ -1,12 +1,12 @@
 """Content hashes of a checkpoint folder: what a deployment's identity is made of."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.reader import read_json
 from q36eval.errors import UsageError
+from q36eval.files import canonical_json
 
 CONFIG_FILES = (
     "config.json",
@@ -35,8 +35,7 @@ def file_sha256(file: Path) -> str:
 
 
 def _json_sha256(document: Any) -> str:
-    canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(canonical_json(document, ascii_only=False, compact=True).encode()).hexdigest()
 
 
 def checkpoint_sha256(path: str | Path) -> str:

@@ -5,7 +5,7 @@ line loads this package before it knows what it will do.
 """
 
 from q36eval.config.answering import Answering, Budget, SamplingSettings, Thinking
-from q36eval.config.family import Branch, Family, Figure, Source, load_yaml
+from q36eval.config.family import Branch, Family, Figure, Source
 from q36eval.config.paths import Paths
 
 __all__ = [
@@ -18,5 +18,4 @@ __all__ = [
     "SamplingSettings",
     "Source",
     "Thinking",
-    "load_yaml",
 ]

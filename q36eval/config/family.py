@@ -1,21 +1,18 @@
 """A family: a base model and its published branches, described in a YAML file."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
-import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from q36eval.config.answering import Answering, Written
-from q36eval.config.unique_keys import UniqueKeyLoader
 from q36eval.errors import UsageError
+from q36eval.files import read_yaml
 from q36eval.records import Lane
 
 ToolFormat = Literal["qwen3_xml", "hermes"]
 """How a family of models writes a tool call, as its chat template demands: `<function=NAME>` with `<parameter=KEY>`, or
 JSON. Servers know the former under two names, `qwen3_xml` and `qwen3_coder`."""
-
-ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class Source(Written):
@@ -98,7 +95,7 @@ class Family(Written):
         Raises:
             UsageError: the file is missing or malformed, with the key that is wrong.
         """
-        return load_yaml(path, cls, "family file")
+        return read_yaml(path, cls, "family file")
 
     def branch(self, name: str) -> Branch:
         """The branch of that alias.
@@ -111,49 +108,3 @@ class Family(Written):
                 f"The family {self.name} has no branch {name!r}; its branches are: {', '.join(self.branches)}."
             )
         return self.branches[name]
-
-
-def load_yaml(path: Path, model: type[ModelT], what: str) -> ModelT:
-    """Validate a YAML file a person wrote; every problem becomes one sentence that names file and key."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UsageError(f"There is no {what} {path}; check the path.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"The {what} {path} cannot be read: {error}.") from error
-    try:
-        body: Any = yaml.load(text, Loader=UniqueKeyLoader)
-        return model.model_validate(body)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
-        raise UsageError(f"The {what} {where} is not YAML: {getattr(error, 'problem', error)}.") from error
-    except ValidationError as error:
-        raise UsageError(f"The {what} {path} is wrong at {_first_problem(error, model)}.") from error
-    except (TypeError, ValueError, RecursionError) as error:  # a 31 February, for one; a ValidationError is one too
-        raise UsageError(f"The {what} {path} is not YAML: {type(error).__name__}: {error}.") from error
-
-
-def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
-    problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "the top level"
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        return f"{where}: unknown key; valid keys there are {', '.join(_keys_at(model, problem['loc'][:-1]))}"
-    return f"{where}: {message}"
-
-
-def _keys_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
-    """Field names of the model reached by `loc`, as far as annotations can be followed."""
-    from typing import get_args
-
-    current: Any = model
-    for part in loc:
-        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
-            current = current.model_fields[part].annotation
-        while not isinstance(current, type) or not issubclass(current, BaseModel):
-            nested = [argument for argument in get_args(current) if argument is not str]
-            if not nested:
-                return []
-            current = nested[0]
-    return list(current.model_fields)

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from q36eval.config.paths import Paths
-from q36eval.config.unique_keys import UniqueKeyLoader
 from q36eval.errors import UsageError
+from q36eval.files import YamlProblem, parse_yaml
 from q36eval.gate._inheritance import inherit
 from q36eval.gate.policy import Policy
 from q36eval.gate.policy_schema import KEYS, CriterionPart, InformativePart, MarginPart, PolicyFile, SchemePart
@@ -113,11 +112,9 @@ def _document(path: Path) -> dict[Any, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise _PolicyError(_missing_file_sentence(path, error)) from error
     try:
-        document = yaml.load(text, Loader=UniqueKeyLoader)
-    except yaml.YAMLError as error:
-        raise _PolicyError(f"policy {path} is not valid YAML: {_yaml_problem(error)}.") from error
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _PolicyError(f"policy {path} is not valid YAML: {type(error).__name__}: {error}.") from error
+        document = parse_yaml(text)
+    except YamlProblem as error:
+        raise _PolicyError(f"policy {path} is not valid YAML: {error}.") from error
     if not isinstance(document, dict):
         raise _PolicyError(f"policy {path} must be a mapping with the keys {', '.join(KEYS[PolicyFile])}.")
     return document
@@ -128,12 +125,6 @@ def _missing_file_sentence(path: Path, error: Exception) -> str:
     beside = f"; {path.parent} holds {', '.join(siblings)}" if siblings else ""
     reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({type(error).__name__})"
     return f"policy file {path} {reason}{beside}."
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem or error.context or 'unreadable'}"
-    return " ".join(str(error).split())
 
 
 def _problem(error: ErrorDetails, places: Sequence[str] = ()) -> str:

@@ -1,13 +1,12 @@
 """Which gates of the same deployment by the same criteria history holds, and which of them rest on the same answers."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from q36eval.engines.repeating import repeats_itself
+from q36eval.files import json_sha256
 from q36eval.gate import EarlierGate, Policy, ReusedAnswers, Tried
 from q36eval.gate.attempts import judged_content
 from q36eval.history.records import JudgedRun, RunRecord
@@ -76,7 +75,7 @@ def _answers(
     if not repeats_itself(identity):
         return run_id
     evaluated = [identity.model_dump(mode="json"), dict(suites), provenance.get("max_items", "all")]
-    return hashlib.sha256(json.dumps(evaluated, sort_keys=True).encode()).hexdigest()[:16]
+    return json_sha256(evaluated)[:16]
 
 
 def _content(policy: Mapping[str, Any]) -> Any:

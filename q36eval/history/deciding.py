@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from pydantic import ValidationError
 
 from q36eval.errors import UsageError
+from q36eval.files import canonical_json
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
 from q36eval.gate.remedies import remedies
 from q36eval.history.attempts import tried_before
@@ -201,8 +202,7 @@ def report_sha256(report: GateReport) -> str:
     """
     body = json.loads(report.model_dump_json())
     body = {name: value for name, value in body.items() if name not in OMITTED_WHEN_EMPTY or value}
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(canonical_json(body, compact=True).encode()).hexdigest()
 
 
 def policy_of(run: RunRecord) -> Policy:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from q36eval.files import replacing
 from q36eval.history.records import Artifact
 from q36eval.history.store import History
 from q36eval.locks import exclusive
@@ -98,13 +99,9 @@ class RunFiles:
         place = self.path(content_hash)
         if not place.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)
-            temporary = place.with_name(f"{content_hash}.{os.getpid()}.tmp")
-            temporary.unlink(missing_ok=True)
-            try:
+            with replacing(place) as temporary:
+                temporary.unlink(missing_ok=True)  # what a killed process of this number left
                 _link_or_copy(file, temporary)
-                os.replace(temporary, place)
-            finally:
-                temporary.unlink(missing_ok=True)
         return content_hash, place.stat().st_size
 
     def drop_working(self, history: History, run_id: str) -> None:

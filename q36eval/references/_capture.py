@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.errors import UsageError
+from q36eval.files import canonical_json, json_sha256
 from q36eval.probes import Digest, Kind
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references._files import remove_temporaries, sha256_of, write_whole
@@ -48,14 +49,12 @@ HEAD = "head"
 
 def pack_folder(root: Path, identity: DeploymentIdentity) -> Path:
     """Where below `root` the pack of that reference is."""
-    text = json.dumps(identity.model_dump(mode="json"), sort_keys=True)
-    return root / hashlib.sha256(text.encode()).hexdigest()[:16]
+    return root / json_sha256(identity.model_dump(mode="json"))[:16]
 
 
 def capture_key(identity: DeploymentIdentity, probe: ProbeName, suite_sha256: str) -> str:
     """Content hash that names a capture."""
-    text = json.dumps([identity.model_dump(mode="json"), probe, suite_sha256], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_sha256([identity.model_dump(mode="json"), probe, suite_sha256])
 
 
 class Capture(Mapping[str, Digest]):
@@ -217,7 +216,7 @@ class Capture(Mapping[str, Digest]):
                 held: Any = _answer_line(key, self._answers[key])
             else:
                 held = self._entries[self._shards[key].file].sha256 if key in self._shards else None
-            hashed.update(json.dumps([key, held], sort_keys=True).encode())
+            hashed.update(canonical_json([key, held]).encode())
         for name in (SHARED_FILE, WITHHELD_FILE):
             if name in self._entries:
                 hashed.update(self._entries[name].sha256.encode())
@@ -285,7 +284,7 @@ class Capture(Mapping[str, Digest]):
         else:
             described = {n: {"sha256": tensor_sha256(t), "shape": list(t.shape)} for n, t in tensors.items()}
             self._check_restorable(described)
-            name, payload = WITHHELD_FILE, json.dumps(described, sort_keys=True).encode()
+            name, payload = WITHHELD_FILE, canonical_json(described).encode()
         entry = self._write(name, payload)
         self._journal.append({"file": name, **entry.model_dump()})
         self._shared = tensors

@@ -1,13 +1,10 @@
 """Files that are there whole or not at all, and names that cannot lead out of their folder."""
 
-import contextlib
 import hashlib
-import os
 from pathlib import Path, PurePosixPath
 
 from q36eval.errors import UsageError
-
-TEMPORARY = ".tmp"
+from q36eval.files import TEMPORARY, write_atomically
 
 
 def write_whole(path: Path, payload: bytes) -> None:
@@ -16,17 +13,11 @@ def write_whole(path: Path, payload: bytes) -> None:
     Raises:
         UsageError: the folder cannot be written to, or the disk is full.
     """
-    temporary = path.with_name(path.name + TEMPORARY)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as stream:
-            stream.write(payload)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+        write_atomically(path, payload, durable=True)
     except OSError as error:
         raise cannot_write(path, error) from error
-    _sync_folder(path.parent)
 
 
 def cannot_write(path: Path, error: OSError) -> UsageError:
@@ -35,16 +26,6 @@ def cannot_write(path: Path, error: OSError) -> UsageError:
         f"{path} cannot be written ({error.strerror or error}); name a folder that can be, or make room: "
         f"a capture goes on where it stopped."
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename outlive a power failure, where the system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def remove_temporaries(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """The two records of a capture: the header it begins with and the manifest that ends it."""
 
-import json
 from pathlib import Path
 from typing import Literal, Self
 
@@ -8,9 +7,10 @@ from pydantic import Field, ValidationError
 
 from q36eval.checkpoints.hashing import file_sha256
 from q36eval.errors import UsageError
+from q36eval.files import canonical_json, json_sha256
 from q36eval.probes import Kind
 from q36eval.records import DeploymentIdentity, ProbeName, Record
-from q36eval.references._files import inside, sha256_of
+from q36eval.references._files import inside
 
 HEADER_FILE = "capture.json"
 MANIFEST_FILE = "pack.json"
@@ -80,7 +80,7 @@ class Manifest(Header):
     def _own_sha256(self) -> str:
         # packs of before it was recorded hash as they did
         body = self.model_dump(mode="json", exclude={"manifest_sha256"} | ({"suite"} if not self.suite else set()))
-        return sha256_of(json.dumps(body, sort_keys=True).encode())
+        return json_sha256(body)
 
     @property
     def intact(self) -> bool:
@@ -90,7 +90,7 @@ class Manifest(Header):
 
 def to_json(record: Record) -> "bytes":
     """The bytes of a record; the same record gives the same bytes."""
-    return json.dumps(record.model_dump(mode="json"), sort_keys=True, indent=1, ensure_ascii=False).encode()
+    return canonical_json(record.model_dump(mode="json"), indent=1, ascii_only=False).encode()
 
 
 def load_header(folder: Path) -> Header:

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from q36eval.files import canonical_json, printable_json
 from q36eval.gate.report import GateReport
-from q36eval.json_text import json_text
 from q36eval.records import Measurement
 from q36eval.reports.document import EvalsSection, ReportDocument, RunSection, report_schema
 from q36eval.reports.evals_figures import EvalsFigures, figures_json, recovery_asked
@@ -24,19 +24,15 @@ def to_json(report: GateReport, run: "RunRecord | None" = None, measurements: Se
     """
     document = ReportDocument(report=report, run=_run_section(run), evals=_evals_section(report, measurements))
     body = json.loads(document.model_dump_json(by_alias=True))
-    return json_text(body, indent=2)
+    return printable_json(body, indent=2)
 
 
 def json_schema() -> str:
     """The JSON Schema of `to_json` as it is published: one definition a line."""
     schema = report_schema()
     definitions = schema.pop("$defs")
-    lines = ",\n".join(f"  {json.dumps(name)}: {_one_line(definitions[name])}" for name in sorted(definitions))
-    return _one_line(schema)[:-1] + ', "$defs": {\n' + lines + "\n}}\n"
-
-
-def _one_line(body: object) -> str:
-    return json.dumps(body, sort_keys=True, allow_nan=False)
+    lines = ",\n".join(f"  {json.dumps(name)}: {canonical_json(definitions[name])}" for name in sorted(definitions))
+    return canonical_json(schema)[:-1] + ', "$defs": {\n' + lines + "\n}}\n"
 
 
 def _run_section(run: "RunRecord | None") -> RunSection | None:

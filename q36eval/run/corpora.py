@@ -1,6 +1,5 @@
 """Freezes the corpus that a shipped suite brings: texts of the hub's datasets, and documents of our own."""
 
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from q36eval.evals.freezing.staging import check_replaceable, staging
 from q36eval.evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
 from q36eval.evals.suite import HubSource, unverified
 from q36eval.examples import draw
+from q36eval.files import canonical_json
 from q36eval.kl.corpus import CorpusDocument, check_documents
 from q36eval.kl.corpus_plan import CorpusPlan, PlannedDataset, plan_of
 from q36eval.kl.generators import json_documents
@@ -157,4 +157,4 @@ def _template_of(folder: Path) -> Callable[[list[dict[str, Any]], list[dict[str,
 def _line(document: CorpusDocument) -> str:
     body = {"id": document.id, "slice": document.slice, "text": document.text}
     body |= {} if document.cluster is None else {"cluster": document.cluster}
-    return json.dumps(body, ensure_ascii=False, sort_keys=True) + "\n"
+    return canonical_json(body, ascii_only=False) + "\n"

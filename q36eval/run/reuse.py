@@ -6,7 +6,6 @@ errored then is evaluated again.
 """
 
 import hashlib
-import json
 import os
 import platform
 import shutil
@@ -17,6 +16,7 @@ from typing import Any
 
 import q36eval
 from q36eval.engines.repeating import repeats_itself
+from q36eval.files import json_sha256, replacing
 from q36eval.gate import ReusedAnswers
 from q36eval.history import History, JudgedRun, RunRecord
 from q36eval.history.attempts import REUSED
@@ -96,9 +96,8 @@ def _copy_tokens(history: History, from_run: str, to_run: str, files: RunFiles) 
     source, folder = _tokens_of(history, from_run, files), files.working(to_run)
     if source is not None and not (folder / TOKENS).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f"{TOKENS}.tmp"
-        shutil.copyfile(source, temporary)
-        os.replace(temporary, folder / TOKENS)
+        with replacing(folder / TOKENS) as temporary:
+            shutil.copyfile(source, temporary)
 
 
 def measuring_sha256(packages: dict[str, Any]) -> str:
@@ -110,7 +109,7 @@ def measuring_sha256(packages: dict[str, Any]) -> str:
 
     said: list[Any] = [_code_sha256(), packages, platform.python_version(), platform.machine(), _processor()]
     said += [torch.get_num_threads(), _cores()]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    return json_sha256(said)[:16]
 
 
 def _cores() -> int | None:

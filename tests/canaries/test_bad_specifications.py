@@ -154,7 +154,7 @@ def test_a_bad_family_is_refused(tmp_path: Path, family: str, said: str) -> None
     [
         ("- a list\n", "must hold one mapping with the keys id, skill"),
         ("", "must hold one mapping"),
-        (VALID.replace("skill:", "id:", 1), "greeting.yaml:2: the key 'id' is given twice"),
+        (VALID.replace("skill:", "id:", 1), "greeting.yaml:3: the key 'id' is given twice"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", "an alias (*a) stands here"),
         ("a: &a [*a]\n", "an alias (*a) stands here"),
         ("id: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),

@@ -10,8 +10,9 @@ import torch
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.probe import CanaryProbe, rendered
 from q36eval.canaries.specification import CanarySpec, load_specs
-from q36eval.config.family import Family, load_yaml
+from q36eval.config.family import Family
 from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.files import read_yaml
 from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, FailureCauses, FamilyCompetence, ItemOutcome, Measurement, ProbeFailure
 from q36eval.references import Capture
@@ -106,7 +107,7 @@ def gated(
 
 @pytest.mark.parametrize("family", ["sandbox", "qwen3.6-35b-a3b"])
 def test_exactly_what_is_declared_is_measured(family: str, tokenizer: Any, tmp_path: Path) -> None:
-    skills = load_yaml(ROOT / "data" / "families" / f"{family}.yaml", Family, "family").skills
+    skills = read_yaml(ROOT / "data" / "families" / f"{family}.yaml", Family, "family").skills
     specs = load_specs(n=1, skills=skills)
     declared = {figure.key: figure for figure in CanaryProbe(specs).declared()}
     measurements = gated(specs, tokenizer, tmp_path).measured

@@ -1,11 +1,11 @@
 """What the run page shows: criteria as table rows and as shares of their margins, identities, provenance. Pure."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from q36eval.app.dashboard.look import criterion_label, look_of
+from q36eval.files import canonical_json
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Waiver
 from q36eval.history import Decision, RunEvent, RunRecord
@@ -228,7 +228,7 @@ def _field(identity: DeploymentIdentity | None, name: str) -> str:
     if identity is None:
         return "unknown"
     value = getattr(identity, name)
-    return json.dumps(value, sort_keys=True) if isinstance(value, dict) else str(value)
+    return canonical_json(value) if isinstance(value, dict) else str(value)
 
 
 def provenance_rows(run: RunRecord) -> list[dict[str, str]]:

@@ -16,6 +16,7 @@ from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.opening import integrity
 from q36eval.checkpoints.reader import read_json
 from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.files import canonical_json
 
 SHOWN = 3
 MALFORMED = (CorruptCheckpointError, OSError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -139,7 +140,7 @@ def _template_text(folder: Path) -> str:
         return (folder / "chat_template.jinja").read_text(encoding="utf-8", errors="replace")
     if (folder / "tokenizer_config.json").is_file():
         template = read_json(folder / "tokenizer_config.json").get("chat_template") or ""
-        return template if isinstance(template, str) else json.dumps(template, sort_keys=True)
+        return template if isinstance(template, str) else canonical_json(template)
     return ""
 
 

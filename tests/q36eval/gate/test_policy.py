@@ -63,7 +63,7 @@ def test_each_mistake_is_one_sentence(tmp_path: Path, change, words: str) -> Non
 
 def test_files_that_are_no_policy(tmp_path: Path) -> None:
     (tmp_path / "strict.yaml").write_text("name: a\nname: b\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"line 2: key 'name' is given twice"):
+    with pytest.raises(UsageError, match=r"line 2: the key 'name' is given twice; keep one of them"):
         Policy.load(tmp_path / "strict.yaml")
     with pytest.raises(UsageError, match=r"does not exist; .* holds strict\.yaml"):
         Policy.load(tmp_path / "stricter.yaml")

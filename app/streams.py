@@ -1,60 +1,10 @@
-"""Writes whole files, and to a standard output that may be full or gone."""
+"""Standard streams that may be closed, full or gone."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, TextIO
-
-from q36eval.errors import StorageError
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file as UTF-8; where that fails none is left, neither half of it nor that of an earlier run.
-
-    Raises:
-        StorageError: it could not be written.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        with suppress(OSError):
-            path.unlink()
-        raise StorageError(f"The file {path} could not be written: {error.strerror or error}.") from error
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file to write, which takes the place of `path` at the end; where anything fails that stays as it was.
-
-    Raises:
-        OSError: the disk refuses it.
-    """
-    place = path.resolve()  # of a link, what it leads to
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        if place.exists():
-            shutil.copymode(place, temporary)
-        os.replace(temporary, place)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def replace_whole(path: Path, text: str) -> None:
-    """Put text, as UTF-8 with its own line ends, in a file's place; where that fails the file stays as it was.
-
-    Raises:
-        StorageError: it could not be written.
-    """
-    try:
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise StorageError(f"The file {path} could not be written: {error.strerror or error}.") from error
 
 
 class Output:

@@ -1,0 +1,159 @@
+"""YAML refused in one sentence, files that are there whole or as they were, JSON that hashes as it always did."""
+
+import hashlib
+import math
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from q36eval.errors import UsageError
+from q36eval.files import (
+    YamlProblem,
+    canonical_json,
+    json_sha256,
+    parse_yaml,
+    printable_json,
+    read_yaml,
+    replacing,
+    write_atomically,
+)
+
+
+class Pair(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    left: int
+    right: int = 0
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "line", "refused"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "the key 'a' is given twice; keep one of them", 3, True),
+        ("a:\n  - {b: 1,\n     b: 2}\n", "the key 'b' is given twice; keep one of them", 3, True),
+        ("a: &x {b: 1}\nc: {<<: *x, d: 1, d: 2}\n", "the key 'd' is given twice; keep one of them", 2, True),
+        ("\n" + "[" * 61 + "]" * 61, "nested more than 60 levels deep; write it flatter", 2, True),
+        ("a: b\n  c: [", "", 2, False),
+        ("day: 2026-02-31\n", "ValueError: day", None, False),
+        ("a: \x00", "", None, False),
+        ("a: !!python/object/apply:os.getcwd []\n", "could not determine a constructor", 1, False),
+    ],
+    ids=["twice", "twice in a list", "twice beside a merge", "deep", "syntax", "no day", "no text", "python object"],
+)
+def test_what_is_not_accepted_says_why_and_where(text: str, problem: str, line: int | None, refused: bool) -> None:
+    with pytest.raises(YamlProblem) as caught:
+        parse_yaml(text)
+    assert problem in caught.value.problem
+    assert (caught.value.line, caught.value.refused) == (line, refused)
+    assert str(caught.value) == (caught.value.problem if line is None else f"line {line}: {caught.value.problem}")
+
+
+def test_an_alias_is_read_unless_none_may_stand_there() -> None:
+    text = "a: &x [1, 2]\nb: *x\n"
+    assert parse_yaml(text) == {"a": [1, 2], "b": [1, 2]}
+    with pytest.raises(YamlProblem, match=r"line 2: an alias \(\*x\) stands here"):
+        parse_yaml(text, aliases=False)
+    around = parse_yaml("&x [*x]")  # of itself: it ends, whatever it is good for
+    assert around[0] is around
+    assert parse_yaml("") is None
+
+
+def test_a_file_that_a_person_wrote_is_refused_in_a_sentence_that_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "pair.yaml"
+    with pytest.raises(UsageError, match=rf"^There is no pair file {file}; check the path\.$"):
+        read_yaml(file, Pair, "pair file")
+    for text, sentence in (
+        ("left: 1\nleft: 2\n", f"{file}:2 is not YAML: the key 'left' is given twice; keep one of them."),
+        ("left: one\n", f"{file} is wrong at left: "),
+        ("left: 1\nmiddle: 2\n", f"{file} is wrong at middle: unknown key; valid keys there are left, right."),
+        ("- 1\n", f"{file} is wrong at the top level: "),
+    ):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(UsageError) as caught:
+            read_yaml(file, Pair, "pair file")
+        assert str(caught.value).startswith(f"The pair file {sentence}")
+    file.write_bytes("left: č".encode("cp1250"))
+    with pytest.raises(UsageError, match=r"cannot be read"):
+        read_yaml(file, Pair, "pair file")
+    file.write_text("left: 1\n", encoding="utf-8")
+    assert read_yaml(file, Pair, "pair file") == Pair(left=1)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_file_is_replaced_whole_and_keeps_its_permissions(tmp_path: Path, durable: bool) -> None:
+    file = tmp_path / "kept"
+    write_atomically(file, "one\r\n", durable=durable)
+    assert file.read_bytes() == b"one\r\n"
+    file.chmod(0o640)
+    write_atomically(file, b"\xff\x00", durable=durable)
+    assert file.read_bytes() == b"\xff\x00"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_where_writing_fails_the_file_stays_as_it_was_and_nothing_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "kept"
+    file.write_text("before")
+
+    def fail() -> None:
+        with replacing(file) as temporary:
+            assert temporary.parent == tmp_path
+            temporary.write_text("half")
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        fail()
+    assert file.read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_link_stays_one_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file")
+    for text in ("first", "second"):
+        write_atomically(tmp_path / "link", text)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "elsewhere" / "file").read_text() == text
+
+
+def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomically(pipe, "text")
+        assert os.read(reader, 10) == b"text"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_the_spellings_that_hashes_were_made_of_stay_what_they_are() -> None:
+    value = {"ž": [1, 2.5, None, True], "a": {"z": "", "b": "##[error]"}}
+    assert canonical_json(value) == '{"a": {"b": "##[error]", "z": ""}, "\\u017e": [1, 2.5, null, true]}'
+    assert canonical_json(value, ascii_only=False) == '{"a": {"b": "##[error]", "z": ""}, "ž": [1, 2.5, null, true]}'
+    compact = '{"a":{"b":"##[error]","z":""},"ž":[1,2.5,null,true]}'
+    assert canonical_json(value, ascii_only=False, compact=True) == compact
+    assert canonical_json({"b": 1, "a": 2}, indent=1) == '{\n "a": 2,\n "b": 1\n}'
+    assert canonical_json({"a": Path("x")}, default=str) == '{"a": "x"}'
+    assert json_sha256(value) == hashlib.sha256(canonical_json(value).encode()).hexdigest()
+    assert json_sha256([1, "a"]) == "4a72386a027702c1f4fdf182d13b71437ba1606b177123eb73a11eb0bd2feeb8"
+
+
+def test_one_value_gives_one_text_whatever_the_order_of_its_keys() -> None:
+    one, other = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}
+    assert canonical_json(one) == canonical_json(other)
+    assert json_sha256(one) == json_sha256(other)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_json_has_no_number_for_is_refused(number: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json({"a": number})
+
+
+def test_what_is_printed_commands_neither_a_terminal_nor_a_pipelines_runner() -> None:
+    text = printable_json({"b": "##[error]\x1b[2J", "a": "ž"}, indent=1)
+    assert text == '{\n "a": "\\u017e",\n "b": "#\\u0023[error]\\u001b[2J"\n}\n'
