@@ -45,10 +45,12 @@ ASKED = [outcome("a"), outcome("b"), outcome("c", error="timeout"), outcome("of 
 @dataclass
 class Probe:
     name: ProbeName = ProbeName.CANARIES
+    keeps_files: bool = False
 
 
 @dataclass
 class KeepsTokens(Probe):
+    keeps_files: bool = True
     kept: list[Path] = field(default_factory=list)
 
     def keep_in(self, folder: Path) -> None:
