@@ -10,18 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from q36eval.chat import rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest
+from q36eval.engines.retrying import with_retry
 from q36eval.errors import EngineError, UsageError
 from q36eval.locks import exclusive
+from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity, Record
-
-if TYPE_CHECKING:
-    from q36eval.probes import Progress
 
 SAMPLED_AGAIN = "delete the file and they are sampled anew"
 """What to do about answers that cannot be used, where the reference is at hand."""
@@ -69,8 +68,8 @@ class OnPolicyPrompt:
     @property
     def content(self) -> str:
         """Canonical JSON of all that is asked; a prompt without a cluster reads as before there were any."""
-        asked = {name: value for name, value in vars(self).items() if name != "cluster" or value is not None}
-        return json.dumps(asked, sort_keys=True, ensure_ascii=False)
+        content = {name: value for name, value in vars(self).items() if name != "cluster" or value is not None}
+        return json.dumps(content, sort_keys=True, ensure_ascii=False)
 
 
 class OnPolicyAnswer(Record):
@@ -87,8 +86,8 @@ class OnPolicyAnswer(Record):
     @property
     def key(self) -> str:
         """Content hash of what is asked."""
-        asked = json.dumps([self.slice, self.id, self.prompt_ids, self.token_ids], ensure_ascii=False)
-        return hashlib.sha256(f"kl on-policy\0{asked}".encode()).hexdigest()
+        content = json.dumps([self.slice, self.id, self.prompt_ids, self.token_ids], ensure_ascii=False)
+        return hashlib.sha256(f"kl on-policy\0{content}".encode()).hexdigest()
 
 
 class Sampled(Record):
@@ -141,7 +140,7 @@ def kept_or_sampled(
     prompts: Sequence[OnPolicyPrompt],
     settings: OnPolicySettings,
     load_reference: Callable[[], Engine],
-    progress: "Progress",
+    progress: Progress,
     remedy: str = SAMPLED_AGAIN,
 ) -> OnPolicyAnswers:
     """The answers kept below `root`; sampled first if there are none, by one process at a time.
@@ -165,7 +164,7 @@ def kept_or_sampled(
 
 
 def sample_answers(
-    engine: Engine, prompts: Sequence[OnPolicyPrompt], settings: OnPolicySettings, progress: "Progress"
+    engine: Engine, prompts: Sequence[OnPolicyPrompt], settings: OnPolicySettings, progress: Progress
 ) -> tuple[OnPolicyAnswer, ...]:
     """What the engine answers, in the order of `prompts`; the answer to a prompt depends on that prompt alone.
 
@@ -174,17 +173,15 @@ def sample_answers(
     Raises:
         EngineError: a prompt could not be answered, asked twice.
     """
-    from q36eval.engines.retrying import with_retry
-
     requests = {prompt.content: _request(prompt, settings, engine.tokenizer) for prompt in prompts}
     progress.stage("sampling the reference's own answers", len(requests))
-    found: dict[str, Generated] = {}
+    answered: dict[str, Generated] = {}
     for generated in with_retry(engine.generate, list(requests.values())):
         if generated.error is not None:
             raise EngineError(f"The reference could not answer the on-policy prompts: {generated.error}.")
-        found[generated.request.key] = generated
+        answered[generated.request.key] = generated
         progress.advance()
-    answers = (_answer(prompt, found[requests[prompt.content].key]) for prompt in prompts)
+    answers = (_answer(prompt, answered[requests[prompt.content].key]) for prompt in prompts)
     return tuple(answer for answer in answers if answer is not None)
 
 
@@ -225,12 +222,12 @@ def _answer(prompt: OnPolicyPrompt, generated: Generated) -> OnPolicyAnswer | No
     )
 
 
-def write_answers(path: Path, found: OnPolicyAnswers) -> None:
+def write_answers(path: Path, answers: OnPolicyAnswers) -> None:
     """Write the file whole or not at all."""
-    header = {"sampled": found.sampled.model_dump(mode="json"), "answers_sha256": found.sha256}
+    header = {"sampled": answers.sampled.model_dump(mode="json"), "answers_sha256": answers.sha256}
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(json.dumps(header, sort_keys=True).encode() + b"\n" + found.lines)
+    temporary.write_bytes(json.dumps(header, sort_keys=True).encode() + b"\n" + answers.lines)
     temporary.replace(path)
 
 

@@ -42,8 +42,8 @@ def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) ->
         )
     if len(blessed) > 1:
         return f"the blessed run measured {measurement.key} {len(blessed)} times with different figures; bless another"
-    found = paired_with(measurement, blessed[0], whose)
-    return f"{found.why}; {found.remedy} {BLESS}" if isinstance(found, Apart) else found
+    paired = paired_with(measurement, blessed[0], whose)
+    return f"{paired.why}; {paired.remedy} {BLESS}" if isinstance(paired, Apart) else paired
 
 
 def paired_with(measurement: Measurement, other: Measurement, whose: str = "the other run") -> Measurement | Apart:
@@ -107,7 +107,7 @@ Rows = tuple[list[int], list[int]]
 
 def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | str:
     """The clusters to compare, or in words what the other run did otherwise."""
-    mine, blessed = (_positions(clusters) for clusters in (ours, theirs))
+    mine, blessed = ({name: row for row, name in enumerate(each.names or ())} for each in (ours, theirs))
     common = [name for name in mine if name in blessed]
     rows = [mine[name] for name in common], [blessed[name] for name in common]
     only_mine, only_blessed = len(mine) - len(common), len(blessed) - len(common)
@@ -122,10 +122,6 @@ def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | str:
     ]
     differing = sum(a != b for a, b in zip(*totals, strict=True))
     return f"counted otherwise in {differing} of {len(common)} clusters" if differing else rows
-
-
-def _positions(clusters: Clusters) -> dict[str, int]:
-    return {name: row for row, name in enumerate(clusters.names or ())}
 
 
 def _one_is_the_start(ours: Clusters, theirs: Clusters, rows: Rows) -> bool:
