@@ -172,8 +172,8 @@ def _check_greedy(task: Any) -> None:
     settings = task.config.generation_kwargs or {}
     if task.config.output_type == "generate_until" and (settings.get("do_sample") or (task.config.repeats or 1) > 1):
         raise UsageError(
-            f"The task {task.config.task} samples its answers or asks several times, and here every answer is greedy "
-            f"and asked once; leave it out."
+            f"The task {task.config.task} samples its answers or evaluates an item several times; here every answer is "
+            f"greedy and evaluated once; leave it out."
         )
 
 

@@ -223,7 +223,7 @@ def _uncalibrated(
     if not runs[0]:
         return "no run to calibrate by holds its measurement"
     if not runs[1]:
-        return "every run stopped asking early, when its margin was settled: measure one with --exhaustive"
+        return "every run stopped early, once its margin was resolved: measure one with --exhaustive"
     return "no run could be judged by it"
 
 

@@ -28,7 +28,7 @@ class NoiseRun:
         return any(measurement.probe is probe for measurement in self.measured.values())
 
     def stopped_early(self, key: str) -> bool:
-        """Whether a task was asked only until the policy's margin was settled: its bound then lies at that margin."""
+        """Whether a task was evaluated only until the margin was resolved: its bound then lies at that margin."""
         return of_cut_short(self.measured[key], tasks_cut_short(self.measured.values()))
 
 
@@ -36,7 +36,7 @@ def noise_runs(family: Family, paths: Paths, named: Sequence[str] = ()) -> tuple
     """The runs to calibrate a family's policy by, newest first, and what was left out and why.
 
     Of the reference itself (the same checkpoint on both sides), blessed ones, and those `named`. Runs against another
-    reference are left out; so is a probe of a run that asked other items than the newest.
+    reference are left out; so is a probe of a run that evaluated other items than the newest.
 
     Raises:
         UsageError: history has no such run, or a named one is not finished or of another family; or there is none at
@@ -57,7 +57,9 @@ def noise_runs(family: Family, paths: Paths, named: Sequence[str] = ()) -> tuple
         for run, kind in comparable:
             other = sorted(probe for probe, suite in run.suites.items() if suite != newest[probe])
             notes += (
-                [f"{' and '.join(other)} of run {run.id}, which asked other items than a newer run"] if other else []
+                [f"{' and '.join(other)} of run {run.id}, which evaluated other items than a newer run"]
+                if other
+                else []
             )
             measured = {m.key: m for m in history.measurements(run.id) if m.probe.value not in other}
             runs += [NoiseRun(run, kind, measured)] if measured else []

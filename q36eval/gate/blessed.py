@@ -87,7 +87,7 @@ def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator)
 def _paired(ours: Clusters | None, theirs: Clusters | None, whose: str) -> Clusters | Apart:
     for run, clusters in (("this run", ours), (whose, theirs)):
         if clusters is None or clusters.names is None or len(set(clusters.names)) < len(clusters.names):
-            why = f"{run}'s evidence does not name what was asked, so the two runs cannot be paired"
+            why = f"{run}'s evidence does not name its items, so the two runs cannot be paired"
             return Apart(why, "measure again, and accept that run with")
     assert ours is not None
     assert theirs is not None
@@ -96,8 +96,8 @@ def _paired(ours: Clusters | None, theirs: Clusters | None, whose: str) -> Clust
         theirs.bounds,
         _only(theirs.strata, rows[1]),
     ):
-        why = rows if isinstance(rows, str) else "weighed what was asked otherwise"
-        return Apart(f"{whose} {why}", "accept a run that asked the same with")
+        why = rows if isinstance(rows, str) else "weighed its items otherwise"
+        return Apart(f"{whose} {why}", "accept a run that evaluated the same items with")
     return _in_pairs(ours, theirs, rows)
 
 
@@ -113,9 +113,10 @@ def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | str:
     only_mine, only_blessed = len(mine) - len(common), len(blessed) - len(common)
     stopped_early = not (only_mine and only_blessed) and _one_is_the_start(ours, theirs, rows)
     if not common or ((only_mine or only_blessed) and not stopped_early):
-        return f"asked other items: {only_blessed} clusters that this run lacks, and {only_mine} that only this one has"
+        extra = f"{only_blessed} clusters that this run lacks, and {only_mine} that only this one has"
+        return f"evaluated other items: {extra}"
     if ours.schedule is not None and theirs.schedule is not None and not _laid_out_alike(ours, theirs, rows):
-        return "asked the same items in other blocks"
+        return "evaluated the same items in other blocks"
     totals = [
         [clusters.units[row] + clusters.errored[row] for row in chosen]
         for clusters, chosen in ((ours, rows[0]), (theirs, rows[1]))

@@ -210,7 +210,7 @@ def _why_errored(measurement: Measurement) -> str | None:
     if counts.errored <= MAX_ERRORED_SHARE * counts.total:
         return None
     # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
-    what = "errored or were not asked again" if measurement.estimator == "census" else "errored"
+    what = "errored or were not evaluated again" if measurement.estimator == "census" else "errored"
     return f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}"
 
 

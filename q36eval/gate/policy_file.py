@@ -156,7 +156,7 @@ def _problem(error: ErrorDetails, places: Sequence[str] = ()) -> str:
 
 
 def _no_number(given: object) -> str:
-    wanted = f"a number is asked for, not {str(given).lower() if isinstance(given, bool) else repr(given)}"
+    wanted = f"it must be a number, not {str(given).lower() if isinstance(given, bool) else repr(given)}"
     spelt = isinstance(given, str) and "e" in given.lower() and "." not in given
     return f"{wanted} (YAML reads 1e-3 as text; write 1.0e-3)" if spelt else wanted
 

@@ -188,20 +188,20 @@ def test_one_criterion_is_changed_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("says", "words"),
     [
-        ({"max_attempts": True}, "max_attempts: a number is asked for, not true."),
+        ({"max_attempts": True}, "max_attempts: it must be a number, not true."),
         (
             {"criteria": [{"id": "mmlu", "min_scored": "100"}]},
-            "criteria[0].min_scored: a number is asked for, not '100'.",
+            "criteria[0].min_scored: it must be a number, not '100'.",
         ),
         (
             {"criteria": [{"id": "mmlu", "margin": {"value": True, "source": "x"}}]},
-            "criteria[0].margin.value: a number is asked for, not true.",
+            "criteria[0].margin.value: it must be a number, not true.",
         ),
         (
             {"criteria": [{"id": "mmlu", "margin": {"value": "1e-3", "source": "x"}}]},
             "not '1e-3' (YAML reads 1e-3 as text; write 1.0e-3).",
         ),
-        ({"criteria": [{"id": "mmlu", "informative": {"min_share": "0.5"}}]}, "min_share: a number is asked for"),
+        ({"criteria": [{"id": "mmlu", "informative": {"min_share": "0.5"}}]}, "min_share: it must be a number"),
     ],
 )
 def test_numbers_are_neither_booleans_nor_strings(tmp_path: Path, says: dict, words: str) -> None:

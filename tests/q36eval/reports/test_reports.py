@@ -141,7 +141,7 @@ def test_a_doubt_that_nobody_asked_again_about_is_not_called_an_error() -> None:
     """The verdict stood before all flips were asked again: of a ruined branch most of them are left."""
     open_ = census("must_pass_unstable", 0).model_copy(update={"counts": Counts(total=57, scored=35, errored=22)})
     (result,) = decide(Policy(name="p", criteria=(criterion("must_pass_unstable"),)), [open_]).criteria
-    assert result.reason == "22 of 57 items errored or were not asked again, more than 1%"
+    assert result.reason == "22 of 57 items errored or were not evaluated again, more than 1%"
 
 
 def test_which_margin_held_is_told_with_the_ceiling_and_both_sources() -> None:
