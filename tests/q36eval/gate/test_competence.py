@@ -115,9 +115,9 @@ def test_right_by_guessing_is_no_knowledge() -> None:
     ("changes", "reason"),
     [
         ({"competence": None}, "the probe does not report what the reference can solve"),
-        ({"competence": ()}, "of all items"),
-        ({"competence": (FamilyCompetence(name="other", items=400, informative=400),)}, "of all items"),
-        ({"competence": (FamilyCompetence(name="easy", items=399, informative=399),)}, "of all items"),
+        ({"competence": ()}, "for every item"),
+        ({"competence": (FamilyCompetence(name="other", items=400, informative=400),)}, "for every item"),
+        ({"competence": (FamilyCompetence(name="easy", items=399, informative=399),)}, "for every item"),
     ],
 )
 def test_what_the_probe_does_not_say_proves_nothing(changes: dict[str, object], reason: str) -> None:
