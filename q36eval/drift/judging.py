@@ -129,7 +129,10 @@ def _metric(
     move = None if now is None else _move(now, blessed)
     state, statement = _judged(line, now, blessed, move, unmeasured)
     baseline = None if now is None else now.points[blessed or 0].run.id
-    later = () if now is None else (*now.stretches[1:], *(() if now.hint is None else (now.hint,)))
+    change_points: tuple[str, ...] = ()
+    if now is not None:
+        later = (*now.stretches[1:], *(() if now.hint is None else (now.hint,)))
+        change_points = tuple(now.points[first].run.id for first in later)
     return MetricDrift(
         key=newest.point.key,
         unit=newest.point.unit,
@@ -145,7 +148,7 @@ def _metric(
         worse=move is not None and move.worse,
         changed_there=() if move is None else _changed_at(line.placed, move.since).identity_changes,
         **({} if move is None else _changed_near(line.placed, move.since)),
-        change_points=tuple(now.points[first].run.id for first in later),
+        change_points=change_points,
         in_control_run_length=limits.run_length,
         watched=watched,
     )
