@@ -126,7 +126,7 @@ def stopped(case: Case, flips: float, gain: float, branches: int, rng: np.random
     rule, anomalous, asked = PolicyRule(policy), 0, 0
     for _ in range(branches):
         looks = looked_at(drawn(case, flips, gain, rng), max(1, case.items // BLOCKS))
-        seen = next((look for look in looks if rule.settled([look])), looks[-1])
+        seen = next((look for look in looks if rule.resolved_early([look])), looks[-1])
         anomalous += decide(policy, [seen]).criteria[0].anomalous
         asked += seen.counts.scored
     return anomalous / branches, asked / branches / case.items

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.sequential import ALPHA, CHUNK, MARGIN, MMLU, RECOVERY, SCORE, Outcome, Scenario, outcome, simulate
 from benchmarks.sequential import kinds as plain_kinds
-from q36eval.evals.margin_draws import Allocation
+from q36eval.evals.blocks import Allocation
 from q36eval.stats import DEFAULT_SHARES, Kinds, LookShares, margin_looks
 
 Array = NDArray[np.float64]

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from q36eval.drift.charts import LEAST_SPREAD, Charts, control_charts
-from q36eval.drift.limits import IN_CONTROL_RUN_LENGTH, limits_for
+from q36eval.drift.charts import IN_CONTROL_RUN_LENGTH, LEAST_SPREAD, Charts, control_charts, limits_for
 
 Array = NDArray[np.float64]
 

@@ -27,6 +27,7 @@ from benchmarks.gate_remedies import remedies
 from benchmarks.simulated_evidence import SHAPE, Draws, Scenario, Shape, draw_gates
 from benchmarks.simulated_gates import Asking, Gate, shortcuts
 from q36eval.gate import Policy
+from q36eval.gate.policy_file import read_policy
 from q36eval.stats import proportion_interval
 
 POLICY = Path(__file__).parents[1] / "data" / "policies" / "sandbox.yaml"
@@ -193,7 +194,7 @@ HEADER = "| branch | PASS, % | FAIL, % | INCONCLUSIVE, % | the criterion itself,
 
 def simulate(asked: argparse.Namespace) -> None:
     """Every scenario; prints its row, and writes all rows so far, as it is done."""
-    policy = Policy.load(asked.policy)
+    policy = read_policy(asked.policy)
     chosen = [(n, s) for n, s in enumerate(scenarios(policy)) if re.search(asked.only, s.name)]
     print(f"{policy.name}: {asked.gates:,} gates a row, exact 95 % intervals in brackets\n\n{HEADER}\n|{'---|' * 6}")
     rows: list[dict[str, Any]] = []
@@ -254,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="where to write everything that was counted")
     asked = parser.parse_args(arguments)
     if asked.remedies:
-        _print(remedies(Policy.load(asked.policy), Shape.load(asked.shape)))
+        _print(remedies(read_policy(asked.policy), Shape.load(asked.shape)))
         return
     simulate(asked)
 

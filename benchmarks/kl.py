@@ -95,7 +95,7 @@ def liger(reference: Tensor, branch: Tensor) -> Callable[[], Any] | None:
 def stage(rows: int = 512) -> dict[str, Any]:
     """The divergence of one tile of logits."""
     from q36eval.kl.divergence import token_figures
-    from q36eval.kl.fused import FigureBuffer, fused_figures
+    from q36eval.kl.scoring import FigureBuffer, fused_figures
 
     torch.manual_seed(0)
     reference = torch.randn(rows, VOCABULARY, device="cuda") * 3
@@ -137,7 +137,7 @@ def epilogue() -> dict[str, Any]:
     """Both head products with the divergence in their epilogue, so that no logit reaches memory, against two stages."""
     from benchmarks.kl_epilogue import divergences
     from q36eval.engines.heads import float32_logits
-    from q36eval.kl.fused import FigureBuffer
+    from q36eval.kl.scoring import FigureBuffer
 
     torch.manual_seed(2)
     states = [torch.randn(TOKENS, WIDTH, device="cuda").bfloat16() for _ in range(2)]
@@ -262,7 +262,7 @@ def peak(call: Callable[[], Any]) -> int:
 
 def rounding() -> dict[str, float]:
     """KL of float32 logits from the same logits rounded to BF16, on random logits of several scales."""
-    from q36eval.kl.fused import fused_figures
+    from q36eval.kl.scoring import fused_figures
 
     torch.manual_seed(1)
     found = {}

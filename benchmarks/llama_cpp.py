@@ -257,9 +257,10 @@ def main() -> None:
 
 def corpus_text() -> str:
     """The sandbox's documents in their order, an empty line between two."""
-    from q36eval.run.measure import corpus_of
+    from q36eval.run.material import corpus_of
 
-    return "\n\n".join(document.text for document in corpus_of("sandbox", Paths.default()))
+    _, documents = corpus_of("sandbox", None, Paths.default())
+    return "\n\n".join(document.text for document in documents)
 
 
 if __name__ == "__main__":

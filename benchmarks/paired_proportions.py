@@ -18,8 +18,8 @@ from q36eval.records import Clusters, Direction
 from q36eval.stats import MarginKind, as_expected, power, summarize
 from q36eval.stats import _bootstrap as bootstrap
 from q36eval.stats._contrast import linear_contrast
-from q36eval.stats._exact import ExactDifference
 from q36eval.stats._inference import SEED, MeanInference
+from q36eval.stats._pairs import ExactDifference
 from q36eval.stats._ratio import RatioInference
 
 Array = NDArray[np.float64]

@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from benchmarks.draws_by_margin import MARGIN_SPREAD
 from benchmarks.gate_errors import environment, interval
 from benchmarks.simulated_gates import LISTED_FLIPS
-from q36eval.evals.margin_draws import Allocation
+from q36eval.evals.blocks import Allocation
 from q36eval.gate import Criterion, Policy
-from q36eval.gate.thresholds import with_thresholds
+from q36eval.gate.margins import with_thresholds
+from q36eval.gate.policy_file import read_policy
 from q36eval.records import Clusters
 from q36eval.stats import (
     Kinds,
@@ -546,7 +547,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
-    policy = Policy.load(asked.policy)
+    policy = read_policy(asked.policy)
     rows: list[dict[str, Any]] = []
     began = time.monotonic()
     columns = ("branch", "PASS, %", "FAIL, %", "INCONCLUSIVE, %", "kept it from PASS, %", "holds", "before: PASS, FAIL")

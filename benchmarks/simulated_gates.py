@@ -62,8 +62,8 @@ class Step:
 class Asking:
     """Gates of one scenario, asked in the order of a run: cheap evidence first, evals block by block.
 
-    As `q36eval.run.rounds` does it: a task that is settled (`PolicyRule.settled`) is asked no further, and asking stops
-    once every lane has failed for good (`PolicyRule.decided`). With `exhaustive` everything is asked.
+    As `q36eval.run.rounds` does it: a task that is resolved early (`PolicyRule.resolved_early`) is asked no further,
+    and asking stops once every lane has failed for good (`PolicyRule.decided`). With `exhaustive` everything is asked.
     """
 
     policy: Policy
@@ -121,7 +121,7 @@ class Asking:
             final += [looks[task.id] for task in tasks if rounds[task.id] == asked]
             ahead = [task for task in tasks if rounds[task.id] > asked]
             found = [looks[task.id] for task in ahead]
-            settled: Collection[str] = () if self.exhaustive else rule.settled(found)
+            settled: Collection[str] = () if self.exhaustive else rule.resolved_early(found)
             final += [looks[task.id] for task in ahead if task.key in settled]
             tasks = [task for task in ahead if task.key not in settled]
             beside = [measured for measured in final if measured.metric == "accuracy"]

@@ -1,4 +1,4 @@
-"""Runs programs that a model wrote: in a process of their own, with limits, and only when a person allows it.
+"""Runs programs that a model wrote, and scores them as HumanEval does: in a process of their own, only when allowed.
 
 What holds a program in: limits of the operating system on time, memory, processes and files; namespaces without
 network and without other processes where `unshare` may make them; an empty environment and an empty folder; and an
@@ -17,9 +17,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
+from math import comb
 from pathlib import Path
+from typing import Any
+
+from q36eval.errors import UsageError
 
 HARNESS = Path(__file__).with_name("_code_harness.py")
 REFUSED_CODE = 77
@@ -49,7 +54,7 @@ def run_program(program: str, limits: Limits | None = None) -> Outcome:
     chosen = limits or Limits()
     secret = secrets.token_hex(16)
     reading, writing = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="q36eval-code-") as folder, os.fdopen(reading, "rb") as told:
+    with tempfile.TemporaryDirectory(prefix="q36eval-code-") as folder, os.fdopen(reading, "rb") as result:
         process = subprocess.Popen(
             [*isolation(), sys.executable, "-I", "-S", "-B", "-c", _launcher()],
             stdin=subprocess.PIPE,
@@ -70,7 +75,7 @@ def run_program(program: str, limits: Limits | None = None) -> Outcome:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        return _outcome(told.read(4096).decode("utf-8", "replace"), secret, process.returncode)
+        return _outcome(result.read(4096).decode("utf-8", "replace"), secret, process.returncode)
 
 
 def _launcher() -> str:
@@ -79,13 +84,13 @@ def _launcher() -> str:
     return f"exec({text!r}, {{'__builtins__': dict(vars(__builtins__)), '__name__': '__main__'}})"
 
 
-def _outcome(told: str, secret: str, code: int) -> Outcome:
-    if told == secret:
+def _outcome(result: str, secret: str, code: int) -> Outcome:
+    if result == secret:
         return Outcome(True, "it ran to its end")
     if code == REFUSED_CODE:
         return Outcome(False, "it did what a measured program may not")
-    if told and code == 0:
-        return Outcome(False, "".join(filter(str.isprintable, told))[:200])
+    if result and code == 0:
+        return Outcome(False, "".join(filter(str.isprintable, result))[:200])
     return Outcome(False, f"it was stopped at a limit, or left before its end (exit code {code})")
 
 
@@ -104,3 +109,64 @@ def isolation() -> tuple[str, ...]:
         if done.returncode == 0:
             return command
     return ()
+
+
+METRIC = "code_eval"
+
+
+class CodeEval:
+    """The hub's `code_eval`: the share of programs that pass, by the estimator of Chen et al. 2021 (2107.03374)."""
+
+    def compute(
+        self, references: list[str], predictions: list[list[str]], k: list[int]
+    ) -> tuple[dict[str, float], Any]:
+        """pass@k over problems; a reference is the tests that follow each of its programs."""
+        counts, details = [], {}
+        for number, (tests, programs) in enumerate(zip(references, predictions, strict=True)):
+            outcomes = [run_program(f"{program}\n{tests}") for program in programs]
+            details[number] = [(index, outcome.reason) for index, outcome in enumerate(outcomes)]
+            counts.append((len(outcomes), sum(outcome.passed for outcome in outcomes)))
+        known = [number for number in k if all(total >= number for total, _ in counts)]
+        return {f"pass@{number}": _mean(counts, number) for number in known}, details
+
+
+def _mean(counts: list[tuple[int, int]], k: int) -> float:
+    """The mean chance that one of k of a problem's n programs is among its c right ones: 1 - C(n-c, k) / C(n, k)."""
+    return sum(1.0 - comb(total - right, k) / comb(total, k) for total, right in counts) / len(counts)
+
+
+def run_sandboxed(config: dict[str, Any]) -> None:
+    """Give the metric of a task its programs' runner.
+
+    Raises:
+        UsageError: the task runs programs in a way that is not known here.
+    """
+    metrics = [entry["metric"] for entry in config.get("metric_list") or [] if callable(entry.get("metric"))]
+    if not metrics or not all("compute_" in metric.__globals__ for metric in metrics):
+        raise UsageError(f"The task {config['task']} runs programs in a way that cannot be held in; leave it out.")
+    for metric in metrics:
+        metric.__globals__["compute_"] = CodeEval()
+
+
+@contextlib.contextmanager
+def no_download() -> Iterator[None]:
+    """lm-eval loads `code_eval` from the hub as soon as a task file names it; meanwhile ours stands there."""
+    import evaluate
+
+    load = evaluate.load
+
+    def ours(path: str, *arguments: Any, **named: Any) -> Any:
+        return _Unused() if path == METRIC else load(path, *arguments, **named)
+
+    evaluate.load = ours
+    try:
+        yield
+    finally:
+        evaluate.load = load
+
+
+class _Unused:
+    """lm-eval tries the metric when it is imported, before anybody allowed a program to run."""
+
+    def compute(self, **_: Any) -> tuple[dict[str, float], dict[int, Any]]:
+        return {}, {}

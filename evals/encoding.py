@@ -7,14 +7,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
 from q36eval.probes import ItemResults
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -128,10 +127,10 @@ class Encoder:
         # the last token is only predicted, so that it takes no place of the context
         self._check_length(len(ids) - 1, f"the prompt and its answer have {len(ids):,} tokens")
         # What is computed depends on all but the last token, so that alone tells requests apart.
-        asked = (tuple(ids[:-1]), first)
-        if asked not in scores:
-            scores[asked] = ScoreRequest(key=f"{key}/s{len(scores)}", token_ids=tuple(ids), first=first)
-        return Continuation(scores[asked].key, tuple(continuation))
+        context_and_first = (tuple(ids[:-1]), first)
+        if context_and_first not in scores:
+            scores[context_and_first] = ScoreRequest(key=f"{key}/s{len(scores)}", token_ids=tuple(ids), first=first)
+        return Continuation(scores[context_and_first].key, tuple(continuation))
 
     def _generation(
         self, key: str, context: str, settings: Mapping[str, Any]
@@ -200,14 +199,16 @@ def responses(encoded: Encoded, engine: Engine, results: ItemResults) -> list[Re
     Log-likelihoods are in nats, normalised in float32 over the deployment's own logits.
     """
     pieces = {piece: not reading.rolling for reading in encoded.readings for piece in reading.pieces}
-    found = _log_likelihoods(pieces, engine, results)
+    log_likelihoods = _log_likelihoods(pieces, engine, results)
     answers: list[Response] = []
     for reading in encoded.readings:
         if reading.generation_key is not None:
             answers.append(_text(engine, results.generated[reading.generation_key], reading.until))
             continue
-        total = sum(found[piece][0] for piece in reading.pieces)
-        answers.append(total if reading.rolling else (total, all(found[piece][1] for piece in reading.pieces)))
+        total = sum(log_likelihoods[piece][0] for piece in reading.pieces)
+        answers.append(
+            total if reading.rolling else (total, all(log_likelihoods[piece][1] for piece in reading.pieces))
+        )
     return answers
 
 
@@ -228,36 +229,34 @@ ROWS_AT_A_TIME = 512
 def _log_likelihoods(
     pieces: Mapping[Continuation, bool], engine: Engine, results: ItemResults
 ) -> dict[Continuation, tuple[float, bool]]:
-    """The summed log-probability in nats of every piece and, where that is asked, whether its tokens are the likeliest.
+    """The summed log-probability in nats of every piece and, where wanted, whether its tokens are the likeliest.
 
     Logits of a request are computed once, whatever is read from them.
     """
-    found: dict[Continuation, list[tuple[float, bool]]] = {piece: [] for piece in pieces}
+    parts_of: dict[Continuation, list[tuple[float, bool]]] = {piece: [] for piece in pieces}
     for key, of_request in groupby(sorted(pieces, key=lambda p: p.request_key), key=lambda p: p.request_key):
         states = results.scored[key].hidden_states
         if states is None:
             raise ValueError(f"request {key} has no hidden states and no error")
-        asked = list(of_request)
+        of_key = list(of_request)
         for start in range(0, len(states), ROWS_AT_A_TIME):
             logits = engine.logits(states[start : start + ROWS_AT_A_TIME])
             normaliser = logits.logsumexp(dim=-1)
-            for piece in asked:
+            for piece in of_key:
                 # a piece is read from the last rows of its request, one for each of its tokens
                 at = start - (len(states) - len(piece.token_ids))
                 ids = piece.token_ids[max(0, at) : max(0, at + len(logits))]
-                found[piece].append(_read(logits, normaliser, ids, pieces[piece]))
+                parts_of[piece].append(_read(logits, normaliser, ids, pieces[piece]))
     return {
         piece: (math.fsum(nats for nats, _ in parts), all(greedy for _, greedy in parts))
-        for piece, parts in found.items()
+        for piece, parts in parts_of.items()
     }
 
 
 def _read(
-    logits: "torch.Tensor", normaliser: "torch.Tensor", token_ids: tuple[int, ...], wants_greedy: bool
+    logits: torch.Tensor, normaliser: torch.Tensor, token_ids: tuple[int, ...], wants_greedy: bool
 ) -> tuple[float, bool]:
     """Of `token_ids`, predicted by the last rows of `logits` [T, V]: their nats, and whether each is the likeliest."""
-    import torch
-
     rows = logits[len(logits) - len(token_ids) :]
     labels = torch.tensor(token_ids, dtype=torch.long, device=logits.device)
     picked = rows.gather(1, labels[:, None]).squeeze(1) - normaliser[len(logits) - len(token_ids) :]

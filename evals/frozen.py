@@ -130,8 +130,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
 
 def frozen_files(folder: Path) -> dict[str, FrozenFile]:
     """Every file below `folder` but the manifest, with its hash, by relative path in order."""
-    found = sorted(path.relative_to(folder).as_posix() for path in _present(folder))
-    return {relative: _entry(folder / relative) for relative in found}
+    names = sorted(path.relative_to(folder).as_posix() for path in _present(folder))
+    return {relative: _entry(folder / relative) for relative in names}
 
 
 def _entry(path: Path) -> FrozenFile:
@@ -192,7 +192,7 @@ def verify(folder: Path) -> Manifest:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
                 raise UsageError(f"{path} is not what {MANIFEST} says it was; restore it or freeze the data anew.")
-    found = {path.relative_to(folder).as_posix() for path in _present(folder)}
-    if extra := sorted(found - set(manifest.files)):
+    present = {path.relative_to(folder).as_posix() for path in _present(folder)}
+    if extra := sorted(present - set(manifest.files)):
         raise UsageError(f"{folder / extra[0]} is not listed in {MANIFEST}; remove it or freeze the data anew.")
     return manifest

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.errors import Q36Error, UsageError
+from q36eval.evals.lm_configs import one_line, quiet
 from q36eval.evals.lm_configs import task_configs as task_configs
-from q36eval.evals.lm_names import one_line
-from q36eval.evals.quiet import quiet
 from q36eval.evals.suite import TASK_FIELD, LoadedSuite, TaskGroup
 from q36eval.files import canonical_json
 
@@ -45,9 +44,9 @@ class Document:
     @cached_property
     def key(self) -> str:
         """Content hash of what is asked and how it is scored."""
-        asked = [self.group.name, self.task.config.task, self.group.metric, self.task.config.output_type]
+        identity = [self.group.name, self.task.config.task, self.group.metric, self.task.config.output_type]
         arguments = [instance.args for instance in self.instances]
-        body = canonical_json([asked, arguments, self.target], default=str)
+        body = canonical_json([identity, arguments, self.target], default=str)
         copy = f"\0{self.copy}" if self.copy else ""
         return hashlib.sha256(f"evals\0{body}{copy}".encode()).hexdigest()
 
@@ -105,15 +104,15 @@ class Document:
 
         The group's metric is there under the name the group has for it.
         """
-        found = dict(self.task.process_results(self.doc, self._filtered(responses)))
+        metrics = dict(self.task.process_results(self.doc, self._filtered(responses)))
         if "{" in self.group.metric:
             # RULER names its metric after the length, and states -1 for another one
-            return {self.group.metric: found[self.group.metric.format(**self.doc)]}
-        return found
+            return {self.group.metric: metrics[self.group.metric.format(**self.doc)]}
+        return metrics
 
     def is_unreadable(self, responses: Sequence[Any]) -> bool:
         """Whether the task's filter found no answer in any of these."""
-        return all(isinstance(found, str) and found == NOTHING_FOUND for found in self._filtered(responses))
+        return all(isinstance(answer, str) and answer == NOTHING_FOUND for answer in self._filtered(responses))
 
     def _filtered(self, responses: Sequence[Any]) -> list[Any]:
         """What the task's filters make of each response."""
@@ -173,8 +172,8 @@ def _check_greedy(task: Any) -> None:
     settings = task.config.generation_kwargs or {}
     if task.config.output_type == "generate_until" and (settings.get("do_sample") or (task.config.repeats or 1) > 1):
         raise UsageError(
-            f"The task {task.config.task} samples its answers or asks several times, and here every answer is greedy "
-            f"and asked once; leave it out."
+            f"The task {task.config.task} samples its answers or evaluates an item several times; here every answer is "
+            f"greedy and evaluated once; leave it out."
         )
 
 
@@ -207,17 +206,17 @@ def _check_metric(document: Document) -> None:
     group, kind = document.group, document.task.config.output_type
     answer: Any = {"generate_until": "", "loglikelihood_rolling": -1.0}.get(kind, (-1.0, False))
     try:
-        found = document.metrics([answer] * len(document.instances))
+        metrics = document.metrics([answer] * len(document.instances))
     except KeyError:  # of a metric that is named after a field
-        found = {}
+        metrics = {}
     except Exception:  # an answer that the task's own scoring cannot read is told when it is given
         return
     wanted = {"word_perplexity", "byte_perplexity"} if group.measure == "perplexity" else {group.metric}
-    figures = {name for name, value in found.items() if isinstance(value, tuple) == (group.measure == "perplexity")}
-    if missing := sorted(wanted - {name for name in figures if not isinstance(found[name], list)}):
+    figures = {name for name, value in metrics.items() if isinstance(value, tuple) == (group.measure == "perplexity")}
+    if missing := sorted(wanted - {name for name in figures if not isinstance(metrics[name], list)}):
         raise UsageError(
             f"The task {document.task.config.task} gives no {group.measure} {missing[0]!r} of a document, but "
-            f"{', '.join(sorted(found)) or 'nothing by that name'}; correct the group {group.name}."
+            f"{', '.join(sorted(metrics)) or 'nothing by that name'}; correct the group {group.name}."
         )
 
 

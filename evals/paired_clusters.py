@@ -20,7 +20,7 @@ Values = Callable[[ItemOutcome], Pair | None]
 class PlannedItem:
     """An item of the plan, asked or not: `block` is the one of its group that it belongs to.
 
-    `drawn` is there where its group's items are drawn by the reference's margin (`evals.margin_draws`).
+    `drawn` is there where its group's items are drawn by the reference's margin (`evals.blocks`).
     """
 
     key: str
@@ -100,12 +100,12 @@ def _by_family(
     by_family: dict[str, list[str]] = {}
     for name in sizes:
         by_family.setdefault(family_of(one_of[name]), []).append(name)
-    found = {}
+    planned = {}
     for family, names in sorted(by_family.items()):
         plan = planned_clusters([sizes[name] for name in names], largest)
         right = None if solved is None else float(sum(solved.get(name, 0) for name in names))
-        found[family] = plan.model_copy(update={"right": right})
-    return found
+        planned[family] = plan.model_copy(update={"right": right})
+    return planned
 
 
 def estimate_weights(outcomes: Iterable[ItemOutcome], planned: Sequence[PlannedItem]) -> dict[str, float] | None:

@@ -8,24 +8,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
-from q36eval.evals.accuracy import Plan
-from q36eval.evals.blocks import in_blocks
+from q36eval.evals.blocks import draws_by_margin, in_blocks
 from q36eval.evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged
 from q36eval.evals.encoding import Encoded, Encoder, is_cut_off, responses, with_shared_prefixes
-from q36eval.evals.lm_names import one_line
-from q36eval.evals.margin_draws import draws_by_margin
+from q36eval.evals.figures import Plan
+from q36eval.evals.lm_configs import one_line
+from q36eval.evals.lm_tasks import Document, load_documents
 from q36eval.evals.paired_clusters import DrawnItem, PlannedItem
 from q36eval.evals.suite import LoadedSuite, TaskGroup
 from q36eval.evals.summaries import accuracies, declared_figures, suite_measurements
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem, in_block
 from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Measurement, ProbeName
-
-if TYPE_CHECKING:
-    from q36eval.evals.lm_tasks import Document
 
 
 class EvalsProbe(Probe):
@@ -56,7 +53,7 @@ class EvalsProbe(Probe):
         """
         self._loaded = LoadedSuite(suite, data, allow_code_execution=allow_code_execution)
         self._cache_dir, self._max_items = cache_dir, max_items
-        self._asked: dict[str, tuple[Document, Encoded]] = {}
+        self._encoded: dict[str, tuple[Document, Encoded]] = {}
         self._planned: list[PlannedItem] = []
         self._known: dict[str, KnownAnswer] | None = None
         self.suite_sha256 = self._loaded.sha256
@@ -84,18 +81,16 @@ class EvalsProbe(Probe):
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """Every document of every task, encoded as lm-eval's `HFLM` would encode it."""
-        from q36eval.evals.lm_tasks import load_documents
-
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         with tempfile.TemporaryDirectory() as temporary:
             documents = load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer)
-        self._asked, self._known = {}, None
+        self._encoded, self._known = {}, None
         for _, of_task in groupby(documents, key=lambda document: id(document.task)):
-            asked = list(of_task)
-            encoded = [encoder.encode(f"evals/{document.key}", document.instances) for document in asked]
-            self._asked |= {d.key: (d, e) for d, e in zip(asked, with_shared_prefixes(encoded), strict=True)}
+            own = list(of_task)
+            encoded = [encoder.encode(f"evals/{document.key}", document.instances) for document in own]
+            self._encoded |= {d.key: (d, e) for d, e in zip(own, with_shared_prefixes(encoded), strict=True)}
         self._planned = [
-            PlannedItem(key, group.name, self._asked[key][0].cluster, self._asked[key][0].stratum, number)
+            PlannedItem(key, group.name, self._encoded[key][0].cluster, self._encoded[key][0].stratum, number)
             for group in self._loaded.groups
             for number, block in enumerate(self._blocks(group))
             for key in block
@@ -111,7 +106,7 @@ class EvalsProbe(Probe):
                 planned = [item for item in self._planned if item.group == group.name]
                 known = {}
                 for item in planned:
-                    document, encoded = self._asked[item.key]
+                    document, encoded = self._encoded[item.key]
                     answer = _answer(document, encoded, digests.get(item.key, missing))
                     known[item.key] = KnownAnswer(family_of(group, item.stratum), cause_of(answer), document.chance)
                 self._known |= merged(planned, known)
@@ -155,14 +150,14 @@ class EvalsProbe(Probe):
 
     def _reference_margin(self, key: str, digest: Digest | None) -> float | None:
         """By how many nats the reference prefers the right choice to the best wrong one, or less; None if unknown."""
-        document, encoded = self._asked[key]
+        document, encoded = self._encoded[key]
         if digest is None or digest.error is not None or not document.choices:
             return None
         margin: float | None = _answer(document, encoded, digest).detail.get("margin_nats")
         return margin
 
     def _work(self, item: PlannedItem) -> WorkItem:
-        encoded = self._asked[item.key][1]
+        encoded = self._encoded[item.key][1]
         return WorkItem(item.key, encoded.scores, encoded.generations, task=item.group, block=item.block)
 
     def _blocks(self, group: TaskGroup) -> list[list[str]]:
@@ -170,7 +165,7 @@ class EvalsProbe(Probe):
 
         A perplexity is unbounded, so that its one look comes when all is asked: it is one block.
         """
-        own = {key: document for key, (document, _) in self._asked.items() if document.group.name == group.name}
+        own = {key: document for key, (document, _) in self._encoded.items() if document.group.name == group.name}
         if group.measure == "perplexity":
             return [list(own)]
         blocks = in_blocks(
@@ -185,25 +180,25 @@ class EvalsProbe(Probe):
 
     def group_sizes(self) -> dict[str, tuple[int, int]]:
         """By a group's slice: how many items are planned, and how many the suite has."""
-        whole = Counter(document.group.name for document, _ in self._asked.values())
+        whole = Counter(document.group.name for document, _ in self._encoded.values())
         planned = Counter(item.group for item in self._planned)
         return {group.slice: (planned[group.name], whole[group.name]) for group in self._loaded.groups}
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
         """The deployment's log-likelihoods or text for one document, and lm-eval's metrics of them."""
-        document, encoded = self._asked[item.key]
+        document, encoded = self._encoded[item.key]
         if encoded.problem is not None:
             return Digest()  # kept, since asking again would not help; `_answer` says what is the matter
-        found = responses(encoded, engine, results)
-        if _not_finite(found):
+        answers = responses(encoded, engine, results)
+        if _not_finite(answers):
             return Digest(error="the log-likelihoods are not numbers")
         try:
-            metrics = document.metrics(found)
+            metrics = document.metrics(answers)
         except Exception as error:  # a task's scoring is code of its own, and meets what no one wrote it for
             return Digest(error=f"lm-eval's scoring of the answer failed: {one_line(error)}")
-        values = {"responses": found, "metrics": _plain(metrics)}
+        values = {"responses": answers, "metrics": _plain(metrics)}
         if encoded.generations:
-            values |= {CUT_OFF: is_cut_off(encoded, results), UNREADABLE: document.is_unreadable(found)}
+            values |= {CUT_OFF: is_cut_off(encoded, results), UNREADABLE: document.is_unreadable(answers)}
         return Digest(values=values)
 
     def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
@@ -218,7 +213,7 @@ class EvalsProbe(Probe):
         return [outcome.model_copy(update={"branch": outcome.branch.model_copy(update={"detail": timed})})]
 
     def _outcome(self, item: WorkItem, branch: Digest, reference: Digest) -> ItemOutcome:
-        document, encoded = self._asked[item.key]
+        document, encoded = self._encoded[item.key]
         return ItemOutcome(
             probe=self.name,
             group=document.group.name,
@@ -234,7 +229,7 @@ class EvalsProbe(Probe):
     def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> list[Measurement]:
         """The accuracies of those keys from the outcomes so far: what else is measured may not be looked at early."""
         slices = {key.partition("[")[2].removesuffix("]") for key in keys}
-        found = []
+        figures = []
         for group in self._loaded.groups:
             if group.measure == "accuracy":
                 own = [outcome for outcome in outcomes if outcome.group == group.name]
@@ -243,8 +238,8 @@ class EvalsProbe(Probe):
                     self._known,
                     self._max_items is not None,
                 )
-                found += [each for each in accuracies(group, own, plan, slices) if each.key in keys]
-        return found
+                figures += [each for each in accuracies(group, own, plan, slices) if each.key in keys]
+        return figures
 
     def tasks_of(self, key: str) -> frozenset[str]:
         """The groups whose items that measurement is taken from: of its kind, the one its slice is of, else all."""
@@ -279,7 +274,7 @@ def _shortened(prompt: str) -> str:
     return f"{prompt[:half]}\n[… {left_out} characters left out, SHA-256 of the prompt {digest} …]\n{prompt[-half:]}"
 
 
-def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:
+def _answer(document: Document, encoded: Encoded, digest: Digest) -> Answer:
     """One deployment's answer; the detail says how sure it was."""
     tokens = sum(len(request.token_ids) - request.first for request in encoded.scores)
     if document.group.measure == "perplexity":
@@ -287,17 +282,17 @@ def _answer(document: "Document", encoded: Encoded, digest: Digest) -> Answer:
     error = encoded.problem or digest.error
     if error is not None:
         return Answer(score=None, error=error, detail={"tokens": tokens})
-    found, metrics = digest.values["responses"], digest.values["metrics"]
+    answers, metrics = digest.values["responses"], digest.values["metrics"]
     score = float(metrics[document.group.metric])
     if not math.isfinite(score):
         return Answer(score=None, error=f"{document.group.metric} is not a number", detail={"tokens": tokens})
     if not document.choices:
         ended = {cause: True for cause in (CUT_OFF, UNREADABLE) if digest.values.get(cause)}
-        return Answer(score=score, text=str(found[0]), detail=ended)
-    return _choice_answer(document, score, [float(log_likelihood) for log_likelihood, _ in found])
+        return Answer(score=score, text=str(answers[0]), detail=ended)
+    return _choice_answer(document, score, [float(log_likelihood) for log_likelihood, _ in answers])
 
 
-def _perplexity_answer(document: "Document", digest: Digest, tokens: int) -> Answer:
+def _perplexity_answer(document: Document, digest: Digest, tokens: int) -> Answer:
     """One document's negative log-likelihood in nats; its units are known, whether it was scored or not."""
     nothing = [0.0] * len(document.instances)
     metrics = document.metrics(nothing) if digest.error is not None else digest.values["metrics"]
@@ -309,7 +304,7 @@ def _perplexity_answer(document: "Document", digest: Digest, tokens: int) -> Ans
     return Answer(score=-float(log_likelihood) / tokens, detail={"nll_nats": -float(log_likelihood)} | detail)
 
 
-def _choice_answer(document: "Document", score: float, log_likelihoods: list[float]) -> Answer:
+def _choice_answer(document: Document, score: float, log_likelihoods: list[float]) -> Answer:
     """The likeliest choice, every choice's log-likelihood, and by how much the right one leads the best wrong one.
 
     There is no margin where both are impossible, or where lm-eval counts several choices as right.
@@ -325,7 +320,7 @@ def _choice_answer(document: "Document", score: float, log_likelihoods: list[flo
     return Answer(score=score, text=choices[best], detail=detail)
 
 
-def _target_index(document: "Document") -> int | None:
+def _target_index(document: Document) -> int | None:
     target = document.target
     if isinstance(target, str) and target in document.choices:
         return document.choices.index(target)
@@ -339,7 +334,7 @@ def _distinct(choices: Sequence[str]) -> list[str]:
     return [f"{place}: {choice}" for place, choice in enumerate(choices, 1)]
 
 
-def _expected(document: "Document") -> str | None:
+def _expected(document: Document) -> str | None:
     target = document.target
     if document.group.measure == "perplexity":
         return None
@@ -349,12 +344,12 @@ def _expected(document: "Document") -> str | None:
     return ", ".join(map(str, target)) if isinstance(target, list) else str(target)
 
 
-def _not_finite(found: Sequence[Any]) -> bool:
+def _not_finite(answers: Sequence[Any]) -> bool:
     """Whether a log-likelihood is no number or above all bounds.
 
     Minus infinity is a value: the deployment holds the text impossible.
     """
-    values = [entry[0] if isinstance(entry, tuple) else entry for entry in found]
+    values = [entry[0] if isinstance(entry, tuple) else entry for entry in answers]
     return any(isinstance(value, float) and (math.isnan(value) or value == math.inf) for value in values)
 
 

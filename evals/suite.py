@@ -135,7 +135,7 @@ class TaskGroup(BaseModel):
     ruler: RulerSettings | None = None
     blocks: Literal["in_proportion", "by_reference_margin"] = "in_proportion"
     """How its items are drawn: every stratum at its own share, or first those whose answers the reference is not sure
-    of (`evals.margin_draws`), which takes multiple choice and at least a thousand of them."""
+    of (`evals.blocks`), which takes multiple choice and at least a thousand of them."""
     executes_code: bool = False
     title: str | None = None
     """What its items are, in words that may stand on a model card: a benchmark's name only for that benchmark."""
@@ -299,10 +299,10 @@ class LoadedSuite:
         folders = {task.parent for task in self.task_files.values()}
         sources = sorted(path for folder in folders for path in folder.glob("*.py"))
         files = [*sorted(self.task_files.values()), *sources]
-        asked = self.suite.model_copy(update={"groups": self.groups})
+        evaluated = self.suite.model_copy(update={"groups": self.groups})
         content = {
             # where data lies and what it is called changes no answer; settings left out are told by their absence
-            "suite": asked.model_dump(mode="json", exclude=TELLING, exclude_defaults=True),
+            "suite": evaluated.model_dump(mode="json", exclude=TELLING, exclude_defaults=True),
             "files": [(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files],
             "data": data_sha256,
             "lm_eval": version("lm-eval"),
@@ -320,7 +320,7 @@ def read_suite(path: Path) -> EvalSuite:
     try:
         suite = EvalSuite.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
-        known = ", ".join(sorted(found.stem for found in path.parent.glob("*.yaml"))) or "none"
+        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
         raise UsageError(f"There is no eval suite {path}; suites there: {known}.") from error
     except OSError as error:
         raise UsageError(f"The eval suite {path} cannot be read: {error.strerror or error}.") from error

@@ -4,7 +4,8 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from q36eval.evals.accuracy import (
+from q36eval.evals.competence import LENGTH_FIELDS, Known, merged
+from q36eval.evals.figures import (
     ACCURACY,
     ANSWERS_CHANGED,
     CHOICE_MARGIN,
@@ -15,6 +16,7 @@ from q36eval.evals.accuracy import (
     MACRO_RECOVERY,
     NO_PLAN,
     RECOVERY,
+    UNITS,
     Figure,
     Plan,
     accuracy,
@@ -22,10 +24,10 @@ from q36eval.evals.accuracy import (
     hidden_changes,
     items_planned,
     macro_accuracy,
+    measurement,
+    perplexities,
 )
-from q36eval.evals.competence import LENGTH_FIELDS, Known, merged
 from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scored
-from q36eval.evals.perplexity import UNITS, perplexities
 from q36eval.evals.suite import TaskGroup
 from q36eval.paired import RecoveryAt, effective_length
 from q36eval.records import Counts, DeclaredFigure, Interval, ItemOutcome, Measurement, ProbeName
@@ -62,13 +64,13 @@ def suite_measurements(
     for outcome in outcomes:
         by_group.setdefault(outcome.group, []).append(outcome)
     for group in groups:
-        found = by_group[group.name]
+        own_outcomes = by_group[group.name]
         own = [item for item in planned if item.group == group.name]
         yield from measurements(
-            group, found, Plan(own, known, partial, estimate_weights(found, own)), effective_recovery
+            group, own_outcomes, Plan(own, known, partial, estimate_weights(own_outcomes, own)), effective_recovery
         )
-        if found and group.measure == "accuracy" and own:
-            yield items_planned(group.slice, len(own), found)
+        if own_outcomes and group.measure == "accuracy" and own:
+            yield items_planned(group.slice, len(own), own_outcomes)
     judged = [group.name for group in groups if group.measure == "accuracy" and by_group[group.name]]
     if len(judged) > 1:
         together = [outcome for name in judged for outcome in by_group[name]]
@@ -95,16 +97,16 @@ def measurements(
             yield from perplexities(part.place.name, part.outcomes)
             continue
         place = part.place
-        found = list(accuracy(place.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan)))
+        figures = list(accuracy(place.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan)))
         if group.slice_fields:
-            found += macro_accuracy(place.name, part.outcomes, _task, "tasks", part.of(plan))
-        yield from found
+            figures += macro_accuracy(place.name, part.outcomes, _task, "tasks", part.of(plan))
+        yield from figures
         if place.field is None:
             yield from hidden_changes(place.name, part.outcomes, plan)
             yield from choice_margin(place.name, part.outcomes, plan)
         elif place.length is not None:
             # the mean over tasks is RULER's own figure; with one task there is none beside the plain mean
-            recovery = [measurement for measurement in found if measurement.estimator == "derived"][-1]
+            recovery = [figure for figure in figures if figure.estimator == "derived"][-1]
             lengths[place.length] = RecoveryAt(recovery.value, recovery.effect_interval.lower)
     if lengths:
         yield _effective_length(group.slice, lengths, effective_recovery, outcomes)
@@ -132,15 +134,15 @@ def declared_figures(
 
     Without a plan only what the suite's file tells: whole groups and RULER's lengths (see `only_data_tell`).
     """
-    asked = []
+    of_accuracy = []
     for group in groups:
         own = None if planned is None else [item for item in planned if item.group == group.name]
         if own is None or own:
-            asked += [group] if group.measure == "accuracy" else []
+            of_accuracy += [group] if group.measure == "accuracy" else []
             yield from _declared_of_file(group) if own is None else _declared_of_plan(group, own)
-    if len(asked) > 1:
-        names = {group.name for group in asked}
-        items, clusters = _items_told(asked), None
+    if len(of_accuracy) > 1:
+        names = {group.name for group in of_accuracy}
+        items, clusters = _items_known(of_accuracy), None
         if planned is not None:
             together = [item for item in planned if item.group in names]
             items, clusters = len(together), len({item.cluster for item in together})
@@ -148,10 +150,10 @@ def declared_figures(
         yield from (_declared(figure, SUITE, items, clusters) for figure in figures)
 
 
-def _items_told(groups: Sequence[TaskGroup]) -> int | None:
+def _items_known(groups: Sequence[TaskGroup]) -> int | None:
     """How many items the groups have together; None where the file does not say so of one."""
-    told = [group.items for group in groups if group.items is not None]
-    return sum(told) if len(told) == len(groups) else None
+    known = [group.items for group in groups if group.items is not None]
+    return sum(known) if len(known) == len(groups) else None
 
 
 def only_data_tell(groups: Sequence[TaskGroup], metric: str, name: str) -> bool:
@@ -291,18 +293,14 @@ def _effective_length(
 
     0 is said of a group that keeps too little at its shortest length, NaN where no length was measured.
     """
-    found = effective_length(lengths, at_least)
-    value = float(found.by_value or 0) if found.measured else math.nan
-    lower = float(found.by_lower_bound or 0) if found.measured else math.nan
-    upper = math.inf if found.measured else math.nan
+    longest = effective_length(lengths, at_least)
+    value = float(longest.by_value or 0) if longest.measured else math.nan
+    lower = float(longest.by_lower_bound or 0) if longest.measured else math.nan
+    upper = math.inf if longest.measured else math.nan
     scored = sum(is_scored(outcome) for outcome in outcomes)
-    return Measurement(
-        probe=ProbeName.EVALS,
-        metric=EFFECTIVE_LENGTH.metric,
-        slice=name,
-        unit=EFFECTIVE_LENGTH.unit,
-        direction=EFFECTIVE_LENGTH.direction,
-        estimator=EFFECTIVE_LENGTH.estimator,
+    return measurement(
+        EFFECTIVE_LENGTH,
+        name,
         value=value,
         effect=value,
         effect_interval=Interval(

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The Triton kernel behind `kl.fused`: one program a row."""
+"""The Triton kernel behind `kl.scoring`: one program a row."""
 
 import triton
 import triton.language as tl

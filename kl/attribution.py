@@ -9,19 +9,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from scipy.stats import t as student_t
+
 from q36eval.engines.base import ScoreRequest
 from q36eval.errors import EngineError, UsageError
-from q36eval.kl.corpus import CorpusDocument, windows
+from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.planning import CONTEXT, OVERLAP, windows
+from q36eval.kl.scoring import Scorer
 from q36eval.records import Clusters, Interval, Record
+from q36eval.stats import summarize
 
 if TYPE_CHECKING:
-    import torch
-
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.engines.parts import Part
 
 LEAST_DOCUMENTS = 20
-CONTEXT, OVERLAP = 4096, 512
 Direction = Literal["restored", "alone"]
 
 
@@ -90,12 +93,12 @@ def suspects(parts: Sequence["Part"], bands: int, *, grid: bool) -> list[Suspect
 def _bands(layers: Sequence[int], count: int) -> dict[int, str]:
     """Each layer's band: `count` runs of neighbouring layers of nearly equal length."""
     count = min(count, len(layers))
-    found: dict[int, str] = {}
+    band_of: dict[int, str] = {}
     for band in range(count):
         members = layers[band * len(layers) // count : (band + 1) * len(layers) // count]
         name = f"layer {members[0]}" if len(members) == 1 else f"layers {members[0]}-{members[-1]}"
-        found |= dict.fromkeys(members, name)
-    return found
+        band_of |= dict.fromkeys(members, name)
+    return band_of
 
 
 @dataclass(frozen=True)
@@ -160,20 +163,16 @@ def _in_turn(documents: Sequence[CorpusDocument]) -> Iterator[CorpusDocument]:
         yield from (members[rank] for _, members in sorted(slices.items()) if rank < len(members))
 
 
-Pass = Mapping[str, "torch.Tensor"]
+Pass = Mapping[str, torch.Tensor]
 
 
-def divergences(engine: "InProcessEngine", chosen: Sample, reference: Pass, head: "torch.Tensor") -> list[float]:
+def divergences(engine: "InProcessEngine", chosen: Sample, reference: Pass, head: torch.Tensor) -> list[float]:
     """Sum of KL(reference || engine) in nats over every document's tokens, in the order of `chosen.documents`."""
-    import torch
-
-    from q36eval.kl.scoring import Scorer
-
     sums = dict.fromkeys((document.key for document in chosen.documents), 0.0)
-    asked = {request.key: request for request in chosen.requests}
+    requests = {request.key: request for request in chosen.requests}
     scorer = Scorer(engine, head)
     for key, states in hidden_states(engine, chosen).items():
-        labels = torch.tensor(asked[key].token_ids[asked[key].first :])
+        labels = torch.tensor(requests[key].token_ids[requests[key].first :])
         figures = scorer.figures(reference[key], states, labels)
         if not bool(figures.finite.all()):
             raise EngineError("A variant of the branch computes values that are no finite numbers; nothing is blamed.")
@@ -187,20 +186,18 @@ def hidden_states(engine: "InProcessEngine", chosen: Sample) -> Pass:
     Raises:
         EngineError: a request could not be scored.
     """
-    found: dict[str, torch.Tensor] = {}
+    states: dict[str, torch.Tensor] = {}
     for scored in engine.score(chosen.requests):
         if scored.error is not None or scored.hidden_states is None:
             raise EngineError(f"The documents cannot be scored: {scored.error}.")
-        found[scored.request.key] = scored.hidden_states
-    return found
+        states[scored.request.key] = scored.hidden_states
+    return states
 
 
 def blame(
     suspect: Suspect, direction: Direction, units: Sequence[int], total: Sequence[float], variant: Sequence[float]
 ) -> Blame:
     """The figures of one pass. `total` and `variant` are KL sums per document, of the branch and of the variant."""
-    from q36eval.stats import summarize
-
     restored = direction == "restored"
     cost = [t - v for t, v in zip(total, variant, strict=True)] if restored else list(variant)
     clusters = Clusters(
@@ -232,8 +229,6 @@ def share_of(part: Sequence[float], whole: Sequence[float]) -> tuple[float, Inte
     sigma 0.8; the share independent of size, or rising with it): it misses 5.9 % and 6.3 % at 120 documents, 6.6 % and
     8.6 % at 60, 9.5 % and 10.8 % at 20. Heavier tails (sigma 1.2) miss 7.5 % and 10.6 % at 120.
     """
-    from scipy.stats import t as student_t
-
     if not sum(whole) > 0:
         raise UsageError("The branch's KL on these documents is zero, so no part has a share in it.")
     share, documents = sum(part) / sum(whole), len(whole)

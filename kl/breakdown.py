@@ -122,13 +122,13 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
     of_group = dict(groups(tokens))
     for metric, name in token_figures(set(strata.tolist()), of_group):
         if name in of_group and metric in GROUP_METRICS:
-            found = _mean_of_group(tokens, metric, name, of_group[name])
+            figure = _mean_of_group(tokens, metric, name, of_group[name])
         else:
             documents = everything if name == ALL or name in of_group else strata == name
             members = of_group[name] if name in of_group else documents[tokens.document]
-            found = _of_tokens(tokens, metric, name, documents, members)
-        if found is not None:
-            yield found
+            figure = _of_tokens(tokens, metric, name, documents, members)
+        if figure is not None:
+            yield figure
 
 
 def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:

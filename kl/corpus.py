@@ -1,4 +1,4 @@
-"""The corpus a divergence is measured on: documents with a slice name, and the windows they are scored in."""
+"""The corpus a divergence is measured on: documents with a slice name, read from JSON Lines, and their clusters."""
 
 import hashlib
 import json
@@ -101,7 +101,7 @@ def read_json_lines(
         UsageError: the file is missing, not UTF-8 (with the byte offset), a line is malformed (it is named), or no line
             has the `cluster_column`.
     """
-    found, called = [], called or path.name
+    documents, called = [], called or path.name
     clusters, clustered = cluster_column or "cluster", False
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
@@ -115,7 +115,7 @@ def read_json_lines(
             name = str(body["slice"]) if slice_name is None else slice_name
             cluster = cluster_of(body[clusters], clusters, f"{path}:{number}") if clusters in body else None
             clustered = clustered or cluster is not None
-            found.append(
+            documents.append(
                 CorpusDocument(
                     id=str(body.get("id", f"{called}:{number}")),
                     slice=name,
@@ -134,7 +134,7 @@ def read_json_lines(
             f"No line of {path} has the field {cluster_column!r} that names the clusters; name one that it has, "
             f"or none."
         )
-    return found
+    return documents
 
 
 def cluster_of(named: object, field: str, where: str) -> str:
@@ -163,22 +163,3 @@ def read_text(path: Path) -> str:
         raise UsageError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8.") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; check the path.") from error
-
-
-def windows(length: int, context: int, overlap: int, first: int = 1) -> Sequence[tuple[int, int, int]]:
-    """Windows `(begin, end, first)` over a document of `length` tokens: those from `first` on are each scored once.
-
-    Token i is scored in the window with `first <= i < end`, after at least `overlap` tokens of left context (or all
-    that precede it). `first` counts from the document's start.
-    """
-    if first < 1 or overlap < 1:
-        raise ValueError("a token is scored after at least one other")
-    if context <= overlap:
-        raise ValueError(f"a context of {context} tokens leaves nothing to score after an overlap of {overlap}")
-    found: list[tuple[int, int, int]] = []
-    while first < length:
-        begin = 0 if not found and first < context else max(0, first - overlap)
-        end = min(length, begin + context)
-        found.append((begin, end, first))
-        first = end
-    return found

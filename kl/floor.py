@@ -9,19 +9,18 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import torch
 
 from q36eval.engines.base import Engine, ScoreRequest
+from q36eval.engines.perturbed import Perturbable, Perturbation
+from q36eval.kl.divergence import TokenFigures
 from q36eval.kl.floor_file import VERSION, FloorFigures, PerturbationFloor, ReferenceFloor
+from q36eval.kl.scoring import Scorer
 from q36eval.probes import Digest, WorkItem
 from q36eval.records import Clusters, DeploymentIdentity, Interval
 from q36eval.stats import summarize
-
-if TYPE_CHECKING:
-    import torch
-
-    from q36eval.engines.perturbed import Perturbation
-    from q36eval.kl.divergence import TokenFigures
 
 TOKENS = 12_000
 """About how many tokens every perturbation scores, but never fewer than `DOCUMENTS` documents."""
@@ -40,7 +39,7 @@ class Ticks(Protocol):
 
 
 def measure_floor(
-    reference: "Engine",
+    reference: Engine,
     capture: Mapping[str, Digest],
     items: Sequence[WorkItem],
     slices: Mapping[str, str],
@@ -52,20 +51,16 @@ def measure_floor(
 
     An engine that knows no perturbation gives an empty floor.
     """
-    from q36eval.engines.perturbed import Perturbable
-
     sample = chosen([item for item in items if item.key in capture], slices, TOKENS, DOCUMENTS)
-    found = []
+    measured = []
     for perturbation in reference.perturbations() if isinstance(reference, Perturbable) else ():
-        found.append(_measured(perturbation, capture, sample, slices))
+        measured.append(_measured(perturbation, capture, sample, slices))
         progress.advance()
-    return ReferenceFloor(version=VERSION, identity=identity, suite_sha256=suite_sha256, perturbations=tuple(found))
+    return ReferenceFloor(version=VERSION, identity=identity, suite_sha256=suite_sha256, perturbations=tuple(measured))
 
 
 def perturbation_count(engine: Engine) -> int:
     """How many perturbations `measure_floor` goes through."""
-    from q36eval.engines.perturbed import Perturbable
-
     return len(engine.perturbations()) if isinstance(engine, Perturbable) else 0
 
 
@@ -80,18 +75,18 @@ def chosen(items: Sequence[WorkItem], slices: Mapping[str, str], tokens: int, le
         for _, members in sorted(by_slice.items())
         if rank < len(members)
     ]
-    found: list[WorkItem] = []
+    sample: list[WorkItem] = []
     spent = 0
     for item in order:
         spent += sum(len(request.token_ids) for request in item.scores)
-        if spent > tokens and len(found) >= least:
+        if spent > tokens and len(sample) >= least:
             break
-        found.append(item)
-    return found
+        sample.append(item)
+    return sample
 
 
 def _measured(
-    perturbation: "Perturbation", capture: Mapping[str, Digest], sample: Sequence[WorkItem], slices: Mapping[str, str]
+    perturbation: Perturbation, capture: Mapping[str, Digest], sample: Sequence[WorkItem], slices: Mapping[str, str]
 ) -> PerturbationFloor:
     row = PerturbationFloor(name=perturbation.name, what=perturbation.what, skipped=perturbation.skipped)
     if perturbation.variant is None:
@@ -126,15 +121,11 @@ class _NotScoredError(Exception):
 
 def _figures(
     variant: Engine, items: Sequence[WorkItem], capture: Mapping[str, Digest], *, rescored: bool
-) -> "dict[str, TokenFigures]":
+) -> dict[str, TokenFigures]:
     """Figures of every item's tokens: the captured states against those of `variant`."""
-    import torch
-
-    from q36eval.kl.scoring import Scorer
-
     states = _states(variant, [request for item in items for request in item.scores]) if rescored else {}
     scorer = None
-    found = {}
+    figures = {}
     for item in items:
         digest = capture[item.key]
         scorer = scorer or Scorer(variant, digest.tensors["head"])
@@ -145,25 +136,21 @@ def _figures(
             perturbed = torch.cat([states[request.key] for request in item.scores])
         else:  # where the engine's own states would be
             perturbed = reference.to(getattr(variant, "device", reference.device))
-        found[item.key] = scorer.figures(reference, perturbed, labels)
-    return found
+        figures[item.key] = scorer.figures(reference, perturbed, labels)
+    return figures
 
 
-def _states(variant: Engine, requests: Sequence[ScoreRequest]) -> "dict[str, torch.Tensor]":
-    found = {}
+def _states(variant: Engine, requests: Sequence[ScoreRequest]) -> dict[str, torch.Tensor]:
+    states = {}
     for scored in variant.score(requests):
         if scored.hidden_states is None:
             raise _NotScoredError(scored.error)
-        found[scored.request.key] = scored.hidden_states
-    return found
+        states[scored.request.key] = scored.hidden_states
+    return states
 
 
-def summarized(documents: "Sequence[TokenFigures]") -> FloorFigures:
+def summarized(documents: Sequence[TokenFigures]) -> FloorFigures:
     """The figures of one slice from those of its documents, each an independent cluster."""
-    import torch
-
-    from q36eval.kl.divergence import TokenFigures
-
     tokens = TokenFigures.concatenated(documents)
     missing = int((~tokens.finite).sum())
     kl = tokens.forward_kl
@@ -185,7 +172,7 @@ def summarized(documents: "Sequence[TokenFigures]") -> FloorFigures:
     )
 
 
-def _mean(documents: "Sequence[TokenFigures]", values: "Sequence[torch.Tensor]") -> tuple[float, Interval]:
+def _mean(documents: Sequence[TokenFigures], values: Sequence[torch.Tensor]) -> tuple[float, Interval]:
     """Mean over all tokens and its interval, clustered by document."""
     clusters = Clusters(
         units=tuple(len(document.forward_kl) for document in documents),

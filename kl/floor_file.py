@@ -108,13 +108,10 @@ class ReferenceFloor(Record):
 
     def largest(self, metric: str, slice_name: str) -> PerturbationFloor | None:
         """The perturbation under which that metric moved most; None where none was measured on that slice."""
-        found = [(p.loss(metric, slice_name), p) for p in self.perturbations]
-        had = [(_nan_last(loss), p) for loss, p in found if loss is not None]
-        return max(had, key=lambda pair: pair[0], default=(0.0, None))[1]
-
-
-def _nan_last(value: float) -> float:
-    return math.inf if math.isnan(value) else value
+        losses = [(p.loss(metric, slice_name), p) for p in self.perturbations]
+        # a NaN is the greatest of all
+        known = [(math.inf if math.isnan(loss) else loss, p) for loss, p in losses if loss is not None]
+        return max(known, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def measurements(floor: ReferenceFloor) -> Iterator[Measurement]:

@@ -112,7 +112,7 @@ def documents_of(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> li
     if not chosen:
         raise UsageError(f"The split {source.split!r} of {source.called} gives no document as {source.documents}.")
     width = len(str(len(chosen)))
-    found = []
+    documents = []
     for place, number in enumerate(chosen):
         name = f"{source.prefix}-{place:0{width}d}"
         parts = list(pieces(texts[number], source.piece_characters, source.max_pieces))
@@ -122,8 +122,8 @@ def documents_of(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> li
             cluster = f"{source.name}#{cluster_of(shared[number], source.cluster, row)}"
         for part, text in enumerate(parts):
             called = name if len(parts) == 1 else f"{name}.{part}"
-            found.append(CorpusDocument(id=called, slice=source.slice, text=text, cluster=cluster))
-    return found
+            documents.append(CorpusDocument(id=called, slice=source.slice, text=text, cluster=cluster))
+    return documents
 
 
 def pieces(text: str, characters: int | None, count: int) -> Iterator[str]:

@@ -78,6 +78,10 @@ DOCUMENT_TAIL = Metric("kl_document_max", KL.unit, KL.column, estimator="maximum
 
 MACRO_AVERAGE = Metric("kl_macro_average", KL.unit, KL.column, estimator="stratified_mean")
 
+LOWER_BOUND = Metric("kl_divergence_lower_bound", KL.unit, "lower_bound")
+BOUND_GAP = Metric("kl_divergence_bound_gap", KL.unit, "gap")
+"""What a top-k pack gives in the place of `KL` (`kl.topk`); a bound is never reported as a divergence."""
+
 SHORTEST = 32
 """Tokens: a shorter document counts as one of so many, since the mean over an answer of two words is one token's."""
 
@@ -175,9 +179,9 @@ class Grouping:
 
     def greatest(self, values: Sequence[float]) -> tuple[float, ...]:
         """The greatest value of each cluster's documents, and no less than 0."""
-        found = np.zeros(len(self.names))
-        np.maximum.at(found, self.number, np.asarray(values, dtype=np.float64))
-        return tuple(found.tolist())
+        greatest = np.zeros(len(self.names))
+        np.maximum.at(greatest, self.number, np.asarray(values, dtype=np.float64))
+        return tuple(greatest.tolist())
 
 
 def _called(keys: Sequence[str]) -> str:

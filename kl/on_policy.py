@@ -10,19 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from q36eval.chat import rendered_chat
 from q36eval.engines.base import Engine, Generated, GenerationRequest
+from q36eval.engines.retrying import with_retry
 from q36eval.errors import EngineError, UsageError
 from q36eval.files import canonical_json, json_sha256, write_atomically
 from q36eval.locks import exclusive
+from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity, Record
-
-if TYPE_CHECKING:
-    from q36eval.probes import Progress
 
 SAMPLED_AGAIN = "delete the file and they are sampled anew"
 """What to do about answers that cannot be used, where the reference is at hand."""
@@ -70,8 +69,8 @@ class OnPolicyPrompt:
     @property
     def content(self) -> str:
         """Canonical JSON of all that is asked; a prompt without a cluster reads as before there were any."""
-        asked = {name: value for name, value in vars(self).items() if name != "cluster" or value is not None}
-        return canonical_json(asked, ascii_only=False)
+        content = {name: value for name, value in vars(self).items() if name != "cluster" or value is not None}
+        return canonical_json(content, ascii_only=False)
 
 
 class OnPolicyAnswer(Record):
@@ -88,8 +87,8 @@ class OnPolicyAnswer(Record):
     @property
     def key(self) -> str:
         """Content hash of what is asked."""
-        asked = canonical_json([self.slice, self.id, self.prompt_ids, self.token_ids], ascii_only=False)
-        return hashlib.sha256(f"kl on-policy\0{asked}".encode()).hexdigest()
+        content = canonical_json([self.slice, self.id, self.prompt_ids, self.token_ids], ascii_only=False)
+        return hashlib.sha256(f"kl on-policy\0{content}".encode()).hexdigest()
 
 
 class Sampled(Record):
@@ -140,7 +139,7 @@ def kept_or_sampled(
     prompts: Sequence[OnPolicyPrompt],
     settings: OnPolicySettings,
     load_reference: Callable[[], Engine],
-    progress: "Progress",
+    progress: Progress,
     remedy: str = SAMPLED_AGAIN,
 ) -> OnPolicyAnswers:
     """The answers kept below `root`; sampled first if there are none, by one process at a time.
@@ -164,7 +163,7 @@ def kept_or_sampled(
 
 
 def sample_answers(
-    engine: Engine, prompts: Sequence[OnPolicyPrompt], settings: OnPolicySettings, progress: "Progress"
+    engine: Engine, prompts: Sequence[OnPolicyPrompt], settings: OnPolicySettings, progress: Progress
 ) -> tuple[OnPolicyAnswer, ...]:
     """What the engine answers, in the order of `prompts`; the answer to a prompt depends on that prompt alone.
 
@@ -173,17 +172,15 @@ def sample_answers(
     Raises:
         EngineError: a prompt could not be answered, asked twice.
     """
-    from q36eval.engines.retrying import with_retry
-
     requests = {prompt.content: _request(prompt, settings, engine.tokenizer) for prompt in prompts}
     progress.stage("sampling the reference's own answers", len(requests))
-    found: dict[str, Generated] = {}
+    answered: dict[str, Generated] = {}
     for generated in with_retry(engine.generate, list(requests.values())):
         if generated.error is not None:
             raise EngineError(f"The reference could not answer the on-policy prompts: {generated.error}.")
-        found[generated.request.key] = generated
+        answered[generated.request.key] = generated
         progress.advance()
-    answers = (_answer(prompt, found[requests[prompt.content].key]) for prompt in prompts)
+    answers = (_answer(prompt, answered[requests[prompt.content].key]) for prompt in prompts)
     return tuple(answer for answer in answers if answer is not None)
 
 
@@ -224,11 +221,11 @@ def _answer(prompt: OnPolicyPrompt, generated: Generated) -> OnPolicyAnswer | No
     )
 
 
-def write_answers(path: Path, found: OnPolicyAnswers) -> None:
+def write_answers(path: Path, answers: OnPolicyAnswers) -> None:
     """Write the file whole or not at all."""
-    header = {"sampled": found.sampled.model_dump(mode="json"), "answers_sha256": found.sha256}
+    header = {"sampled": answers.sampled.model_dump(mode="json"), "answers_sha256": answers.sha256}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, canonical_json(header).encode() + b"\n" + found.lines)
+    write_atomically(path, canonical_json(header).encode() + b"\n" + answers.lines)
 
 
 def read_answers(path: Path, expected: Sampled | None = None, remedy: str = SAMPLED_AGAIN) -> OnPolicyAnswers:

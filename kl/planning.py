@@ -1,17 +1,23 @@
-"""From documents and sampled answers to what is asked of the engine, and what is known of every scored token."""
+"""From documents and sampled answers to what is scored and what a pack keeps of it: windows, kinds, positions."""
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from q36eval.engines.base import ScoreRequest
 from q36eval.errors import UsageError
-from q36eval.kl.corpus import CorpusDocument, windows
+from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.on_policy import OnPolicyAnswer
 from q36eval.kl.spans import text_kinds, token_kinds
+from q36eval.probes import ItemResults, WorkItem
+
+if TYPE_CHECKING:
+    import torch
+
 
 CONTEXT = 4096
 OVERLAP = 512
@@ -65,15 +71,17 @@ class Planned:
 
     def notices(self) -> list[str]:
         """What a person should know about it, one sentence each."""
-        found = []
+        sentences = []
         if self.too_short:
-            found.append(f"{_documents(self.too_short)} of fewer than two tokens skipped: nothing is predicted there.")
+            sentences.append(
+                f"{_documents(self.too_short)} of fewer than two tokens skipped: nothing is predicted there."
+            )
         if self.in_windows:
-            found.append(
+            sentences.append(
                 f"{_documents(self.in_windows)} longer than the context of {self.context:,} tokens scored in windows, "
                 f"every token after at least {self.overlap:,} others (or all that precede it)."
             )
-        return found
+        return sentences
 
 
 def refuse_reserved_slices(documents: Iterable[CorpusDocument]) -> None:
@@ -94,30 +102,49 @@ def refuse_reserved_slices(documents: Iterable[CorpusDocument]) -> None:
             )
 
 
+def windows(length: int, context: int, overlap: int, first: int = 1) -> Sequence[tuple[int, int, int]]:
+    """Windows `(begin, end, first)` over a document of `length` tokens: those from `first` on are each scored once.
+
+    Token i is scored in the window with `first <= i < end`, after at least `overlap` tokens of left context (or all
+    that precede it). `first` counts from the document's start.
+    """
+    if first < 1 or overlap < 1:
+        raise ValueError("a token is scored after at least one other")
+    if context <= overlap:
+        raise ValueError(f"a context of {context} tokens leaves nothing to score after an overlap of {overlap}")
+    spans: list[tuple[int, int, int]] = []
+    while first < length:
+        begin = 0 if not spans and first < context else max(0, first - overlap)
+        end = min(length, begin + context)
+        spans.append((begin, end, first))
+        first = end
+    return spans
+
+
 def plan_material(material: Material, tokenizer: Any) -> Planned:
     """Tokenize and window everything.
 
     Raises:
         UsageError: no document of the corpus has two tokens.
     """
-    found: dict[str, PlannedDocument] = {}
+    planned: dict[str, PlannedDocument] = {}
     short = 0
     for document in material.documents:
         token_ids, kinds = text_kinds(tokenizer, document.text)
         if len(token_ids) < 2:
             short += 1
             continue
-        found[document.key] = _planned(document, token_ids, 1, kinds[1:], material)
-    if not found:
+        planned[document.key] = _planned(document, token_ids, 1, kinds[1:], material)
+    if not planned:
         raise UsageError(
             f"The corpus is too short: none of its {_documents(short)} has two tokens, so there is nothing to predict."
         )
     for answer in material.answers:
         token_ids = (*answer.prompt_ids, *answer.token_ids)
         kinds = token_kinds(tokenizer, answer.token_ids)
-        found[answer.key] = _planned(answer, token_ids, len(answer.prompt_ids), kinds, material)
-    in_windows = sum(len(document.requests) > 1 for document in found.values())
-    return Planned(found, short, in_windows, material.context, material.overlap)
+        planned[answer.key] = _planned(answer, token_ids, len(answer.prompt_ids), kinds, material)
+    in_windows = sum(len(document.requests) > 1 for document in planned.values())
+    return Planned(planned, short, in_windows, material.context, material.overlap)
 
 
 def _planned(
@@ -135,7 +162,9 @@ def _planned(
         token_ids=token_ids,
         first=first,
         kinds=kinds,
-        positions=_positions(spans),
+        positions=np.concatenate(
+            [np.arange(start - begin, end - begin, dtype=np.int32) for begin, end, start in spans]
+        ),
         requests=tuple(
             ScoreRequest(key=f"{source.key}/{begin}", token_ids=token_ids[begin:end], first=start - begin)
             for begin, end, start in spans
@@ -143,9 +172,47 @@ def _planned(
     )
 
 
-def _positions(spans: Sequence[tuple[int, int, int]]) -> NDArray[np.int32]:
-    return np.concatenate([np.arange(start - begin, end - begin, dtype=np.int32) for begin, end, start in spans])
-
-
 def _documents(count: int) -> str:
     return f"{count:,} document" if count == 1 else f"{count:,} documents"
+
+
+def request_tensors(item: WorkItem) -> "dict[str, torch.Tensor]":
+    """`token_ids` int32 [N], window after window, and `windows` int32 [W, 2]: each one's length and first scored token.
+
+    Scored are the tokens `first ..` of each window; row t of a pack's figures is the t-th of them over all windows.
+    """
+    import torch
+
+    ids = [token for request in item.scores for token in request.token_ids]
+    windows = [[len(request.token_ids), request.first] for request in item.scores]
+    return {
+        "token_ids": torch.tensor(ids, dtype=torch.int32),
+        "windows": torch.tensor(windows, dtype=torch.int32),
+    }
+
+
+def suite_fields(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What a suite's hash is made of, for a person: the keys of sampled answers as one hash, the rest as text.
+
+    Clusters are named where there are none too: a capture with clusters and one without differ in them.
+    """
+    shown = {"clusters": "", **{name: value for name, value in settings.items() if name != "answers"}}
+    return {**{name: str(value) for name, value in shown.items()}, "answers": answers_sha256(settings["answers"])}
+
+
+def answers_sha256(keys: Sequence[str]) -> str:
+    """Content hash of a set of sampled answers, whatever their order; empty text for none."""
+    return hashlib.sha256("\0".join(sorted(keys)).encode()).hexdigest() if keys else ""
+
+
+def scored_tokens(item: WorkItem) -> int:
+    """How many tokens of an item are scored."""
+    return sum(len(request.token_ids) - request.first for request in item.scores)
+
+
+def scored_states(item: WorkItem, results: ItemResults) -> "torch.Tensor":
+    """The final hidden states [T, H] of all scored tokens, window after window."""
+    import torch
+
+    parts = [results.scored[request.key].hidden_states for request in item.scores]
+    return torch.cat([part for part in parts if part is not None])

@@ -4,27 +4,37 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from q36eval.engines.base import Engine
 from q36eval.files import json_sha256
+from q36eval.kl.breakdown import Tokens, entropy_ranges, position_ranges, token_measurements
 from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
+from q36eval.kl.declared import Held, declared_figures
+from q36eval.kl.divergence import TokenFigures
+from q36eval.kl.measurements import document_measurements
 from q36eval.kl.on_policy import OnPolicyAnswer
-from q36eval.kl.packs import asked_tensors, scored_states, scored_tokens, suite_fields
-from q36eval.kl.planning import CONTEXT, OVERLAP, Material, PlannedDocument, plan_material, refuse_reserved_slices
+from q36eval.kl.planning import (
+    CONTEXT,
+    OVERLAP,
+    Material,
+    PlannedDocument,
+    plan_material,
+    refuse_reserved_slices,
+    request_tensors,
+    scored_states,
+    scored_tokens,
+    suite_fields,
+)
+from q36eval.kl.scoring import Scorer
 from q36eval.kl.spans import KINDS, character_kinds
+from q36eval.kl.tokens import TokenStore, document_table, worst_tokens
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, DeclaredFigure, ItemOutcome, Measurement, ProbeName
-
-if TYPE_CHECKING:
-    import torch
-
-    from q36eval.kl.declared import Held
-    from q36eval.kl.divergence import TokenFigures
-    from q36eval.kl.scoring import Scorer
-    from q36eval.kl.tokens import TokenStore
+from q36eval.token_files import WORST, write_worst
 
 
 class KLProbe(Probe):
@@ -62,7 +72,7 @@ class KLProbe(Probe):
         self._temporary: TemporaryDirectory[str] | None = None
         self.planned: dict[str, PlannedDocument] = {}
         """What `plan` made of every document, by the key of its work item."""
-        self._told: set[str] = set()
+        self._notified: set[str] = set()
         settings: dict[str, Any] = {
             "corpus": corpus_sha256(documents),
             "answers": sorted(answer.key for answer in answers),
@@ -82,12 +92,12 @@ class KLProbe(Probe):
         Raises:
             UsageError: no document has two tokens.
         """
-        found = plan_material(self._material, tokenizer)
-        for sentence in found.notices():
-            if sentence not in self._told:
+        planned = plan_material(self._material, tokenizer)
+        for sentence in planned.notices():
+            if sentence not in self._notified:
                 self._notify(sentence)
-                self._told.add(sentence)
-        self.planned, self._tokenizer = found.documents, tokenizer
+                self._notified.add(sentence)
+        self.planned, self._tokenizer = planned.documents, tokenizer
         return [WorkItem(key=key, scores=document.requests) for key, document in self.planned.items()]
 
     def slice_of(self, item_key: str) -> str:
@@ -108,24 +118,17 @@ class KLProbe(Probe):
         Of a group by the reference's entropy only its answers tell, and before `plan` of those by position; the kinds
         are then those of the texts.
         """
-        from q36eval.kl.declared import declared_figures
-
         slices = {source.slice: self._held(source.slice) for source in self._documents.values()}
         return tuple(declared_figures(slices, self._groups(), self._held(None)))
 
-    def _held(self, slice_name: str | None) -> "Held":
+    def _held(self, slice_name: str | None) -> Held:
         """Of everything without a name; what is too short to be scored is left out once that is known."""
-        from q36eval.kl.declared import Held
-
         chosen = [key for key, source in self._documents.items() if slice_name in (None, source.slice)]
         scored = [key for key in chosen if key in self.planned] if self.planned else chosen
         tokens = sum(len(self.planned[key].labels) for key in scored) if self.planned else None
         return Held(tokens, len(scored), len({self.cluster_of(key) for key in scored}))
 
-    def _groups(self) -> "dict[str, Held]":
-        from q36eval.kl.breakdown import entropy_ranges, position_ranges
-        from q36eval.kl.declared import Held
-
+    def _groups(self) -> dict[str, Held]:
         if self.planned:
             kinds = {int(kind) for document in self.planned.values() for kind in np.unique(document.kinds)}
             greatest = max(int(document.positions.max()) for document in self.planned.values())
@@ -136,7 +139,7 @@ class KLProbe(Probe):
         names += [name for name, *_ in (*position_ranges(greatest), *entropy_ranges())]
         return dict.fromkeys(names, Held())
 
-    def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
+    def shared_tensors(self, engine: Engine) -> dict[str, torch.Tensor]:
         """The reference's head [V, H], from which its logits are rebuilt."""
         return {"head": engine.head_weight()}
 
@@ -144,7 +147,7 @@ class KLProbe(Probe):
         """The reference's final hidden states of all scored tokens, window after window, and what was asked."""
         return Digest(
             values={"tokens": scored_tokens(item)},
-            tensors={"hidden_states": scored_states(item, results).cpu(), **asked_tensors(item)},
+            tensors={"hidden_states": scored_states(item, results).cpu(), **request_tensors(item)},
         )
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
@@ -175,13 +178,11 @@ class KLProbe(Probe):
 
     def _figures(
         self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest
-    ) -> "tuple[TokenFigures | None, str | None]":
+    ) -> tuple[TokenFigures | None, str | None]:
         """A document's figures; or why there are none: where the reference is no distribution, no branch is to blame.
 
         Such a document is left out whole, as one that an engine could not score is.
         """
-        import torch
-
         labels = torch.tensor(self.planned[item.key].labels)
         scorer, states = self._scorer_of(engine, reference), reference.tensors["hidden_states"]
         figures = scorer.figures(states, scored_states(item, results), labels)
@@ -191,32 +192,26 @@ class KLProbe(Probe):
             return None, f"the reference could not be measured on this item: {words}"
         return figures, None
 
-    def _measured(self, item: WorkItem, figures: "TokenFigures") -> dict[str, Any]:
+    def _measured(self, item: WorkItem, figures: TokenFigures) -> dict[str, Any]:
         """A document's sums. Its tokens are kept before anyone hears of them: an outcome without tokens is a fault."""
-        from q36eval.kl.tokens import document_table
-
         document = self.planned[item.key]
         kinds = [KINDS[kind] for kind in document.kinds]
         columns = _token_columns(document, figures)
         self._tokens.add(item.key, document_table(item.key, document.id, document.slice, kinds, columns))
         return _document_sums(figures)
 
-    def _scorer_of(self, engine: Engine, reference: Digest) -> "Scorer":
+    def _scorer_of(self, engine: Engine, reference: Digest) -> Scorer:
         """The one for this engine; a run has one reference head."""
-        from q36eval.kl.scoring import Scorer
-
         if self._scorer is None or self._scorer.engine is not engine:
             self._scorer = Scorer(engine, reference.tensors["head"])
         return self._scorer
 
     def keep_in(self, folder: Path) -> None:
         """Keep the tokens of the run being measured in this folder; a temporary one otherwise."""
-        from q36eval.kl.tokens import TokenStore
-
         self._store = TokenStore(folder)
 
     @property
-    def _tokens(self) -> "TokenStore":
+    def _tokens(self) -> TokenStore:
         if self._store is None:
             self._temporary = TemporaryDirectory(prefix="q36eval-kl-")
             self.keep_in(Path(self._temporary.name))
@@ -225,11 +220,6 @@ class KLProbe(Probe):
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """All measurements; the run's tokens become one file, with the worst of them beside it."""
-        from q36eval.kl.breakdown import Tokens, token_measurements
-        from q36eval.kl.measurements import document_measurements
-        from q36eval.kl.worst import worst_tokens
-        from q36eval.token_files import WORST, write_worst
-
         ordered = sorted(outcomes, key=lambda outcome: (outcome.stratum, outcome.cluster, outcome.item_key))
         yield from document_measurements(outcomes)
         measured = [outcome for outcome in ordered if "finite_tokens" in outcome.branch.detail]
@@ -241,7 +231,7 @@ class KLProbe(Probe):
         yield from token_measurements(Tokens.of(table, ordered))
 
 
-def _document_sums(figures: "TokenFigures") -> dict[str, Any]:
+def _document_sums(figures: TokenFigures) -> dict[str, Any]:
     # a token that the branch holds impossible has no finite divergence: it is counted, never averaged nor clipped
     finite = figures.finite
     forward = figures.forward_kl[finite]
@@ -261,10 +251,8 @@ def _document_sums(figures: "TokenFigures") -> dict[str, Any]:
     }
 
 
-def _token_columns(document: PlannedDocument, figures: "TokenFigures") -> dict[str, Any]:
+def _token_columns(document: PlannedDocument, figures: TokenFigures) -> dict[str, Any]:
     """The columns of the tokens file as NumPy arrays [T]; `index` counts from the document's first token."""
-    import numpy as np
-
     columns = {column.name: getattr(figures, column.name).numpy() for column in fields(figures)}
     return columns | {
         "index": np.arange(document.first, len(document.token_ids)),

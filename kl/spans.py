@@ -50,8 +50,8 @@ def character_kinds(text: str) -> NDArray[np.uint8]:
     kinds = np.full(len(text), TEXT, dtype=np.uint8)
     for begin, end in json_spans(text):
         kinds[begin:end] = JSON
-    for found in _TOOL_CALL.finditer(text):
-        kinds[found.start() : found.end()] = TOOL_CALL
+    for call in _TOOL_CALL.finditer(text):
+        kinds[call.start() : call.end()] = TOOL_CALL
     return kinds
 
 

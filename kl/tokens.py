@@ -1,4 +1,4 @@
-"""Per-token figures on disk: one piece per document as it is compared, one Parquet file per run in the end.
+"""Per-token figures on disk: one piece per document as it is compared, one Parquet file per run, and the worst tokens.
 
 A piece is written before its document's outcome reaches history, so whatever a killed run has an outcome for has its
 tokens too. The pieces are merged when a run is summarised; both files are written whole or not at all.
@@ -11,15 +11,14 @@ the sampling error of any figure made of them, and a divergence that float64 hol
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from q36eval.files import replacing
-from q36eval.token_files import TOKENS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from q36eval.token_files import TOKENS, WorstToken
 
 FIGURES = ("forward_kl", "reverse_kl", "reference_entropy", "reference_logprob", "branch_logprob")
 """The float columns, in nats; p is the reference, q the branch: KL(p || q), KL(q || p), H(p), log p, log q(label)."""
@@ -29,7 +28,7 @@ class TokensLostError(Exception):
     """A document has an outcome in history, but its tokens are not where they were kept."""
 
 
-def schema() -> "pa.Schema":
+def schema() -> pa.Schema:
     """The columns of a tokens file; one row per scored token, documents one after the other.
 
     `item_key` is that of the document's outcome in history; `index` is the token's place in its document, `position`
@@ -37,8 +36,6 @@ def schema() -> "pa.Schema":
     than the context); `label` is its token id; `top1_rank` how many tokens the branch held likelier than the
     reference's likeliest.
     """
-    import pyarrow as pa
-
     names = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(
         [
@@ -58,13 +55,11 @@ def schema() -> "pa.Schema":
 
 def document_table(
     item_key: str, document: str, slice_name: str, kinds: Sequence[str], columns: Mapping[str, Any]
-) -> "pa.Table":
+) -> pa.Table:
     """One document's tokens as rows of `schema`.
 
     `kinds` name each token's kind; `columns` hold the other columns [T] by name, as NumPy arrays.
     """
-    import pyarrow as pa
-
     wanted = schema()
     fixed = {"item_key": item_key, "document": document, "slice": slice_name}
     arrays = []
@@ -94,10 +89,8 @@ class TokenStore:
     def _pieces(self) -> Path:
         return self.folder / "pieces"
 
-    def add(self, item_key: str, table: "pa.Table") -> None:
+    def add(self, item_key: str, table: pa.Table) -> None:
         """Keep one document's tokens; what was kept of it before is replaced."""
-        import pyarrow as pa
-
         self._pieces.mkdir(parents=True, exist_ok=True)
         path = self._pieces / f"{item_key}.arrow"
         with (
@@ -107,7 +100,7 @@ class TokenStore:
         ):
             writer.write_table(table)
 
-    def merge(self, item_keys: Iterable[str]) -> "pa.Table":
+    def merge(self, item_keys: Iterable[str]) -> pa.Table:
         """All tokens of these documents, written as one Parquet file in their order; the pieces are removed after that.
 
         A merge that was killed is done again, and one that was finished takes in what came later.
@@ -115,9 +108,6 @@ class TokenStore:
         Raises:
             TokensLostError: a document's tokens are gone.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         pieces = {path.stem: path for path in sorted(self._pieces.glob("*.arrow"))}
         known = _by_item(read_tokens(self.merged)) if self.merged.exists() else {}
         wanted = list(item_keys)
@@ -126,8 +116,8 @@ class TokenStore:
             raise TokensLostError(
                 f"the tokens of {len(lost)} measured documents are gone from {self.folder}; start a new run"
             )
-        found = [_read_piece(pieces[key]) if key in pieces else known[key] for key in wanted]
-        table = pa.concat_tables(found).unify_dictionaries() if found else schema().empty_table()
+        tables = [_read_piece(pieces[key]) if key in pieces else known[key] for key in wanted]
+        table = pa.concat_tables(tables).unify_dictionaries() if tables else schema().empty_table()
         if pieces or set(known) != set(wanted) or not self.merged.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             with replacing(self.merged) as temporary:
@@ -136,23 +126,19 @@ class TokenStore:
         return table
 
 
-def read_tokens(path: Path) -> "pa.Table":
+def read_tokens(path: Path) -> pa.Table:
     """A run's tokens, as `schema` says."""
-    import pyarrow.parquet as pq
-
     table: pa.Table = pq.read_table(path).cast(schema())
     return table
 
 
-def _read_piece(path: Path) -> "pa.Table":
-    import pyarrow as pa
-
+def _read_piece(path: Path) -> pa.Table:
     with pa.OSFile(str(path), "rb") as source:
         table: pa.Table = pa.ipc.open_file(source).read_all()
     return table
 
 
-def _by_item(table: "pa.Table") -> "dict[str, pa.Table]":
+def _by_item(table: pa.Table) -> dict[str, pa.Table]:
     """Runs of equal `item_key`, each a table of its own."""
     if not len(table):
         return {}
@@ -162,3 +148,36 @@ def _by_item(table: "pa.Table") -> "dict[str, pa.Table]":
     ends = np.append(starts[1:], len(codes))
     names = column.dictionary.to_pylist()
     return {names[codes[a]]: table.slice(a, b - a) for a, b in zip(starts, ends, strict=True)}
+
+
+COUNT = 20
+TOKENS_BEFORE = 40
+TOKENS_AFTER = 12
+
+
+def worst_tokens(
+    table: pa.Table, token_ids: Mapping[str, Sequence[int]], tokenizer: Any, count: int = COUNT
+) -> list[WorstToken]:
+    """The `count` rows of a tokens table with the greatest KL(p || q), worst first.
+
+    `token_ids` are each document's by its item key; what is around a token is cut at the document's ends.
+    """
+    divergence = table["forward_kl"].to_numpy().astype(np.float64)
+    ranked = np.where(np.isnan(divergence), np.inf, divergence)
+    rows = np.argsort(-ranked, kind="stable")[:count]
+    return [_described(row, token_ids[row["item_key"]], tokenizer) for row in table.take(rows).to_pylist()]
+
+
+def _described(row: Mapping[str, Any], ids: Sequence[int], tokenizer: Any) -> WorstToken:
+    index = row["index"]
+
+    def text(begin: int, end: int) -> str:
+        return str(tokenizer.decode(list(ids[max(0, begin) : end]), skip_special_tokens=False))
+
+    kept = {name: row[name] for name in WorstToken.model_fields if name in row}
+    return WorstToken(
+        **kept,
+        before=text(index - TOKENS_BEFORE, index),
+        text=text(index, index + 1),
+        after=text(index + 1, index + 1 + TOKENS_AFTER),
+    )

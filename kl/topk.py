@@ -6,10 +6,32 @@ a divergence: sum_i p_i log(p_i / q_i) >= (sum_i p_i) log(sum_i p_i / sum_i q_i)
 most KL over the vocabulary, grows with K, and equals it at K = V.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from q36eval.engines.base import Engine
+from q36eval.files import json_sha256
+from q36eval.gate import NON_FINITE
+from q36eval.kl.measurements import (
+    ALL,
+    BOUND_GAP,
+    LOWER_BOUND,
+    Grouping,
+    Metric,
+    errored_tokens,
+    joined,
+    left_out,
+    measurement,
+    non_finite_tokens,
+)
+from q36eval.kl.planning import request_tensors, scored_states, scored_tokens
+from q36eval.kl.scoring import Scorer
+from q36eval.probes import Digest, ItemResults, Probe, WorkItem
+from q36eval.records import Answer, Clusters, DeclaredFigure, Direction, ItemOutcome, Measurement, ProbeName
 
 
 @dataclass(frozen=True)
@@ -92,3 +114,152 @@ def _rounding(log_p: Tensor, log_q: Tensor, stored: torch.dtype) -> Tensor:
     moved = rounded + (weight * rounded).sum(-1, keepdim=True)
     ratio = (log_p - log_q).abs().masked_fill(~possible | (log_q == -torch.inf), 0.0)
     return (weight * moved * (ratio + moved)).sum(-1)
+
+
+ELEMENTS_PER_STEP = 2**24
+"""About how many logits are in work at once."""
+
+
+class TopKProbe(Probe):
+    """A lower bound of the divergence on the documents of `base`, a `kl.probe.KLProbe`.
+
+    It works from `top_k` log-probabilities a position. `full` are hidden-state digests of the same documents (with the
+    head), where there are any: with them the exact divergence is computed too, and the gap reported.
+    """
+
+    name = ProbeName.KL
+    kind = "top-k"
+
+    top_k: int
+
+    def __init__(self, base: Probe, top_k: int, full: Mapping[str, Digest] | None = None) -> None:
+        self.base, self._full = base, full
+        self.top_k = top_k
+        settings = {"base": base.suite_sha256, "top_k": top_k, "version": 1}
+        self.suite_fields = {**base.suite_fields, "top_k": str(top_k)}
+        self.suite_sha256 = json_sha256(settings)
+
+    def declared(self) -> tuple[DeclaredFigure, ...]:
+        """The bound over all tokens, its gap where the exact divergence is known too, and what was not finite."""
+        metrics = (LOWER_BOUND,) if self._full is None else (LOWER_BOUND, BOUND_GAP)
+        return (
+            DeclaredFigure(self.name, NON_FINITE, ALL, "census", Direction.LOWER_IS_BETTER, "tokens"),
+            *(DeclaredFigure(self.name, m.name, ALL, m.estimator, m.direction, m.unit, bounded=False) for m in metrics),
+        )
+
+    def plan(self, tokenizer: Any) -> Sequence[WorkItem]:
+        """The other probe's items."""
+        return self.base.plan(tokenizer)
+
+    def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
+        """The reference's likeliest tokens of every scored position, and the mass of all others; never of NaN."""
+        parts, vocabulary = [], 0
+        for logits in _logits(engine, item, results):
+            vocabulary = logits.shape[-1]
+            try:
+                parts.append(TopK.of_logits(logits, self.top_k))
+            except ValueError:
+                return Digest(error="the reference's logits are not numbers")
+        tensors = {
+            "ids": torch.cat([part.ids for part in parts]),
+            "logprobs": torch.cat([part.logprobs for part in parts]).float(),
+            "tail_mass": torch.cat([part.tail_mass for part in parts]).float(),
+            **request_tensors(item),
+        }
+        return Digest(values={"tokens": scored_tokens(item), "vocabulary": vocabulary}, tensors=tensors)
+
+    def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
+        """One outcome per document with the sum of the bounds and, where the exact divergence is known, its sum."""
+        tokens = scored_tokens(item)
+        error = results.error or reference.error
+        detail = {"tokens": tokens} if error is not None else self._sums(engine, item, results, reference)
+        score = detail["lower_bound"] / detail["finite_tokens"] if detail.get("finite_tokens") else None
+        return [
+            ItemOutcome(
+                probe=self.name,
+                group="corpus, top-k",
+                item_key=item.key,
+                cluster=self._cluster_of(item.key),
+                branch=Answer(score=score, error=error, detail=detail),
+                reference=Answer(score=None, detail={"tokens": tokens}),
+            )
+        ]
+
+    def _cluster_of(self, item_key: str) -> str:
+        """As the other probe has it; the item itself where it has none."""
+        known = getattr(self.base, "cluster_of", None)
+        return item_key if known is None else str(known(item_key))
+
+    def _sums(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> dict[str, Any]:
+        bound = self._bounds(engine, item, results, reference)
+        finite = bound.isfinite()
+        sums = {
+            "tokens": len(bound),
+            "finite_tokens": int(finite.sum()),
+            "lower_bound": float(bound[finite].sum()),
+        }
+        if self._full is not None and item.key in self._full:
+            exact = _exact(engine, item, results, self._full[item.key])
+            both = finite & exact.isfinite()
+            # below 0 is only the rounding of the exact figure, whose sums on a GPU are float32
+            gap = (exact - bound)[both].clamp(min=0.0)
+            sums |= {"exact_tokens": int(both.sum()), "gap": float(gap.sum())}
+        return sums
+
+    def _bounds(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> Tensor:
+        parts, begin = [], 0
+        for logits in _logits(engine, item, results):
+            rows = slice(begin, begin + len(logits))
+            stored = TopK(*(reference.tensors[name][rows] for name in ("ids", "logprobs", "tail_mass")))
+            parts.append(lower_bound(stored, logits))
+            begin += len(logits)
+        return torch.cat(parts)
+
+    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        """The bound and, where the exact divergence is known, its gap; a bound is never reported as a divergence.
+
+        Tokens without a finite bound are counted as those without a finite divergence are, and enter no mean.
+        """
+        census = non_finite_tokens(outcomes)
+        yield census
+        missing = left_out(int(census.value), census.counts.scored)
+        bound = f"from the {self.top_k} likeliest tokens; KL is at least this"
+        gap = f"exact KL minus its lower bound from {self.top_k} tokens, at least 0 per token"
+        for metric, units, note in ((LOWER_BOUND, "finite_tokens", bound), (BOUND_GAP, "exact_tokens", gap)):
+            clusters = _clusters(outcomes, metric, units)
+            if sum(clusters.units):
+                yield measurement(metric, ALL, clusters, joined(note, missing))
+
+
+def _clusters(outcomes: Sequence[ItemOutcome], metric: Metric, units: str) -> Clusters:
+    """The sums of a metric by cluster over as many tokens as each outcome's detail says under `units`."""
+    details = [outcome.branch.detail for outcome in outcomes]
+    grouping = Grouping.of(outcomes)
+    return Clusters(
+        units=grouping.counts(int(detail.get(units, 0)) for detail in details),
+        branch=grouping.sums(float(detail.get(metric.column, 0.0)) for detail in details),
+        errored=grouping.counts(map(errored_tokens, outcomes)),
+        names=grouping.names,
+    )
+
+
+def _logits(engine: Engine, item: WorkItem, results: ItemResults) -> Iterator[Tensor]:
+    """The logits [t, V] of all scored positions in order, a piece at a time."""
+    step = None
+    for request in item.scores:
+        states = results.scored[request.key].hidden_states
+        if states is None:
+            raise ValueError(f"no hidden states of {request.key!r}")
+        begin = 0
+        while begin < len(states):
+            logits = engine.logits(states[begin : begin + (step or 1)])
+            yield logits
+            begin += len(logits)
+            step = max(1, ELEMENTS_PER_STEP // logits.shape[-1])
+
+
+def _exact(engine: Engine, item: WorkItem, results: ItemResults, full: Digest) -> Tensor:
+    """KL(reference || branch) [T] of all scored tokens, from both deployments' hidden states."""
+    labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
+    scorer = Scorer(engine, full.tensors["head"])
+    return scorer.figures(full.tensors["hidden_states"], scored_states(item, results), labels).forward_kl

@@ -2,8 +2,8 @@
 
 from q36eval.app.cli.tables import plain_table
 from q36eval.run.eval_plan import FLIPS, SAMPLE_ITEMS, CriterionPlan, EvalPlan
+from q36eval.run.measurable import ASSUMED_SCORE
 from q36eval.run.progress import duration
-from q36eval.run.shown import ASSUMED_SCORE
 from q36eval.stats import GREATEST_LIMIT
 
 COLUMNS = ("criterion", "asks", "items", "excludes", "flips", "passes", "finds, 80 %", "finds, 95 %")

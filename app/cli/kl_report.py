@@ -140,10 +140,10 @@ def _bounds(found: Sequence["Measurement"], non_finite: str) -> Iterator["Render
 def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
     from rich.text import Text
 
-    from q36eval.kl.topk_probe import BOUND, GAP
+    from q36eval.kl.measurements import BOUND_GAP, LOWER_BOUND
 
     # what was measured decides, for a pack may hold no more though nobody asked for bounds
-    bounds = [m for m in (figures.get(BOUND), figures.get(GAP)) if m is not None]
+    bounds = [m for m in (figures.get(LOWER_BOUND.name), figures.get(BOUND_GAP.name)) if m is not None]
     if bounds:
         yield from _bounds(bounds, figures.non_finite())
         return

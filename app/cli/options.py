@@ -112,9 +112,9 @@ def load_policy(name_or_path: str | None, family: Family, paths: Paths, suite: s
         UsageError: an unknown name, or a policy that is malformed.
     """
     from q36eval.app.policies.files import policy_file, policy_for
-    from q36eval.gate import Policy
+    from q36eval.gate.policy_file import read_policy
 
-    return Policy.load(policy_file(name_or_path or policy_for(family, suite or family.suite, paths), paths))
+    return read_policy(policy_file(name_or_path or policy_for(family, suite or family.suite, paths), paths))
 
 
 def worst(codes: list[int]) -> int:

@@ -27,9 +27,9 @@ PolicyArgument = Annotated[str, typer.Argument(help="A shipped policy, or a .yam
 def list_policies(as_json: JsonOption = False) -> None:
     """List the shipped policies."""
     from q36eval.app.policies.files import shipped_policies
-    from q36eval.gate import Policy
+    from q36eval.gate.policy_file import read_policy
 
-    rows = [_row(Policy.load(file)) for file in shipped_policies(Paths.default()).values()]
+    rows = [_row(read_policy(file)) for file in shipped_policies(Paths.default()).values()]
     if as_json:
         print_json(rows)
         return
@@ -183,8 +183,7 @@ def calibrate(
     --candidate and --owner it sets a scheme's own figures from accepted runs of other branches.
     """
     from q36eval.app.cli.policy_report import print_calibration
-    from q36eval.app.policies.calibrated_file import as_policy_file, write_policy
-    from q36eval.app.policies.calibrating import calibration
+    from q36eval.app.policies.calibrating import as_policy_file, calibration, write_policy
     from q36eval.app.policies.files import family_of
     from q36eval.app.policies.scheme_calibrating import Wanted, scheme_calibration
 
@@ -209,6 +208,6 @@ def calibrate(
 
 def _load(policy: str) -> "Policy":
     from q36eval.app.policies.files import policy_file
-    from q36eval.gate import Policy
+    from q36eval.gate.policy_file import read_policy
 
-    return Policy.load(policy_file(policy, Paths.default()))
+    return read_policy(policy_file(policy, Paths.default()))

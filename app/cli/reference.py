@@ -180,7 +180,7 @@ def _damage_beside(folder: Path) -> list[str]:
 def _lacking_answers(folder: Path) -> list[str]:
     """The captures of a pack that scored sampled answers which no file beside them holds."""
     from q36eval.kl.on_policy import read_answers
-    from q36eval.kl.packs import answers_sha256
+    from q36eval.kl.planning import answers_sha256
     from q36eval.references import load_header
 
     held: set[str] = set()

@@ -1,18 +1,28 @@
-"""Margins proposed from measured noise: the reference against itself, accepted runs, and the noise floor of the KL."""
+"""Margins proposed from measured noise, and the policy file that proposes them.
+
+Noise is that of the reference against itself, of accepted runs, and the noise floor of the KL. The file extends the
+calibrated policy and changes its margins alone.
+"""
 
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal
 
-from q36eval.app.policies.noise import KnownFloor, floor_among, known_floor
-from q36eval.app.policies.noise_runs import NoiseRun, noise_runs
+import yaml
+
+from q36eval.app.policies.files import FILE_ENDINGS
+from q36eval.app.policies.noise import KnownFloor, NoiseRun, floor_among, known_floor, noise_runs
 from q36eval.config import Family, Paths
+from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.judge import judge
 from q36eval.gate.noise import NoiseFloor, floor_of, floor_unit
+from q36eval.gate.policy_file import read_policy
 from q36eval.records import Measurement
 from q36eval.stats import loss_limit, power, tightest_limit
 
@@ -118,32 +128,32 @@ def _calibrated(
 ) -> CriterionCalibration:
     limit = loss_limit(criterion.margin)
     floor = floor_of(criterion, known.measurements)
-    found = [(run, m) for run in runs if (m := run.measured.get(criterion.key)) is not None]
-    whole = [(run, m) for run, m in found if not run.stopped_early(criterion.key)]
+    measured = [(run, m) for run in runs if (m := run.measured.get(criterion.key)) is not None]
+    whole = [(run, m) for run, m in measured if not run.stopped_early(criterion.key)]
     noise = tuple(each for run, m in whole if (each := noise_of(criterion, run, m)) is not None)
-    reason = _uncalibrated(criterion, noise, floor, (len(found), len(whole)))
+    reason = _uncalibrated(criterion, noise, floor, (len(measured), len(whole)))
     if reason is not None:
         return _result(criterion, limit, "not calibrated", None, reason, floor=floor, noise=noise)
-    largest = max((m for _, m in found), key=lambda m: m.counts.scored, default=None)
+    largest = max((m for _, m in measured), key=lambda m: m.counts.scored, default=None)
     shown, flips = (None, None) if largest is None else _showable(policy, criterion, largest)
-    asked = list(_asked(criterion, noise, floor, shown, largest))
-    least = max((asks for asks, _ in asked), default=0.0)
+    lowest = list(_lowest_limits(criterion, noise, floor, shown, largest))
+    least = max((asks for asks, _ in lowest), default=0.0)
     accepted = max((each.needed for each in noise if each.kind == "accepted"), default=None)
     target = max(least, limit if accepted is None else accepted)
     change, new = _proposal(criterion, limit, target)
-    moved = [words for asks, words in asked if asks > limit and not words.startswith("its items")]
+    moved = [words for asks, words in lowest if asks > limit and not words.startswith("its items")]
     return _result(
         criterion,
         limit,
         change,
         new,
-        _why(asked, noise, accepted, change),
+        _why(lowest, noise, accepted, change),
         floor=floor,
         noise=noise,
         shown=shown,
         flips=flips,
         tighter_than_floor="; ".join(moved) or None,
-        not_shown=next((words for asks, words in asked if asks > limit and words.startswith("its items")), None),
+        not_shown=next((words for asks, words in lowest if asks > limit and words.startswith("its items")), None),
     )
 
 
@@ -213,7 +223,7 @@ def _uncalibrated(
     if not runs[0]:
         return "no run to calibrate by holds its measurement"
     if not runs[1]:
-        return "every run stopped asking early, when its margin was settled: measure one with --exhaustive"
+        return "every run stopped early, once its margin was resolved: measure one with --exhaustive"
     return "no run could be judged by it"
 
 
@@ -237,7 +247,7 @@ def _showable(policy: Policy, criterion: Criterion, measurement: Measurement) ->
     return shown, flips
 
 
-def _asked(
+def _lowest_limits(
     criterion: Criterion,
     noise: Sequence[Noise],
     floor: NoiseFloor | None,
@@ -288,7 +298,7 @@ def limit_as_margin(criterion: Criterion, limit: float) -> float:
     return limit
 
 
-def _why(asked: Sequence[tuple[float, str]], noise: Sequence[Noise], accepted: float | None, change: Change) -> str:
+def _why(lowest: Sequence[tuple[float, str]], noise: Sequence[Noise], accepted: float | None, change: Change) -> str:
     """The sentence that goes into the new margin's source: what the figure rests on."""
     parts = []
     if accepted is not None:
@@ -300,5 +310,64 @@ def _why(asked: Sequence[tuple[float, str]], noise: Sequence[Noise], accepted: f
     still = sorted(each.run for each in noise if each.kind == "reference" and not each.moved)
     if still:
         parts.append(f"the reference against itself changed no answer ({', '.join(still)})")
-    parts += [words for _, words in sorted(asked, reverse=True)[:2]]
+    parts += [words for _, words in sorted(lowest, reverse=True)[:2]]
     return "; ".join(parts) or "nothing measured asks for another"
+
+
+HEADER = """\
+# Proposed by `q36eval policy calibrate` from measured noise. Read each margin and its source before using it.
+"""
+
+
+def as_policy_file(
+    calibrated: Calibration, extends: str, out: Path | None, name: str | None = None, *, widen: bool = False
+) -> str:
+    """The file as text. Wider margins are in it only if asked for; `extends` is what the person named."""
+    changed = [
+        each for each in calibrated.criteria if each.change in ("tighten", "set", *(("widen",) if widen else ()))
+    ]
+    sources = {criterion.id: criterion.margin.source for criterion in calibrated.policy.criteria}
+    runs = ", ".join(each.run.id for each in calibrated.runs)
+    document = {
+        "name": name or f"{calibrated.policy.name}-calibrated",
+        "description": f"{calibrated.policy.name} with margins calibrated on {runs}.",
+        "extends": _extends(extends, out),
+        "criteria": [{"id": each.id, "margin": _margin(each, sources[each.id])} for each in changed],
+    }
+    return HEADER + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _margin(each: CriterionCalibration, old_source: str) -> dict[str, object]:
+    """The new value, and a source that says from what, what it was before, and whether it is wider."""
+    if each.scheme is not None:
+        direction = {"widen": "wider: ", "tighten": "tighter: "}.get(each.change, "")
+        source = f"calibrated, {direction}{each.why}"
+        return {"schemes": [{"scheme": each.scheme, "value": each.new, "source": source}]}
+    direction = "wider" if each.change == "widen" else "tighter"
+    source = f"calibrated, {direction} than the {each.kind} {each.old:g} before ({old_source}): {each.why}"
+    return {"value": each.new, "source": source}
+
+
+def _extends(named: str, out: Path | None) -> str:
+    """A shipped policy by its name; a file as it is found from the folder of the new one."""
+    if not named.endswith(FILE_ENDINGS):
+        return named
+    return os.path.relpath(Path(named).resolve(), Path.cwd() if out is None else out.resolve().parent)
+
+
+def write_policy(text: str, out: Path) -> None:
+    """Write the file and read it back; one that is there is never overwritten.
+
+    Raises:
+        UsageError: it exists, cannot be written, or is no .yaml file.
+    """
+    if out.suffix not in FILE_ENDINGS:
+        raise UsageError(f"A policy is a .yaml file, not {out.name!r}.")
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(f"{out} exists and is never overwritten; name another file.") from error
+    except OSError as error:
+        raise UsageError(f"The policy cannot be written to {out}: {error.strerror}.") from error
+    read_policy(out)

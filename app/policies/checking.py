@@ -9,9 +9,9 @@ from q36eval.app.policies.noise import KnownFloor, known_floor
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
+from q36eval.gate.margins import held_to
 from q36eval.gate.noise import below_floor, floor_of, has_floor
-from q36eval.gate.policy_file import extended, policy_problems
-from q36eval.gate.schemes import held_to
+from q36eval.gate.policy_file import extended, policy_problems, read_policy
 from q36eval.records import Lane, ProbeName
 from q36eval.run.declared import Declared, Subject, declared_for
 from q36eval.run.measurable import never_passes
@@ -55,7 +55,7 @@ def check_policy(
     problems = policy_problems(file, paths.policies)
     if problems:
         return PolicyCheck(str(file), problems)
-    policy = Policy.load(file)
+    policy = read_policy(file)
     chosen = family_of(policy, family, paths)
     subject = Subject(chosen, suite or suite_of(policy, chosen), own=canaries)
     declared, known = declared_for(subject, paths), _floor(chosen, paths)
@@ -104,10 +104,10 @@ def _floor(family: Family, paths: Paths) -> KnownFloor:
 
 def _problems(policy: Policy, declared: Declared, known: KnownFloor) -> Iterator[str]:
     for criterion in policy.criteria:
-        found = never_passes(criterion, declared)
+        never = never_passes(criterion, declared)
         below = _below_floor(criterion, known)
-        if found:
-            yield f"{criterion.id}: {found}."
+        if never:
+            yield f"{criterion.id}: {never}."
         elif below:
             yield f"{criterion.id}: {below}; widen the margin."
 

@@ -31,18 +31,18 @@ def policy_file(name_or_path: str, paths: Paths) -> Path:
     return shipped[name_or_path]
 
 
-def family_of(policy: Policy, asked: str | None, paths: Paths) -> Family:
+def family_of(policy: Policy, named: str | None, paths: Paths) -> Family:
     """The family asked for; else the one that is judged by this policy, or by the nearest that it extends.
 
     Where none is, the sandbox; where several are, the last by name.
     """
-    if asked is not None:
-        return load_family(asked, paths)
+    if named is not None:
+        return load_family(named, paths)
     families = [Family.load(file) for file in sorted(paths.families.glob("*.yaml"), reverse=True)]
     for name in (policy.name, *reversed(policy.lineage)):
-        found = next((family for family in families if family.policy == name), None)
-        if found is not None:
-            return found
+        own = next((family for family in families if family.policy == name), None)
+        if own is not None:
+            return own
     return load_family(None, paths)
 
 

@@ -14,15 +14,14 @@ from q36eval.app.policies.calibrating import (
     noise_of,
     rounded_up,
 )
-from q36eval.app.policies.noise import KnownFloor, floor_among, known_floor
-from q36eval.app.policies.noise_runs import NoiseRun, noise_runs
+from q36eval.app.policies.noise import KnownFloor, NoiseRun, floor_among, known_floor, noise_runs
 from q36eval.app.targets import name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy, SchemeFigure
+from q36eval.gate.margins import held_to, schemes_found
 from q36eval.gate.noise import floor_of, floor_unit
 from q36eval.gate.policy import is_distance, stricter
-from q36eval.gate.schemes import held_to, schemes_found
 from q36eval.history import History
 from q36eval.schemes import mixture_name, parts_of
 from q36eval.stats import loss_limit
@@ -112,9 +111,9 @@ def _refused(each: NoiseRun, parts: frozenset[str], candidate: str, own: frozens
         return f"of the candidate's checkpoint, under the name {each.run.branch}"
     if each.kind == "reference":
         return "of the reference"
-    found = schemes_found(list(each.measured.values()))
-    if found != parts:
-        return "its weights were not inspected" if found is None else f"of {mixture_name(found) or 'no scheme'}"
+    schemes = schemes_found(list(each.measured.values()))
+    if schemes != parts:
+        return "its weights were not inspected" if schemes is None else f"of {mixture_name(schemes) or 'no scheme'}"
     return None
 
 
@@ -130,7 +129,7 @@ def _calibrated(
     held = held_to(criterion, before)
     floor = floor_of(criterion, known.measurements)
 
-    def told(change: Change, new: float | None, why: str, noise: tuple[Noise, ...] = ()) -> CriterionCalibration:
+    def result(change: Change, new: float | None, why: str, noise: tuple[Noise, ...] = ()) -> CriterionCalibration:
         return CriterionCalibration(
             criterion.id,
             criterion.key,
@@ -146,14 +145,14 @@ def _calibrated(
         )
 
     if not is_distance(criterion.probe, criterion.metric):
-        return told("not calibrated", None, "a consequence has the same margin for every scheme")
+        return result("not calibrated", None, "a consequence has the same margin for every scheme")
     if margin.against == "blessed":
-        return told("not calibrated", None, "it is held against the blessed run, whatever the scheme")
+        return result("not calibrated", None, "it is held against the blessed run, whatever the scheme")
     measured = [(run, run.measured[criterion.key]) for run in runs if criterion.key in run.measured]
     noise = tuple(each for run, m in measured if (each := noise_of(held_to(criterion, None), run, m)) is not None)
     judged = [run for run, _ in measured if run.run.id in {each.run for each in noise}]
     if len(_checkpoints(judged)) < LEAST_CHECKPOINTS:
-        return told("not calibrated", None, f"fewer than {LEAST_CHECKPOINTS} checkpoints were measured by it", noise)
+        return result("not calibrated", None, f"fewer than {LEAST_CHECKPOINTS} checkpoints were measured by it", noise)
     target = max(each.needed for each in noise)
     floored = floor is not None and floor.loss > target
     if floor is not None and floored:
@@ -162,8 +161,8 @@ def _calibrated(
     why = "; ".join(_reasons(criterion, wanted, noise, before, floored and floor is not None))
     if stricter(margin.kind, margin.value, new):
         beyond = f"{why}; they ask for {new:g}, beyond the ceiling {margin.value:g}"
-        return told("not calibrated", None, beyond, noise)
-    return told(_change(criterion, before, new), new, why, noise)
+        return result("not calibrated", None, beyond, noise)
+    return result(_change(criterion, before, new), new, why, noise)
 
 
 def _change(criterion: Criterion, before: SchemeFigure | None, new: float) -> Change:

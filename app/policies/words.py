@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.competence import PAIRED
-from q36eval.gate.schemes import held_to
+from q36eval.gate.margins import held_to
 from q36eval.records import DeclaredFigure, Lane, ProbeName
 from q36eval.run.declared import Declared
-from q36eval.run.shown import power_of
+from q36eval.run.measurable import power_of
 from q36eval.stats import least_clusters
 
 WORDS = {

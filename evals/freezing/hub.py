@@ -11,7 +11,7 @@ from typing import Any
 
 from q36eval.errors import UsageError
 from q36eval.evals.frozen import Source
-from q36eval.evals.quiet import quiet
+from q36eval.evals.lm_configs import quiet
 from q36eval.evals.suite import HubSource, is_verified
 
 Row = dict[str, Any]
@@ -93,7 +93,7 @@ def _dataset(
     import datasets
 
     datasets.disable_progress_bars()
-    asked = {name: value for name, value in arguments.items() if name != "trust_remote_code"}
+    options = {name: value for name, value in arguments.items() if name != "trust_remote_code"}
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity_error()
     hub = logging.getLogger("huggingface_hub")  # it tells every attempt to connect
@@ -103,7 +103,7 @@ def _dataset(
         with quiet():
             # by its address, so that no folder of that name in the working directory is taken for it
             address = f"hf://datasets/{repository}"
-            return datasets.load_dataset(address, config, split=split, revision=revision, **asked)
+            return datasets.load_dataset(address, config, split=split, revision=revision, **options)
     except (FileNotFoundError, ConnectionError) as error:
         raise UsageError(_missing(repository, called, revision)) from error
     except Exception as error:  # a damaged cache, a gated repository, a split that is not there

@@ -2,24 +2,30 @@
 
 lm-eval draws from shared generators of random numbers, fetches its sources when it runs, and two of its generators
 (variable tracking, common words) shrink a sample that is too long for ever when the shortest one is. Here every task
-and length is generated from a seed of its own in a process of its own, on sources that are there, until a deadline.
+and length is generated from a seed of its own in a process of its own (`ruler_worker`), on sources that are there,
+until a deadline.
+
+lm-eval also asks the first questions of SQuAD and HotpotQA at every length. Then one paragraph of SQuAD stands behind a
+dozen answers or more, which are right or wrong together, and a hundred items weigh as few as twenty-four. Here
+`questions_at` asks none about a paragraph of another length, nor two about one if possible.
 """
 
 import json
 import os
+import random
 import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from q36eval.errors import UsageError
-from q36eval.evals.freezing.draws import cluster_counts
 from q36eval.evals.freezing.hub import Hub
 from q36eval.evals.frozen import ClusterCounts
-from q36eval.evals.lm_names import NamedTask
+from q36eval.evals.lm_configs import NamedTask
 from q36eval.evals.suite import RulerSettings, TaskGroup
 
 ESSAYS = ("baber/paul_graham_essays", None, "train")
@@ -86,26 +92,26 @@ def generate(
     files = {
         task.name: tuple(f"{group.name}/{task.name}-{length}.jsonl" for length in settings.lengths) for task in tasks
     }
-    everything = [cluster for found in clusters.values() for cluster in found]
-    counts = {part: cluster_counts(found) for part, found in clusters.items()}
+    everything = [cluster for of_part in clusters.values() for cluster in of_part]
+    counts = {part: cluster_counts(of_part) for part, of_part in clusters.items()}
     return files, counts | {"all": cluster_counts(everything)}
 
 
 def _sources(tasks: Sequence[NamedTask], hub: Hub, folder: Path) -> dict[str, Path]:
     """Only what these tasks read, in the form in which lm-eval would have fetched it."""
     names = {task.name for task in tasks}
-    found: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     if names & WITH_ESSAYS:
-        found["essays"] = [row["text"] for row in hub.read(*ESSAYS).rows]
+        contents["essays"] = [row["text"] for row in hub.read(*ESSAYS).rows]
     if "ruler_qa_squad" in names:
-        found["squad"] = squad_json(hub.read(*SQUAD).rows)
+        contents["squad"] = squad_json(hub.read(*SQUAD).rows)
     if "ruler_qa_hotpot" in names:
-        found["hotpot"] = hotpot_json(hub.read(*HOTPOT).rows)
+        contents["hotpot"] = hotpot_json(hub.read(*HOTPOT).rows)
     where = folder / ".sources"
     where.mkdir(exist_ok=True)
-    for name, content in found.items():
+    for name, content in contents.items():
         (where / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
-    return {name: where / f"{name}.json" for name in found}
+    return {name: where / f"{name}.json" for name in contents}
 
 
 def squad_json(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -199,3 +205,76 @@ def _expect(stdout: IO[str], limit_s: float, trouble: str) -> str:
     if kind == "error":
         raise UsageError(text)
     return text
+
+
+QA_TASKS: Mapping[str, tuple[str, str]] = {
+    "ruler_qa_squad": ("read_squad", "SQuAD"),
+    "ruler_qa_hotpot": ("read_hotpotqa", "HotpotQA"),
+}
+"""Task -> the function of lm-eval that reads its questions, and what a person calls them."""
+
+Question = Mapping[str, Any]
+"""As lm-eval keeps it: `query`, `outputs`, and in `context` the places of the documents that it is asked about."""
+
+
+def questions_at(
+    questions: Sequence[Question], lengths: Sequence[int], samples: int, seed: str, name: str
+) -> dict[int, list[tuple[str, Question]]]:
+    """By length its `samples` questions, each with its source: one of every source, then a second one of each.
+
+    A source is what questions have in common that share a document (a paragraph of SQuAD, the ten of a question of
+    HotpotQA). Sources are shuffled by `seed` and dealt out to the lengths, so that none is asked about at two of them.
+    A question that would join two sources is left out.
+
+    Raises:
+        ValueError: there are too few questions; says how many samples there may be.
+    """
+    sources = _by_source(questions, seed)
+    dealt = {}
+    for place, length in enumerate(lengths):
+        own = list(range(place, len(sources), len(lengths)))
+        deepest = max((len(sources[source]) for source in own), default=0)
+        in_turn = [
+            (str(source), sources[source][turn])
+            for turn in range(deepest)
+            for source in own
+            if turn < len(sources[source])
+        ]
+        dealt[length] = in_turn
+    least = min(map(len, dealt.values()), default=0)
+    if least < samples:
+        raise ValueError(
+            f"{name} has {len(questions)} questions about {len(sources)} texts, enough for {least} samples at each of "
+            f"{len(lengths)} lengths without a text at two of them, and {samples} are asked for; lower samples"
+        )
+    return {length: in_turn[:samples] for length, in_turn in dealt.items()}
+
+
+def _by_source(questions: Sequence[Question], seed: str) -> list[list[Question]]:
+    """Questions that share no document with those of another list, in an order that the seed alone decides."""
+    order = list(questions)
+    random.Random(seed).shuffle(order)
+    owner: dict[int, int] = {}
+    sources: list[list[Question]] = []
+    for question in order:
+        owners = {owner[document] for document in question["context"] if document in owner}
+        if len(owners) > 1:
+            continue
+        source = owners.pop() if owners else len(sources)
+        if source == len(sources):
+            sources.append([])
+        sources[source].append(question)
+        owner |= dict.fromkeys(question["context"], source)
+    return sources
+
+
+def cluster_counts(clusters: Iterable[str]) -> ClusterCounts:
+    """How many items there are, in how many clusters, and what those weigh; `clusters` has one entry an item."""
+    sizes = Counter(clusters).values()
+    items = sum(sizes)
+    return ClusterCounts(
+        items=items,
+        clusters=len(sizes),
+        effective_clusters=items**2 / sum(size**2 for size in sizes) if items else 0.0,
+        largest=max(sizes, default=0),
+    )

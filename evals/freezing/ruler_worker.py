@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from q36eval.evals.freezing.draws import QA_TASKS, questions_at
-from q36eval.evals.lm_names import task_root
+from q36eval.evals.freezing.ruler import QA_TASKS, questions_at
+from q36eval.evals.lm_configs import task_root
 from q36eval.evals.lm_tasks import seeded
 
 GENERATORS = ("generate_samples", "sys_vartrack_w_noise_random", "sys_word_pair_random", "sys_kwext")

@@ -1,8 +1,10 @@
 """Freezes a suite into a folder: everything its tasks read, with a manifest that says where each row comes from."""
 
+import io
 import random
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,14 +13,31 @@ from typing import Any
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
 from q36eval.evals.freezing.hub import Hub, Row, Split, json_lines
-from q36eval.evals.freezing.resources import freeze_punkt, needs_punkt
 from q36eval.evals.freezing.ruler import STARTING_S, features, generate
-from q36eval.evals.freezing.staging import check_replaceable, staging
-from q36eval.evals.frozen import ClusterCounts, FrozenTask, Manifest, frozen_files, verify, write_manifest
-from q36eval.evals.lm_configs import configured, use_frozen_nltk, with_settings
-from q36eval.evals.lm_names import NamedTask, expand, generates_data, one_line, runs_programs
-from q36eval.evals.quiet import quiet
+from q36eval.evals.frozen import (
+    MANIFEST,
+    ClusterCounts,
+    FrozenTask,
+    Manifest,
+    frozen_files,
+    read_manifest,
+    verify,
+    write_manifest,
+)
+from q36eval.evals.lm_configs import (
+    NLTK_DATA,
+    NamedTask,
+    configured,
+    expand,
+    generates_data,
+    one_line,
+    quiet,
+    runs_programs,
+    use_frozen_nltk,
+    with_settings,
+)
 from q36eval.evals.suite import EvalSuite, TaskGroup, read_suite
+from q36eval.locks import exclusive
 
 PACKAGES = ("lm-eval", "datasets", "nltk", "wonderwords")
 
@@ -65,12 +84,12 @@ class _Freezing:
         arguments = {key: value for key, value in (config.get("dataset_kwargs") or {}).items() if value is not None}
         data: dict[str, tuple[str, ...]] = {}
         schema: dict[str, Any] = {}
-        asked = str(config.get("test_split") or config.get("validation_split"))
-        for split in dict.fromkeys([asked, *_shown(config)]):
-            found = self.hub.read(repository, name, split, arguments)
+        evaluated = str(config.get("test_split") or config.get("validation_split"))
+        for split in dict.fromkeys([evaluated, *_shown(config)]):
+            rows = self.hub.read(repository, name, split, arguments)
             place = f"{group.name}/{repository.replace('/', '__')}/{name or 'default'}/{split}.jsonl"
-            self._write(place, self._chosen(found, group) if split == asked else list(found.rows))
-            data[split], schema = (place,), found.source.features
+            self._write(place, self._chosen(rows, group) if split == evaluated else list(rows.rows))
+            data[split], schema = (place,), rows.source.features
         self.notify(f"{task.name}: {repository}{f' ({name})' if name else ''}")
         return FrozenTask(name=task.name, config=task.config, data=data, features=schema)
 
@@ -111,7 +130,7 @@ def freeze_suite(
             f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze."
         )
     made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": tokenizer_sha256(tokenizer)}
-    made_from |= {name: found for name in PACKAGES if (found := _version(name)) is not None}
+    made_from |= {name: number for name in PACKAGES if (number := _version(name)) is not None}
     name = f"{suite.name} tasks"
     check_replaceable(target, name)
     if any(group.ruler is not None for group in suite.groups):
@@ -122,7 +141,7 @@ def freeze_suite(
         if needs_punkt(task for _, tasks in plan for task in tasks):
             freeze_punkt(folder)
             use_frozen_nltk(folder)
-        tasks = {group.name: freezing.group(group, found) for group, found in plan}
+        tasks = {group.name: freezing.group(group, named) for group, named in plan}
         shutil.rmtree(folder / ".sources", ignore_errors=True)
         manifest = Manifest(
             name=name,
@@ -166,3 +185,97 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+PUNKT = "tokenizers/punkt_tab/english"
+
+
+def needs_punkt(tasks: Iterable[NamedTask]) -> bool:
+    """Whether one of the tasks splits sentences by NLTK."""
+    return any(task.config.startswith(("ruler/niah", "ifeval/")) for task in tasks)
+
+
+def freeze_punkt(folder: Path) -> None:
+    """Copy English `punkt_tab` below `folder`; where it is not on this machine it is downloaded.
+
+    Raises:
+        UsageError: neither is possible.
+    """
+    import nltk
+    import nltk.data
+
+    target = folder / NLTK_DATA / PUNKT
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        source = Path(str(nltk.data.find(PUNKT)))
+    except LookupError:
+        with quiet():  # where it tells its errors is bound before
+            where = {"download_dir": str(folder / ".nltk"), "print_error_to": io.StringIO()}
+            nltk.download("punkt_tab", quiet=True, **where)
+        source = folder / ".nltk" / PUNKT
+    if not source.is_dir():
+        raise UsageError(
+            "NLTK's punkt_tab is not on this machine and cannot be downloaded now; freeze where there is a network, or "
+            "point NLTK_DATA to a folder that holds tokenizers/punkt_tab."
+        )
+    shutil.copytree(source, target)
+    shutil.rmtree(folder / ".nltk", ignore_errors=True)
+
+
+def check_replaceable(target: Path, name: str) -> None:
+    """Refuse a place that holds anything but an older freezing of the data called `name`.
+
+    Raises:
+        UsageError: says what is there.
+    """
+    other = "name another folder with --out"
+    try:
+        if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+            return
+        if not target.is_dir() or not (target / MANIFEST).is_file():
+            raise UsageError(f"{target} holds something that is not frozen data; {other}.")
+        manifest = read_manifest(target)
+        present = [path for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    except OSError as error:
+        raise _unusable(target, error) from error
+    if manifest.name != name:
+        raise UsageError(f"{target} holds {manifest.name}, not {name}; {other}.")
+    listed = {MANIFEST, *manifest.files}
+    if extra := sorted(path for path in present if path.relative_to(target).as_posix() not in listed):
+        raise UsageError(f"{target} holds {extra[0].relative_to(target)}, which is not frozen data; {other}.")
+
+
+@contextmanager
+def staging(target: Path) -> Iterator[Path]:
+    """A folder beside `target` that takes its place when all went well, and goes when not.
+
+    What a killed freezing left there goes first.
+
+    Raises:
+        UsageError: nothing can be written there, or another process is freezing into it.
+    """
+    beside = target.parent / f".{target.name}-freezing"
+    new, old = beside / "new", beside / "old"
+    try:
+        with exclusive(beside / "lock"):
+            try:
+                if old.exists() and not target.exists():  # killed between the two renames below
+                    old.rename(target)
+                for left in (new, old):
+                    shutil.rmtree(left, ignore_errors=True)
+                new.mkdir()
+                yield new
+                if target.exists():
+                    target.rename(old)
+                new.rename(target)
+            finally:
+                if target.exists() or not old.exists():
+                    shutil.rmtree(beside, ignore_errors=True)
+    except BlockingIOError as error:
+        raise UsageError(f"Another process is freezing into {target}; wait for it.") from error
+    except OSError as error:
+        raise _unusable(target, error) from error
+
+
+def _unusable(target: Path, error: OSError) -> UsageError:
+    return UsageError(f"{target} cannot be written ({error.strerror or error}); name another folder with --out.")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from q36eval.drift.charts import RESIDUAL_CAP
-from q36eval.drift.limits import IN_CONTROL_RUN_LENGTH, Limits, limits_for
+from q36eval.drift.charts import IN_CONTROL_RUN_LENGTH, RESIDUAL_CAP, Limits, limits_for
 from q36eval.drift.lines import Placed, place, unmeasured_since
 from q36eval.drift.monitoring import ROUNDING, Followed, follow, standard_error
 from q36eval.drift.records import BranchDrift, DeploymentChange, DriftPoint, DriftState, MetricDrift
@@ -31,22 +30,23 @@ def branch_drift(
     blessed_run_id: str | None = None,
     watched: Collection[str] | None = None,
     runs: Sequence[SeriesRun] = (),
-    asked: Collection[str] | None = None,
+    read_keys: Collection[str] | None = None,
 ) -> BranchDrift:
     """A branch's drift from `series`, as `History.metric_series` gives it; `watched` keys decide its state (None: all).
 
     `runs` are all finished runs of the branch: one without a point in `series` may have been to measure something.
-    `asked` are the keys that `series` was read for (None: all): of other watched ones it says nothing.
+    `read_keys` are the keys that `series` was read for (None: all): of other watched ones it says nothing.
 
     The charts' limits are such that all watched metrics together raise one false alarm in `IN_CONTROL_RUN_LENGTH` runs.
     """
     metrics = drift(series, blessed_run_id, watched, runs)
     deciding = [metric for metric in metrics if metric.watched]
-    looked_for = set(watched or ()) if asked is None else set(watched or ()) & set(asked)
+    looked_for = set(watched or ()) if read_keys is None else set(watched or ()) & set(read_keys)
     never = sorted(looked_for - {point.key for point in series})
     state, statement = _of_branch(deciding)
     if never:
-        statement += f" {len(never)} more that the policy judges {_was(never)} never measured."
+        verb = "was" if len(never) == 1 else "were"
+        statement += f" {len(never)} more that the policy judges {verb} never measured."
     baselines = Counter(metric.baseline_run_id for metric in deciding if metric.baseline_run_id is not None)
     return BranchDrift(
         family=family,
@@ -63,10 +63,6 @@ def branch_drift(
         changes=_all_changes(metrics),
         metrics=tuple(metrics),
     )
-
-
-def _was(several: Sequence[str]) -> str:
-    return "was" if len(several) == 1 else "were"
 
 
 def _all_changes(metrics: Sequence[MetricDrift]) -> tuple[DeploymentChange, ...]:
@@ -99,12 +95,12 @@ def drift(
     placed = {key: place(by_key[key], every) for key in sorted(by_key)}
     lines = [_Line(placed[key], blessed_run_id) for key in placed]
     followed = iter(follow([stream for line in lines for stream in line.streams], limits))
-    found = []
+    drifts = []
     for key, line in zip(placed, lines, strict=True):
         charted = [next(followed) for _ in line.streams]
         unmeasured = unmeasured_since(by_key[key], every)
-        found.append(_metric(line, charted, limits, unmeasured, watched is None or key in watched))
-    return found
+        drifts.append(_metric(line, charted, limits, unmeasured, watched is None or key in watched))
+    return drifts
 
 
 @dataclass(frozen=True)
@@ -133,6 +129,10 @@ def _metric(
     move = None if now is None else _move(now, blessed)
     state, statement = _judged(line, now, blessed, move, unmeasured)
     baseline = None if now is None else now.points[blessed or 0].run.id
+    change_points: tuple[str, ...] = ()
+    if now is not None:
+        later = (*now.stretches[1:], *(() if now.hint is None else (now.hint,)))
+        change_points = tuple(now.points[first].run.id for first in later)
     return MetricDrift(
         key=newest.point.key,
         unit=newest.point.unit,
@@ -148,15 +148,10 @@ def _metric(
         worse=move is not None and move.worse,
         changed_there=() if move is None else _changed_at(line.placed, move.since).identity_changes,
         **({} if move is None else _changed_near(line.placed, move.since)),
-        change_points=() if now is None else _change_points(now),
+        change_points=change_points,
         in_control_run_length=limits.run_length,
         watched=watched,
     )
-
-
-def _change_points(now: Followed) -> tuple[str, ...]:
-    hint = () if now.hint is None else (now.hint,)
-    return tuple(now.points[first].run.id for first in (*now.stretches[1:], *hint))
 
 
 def _position(now: Followed | None, run_id: str | None) -> int | None:
@@ -208,10 +203,10 @@ def _changed_near(placed: Sequence[Placed], since: SeriesPoint) -> dict[str, Any
     line = [one for one in placed if one.stream == first.stream]
     at = line.index(first)
     near = sorted(line[max(0, at - NEAR) : at + NEAR + 1], key=lambda one: abs(line.index(one) - at))
-    found = next((one for one in near if one.identity_changes), None)
-    if found is None or found is first:
+    nearest = next((one for one in near if one.identity_changes), None)
+    if nearest is None or nearest is first:
         return {}
-    return {"near_run_id": found.point.run.id, "changed_near": found.identity_changes}
+    return {"near_run_id": nearest.point.run.id, "changed_near": nearest.identity_changes}
 
 
 def _judged(

@@ -68,16 +68,16 @@ def _stream(point: SeriesPoint, heads: list[SeriesPoint]) -> int | None:
 
 def _differences(before: SeriesPoint, after: SeriesPoint) -> list[str]:
     """What must agree for two figures to be compared, and does not."""
-    found = [] if before.suite_sha256 == after.suite_sha256 else [f"another suite of {after.probe} was asked"]
+    differences = [] if before.suite_sha256 == after.suite_sha256 else [f"another suite of {after.probe} was asked"]
     one, other = before.run.identity, after.run.identity
     if one is None or other is None:
-        found += ["the deployment could not be identified"]
+        differences += ["the deployment could not be identified"]
     elif one.engine != other.engine:
-        found.append(f"another engine: {one.engine} -> {other.engine}")
-    found += _of_reference(before, after)
+        differences.append(f"another engine: {one.engine} -> {other.engine}")
+    differences += _of_reference(before, after)
     if (before.estimator, before.unit) != (after.estimator, after.unit):
-        found.append("the metric is defined otherwise")
-    return found
+        differences.append("the metric is defined otherwise")
+    return differences
 
 
 def _of_reference(before: SeriesPoint, after: SeriesPoint) -> list[str]:
@@ -134,24 +134,24 @@ def _unknown(point: SeriesPoint, which: str) -> list[str]:
 def _missing(points: Sequence[SeriesPoint], runs: Sequence[SeriesRun]) -> list[list[str]]:
     """Per point: the runs just before it that asked the metric's probe and did not measure it."""
     measured = {point.run.id: number for number, point in enumerate(points)}
-    found: list[list[str]] = [[] for _ in points]
+    before: list[list[str]] = [[] for _ in points]
     without: list[str] = []
     for run in runs:
         if run.id in measured:
             if without and measured[run.id] > 0:
-                found[measured[run.id]] = [f"not measured in {_named(without)}"]
+                before[measured[run.id]] = [f"not measured in {_named(without)}"]
             without = []
         elif _was_to_measure(run, points[0]):
             without.append(run.id)
-    return found
+    return before
 
 
 def unmeasured_since(points: Sequence[SeriesPoint], runs: Sequence[SeriesRun]) -> str | None:
     """The newest run, if it asked the metric's probe in the same suite as before and yet did not measure it."""
     newest = points[-1]
     same = (run for run in runs if run.suites.get(newest.probe.value) == newest.suite_sha256)
-    asked = [run for run in same if run.id == newest.run.id or _was_to_measure(run, newest)]
-    return None if not asked or asked[-1].id == newest.run.id else asked[-1].id
+    measuring = [run for run in same if run.id == newest.run.id or _was_to_measure(run, newest)]
+    return None if not measuring or measuring[-1].id == newest.run.id else measuring[-1].id
 
 
 def _was_to_measure(run: SeriesRun, point: SeriesPoint) -> bool:
@@ -180,16 +180,16 @@ def _changes(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -
 def _changed(one: DeploymentIdentity, other: DeploymentIdentity) -> list[str]:
     if one is other:  # what many runs share is read once
         return []
-    found = []
+    changes = []
     for field in one.differing_fields(other):
         if field == "settings":
-            found += [f"setting {name}{values}" for name, values in _settings(one.settings, other.settings)]
+            changes += [f"setting {name}{values}" for name, values in _settings(one.settings, other.settings)]
         elif field in _NAMES:
-            found.append(_NAMES[field])
+            changes.append(_NAMES[field])
         else:
             name = "KV-cache dtype" if field == "kv_cache_dtype" else field.replace("_", " ")
-            found.append(f"{name} {getattr(one, field)} -> {getattr(other, field)}")
-    return found
+            changes.append(f"{name} {getattr(one, field)} -> {getattr(other, field)}")
+    return changes
 
 
 def _settings(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[str, str]]:

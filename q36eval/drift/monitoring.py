@@ -8,10 +8,8 @@ from statistics import NormalDist, median
 
 import numpy as np
 
-from q36eval.drift.charts import LEAST_SPREAD, Array, Charts, Spread, control_charts
-from q36eval.drift.limits import Limits
+from q36eval.drift.charts import LEAST_SPREAD, Array, Charts, Limits, Spread, control_charts
 from q36eval.history.records import SeriesPoint
-from q36eval.records import Interval
 
 RELATIVE_SPREAD = 0.005
 """The least spread of a figure without a standard error that is no count (a maximum), as a share of its size."""
@@ -30,10 +28,7 @@ _STILL_AWAY = 3.0
 
 def standard_error(point: SeriesPoint) -> float:
     """Of one run's effect, from the arms of its interval that are finite and not 0; NaN where there is none."""
-    return _standard_error(point.effect, point.effect_interval)
-
-
-def _standard_error(effect: float, interval: Interval) -> float:
+    effect, interval = point.effect, point.effect_interval
     arms = [arm for arm in (interval.upper - effect, effect - interval.lower) if math.isfinite(arm) and arm > 0]
     return sum(arms) / len(arms) / _errors_of(interval.level) if arms else float("nan")
 

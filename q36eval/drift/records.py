@@ -1,9 +1,20 @@
-"""What is said of drift: of one run's figure, of one metric over the runs, and of a branch."""
+"""What is reported of drift: of one run, of one metric over the runs, of a branch, and against the blessed run.
 
+`FINDINGS_VERSION` stands beside the records that it is the version of.
+"""
+
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from q36eval.records import Direction, Interval, Record, Verdict
+from q36eval.gate.blessed import against_blessed
+from q36eval.records import Direction, Interval, Measurement, Record, Verdict
+
+FINDINGS_VERSION = 1
+"""Raised with every change after which the same runs may be said to have drifted otherwise, or in other words:
+
+1. What is found on 2026-11-22; before it, the hash of all our code stood here.
+"""
 
 
 class DriftState(StrEnum):
@@ -125,3 +136,47 @@ class BranchDrift(Record):
         """The same, its metrics without their runs: what is said of them all, in a hundredth of the room."""
         metrics = tuple(metric.model_copy(update={"points": ()}) for metric in self.metrics)
         return self.model_copy(update={"metrics": metrics})
+
+
+class AgainstBlessed(Record):
+    """One metric of a run with the blessed run in the reference's place, paired by the clusters that both asked.
+
+    `effect` is this run less the blessed one, or their ratio; `no_change` is the value that means none (0 or 1). It is
+    one look at one run, at the interval's own level: it answers whether other items would agree, where the charts
+    answer whether the runs moved. `interval` is None where they cannot be paired, and `note` says why.
+    """
+
+    run_id: str
+    blessed_run_id: str
+    effect: float | None = None
+    no_change: float = 0.0
+    interval: Interval | None = None
+    clusters: int = 0
+    note: str = ""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the interval leaves out no change."""
+        return self.interval is not None and not self.interval.lower <= self.no_change <= self.interval.upper
+
+
+def pair_with_blessed(
+    run_id: str, measurement: Measurement, blessed_run_id: str, blessed: Sequence[Measurement]
+) -> AgainstBlessed:
+    """`measurement` of a run against the blessed run's measurements of the same key."""
+    paired = against_blessed(measurement, _distinct(blessed))
+    if isinstance(paired, str):
+        return AgainstBlessed(run_id=run_id, blessed_run_id=blessed_run_id, note=paired)
+    return AgainstBlessed(
+        run_id=run_id,
+        blessed_run_id=blessed_run_id,
+        effect=paired.effect,
+        no_change=1.0 if paired.estimator in ("ratio", "perplexity") else 0.0,
+        interval=paired.effect_interval,
+        clusters=0 if paired.clusters is None else len(paired.clusters.units),
+    )
+
+
+def _distinct(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """A resumed run may hold the same measurement twice."""
+    return [one for place, one in enumerate(measurements) if one not in measurements[:place]]

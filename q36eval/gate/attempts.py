@@ -1,14 +1,12 @@
 """Earlier gates of the same checkpoint: how often a PASS was tried for, and what that does to a false one. Pure."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
+from q36eval.gate.policy import Policy
 from q36eval.records import Record, Verdict
-
-if TYPE_CHECKING:
-    from q36eval.gate.policy import Policy
 
 
 class EarlierGate(Record):
@@ -69,7 +67,7 @@ class Attempts(Record):
         return self.allowed is not None and self.answer_sets > self.allowed
 
 
-def attempts_of(policy: "Policy", tried: Tried | None) -> Attempts | None:
+def attempts_of(policy: Policy, tried: Tried | None) -> Attempts | None:
     """The attempts that a decision by `policy` is the last of; None where it is the first, and took over nothing."""
     if tried is None or not (tried.earlier or tried.unfinished or tried.reused):
         return None
@@ -89,7 +87,7 @@ def attempts_of(policy: "Policy", tried: Tried | None) -> Attempts | None:
     )
 
 
-def judged_content(policy: "Policy") -> dict[str, Any]:
+def judged_content(policy: Policy) -> dict[str, Any]:
     """What of a policy decides: not its name, nor its words, nor how often it may be tried."""
     criteria = [
         criterion.model_dump(mode="json", exclude={"note": True, "margin": {"source"}}) for criterion in policy.criteria

@@ -42,8 +42,8 @@ def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) ->
         )
     if len(blessed) > 1:
         return f"the blessed run measured {measurement.key} {len(blessed)} times with different figures; bless another"
-    found = paired_with(measurement, blessed[0], whose)
-    return f"{found.why}; {found.remedy} {BLESS}" if isinstance(found, Apart) else found
+    paired = paired_with(measurement, blessed[0], whose)
+    return f"{paired.why}; {paired.remedy} {BLESS}" if isinstance(paired, Apart) else paired
 
 
 def paired_with(measurement: Measurement, other: Measurement, whose: str = "the other run") -> Measurement | Apart:
@@ -87,7 +87,7 @@ def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator)
 def _paired(ours: Clusters | None, theirs: Clusters | None, whose: str) -> Clusters | Apart:
     for run, clusters in (("this run", ours), (whose, theirs)):
         if clusters is None or clusters.names is None or len(set(clusters.names)) < len(clusters.names):
-            why = f"{run}'s evidence does not name what was asked, so the two runs cannot be paired"
+            why = f"{run}'s evidence does not name its items, so the two runs cannot be paired"
             return Apart(why, "measure again, and accept that run with")
     assert ours is not None
     assert theirs is not None
@@ -96,8 +96,8 @@ def _paired(ours: Clusters | None, theirs: Clusters | None, whose: str) -> Clust
         theirs.bounds,
         _only(theirs.strata, rows[1]),
     ):
-        why = rows if isinstance(rows, str) else "weighed what was asked otherwise"
-        return Apart(f"{whose} {why}", "accept a run that asked the same with")
+        why = rows if isinstance(rows, str) else "weighed its items otherwise"
+        return Apart(f"{whose} {why}", "accept a run that evaluated the same items with")
     return _in_pairs(ours, theirs, rows)
 
 
@@ -107,25 +107,22 @@ Rows = tuple[list[int], list[int]]
 
 def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | str:
     """The clusters to compare, or in words what the other run did otherwise."""
-    mine, blessed = (_positions(clusters) for clusters in (ours, theirs))
+    mine, blessed = ({name: row for row, name in enumerate(each.names or ())} for each in (ours, theirs))
     common = [name for name in mine if name in blessed]
     rows = [mine[name] for name in common], [blessed[name] for name in common]
     only_mine, only_blessed = len(mine) - len(common), len(blessed) - len(common)
     stopped_early = not (only_mine and only_blessed) and _one_is_the_start(ours, theirs, rows)
     if not common or ((only_mine or only_blessed) and not stopped_early):
-        return f"asked other items: {only_blessed} clusters that this run lacks, and {only_mine} that only this one has"
+        extra = f"{only_blessed} clusters that this run lacks, and {only_mine} that only this one has"
+        return f"evaluated other items: {extra}"
     if ours.schedule is not None and theirs.schedule is not None and not _laid_out_alike(ours, theirs, rows):
-        return "asked the same items in other blocks"
+        return "evaluated the same items in other blocks"
     totals = [
         [clusters.units[row] + clusters.errored[row] for row in chosen]
         for clusters, chosen in ((ours, rows[0]), (theirs, rows[1]))
     ]
     differing = sum(a != b for a, b in zip(*totals, strict=True))
     return f"counted otherwise in {differing} of {len(common)} clusters" if differing else rows
-
-
-def _positions(clusters: Clusters) -> dict[str, int]:
-    return {name: row for row, name in enumerate(clusters.names or ())}
 
 
 def _one_is_the_start(ours: Clusters, theirs: Clusters, rows: Rows) -> bool:

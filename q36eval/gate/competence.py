@@ -78,10 +78,10 @@ def compares_answers(criterion: Criterion, measurement: Measurement) -> bool:
     return clusters.bounds is not None and all(map(math.isfinite, clusters.bounds))
 
 
-def remaining(asked: Informative, measurement: Measurement) -> Remaining:
+def remaining(rule: Informative, measurement: Measurement) -> Remaining:
     """What of a comparison may be judged, by what the reference can do."""
     families = measurement.competence or ()
-    kept = [family for family in families if is_able(family, asked)]
+    kept = [family for family in families if is_able(family, rule)]
     competence = Competence(
         items=sum(family.items for family in families),
         informative=sum(family.informative for family in families),
@@ -89,12 +89,12 @@ def remaining(asked: Informative, measurement: Measurement) -> Remaining:
         left_out=tuple(family for family in families if family not in kept),
     )
     names = frozenset(family.name for family in kept)
-    return Remaining(competence, names, _refusal(asked, measurement, competence, names))
+    return Remaining(competence, names, _refusal(rule, measurement, competence, names))
 
 
-def is_able(family: FamilyCompetence, asked: Informative) -> bool:
+def is_able(family: FamilyCompetence, rule: Informative) -> bool:
     """Whether the reference can do enough of a family for a comparison over it to be evidence."""
-    return family.informative >= asked.min_items and share_above_chance(family) >= asked.min_share
+    return family.informative >= rule.min_items and share_above_chance(family) >= rule.min_share
 
 
 def share_above_chance(family: FamilyCompetence) -> float:
@@ -104,36 +104,36 @@ def share_above_chance(family: FamilyCompetence) -> float:
     return (family.informative / family.items - family.chance) / (1.0 - family.chance)
 
 
-def _refusal(asked: Informative, measurement: Measurement, competence: Competence, kept: Collection[str]) -> str | None:
+def _refusal(rule: Informative, measurement: Measurement, competence: Competence, kept: Collection[str]) -> str | None:
     if measurement.competence is None:
-        return "its probe does not say what the reference can do of it, so that the comparison proves nothing"
+        return "the probe does not report what the reference can solve, so the comparison proves nothing"
     names = [family.name for family in measurement.competence]
     known = set((measurement.clusters and measurement.clusters.families) or ())
     if len(set(names)) < len(names) or not known <= set(names) or competence.items < measurement.counts.total:
-        return "its probe does not say of all items what the reference can do of them"
-    if not kept or competence.remaining < asked.min_weight * competence.items - 1e-9:
-        share = f"{competence.remaining:,} of {competence.items:,} items lie in families that it can do"
-        return f"{families_words(competence.left_out)}; {share}, and the policy asks for {100 * asked.min_weight:.4g} %"
+        return "the probe does not report for every item whether the reference solves it"
+    if not kept or competence.remaining < rule.min_weight * competence.items - 1e-9:
+        share = f"{competence.remaining:,} of {competence.items:,} items lie in families that the reference can do"
+        return f"{families_words(competence.left_out)}; {share}, and the policy requires {100 * rule.min_weight:.4g} %"
     return None
 
 
 def families_words(families: Sequence[FamilyCompetence]) -> str:
     """`the reference solves 3 of 200 in json-nested (190 cut off at their budget, 7 wrong)`, the largest first."""
     if not families:
-        return "the reference was asked nothing of it"
+        return "the reference was not evaluated on it"
     ordered = sorted(families, key=lambda family: (-family.items, family.name))
-    told = [family_words(family) for family in ordered[:NAMED]]
+    clauses = [family_words(family) for family in ordered[:NAMED]]
     more = len(ordered) - NAMED
-    told += [f"too few in {more} more famil{'y' if more == 1 else 'ies'}"] if more > 0 else []
-    return f"the reference solves {', '.join(told)}"
+    clauses += [f"too few in {more} more famil{'y' if more == 1 else 'ies'}"] if more > 0 else []
+    return f"the reference solves {', '.join(clauses)}"
 
 
 def family_words(family: FamilyCompetence) -> str:
     """`3 of 200 in json-nested (190 cut off at their budget, 7 wrong)`."""
     beside = [f"{family.chance:.3g} of them by guessing"] if family.chance else []
     beside += [causes_words(family.causes)] if any(family.causes.values()) else []
-    told = f"{family.informative:,} of {family.items:,} in {family.name}"
-    return f"{told} ({'; '.join(beside)})" if beside else told
+    solved = f"{family.informative:,} of {family.items:,} in {family.name}"
+    return f"{solved} ({'; '.join(beside)})" if beside else solved
 
 
 def causes_words(causes: "dict[str, int]") -> str:

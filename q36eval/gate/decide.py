@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from q36eval.errors import ExitCode
-from q36eval.gate.anomalous import accepted, held_back
 from q36eval.gate.attempts import Tried, attempts_of
-from q36eval.gate.distance import clearest_first, nearest, to_turn
 from q36eval.gate.evidence import Evidence
+from q36eval.gate.headroom import accepted, clearest_first, held_back, nearest, to_turn
 from q36eval.gate.integrity import believed, drifts, with_integrity
+from q36eval.gate.margins import held_words, margins_held, with_thresholds
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import (
     NOTHING_FOUND,
@@ -20,8 +20,6 @@ from q36eval.gate.report import (
     Stage,
     Waiver,
 )
-from q36eval.gate.schemes import held_words, margins_held
-from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import apply_waivers
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats import holm
@@ -64,9 +62,9 @@ def decide(
     nor can a criterion marked `waivable: false`; and a lane of which nothing is left is INCONCLUSIVE, and so is then
     the whole. Without `on` no waiver is in force.
 
-    A margin that depends on the scheme is the one of the schemes that the weights probe found (`gate.schemes`). Where a
+    A margin that depends on the scheme is the one of the schemes that the weights probe found (`gate.margins`). Where a
     sign-off is required and missing, what would pass is INCONCLUSIVE, and so is a criterion that passes by an
-    implausible gain (`gate.anomalous`); a signature turns nothing but these. It is required too where the policy
+    implausible gain (`gate.headroom`); a signature turns nothing but these. It is required too where the policy
     allows fewer attempts than were made.
 
     Of a policy whose purpose is a pre-check nothing passes: it finds damage (FAIL) or NOTHING FOUND, which is
@@ -148,7 +146,7 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     elif outside and not inside:
         verdict, reason = CriterionVerdict.FAIL, "outside the margin, beyond what chance explains"
         if result.margin.kind == "max_count":
-            reason = "counted more than the margin allows"
+            reason = "more faults were counted than the margin allows"
     elif inside and outside:
         verdict, reason = CriterionVerdict.INCONCLUSIVE, "the evidence contradicts itself"
     else:

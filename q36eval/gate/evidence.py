@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from q36eval.gate.anomalous import is_anomalous
 from q36eval.gate.blessed import measured
+from q36eval.gate.headroom import is_anomalous
 from q36eval.gate.judge import judge, why_unfinished
 from q36eval.gate.noise import floor_of, is_floor
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult
-from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeFailure, ProbeName
+from q36eval.records import Clusters, Measurement, ProbeFailure, ProbeName
 
 TWIN = "-must-pass"
 """Ends the name of a canary whose prompts are fixed, beside the family of the name before it, which is drawn."""
@@ -60,8 +60,10 @@ class Evidence:
         """The canaries by which the criterion's evidence is named; none where it was written without names."""
         if criterion.probe is not ProbeName.CANARIES:
             return frozenset()
-        found = self.measured.get(criterion.key, [])
-        return frozenset(_canary_of(name) for m in found if m.clusters is not None for name in m.clusters.names or ())
+        measurements = self.measured.get(criterion.key, [])
+        return frozenset(
+            _canary_of(name) for m in measurements if m.clusters is not None for name in m.clusters.names or ()
+        )
 
     def passes_without(self, criterion: Criterion, canaries: Collection[str]) -> bool:
         """Whether what is not of these canaries, nor of their fixed twins, lies inside the margin, or nothing else is.
@@ -78,10 +80,12 @@ class Evidence:
         result = self._judge(criterion.model_copy(update={"min_scored": 1}), rest, theirs)
         return result.p_pass <= 1.0 - criterion.confidence and not is_anomalous(result)
 
-    def _judge(self, criterion: Criterion, found: list[Measurement], blessed: list[Measurement]) -> CriterionResult:
+    def _judge(
+        self, criterion: Criterion, measurements: list[Measurement], blessed: list[Measurement]
+    ) -> CriterionResult:
         refused = self.blessed_refused.get(criterion.probe)
         failures = self._failures_of(criterion)
-        return judge(criterion, found, failures, floor_of(criterion, self.floors), refused or blessed)
+        return judge(criterion, measurements, failures, floor_of(criterion, self.floors), refused or blessed)
 
     def _failures_of(self, criterion: Criterion) -> list[ProbeFailure]:
         return [failure for failure in self.failures if failure.probe == criterion.probe]
@@ -99,8 +103,8 @@ def _distinct(measurements: Iterable[Measurement], wanted: Collection[str]) -> d
             by_key.setdefault(measurement.key, []).append(measurement)
     # by their JSON, in which no NaN differs from itself
     return {
-        key: found if len(found) == 1 else list({m.model_dump_json(): m for m in found}.values())
-        for key, found in by_key.items()
+        key: of_key if len(of_key) == 1 else list({m.model_dump_json(): m for m in of_key}.values())
+        for key, of_key in by_key.items()
     }
 
 
@@ -121,13 +125,10 @@ def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement
     else:
         kept = clusters.of_families([name for name in set(clusters.families) if not is_of(name, canaries)])
     rest = measured(measurement, kept, measurement.estimator)
-    return rest.model_copy(update={"competence": _competence_without(measurement, canaries)})
-
-
-def _competence_without(measurement: Measurement, canaries: Collection[str]) -> tuple[FamilyCompetence, ...] | None:
-    """What the reference can do of the other canaries: what is excused weighs nothing."""
-    found = measurement.competence
-    return None if found is None else tuple(family for family in found if not is_of(family.name, canaries))
+    families = measurement.competence
+    # what is excused weighs nothing in what the reference can do either
+    left = None if families is None else tuple(family for family in families if not is_of(family.name, canaries))
+    return rest.model_copy(update={"competence": left})
 
 
 def _rows(clusters: Clusters, kept: Sequence[int]) -> Clusters:

@@ -25,33 +25,33 @@ LEAST_CLUSTERS = 30
 
 def judge(
     criterion: Criterion,
-    found: Sequence[Measurement],
+    measurements: Sequence[Measurement],
     failures: Sequence[ProbeFailure],
     floor: NoiseFloor | None = None,
     blessed: Sequence[Measurement] | str = (),
 ) -> CriterionResult:
     """The criterion's figures and p-values, with verdict NOT_MEASURED or (for now) INCONCLUSIVE.
 
-    `found` are the distinct measurements with the criterion's key, `failures` those of its probe, `blessed` the
+    `measurements` are the distinct measurements with the criterion's key, `failures` those of its probe, `blessed` the
     measurements with that key of the run that a margin `against: blessed` holds against, or why they are of something
     else. A margin below its `floor` proves nothing either way: both p-values are 1, and the reason says why.
     """
-    if len(found) != 1:
-        return _missing(criterion, len(found), failures).model_copy(update={"noise_floor": floor})
-    described = _describe(criterion, found[0]).model_copy(update={"noise_floor": floor})
-    if not _already_proven(criterion, found[0]) and any(failure.kind == "crashed" for failure in failures):
+    if len(measurements) != 1:
+        return _missing(criterion, len(measurements), failures).model_copy(update={"noise_floor": floor})
+    described = _with_figures(_blank(criterion), measurements[0]).model_copy(update={"noise_floor": floor})
+    if not _already_proven(criterion, measurements[0]) and any(failure.kind == "crashed" for failure in failures):
         reason = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
         return described.model_copy(update={"reason": reason, "infrastructure": True})
-    able = _remaining(criterion, found[0])
+    able = _remaining(criterion, measurements[0])
     if able is not None:
-        described = described.model_copy(update={"competence": able.competence, "causes": found[0].causes})
-        errored = _why_errored(found[0])
+        described = described.model_copy(update={"competence": able.competence, "causes": measurements[0].causes})
+        errored = _why_errored(measurements[0])
         refusal = able.refusal if errored is None else errored
         if refusal is not None:
             return described.model_copy(update={"reason": refusal, "infrastructure": errored is not None})
     if criterion.margin.against == "reference":
-        return _compared(criterion, found[0], described, floor, able)
-    paired = blessed if isinstance(blessed, str) else against_blessed(found[0], blessed)
+        return _compared(criterion, measurements[0], described, floor, able)
+    paired = blessed if isinstance(blessed, str) else against_blessed(measurements[0], blessed)
     if isinstance(paired, str):
         # what stands beside it is the reference's, which this criterion does not ask about
         return described.model_copy(update={"reason": paired, "reference_value": None})
@@ -86,7 +86,7 @@ def _compared(
     whole = _tested(criterion, measurement, _with_figures(described, measurement), floor)
     if whole.p_pass <= needed:
         return result
-    reason = "it lies inside the margin in what remains, and not together with the families that dropped out"
+    reason = "it lies inside the margin over the remaining families, but not with the families that dropped out"
     return result.model_copy(update={"p_pass": whole.p_pass, "reason": reason})
 
 
@@ -116,7 +116,9 @@ def _tested(
     judged = _with_test(described, test)
     if criterion.estimand == "these_items":
         items = measurement.counts.total
-        judged = judged.model_copy(update={"reason": f"of these items alone, {items:,} so far; says nothing of others"})
+        judged = judged.model_copy(
+            update={"reason": f"of these items alone, {items:,} so far; it says nothing about other items"}
+        )
     doubt = _why_untrusted(criterion, measurement, test)
     if doubt is not None:
         judged = judged.model_copy(update={"p_pass": 1.0, "reason": doubt})
@@ -138,15 +140,15 @@ def _why_untrusted(criterion: Criterion, measurement: Measurement, test: MarginT
 
 def _too_few_for_share(criterion: Criterion, measurement: Measurement, test: MarginTest) -> str | None:
     clusters = _evidence(measurement)
-    asked = sum(units + errored > 0 for units, errored in zip(clusters.units, clusters.errored, strict=True))
+    evaluated = sum(units + errored > 0 for units, errored in zip(clusters.units, clusters.errored, strict=True))
     least = least_clusters(criterion.margin.value, criterion.confidence)
     # where it is outside the margin, more clusters would not help
-    if asked >= least or test.p_fail <= 1.0 - criterion.confidence:
+    if evaluated >= least or test.p_fail <= 1.0 - criterion.confidence:
         return None
-    unseen = unseen_share(asked, criterion.confidence)
+    unseen = unseen_share(evaluated, criterion.confidence)
     return (
-        f"{asked:,} clusters show no share below {unseen:.2%}, not one of them beyond; the policy's "
-        f"{criterion.margin.value:.2%} takes {least:,}"
+        f"{evaluated:,} clusters cannot show a share below {unseen:.2%}, even if none lies beyond the threshold; "
+        f"the policy's {criterion.margin.value:.2%} needs {least:,}"
     )
 
 
@@ -156,19 +158,21 @@ def _already_proven(criterion: Criterion, measurement: Measurement) -> bool:
     return counted and math.isfinite(measurement.value) and measurement.value > criterion.margin.value
 
 
-def why_unfinished(criterion: Criterion, found: Sequence[Measurement], failures: Sequence[ProbeFailure]) -> str | None:
+def why_unfinished(
+    criterion: Criterion, measurements: Sequence[Measurement], failures: Sequence[ProbeFailure]
+) -> str | None:
     """Why a fault that was counted may not be the only one: what would keep a count of none from being judged."""
-    if len(found) != 1 or not _already_proven(criterion, found[0]):
+    if len(measurements) != 1 or not _already_proven(criterion, measurements[0]):
         return None
     if any(failure.kind == "crashed" for failure in failures):
         return "its probe crashed"
-    unfit = _why_unfit(criterion, found[0])
+    unfit = _why_unfit(criterion, measurements[0])
     return None if unfit is None else unfit[0]
 
 
-def _missing(criterion: Criterion, found: int, failures: Sequence[ProbeFailure]) -> CriterionResult:
-    if found > 1:
-        reason = f"{criterion.key} was measured {found} times with different figures"
+def _missing(criterion: Criterion, count: int, failures: Sequence[ProbeFailure]) -> CriterionResult:
+    if count > 1:
+        reason = f"{criterion.key} was measured {count} times with different figures"
     elif failures:
         reason = f"the {criterion.probe} probe " + _reasons(failures)
     else:
@@ -190,10 +194,6 @@ def _blank(criterion: Criterion) -> CriterionResult:
     )
 
 
-def _describe(criterion: Criterion, measurement: Measurement) -> CriterionResult:
-    return _with_figures(_blank(criterion), measurement)
-
-
 def _with_figures(described: CriterionResult, measurement: Measurement) -> CriterionResult:
     update = {
         "unit": measurement.unit,
@@ -210,7 +210,7 @@ def _why_errored(measurement: Measurement) -> str | None:
     if counts.errored <= MAX_ERRORED_SHARE * counts.total:
         return None
     # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
-    what = "errored or were not asked again" if measurement.estimator == "census" else "errored"
+    what = "errored or were not evaluated again" if measurement.estimator == "census" else "errored"
     return f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}"
 
 
@@ -221,8 +221,8 @@ def _why_unread(measurement: Measurement) -> str | None:
     if counts.unreadable <= most * counts.total:
         return None
     named = "; ".join(() if measurement.causes is None else measurement.causes.unread)
-    told = f"{counts.unreadable} of {counts.total} items hold an answer that cannot be read, more than {most:.0%}"
-    return f"{told}: {named}" if named else told
+    unread = f"{counts.unreadable} of {counts.total} items have an unreadable answer, more than {most:.0%}"
+    return f"{unread}: {named}" if named else unread
 
 
 def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[str, bool] | None:
@@ -235,18 +235,18 @@ def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[str, boo
     if unread is not None:
         return unread, False
     if counts.scored < criterion.min_scored:
-        return f"{counts.scored} items were scored, and the policy asks for {criterion.min_scored}", counts.errored > 0
+        return f"{counts.scored} items were scored; the policy requires {criterion.min_scored}", counts.errored > 0
     if not math.isfinite(measurement.value) or not math.isfinite(measurement.effect):
         return "the figure is not a finite number", False
     if measurement.clusters is None:
         if measurement.estimator != "census":
-            return "the measurement came without the evidence per cluster", False
+            return "the measurement holds no evidence by cluster", False
         return None
     needed = criterion.min_clusters or _least_clusters(measurement)
     scored = effective_clusters(measurement.clusters.units)
     if scored < needed:
-        whose = "the policy asks" if criterion.min_clusters else "a figure of this kind asks"
-        return f"what was scored weighs as {scored} clusters of equal size, and {whose} for {needed}", False
+        whose = "the policy requires" if criterion.min_clusters else "a figure of this kind requires"
+        return f"the scored items weigh as {scored} clusters of equal size; {whose} {needed}", False
     return None
 
 

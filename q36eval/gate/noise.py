@@ -2,13 +2,10 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from q36eval.gate.policy import Criterion, Policy
 from q36eval.records import Measurement, ProbeName, Record
 from q36eval.stats import loss_limit
-
-if TYPE_CHECKING:
-    from q36eval.gate.policy import Criterion, Policy
 
 FLOORED_METRICS = (
     "kl_divergence",
@@ -60,7 +57,7 @@ def has_floor(probe: ProbeName, metric: str) -> bool:
     return probe is ProbeName.KL and metric not in COUNTED
 
 
-def floor_of(criterion: "Criterion", measurements: Iterable[Measurement]) -> NoiseFloor | None:
+def floor_of(criterion: Criterion, measurements: Iterable[Measurement]) -> NoiseFloor | None:
     """The criterion's floor: the largest that was measured for its metric and slice; None where none was.
 
     A group of tokens across documents (`kind=json`) has no floor of its own: that over all tokens stands in for it.
@@ -69,18 +66,18 @@ def floor_of(criterion: "Criterion", measurements: Iterable[Measurement]) -> Noi
         return None
     metric = floor_metric(criterion.metric)
     floors = [m for m in measurements if m.probe is ProbeName.KL and m.metric == metric]
-    found, stand_in = [m for m in floors if m.slice == criterion.slice], ""
-    if not found and "=" in criterion.slice:
-        found = [m for m in floors if m.slice == "all"]
+    of_slice, stand_in = [m for m in floors if m.slice == criterion.slice], ""
+    if not of_slice and "=" in criterion.slice:
+        of_slice = [m for m in floors if m.slice == "all"]
         stand_in = f", over all tokens for want of one of {criterion.slice}"
-    if not found:
+    if not of_slice:
         return None
     # of equal ones the note decides, so that the order of measurements is of no matter
-    worst = max(found, key=lambda m: (math.inf if math.isnan(m.value) else m.value, m.note))
+    worst = max(of_slice, key=lambda m: (math.inf if math.isnan(m.value) else m.value, m.note))
     return NoiseFloor(loss=worst.value, source=worst.note + stand_in)
 
 
-def below_floor(criterion: "Criterion", floor: NoiseFloor | None) -> str | None:
+def below_floor(criterion: Criterion, floor: NoiseFloor | None) -> str | None:
     """Why the criterion's margin cannot be judged; None when it can, or where no floor was measured.
 
     A margin equal to the floor is judged; a floor that is no number refuses every margin.
@@ -92,18 +89,18 @@ def below_floor(criterion: "Criterion", floor: NoiseFloor | None) -> str | None:
         return None
     unit = floor_unit(criterion.metric)
     return (
-        f"its margin of {_words(criterion, limit)} lies below the noise floor of {floor.loss:.3g} {unit}, what the "
-        f"reference loses against itself ({floor.source})"
+        f"its margin of {_words(criterion, limit)} lies below the noise floor of {floor.loss:.3g} {unit}, which is "
+        f"what the reference loses against itself ({floor.source})"
     )
 
 
-def margins_below_floor(policy: "Policy", measurements: Sequence[Measurement]) -> list[str]:
+def margins_below_floor(policy: Policy, measurements: Sequence[Measurement]) -> list[str]:
     """One sentence for every criterion whose margin its floor refuses; advisory ones too, for they would mislead."""
     reasons = [(c.id, below_floor(c, floor_of(c, measurements))) for c in policy.criteria]
     return [f"Criterion {name!r} cannot be judged: {reason}; widen the margin." for name, reason in reasons if reason]
 
 
-def _words(criterion: "Criterion", limit: float) -> str:
+def _words(criterion: Criterion, limit: float) -> str:
     if criterion.margin.kind == "max_share":
         return f"{limit:.4g} {floor_unit(criterion.metric)} (its threshold)"
     given = f"{criterion.margin.value:.4g}"

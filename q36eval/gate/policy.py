@@ -1,6 +1,5 @@
 """The policy: which measurements decide, by which margin, for which lane, and where each figure comes from."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -72,7 +71,7 @@ class Margin(PolicyModel):
     `of` another criterion.
 
     Where `schemes` name figures, `value` is the ceiling that holds whatever the scheme, and a branch of a scheme that
-    has a figure is held to that one (`q36eval.gate.schemes`).
+    has a figure is held to that one (`q36eval.gate.margins`).
     """
 
     kind: MarginKind
@@ -284,14 +283,3 @@ class Policy(PolicyModel):
         """The lanes that the policy judges, in the order of `Lane`."""
         named = {lane for criterion in self.criteria for lane in criterion.lanes}
         return tuple(lane for lane in Lane if lane in named)
-
-    @classmethod
-    def load(cls, path: Path) -> "Policy":
-        """Read a policy from a YAML file, with what it inherits from the policies it extends.
-
-        Raises:
-            UsageError: one sentence that names the file, the key and the valid names.
-        """
-        from q36eval.gate.policy_file import read_policy
-
-        return read_policy(path)

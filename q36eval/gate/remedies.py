@@ -13,8 +13,7 @@ from statistics import NormalDist
 import numpy as np
 
 from q36eval.gate.policy import Criterion, Policy
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.gate.supplies import MoreItems, Remedy, Supplies
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, MoreItems, Remedy, Supplies
 from q36eval.records import Direction, Measurement, ProbeName, Verdict
 from q36eval.stats import loss_limit
 
@@ -24,8 +23,8 @@ PROBABILITY = 0.8
 OPEN_BOUND = ("the interval reaches across the margin", "the evidence contradicts itself")
 """Reasons of `decide` that more items may change; any other one keeps the evidence itself from being trusted."""
 
-PLANNED, ASKED = "items_planned", "accuracy"
-"""Figures whose value says how many items of a slice were planned, and whose counts how many were asked."""
+PLANNED, EVALUATED = "items_planned", "accuracy"
+"""Figures whose value says how many items of a slice were planned, and whose counts how many were evaluated."""
 
 NORMAL = NormalDist()
 
@@ -37,38 +36,44 @@ def remedies(
     if report.verdict is not Verdict.INCONCLUSIVE:
         return ()
     criteria = {criterion.id: criterion for criterion in policy.criteria}
-    found = {measurement.key: measurement for measurement in measurements}
+    by_key = {measurement.key: measurement for measurement in measurements}
     undecided = (CriterionVerdict.INCONCLUSIVE, CriterionVerdict.NOT_MEASURED)
     return tuple(
-        _remedy(criteria[result.id], result, found, supplies or Supplies())
+        _remedy(criteria[result.id], result, by_key, supplies or Supplies())
         for result in report.criteria
         if result.tier == "blocking" and not result.waived and result.verdict in undecided and result.id in criteria
     )
 
 
 def _remedy(
-    criterion: Criterion, result: CriterionResult, found: Mapping[str, Measurement], supplies: Supplies
+    criterion: Criterion, result: CriterionResult, by_key: Mapping[str, Measurement], supplies: Supplies
 ) -> Remedy:
     criterion = criterion.model_copy(update={"margin": result.margin})  # the one that held
-    measurement = found.get(criterion.key)
+    measurement = by_key.get(criterion.key)
     kind = "documents" if criterion.probe is ProbeName.KL else "items"
     scored = None if result.counts is None else result.counts.scored
     plain = Remedy(criterion=criterion.id, kind=kind, items=scored)
     if result.infrastructure:
-        return plain.model_copy(update={"note": "what errored must be measured; more items do not help"})
+        return plain.model_copy(update={"note": "the errored items must be measured first; more items do not help"})
     if criterion.margin.kind == "max_count":
-        return plain.model_copy(update={"note": "it is counted, so all of it must be measured; more items do not help"})
+        return plain.model_copy(
+            update={"note": "faults are counted, so every item must be measured; more items do not help"}
+        )
     if result.anomalous:
-        return plain.model_copy(update={"note": "it gains more than is plausible: a reviewer looks at it and signs"})
+        return plain.model_copy(update={"note": "the gain is implausibly large: a reviewer must look at it and sign"})
     if measurement is None:
-        return plain.model_copy(update={"note": "nothing of it was measured, so no chance can be given"})
+        return plain.model_copy(update={"note": "it was not measured, so no chance can be estimated"})
     if result.noise_floor is not None and result.p_pass == 1.0 and result.p_fail == 1.0 and result.reason:
-        return plain.model_copy(update={"note": "its margin lies below the noise floor, which no items change"})
+        return plain.model_copy(
+            update={"note": "its margin lies below the noise floor, which more items do not change"}
+        )
     if result.verdict is CriterionVerdict.INCONCLUSIVE and result.p_pass >= 1.0 and result.reason not in OPEN_BOUND:
-        return plain.model_copy(update={"note": f"no chance can be given, since {result.reason}"})
+        return plain.model_copy(update={"note": f"no chance can be estimated, since {result.reason}"})
     spread = _spread(criterion, result, measurement)
     if spread is None:
-        return plain.model_copy(update={"note": "too little was scored to tell the spread, so no chance can be given"})
+        return plain.model_copy(
+            update={"note": "too few items were scored to estimate the spread, so no chance can be estimated"}
+        )
     plain = plain.model_copy(update={"items": spread.items})
     least = criterion.min_scored if kind == "items" else (criterion.min_clusters or 0)
     needed, lossless = (spread.needed(loss, least) for loss in (spread.loss, spread.lossless))
@@ -77,7 +82,7 @@ def _remedy(
             "needed": needed,
             "needed_lossless": lossless,
             "hopeless": needed is None,
-            "options": tuple(_options(criterion, spread, found, supplies, needed, lossless)),
+            "options": tuple(_options(criterion, spread, by_key, supplies, needed, lossless)),
         }
     )
 
@@ -175,7 +180,7 @@ def _from_interval(result: CriterionResult, items: int, limit: float, z: float, 
 def _options(
     criterion: Criterion,
     spread: _Spread,
-    found: Mapping[str, Measurement],
+    by_key: Mapping[str, Measurement],
     supplies: Supplies,
     needed: int | None,
     lossless: int | None,
@@ -183,9 +188,9 @@ def _options(
     """What exists or can be generated beyond what was asked, the fewest items first."""
     sources = [source for source in supplies.sources if source.probe is criterion.probe]
     totals = [(source.option, source.total(criterion.slice, spread.items), source.nested) for source in sources]
-    planned = found.get(f"{criterion.probe}.{PLANNED}[{criterion.slice}]")
-    asked = found.get(f"{criterion.probe}.{ASKED}[{criterion.slice}]")
-    if planned is not None and asked is not None and asked.counts.total < planned.value:
+    planned = by_key.get(f"{criterion.probe}.{PLANNED}[{criterion.slice}]")
+    accuracy = by_key.get(f"{criterion.probe}.{EVALUATED}[{criterion.slice}]")
+    if planned is not None and accuracy is not None and accuracy.counts.total < planned.value:
         # in its own units, which are items here
         totals.append(("--exhaustive", int(planned.value), True))
     if criterion.probe is ProbeName.CANARIES and supplies.draws is not None:

@@ -1,30 +1,29 @@
-"""When enough was asked: of a task, and of the whole run. Pure."""
+"""When enough was evaluated: of a task, and of the whole run. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from q36eval.gate.anomalous import may_be_anomalous
+from q36eval.gate.headroom import may_be_anomalous
 from q36eval.gate.integrity import with_integrity
 from q36eval.gate.judge import judge
+from q36eval.gate.margins import margins_held, with_thresholds
 from q36eval.gate.noise import floor_of
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, Waiver
-from q36eval.gate.schemes import margins_held
-from q36eval.gate.thresholds import with_thresholds
 from q36eval.gate.waivers import in_force
 from q36eval.records import Lane, Measurement, ProbeName
-from q36eval.stats import settled
+from q36eval.stats import resolved_early
 
 
 @dataclass(frozen=True)
 class PolicyRule:
     """Says which measurements a policy's criteria need no more items for, and when its verdict stands.
 
-    A criterion is settled when `decide` would call it PASS or FAIL on this very evidence, whatever the others show
-    (`q36eval.stats.settled`). Only evidence with a schedule may be looked at as often as one likes, so nothing else is
-    ever settled early. `waivers` are those that `decide` will be handed, on the day `on`, and `blessed` the blessed
-    run's measurements.
+    A criterion is resolved when `decide` would call it PASS or FAIL on this very evidence, whatever the others show
+    (`q36eval.stats.resolved_early`). Only evidence with a schedule may be looked at as often as one likes, so nothing
+    else is ever resolved early. `waivers` are those that `decide` will be handed, on the day `on`, and `blessed` the
+    blessed run's measurements.
     """
 
     policy: Policy
@@ -36,11 +35,11 @@ class PolicyRule:
         """Keys of the measurements that the policy judges of that probe, advisory criteria among them."""
         return frozenset(criterion.key for criterion in self.policy.criteria if criterion.probe == probe)
 
-    def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
-        """Those of their keys on which every criterion is settled."""
-        found = {measurement.key: measurement for measurement in measurements}
-        judged = [criterion for criterion in self.policy.criteria if criterion.key in found]
-        still_open = {criterion.key for criterion in judged if not self._is_settled(criterion, found[criterion.key])}
+    def resolved_early(self, measurements: Sequence[Measurement]) -> frozenset[str]:
+        """Those of their keys on which every criterion is resolved."""
+        by_key = {measurement.key: measurement for measurement in measurements}
+        judged = [criterion for criterion in self.policy.criteria if criterion.key in by_key]
+        still_open = {criterion.key for criterion in judged if not self._is_resolved(criterion, by_key[criterion.key])}
         return frozenset(criterion.key for criterion in judged) - still_open
 
     def decided(self, measurements: Sequence[Measurement], complete: Collection[ProbeName]) -> tuple[str, ...]:
@@ -50,7 +49,7 @@ class PolicyRule:
             return ()
         return tuple(sorted({name for names in failed.values() for name in names}))
 
-    def _is_settled(self, criterion: Criterion, measurement: Measurement) -> bool:
+    def _is_resolved(self, criterion: Criterion, measurement: Measurement) -> bool:
         if not measurement.laid_out or criterion.margin.schemes:  # of these only the weights tell the margin
             return False
         result = judge(criterion, [measurement], [], blessed=_of(criterion, self.blessed))
@@ -59,7 +58,7 @@ class PolicyRule:
         shared = _sharing_alpha(self.policy, criterion)
         if may_be_anomalous(result):  # asked on, until it is proven or the gain is no longer found
             return False
-        return settled(result, criterion.confidence, self.policy.alpha, shared) != "open"
+        return resolved_early(result, criterion.confidence, self.policy.alpha, shared) != "open"
 
 
 def failed_lanes(
@@ -70,20 +69,20 @@ def failed_lanes(
     on: date | None = None,
     blessed: Sequence[Measurement] = (),
 ) -> dict[Lane, tuple[str, ...]]:
-    """The lanes that `decide` will call FAIL whatever is still measured, each with the criteria that settle it.
+    """The lanes that `decide` will call FAIL whatever is still measured, each with the criteria that decide it.
 
-    `complete` are the probes that were asked all they will be asked. A counted fault stays counted, so it settles its
+    `complete` are the probes that were asked all they will be asked. A counted fault stays counted, so it decides its
     lanes at once; any other figure does when its probe is complete, or when it may be looked at after every block, and
     then only beyond Bonferroni's bound, which Holm's adjusted p-value never exceeds whatever the other criteria show.
-    Nothing settles a lane that a waiver might set aside. A lane is never passed early: PASS needs every criterion.
+    Nothing decides a lane that a waiver might set aside. A lane is never passed early: PASS needs every criterion.
     """
     rules = with_thresholds(with_integrity(margins_held(policy, measurements).failing, measurements))
-    found: dict[str, list[Measurement]] = {}
+    by_key: dict[str, list[Measurement]] = {}
     for measurement in measurements:
-        found.setdefault(measurement.key, []).append(measurement)
+        by_key.setdefault(measurement.key, []).append(measurement)
     failed: dict[Lane, list[str]] = {}
     for criterion in rules.criteria:
-        evidence = found.get(criterion.key, [])
+        evidence = by_key.get(criterion.key, [])
         if criterion.tier != "blocking" or len(evidence) != 1 or _may_be_excused(criterion, waivers, on):
             continue
         whole = criterion.probe in complete
@@ -107,7 +106,7 @@ def _stays_failed(policy: Policy, criterion: Criterion, result: CriterionResult,
     if criterion.margin.kind == "max_count":
         return result.p_fail <= policy.alpha
     shared = _sharing_alpha(policy, criterion)
-    answer = settled(result, criterion.confidence, policy.alpha, shared)
+    answer = resolved_early(result, criterion.confidence, policy.alpha, shared)
     return answer == "fail" or (answer == "open" and whole and criterion.on_inconclusive == "fail")
 
 

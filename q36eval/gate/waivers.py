@@ -30,12 +30,12 @@ def apply_waivers(
     the same reason faults are excused only where all that the policy asks for was counted.
     """
     standing = sorted(in_force(set(waivers), on), key=_order)
-    found = [
+    excused = [
         _excused(criterion, result, standing, evidence)
         for criterion, result in zip(policy.criteria, results, strict=True)
     ]
-    notes = {note for waiver in set(waivers) for note in _notes(waiver, policy, found, on, evidence)}
-    return found, sorted(notes)
+    notes = {note for waiver in set(waivers) for note in _notes(waiver, policy, excused, on, evidence)}
+    return excused, sorted(notes)
 
 
 def in_force(waivers: Iterable[Waiver], on: date | None) -> list[Waiver]:
@@ -112,7 +112,7 @@ def _notes(
     if not concerned:
         yield f"{subject} has no effect: {_nothing_named(waiver, policy)}"
     elif not any(criterion.waivable for criterion, _ in concerned):
-        whose = _listed(criterion.id for criterion, _ in concerned)
+        whose = ", ".join(sorted(criterion.id for criterion, _ in concerned))
         yield f"{subject} has no effect: the policy lets nobody waive {whose}"
     for criterion, result in concerned:
         if not criterion.waivable or result.waived:
@@ -134,7 +134,3 @@ def _nothing_named(waiver: Waiver, policy: Policy) -> str:
     if waiver.canary is not None:
         return "no evidence that it concerns is named after that canary"
     return "the policy has no criterion that is all of this"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))

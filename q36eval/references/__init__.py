@@ -11,14 +11,16 @@ A **pack** is a folder of captures of one reference deployment; a **capture** is
 
 Every file is written whole or not at all, and none depends on when or how often the work was interrupted: a capture
 that was killed and resumed is byte for byte one that was not.
+
+It may import `q36eval.records`, `q36eval.probes` and `q36eval.checkpoints`; torch and safetensors only where tensors
+are read, since packs are listed without them.
 """
 
 from q36eval.probes import Kind
 from q36eval.references._capture import Capture, capture_key, pack_folder
 from q36eval.references._files import cannot_write
-from q36eval.references._head import stored_head
 from q36eval.references._manifest import FileEntry, Header, Manifest, damage, load_header, load_manifest
-from q36eval.references._pack import Pack, captures_in
+from q36eval.references._pack import Pack, captures_in, stored_head
 
 __all__ = [
     "Capture",

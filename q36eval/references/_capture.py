@@ -179,7 +179,7 @@ class Capture(Mapping[str, Digest]):
     def __getitem__(self, item_key: str) -> Digest:
         shared = self.shared if self.has_shared else {}
         if item_key in self._answers:
-            found = self._answers[item_key].digest
+            digest = self._answers[item_key].digest
         else:
             shard = self._shards[item_key]
             try:
@@ -188,8 +188,8 @@ class Capture(Mapping[str, Digest]):
                 raise UsageError(f"{self.folder / shard.file} is damaged ({error}); {self._remedy}") from error
             if stored_key != item_key:
                 raise UsageError(f"{self.folder / shard.file} holds another item; {self._remedy}")
-            found = kept.digest
-        return replace(found, tensors={**shared, **found.tensors}) if shared else found
+            digest = kept.digest
+        return replace(digest, tensors={**shared, **digest.tensors}) if shared else digest
 
     def __contains__(self, item_key: object) -> bool:
         return item_key in self._answers or item_key in self._shards
@@ -249,13 +249,13 @@ class Capture(Mapping[str, Digest]):
                 f"The capture {self.folder} keeps only the hash of the reference's {', '.join(described)}; "
                 f"name the reference's folder with --reference."
             )
-        found = dict(self._restore())
+        restored = dict(self._restore())
         for name, body in described.items():
-            if name not in found or tensor_sha256(found[name]) != body["sha256"]:
+            if name not in restored or tensor_sha256(restored[name]) != body["sha256"]:
                 raise UsageError(
                     f"The {name} in the reference's folder is not the one that {self.folder} was made with."
                 )
-        return {name: found[name] for name in described}
+        return {name: restored[name] for name in described}
 
     # -- writing, under the lock
 

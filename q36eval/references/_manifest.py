@@ -34,8 +34,8 @@ class Header(Record):
     def differing_fields(self, other: "Header") -> list[str]:
         """Names of the fields in which `other` differs; those of the identity by their own names."""
         mine = [name for name in Header.model_fields if name not in {"identity", "suite"}]
-        found = [name for name in mine if getattr(self, name) != getattr(other, name)]
-        return [*found, *self.identity.differing_fields(other.identity)]
+        differing = [name for name in mine if getattr(self, name) != getattr(other, name)]
+        return [*differing, *self.identity.differing_fields(other.identity)]
 
 
 class FileEntry(Record):
@@ -121,9 +121,9 @@ def load_manifest(folder: Path) -> Manifest | None:
         return None
     except (OSError, ValidationError) as error:
         raise UsageError(_unreadable(path, error)) from error
-    found = _faults(folder, manifest, hashed=False)
-    if found:
-        raise UsageError(f"{found[0]}; copy the pack again, or delete {folder} and capture it anew.")
+    faults = _faults(folder, manifest, hashed=False)
+    if faults:
+        raise UsageError(f"{faults[0]}; copy the pack again, or delete {folder} and capture it anew.")
     return manifest
 
 
@@ -144,22 +144,22 @@ def damage(folder: Path) -> list[str]:
 
 
 def _faults(folder: Path, manifest: Manifest, hashed: bool) -> list[str]:
-    found = []
+    faults = []
     if not manifest.intact:
-        found.append(f"{folder / MANIFEST_FILE} is not as it was written")
+        faults.append(f"{folder / MANIFEST_FILE} is not as it was written")
     for name, entry in manifest.files.items():
         path = inside(folder, name)
         size = path.stat().st_size if path.is_file() else None
         if size is None:
-            found.append(f"{path} is missing")
+            faults.append(f"{path} is missing")
         elif size != entry.bytes:
             how = "truncated" if size < entry.bytes else "longer than it was"
-            found.append(f"{path} is {how} ({size:,} of {entry.bytes:,} bytes)")
+            faults.append(f"{path} is {how} ({size:,} of {entry.bytes:,} bytes)")
         elif hashed and file_sha256(path) != entry.sha256:
-            found.append(f"{path} is damaged: its contents are not those that were captured")
+            faults.append(f"{path} is damaged: its contents are not those that were captured")
     listed = {shard.file for shard in manifest.shards.values()}
-    found += [f"{folder / MANIFEST_FILE} lists no hash of {name}" for name in sorted(listed - manifest.files.keys())]
-    return found
+    faults += [f"{folder / MANIFEST_FILE} lists no hash of {name}" for name in sorted(listed - manifest.files.keys())]
+    return faults
 
 
 def _unreadable(path: Path, error: Exception) -> str:

@@ -1,14 +1,18 @@
-"""A pack: the captures of one reference in one folder, which need not have been made on this machine."""
+"""A pack: the captures of one reference in one folder, which need not have been made on this machine, and its head."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from q36eval.errors import UsageError
 from q36eval.records import DeploymentIdentity, ProbeName
 from q36eval.references._manifest import HEADER_FILE, Header, Manifest, load_header, load_manifest
+
+if TYPE_CHECKING:
+    import torch
+
 
 OPTIONS = {
     "corpus": "--corpus or --suite",
@@ -61,18 +65,18 @@ class Pack:
             raise UsageError(f"There is no reference pack {folder}; name the folder that `reference capture` wrote.")
         if (folder / HEADER_FILE).exists():
             raise UsageError(f"{folder} is one capture of a reference pack; name the folder it is in.")
-        found = tuple(captures_in(folder))
-        if not found:
+        captures = tuple(captures_in(folder))
+        if not captures:
             raise UsageError(f"{folder} holds no reference pack; name the folder that `reference capture` wrote.")
-        identity = found[0][1].identity
-        for path, header, _ in found[1:]:
+        identity = captures[0][1].identity
+        for path, header, _ in captures[1:]:
             different = identity.differing_fields(header.identity)
             if different:
                 raise UsageError(
                     f"{folder} holds captures of several references: {path.name} has another {', '.join(different)} "
-                    f"than {found[0][0].name}; name a folder that holds one pack."
+                    f"than {captures[0][0].name}; name a folder that holds one pack."
                 )
-        return cls(folder, identity, found)
+        return cls(folder, identity, captures)
 
     def of(self, probe: ProbeName) -> list[Manifest]:
         """What the pack holds of that probe, full-vocabulary captures before top-k ones.
@@ -144,3 +148,30 @@ class Pack:
                 f"The reference pack {self.folder} was made with another {name}: the pack's is {own[:16]}, "
                 f"{whose} is {value[:16]}; nothing can be compared."
             )
+
+
+_HEADS = ("lm_head.weight",)
+_EMBEDDINGS = ("model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
+
+
+def stored_head(folder: Path) -> "torch.Tensor":
+    """The head [V, H] of a plain BF16, FP16 or FP32 checkpoint, in BF16; tied embeddings where it has no own head.
+
+    Whoever uses it compares its hash: nothing is assumed about how the checkpoint is loaded otherwise.
+
+    Raises:
+        UsageError: it stores no such tensor, or one that is quantized.
+        CorruptCheckpointError: see `open_checkpoint`.
+    """
+    import torch
+
+    from q36eval.checkpoints import open_checkpoint
+
+    checkpoint = open_checkpoint(folder)
+    for name in (*_HEADS, *_EMBEDDINGS):
+        if name in checkpoint.tensors:
+            weight = checkpoint.read(name)
+            if weight.dtype in (torch.bfloat16, torch.float16, torch.float32):
+                return weight.to(torch.bfloat16)
+            break
+    raise UsageError(f"{folder} stores no plain lm_head, so a pack must keep it; capture without --no-head.")

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from q36eval.gate.margins import held_words
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.gate.schemes import held_words
 from q36eval.measured_on import MeasuredOn, recorded
 from q36eval.records import Counts, Interval, Measurement, ProbeName
 from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, number, verdict_text, why_text

@@ -4,10 +4,10 @@ import html as _html
 import math
 import re
 
+from q36eval.gate.margins import held_words
 from q36eval.gate.noise import floor_unit, has_floor
 from q36eval.gate.policy import Margin
 from q36eval.gate.report import CriterionResult, GateReport
-from q36eval.gate.schemes import held_words
 from q36eval.records import Interval
 from q36eval.schemes import mixture_name
 

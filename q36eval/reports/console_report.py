@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from q36eval.gate.report import CriterionResult, GateReport
-from q36eval.gate.supplies import Remedy
+from q36eval.gate.report import CriterionResult, GateReport, Remedy
 from q36eval.reports._text import (
     ADVISORY_NOTE,
     COLUMNS,

@@ -4,8 +4,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from q36eval.gate.attempts import Attempts
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
-from q36eval.gate.supplies import MoreItems, Remedy
+from q36eval.gate.report import (
+    CriterionResult,
+    CriterionVerdict,
+    GateReport,
+    LaneResult,
+    MoreItems,
+    Remedy,
+    Stage,
+    StageState,
+)
 from q36eval.measured_on import recorded_unverified
 from q36eval.records import ProbeFailure
 from q36eval.reports._text import figure_text, margin_text, number, why_text

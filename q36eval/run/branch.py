@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from q36eval.checkpoints.inspection import Section
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate import PolicyRule, Stage, StageState
-from q36eval.gate.schemes import QUANTIZED_TENSORS, margins_held
+from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
 from q36eval.history.attempts import REUSED
 from q36eval.history.records import REFERENCE_ANSWERS

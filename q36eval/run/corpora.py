@@ -10,7 +10,7 @@ from typing import Any
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
 from q36eval.evals.freezing.hub import Hub
-from q36eval.evals.freezing.staging import check_replaceable, staging
+from q36eval.evals.freezing.suite import check_replaceable, staging
 from q36eval.evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
 from q36eval.evals.suite import HubSource, unverified
 from q36eval.examples import draw

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from q36eval.config import Paths
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift, branch_drift, drift, pair_with_blessed
-from q36eval.drift.version import FINDINGS_VERSION
+from q36eval.drift.records import FINDINGS_VERSION
 from q36eval.errors import StorageError, UsageError
 from q36eval.history import History, KeptDrift, RunFilter, RunState
 from q36eval.records import Measurement

@@ -15,13 +15,13 @@ from q36eval.records import Direction, Measurement
 from q36eval.references import Capture
 from q36eval.run.branch import load_branch
 from q36eval.run.items import Work, finished_items
+from q36eval.run.measurable import ASSUMED_SCORE
 from q36eval.run.measure import limits_of, reference_of
 from q36eval.run.plan import build_evals
 from q36eval.run.progress import Estimate
 from q36eval.run.request import Request
 from q36eval.run.rounds import plan_probes
 from q36eval.run.showable import lossless_outcomes
-from q36eval.run.shown import ASSUMED_SCORE
 from q36eval.stats import Power, as_expected, power, tightest_limit
 
 SAMPLE_ITEMS = 32

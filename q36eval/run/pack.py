@@ -8,7 +8,7 @@ from pathlib import Path
 
 from q36eval.config import Family, Paths
 from q36eval.errors import EngineError, UsageError
-from q36eval.kl.packs import scored_tokens
+from q36eval.kl.planning import scored_tokens
 from q36eval.probes import Progress, Sink
 from q36eval.records import ProbeFailure, ProbeName
 from q36eval.references import Capture, Kind, Pack, captures_in

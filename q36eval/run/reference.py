@@ -171,14 +171,14 @@ def _fitted(probe: Probe, pack: Pack) -> Probe:
 
 def bounding(probe: Probe, top_k: int) -> Probe:
     """The KL probe as one that only bounds the divergence from below; every other probe as it is."""
-    from q36eval.kl.topk_probe import TopKProbe
+    from q36eval.kl.topk import TopKProbe
 
     return TopKProbe(probe, top_k) if probe.name is ProbeName.KL and not isinstance(probe, TopKProbe) else probe
 
 
 def _with_full(probe: Probe, open_capture: Callable[[Probe], Capture]) -> Probe:
     """A probe of bounds that knows their gap, where the same documents were also captured over the full vocabulary."""
-    from q36eval.kl.topk_probe import TopKProbe
+    from q36eval.kl.topk import TopKProbe
 
     if not isinstance(probe, TopKProbe):
         return probe

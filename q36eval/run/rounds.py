@@ -34,7 +34,7 @@ class StoppingRule(Protocol):
         """Keys of the measurements that it judges of that probe."""
         ...
 
-    def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
+    def resolved_early(self, measurements: Sequence[Measurement]) -> frozenset[str]:
         """Keys of those measurements that more items would not change the judgement of."""
         ...
 
@@ -302,7 +302,7 @@ class _Evaluation:
         if not keys:
             return ()
         figures = probe.look(list(own.values()), keys)
-        clear = rule.settled(figures)
+        clear = rule.resolved_early(figures)
         resolved = ahead - {task for key in keys if key not in clear for task in judged[key]}
         self._drop(work, [item for item in later if item.task in resolved])
         work.resolved |= resolved

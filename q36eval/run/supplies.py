@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from q36eval.config import Paths
 from q36eval.errors import UsageError
-from q36eval.gate.supplies import ItemSource, Supplies
+from q36eval.gate.report import ItemSource, Supplies
 from q36eval.probes import Probe
 from q36eval.records import ProbeName
 from q36eval.run.request import Request

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from q36eval.checkpoints.inspection import Inspection, Section
-from q36eval.gate.schemes import QUANTIZED_TENSORS
+from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.records import Counts, DeclaredFigure, Direction, Estimator, Interval, Measurement, ProbeName
 
 METRICS = {

@@ -1,9 +1,17 @@
-"""Intervals and margin tests on clustered, paired evidence. Pure; numpy only."""
+"""Intervals and margin tests on clustered, paired evidence. Pure: imports `q36eval.records`, numpy and scipy alone.
 
+`margin_test` and `summarize` choose by estimator among the families of tests, each in a module of its own: `_betting`
+(bounded means), `_scheduled` (the same in blocks, with a planned end), `_fixed` (these items alone), `_bootstrap`
+(unbounded means, strata), `_ratio`, `_quantile`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
+Evidence enters as `records.Clusters` and becomes a `_contrast`. `power` and `margin_looks` simulate branches under
+these very tests. A new estimator is one of `records.Estimator`, a module with its tests and interval, and its branch in
+`_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
+"""
+
+from q36eval.stats._bootstrap import StratifiedMean, why_untrusted
 from q36eval.stats._contrast import planned_clusters, planned_largest
+from q36eval.stats._decision import Resolution, holm, resolved_early
 from q36eval.stats._gates import Kinds, Looker, margin_looks
-from q36eval.stats._heavy_tail import why_untrusted
-from q36eval.stats._holm import holm
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._likelihood import LEAST_EXPECTED, effective_clusters
 from q36eval.stats._margin import (
@@ -18,12 +26,16 @@ from q36eval.stats._margin import (
     why_not_measured,
 )
 from q36eval.stats._power import GREATEST_LIMIT, Power, as_expected, can_show, power, tightest_limit
-from q36eval.stats._proportion import proportion_interval
+from q36eval.stats._proportion import (
+    ShareBeyond,
+    least_clusters,
+    mcnemar,
+    most_beyond,
+    proportion_interval,
+    unseen_share,
+)
 from q36eval.stats._quantile import QuantileInference, quantile_clusters
 from q36eval.stats._scheduled import DEFAULT_SHARES, LookShares
-from q36eval.stats._sequential import Settled, mcnemar, settled
-from q36eval.stats._share import ShareBeyond, least_clusters, most_beyond, unseen_share
-from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
 __all__ = [
@@ -43,7 +55,7 @@ __all__ = [
     "MeanInference",
     "Power",
     "QuantileInference",
-    "Settled",
+    "Resolution",
     "ShareBeyond",
     "StratifiedMean",
     "as_expected",
@@ -61,7 +73,7 @@ __all__ = [
     "power",
     "proportion_interval",
     "quantile_clusters",
-    "settled",
+    "resolved_early",
     "summarize",
     "tightest_limit",
     "unseen_share",

@@ -5,8 +5,17 @@ from typing import Protocol
 
 import numpy as np
 
-from q36eval.stats._betting import EAGER, EVEN, bets, shared_stake, tamed
-from q36eval.stats._blocks import FAIL_MULTIPLES, PASS_MULTIPLES, PRIOR_CHANGE, BlockTotals
+from q36eval.stats._betting import (
+    EAGER,
+    EVEN,
+    FAIL_MULTIPLES,
+    PASS_MULTIPLES,
+    PRIOR_CHANGE,
+    BlockTotals,
+    bets,
+    shared_stake,
+    tamed,
+)
 from q36eval.stats._contrast import Array
 from q36eval.stats._likelihood import LEAST_EXPECTED, effective_clusters, p_value
 from q36eval.stats._margin import MarginLike, loss_limit

@@ -21,7 +21,7 @@ class MeanInference:
     """Tests and bounds on the mean of one contrast.
 
     `above_shape` is the prior over bets in the tests that the mean lies above something (`_betting.bets`). The planned
-    bets [K, R], where there are any, are those that the mean lies below something and above it (`_blocks.block_bets`).
+    bets [K, R], where there are any, are those that the mean lies below something and above it (`_betting.block_bets`).
     """
 
     contrast: Contrast

@@ -7,6 +7,7 @@ its mean is. This one is asymptotic all the same: `LEAST_EXPECTED` says from whe
 """
 
 import numpy as np
+from scipy.special import ndtr
 
 from q36eval.stats._contrast import Array, Contrast
 
@@ -25,8 +26,6 @@ def p_value(gains: Array, counts: Array) -> Array:
 
     1.0 where the mean gain is not positive, or nothing was seen; 0.0 where gains are positive and none is negative.
     """
-    from scipy.special import ndtr
-
     counts = np.atleast_2d(np.asarray(counts, dtype=np.float64))
     seen = counts > 0
     worst = np.where(seen, -gains, -np.inf).max(axis=1, initial=-np.inf)

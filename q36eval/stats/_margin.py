@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from q36eval.records import Clusters, Direction, Estimator, Interval
-from q36eval.stats._betting import EVEN
-from q36eval.stats._blocks import FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
+from q36eval.stats._betting import EVEN, FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
+from q36eval.stats._bootstrap import StratifiedMean
 from q36eval.stats._contrast import Array, Columns, columns_of, finite_bounds, linear_contrast
 from q36eval.stats._fixed import FixedMean
 from q36eval.stats._inference import SEED, MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
+from q36eval.stats._proportion import ShareBeyond
 from q36eval.stats._quantile import QuantileInference
 from q36eval.stats._ratio import RatioInference
 from q36eval.stats._scheduled import (
@@ -21,8 +22,6 @@ from q36eval.stats._scheduled import (
     ScheduledMean,
     planned_evidence,
 )
-from q36eval.stats._share import ShareBeyond
-from q36eval.stats._stratified import StratifiedMean
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
 MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count", "max_share"]
@@ -155,8 +154,8 @@ def why_not_measured(clusters: Clusters, estimator: Estimator) -> str | None:
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
         return f"{counts.errored} of {counts.total} items errored, more than {MAX_ERRORED_SHARE:.0%}"
     if counts.unreadable > MAX_UNREADABLE_SHARE * counts.total:
-        told = f"{counts.unreadable} of {counts.total} items hold an answer that cannot be read"
-        return f"{told}, more than {MAX_UNREADABLE_SHARE:.0%}"
+        unreadable = f"{counts.unreadable} of {counts.total} items have an unreadable answer"
+        return f"{unreadable}, more than {MAX_UNREADABLE_SHARE:.0%}"
     if not all(map(math.isfinite, clusters.branch)):
         return "the branch's values are not finite"
     if not all(map(math.isfinite, clusters.reference or ())):
@@ -203,9 +202,9 @@ def _share_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
     beyond = getattr(margin, "beyond", None)
     if beyond is None:
         raise ValueError("a max_share margin names no threshold that a cluster may lie beyond")
-    found = ShareBeyond(clusters, estimator, beyond)
-    p_pass, p_fail = found.p_at_least(margin.value), found.p_at_most(margin.value)
-    return MarginTest(p_pass, p_fail, found.share, found.interval(level), margin.value)
+    beyond_share = ShareBeyond(clusters, estimator, beyond)
+    p_pass, p_fail = beyond_share.p_at_least(margin.value), beyond_share.p_at_most(margin.value)
+    return MarginTest(p_pass, p_fail, beyond_share.share, beyond_share.interval(level), margin.value)
 
 
 def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, level: float) -> MarginTest:
@@ -264,8 +263,8 @@ def _proportions_test(
 def _ratio_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginTest:
     """Recovery branch/reference >= rho of unbounded values."""
     ratio = RatioInference.of(clusters, SEED)
-    found = ratio.interval(level)
-    loss = found.model_copy(update={"lower": 1.0 - found.upper, "upper": 1.0 - found.lower})
+    bounds = ratio.interval(level)
+    loss = bounds.model_copy(update={"lower": 1.0 - bounds.upper, "upper": 1.0 - bounds.lower})
     reason = "the reference's mean is not positive, so recovery is undefined" if math.isnan(ratio.ratio) else None
     p_pass, p_fail = ratio.p_at_most(margin.value), ratio.p_at_least(margin.value)
     return MarginTest(p_pass, p_fail, 1.0 - ratio.ratio, loss, loss_limit(margin), reason)

@@ -119,8 +119,8 @@ def power(
 ) -> Power:
     """The power of one criterion over bounded scores in [0, 1], paired by item; sums are rounded to whole items.
 
-    FAIL is as for `settled`: `alpha` over `criteria`. A branch that loses d beyond flips of rate f gets f/2 + d of all
-    answers wrong that were right, and f/2 right that were wrong, as far as there are such.
+    FAIL is as for `resolved_early`: `alpha` over `criteria`. A branch that loses d beyond flips of rate f gets f/2 + d
+    of all answers wrong that were right, and f/2 right that were wrong, as far as there are such.
 
     Raises:
         ValueError: a margin that is no `min_recovery` or `max_increase` in (0, 1), clusters without a reference or with

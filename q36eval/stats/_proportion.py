@@ -1,6 +1,91 @@
-"""The interval of one proportion: exact, and valid where items differ in their rates."""
+"""Exact tests of counts: one proportion, the share of clusters beyond a threshold, flips either way.
 
-from q36eval.records import Interval
+A mean hides a catastrophe in few documents; their share does not. Clusters are independent, so that those beyond a
+threshold are counted and tested as Clopper & Pearson (Biometrika 26 (1934), 404-413) do; where slices have different
+rates that holds for the mean rate (Hoeffding, Ann. Math. Statist. 27 (1956), 713-721). What was not drawn is not seen:
+a share q of which none is among n clusters is missed with probability (1 - q)^n.
+"""
+
+import math
+
+import numpy as np
+from scipy.special import bdtr, bdtrc, betaincinv
+
+from q36eval.records import Clusters, Estimator, Interval
+
+
+class ShareBeyond:
+    """How many of the clusters lie beyond `beyond`, with tests and bounds of their share of all clusters.
+
+    Of a `maximum` a cluster lies beyond where its greatest value does; of a `perplexity` where its log perplexity per
+    unit, less the reference's, does. A cluster of which something errored counts as beyond for `p_at_least` and the
+    upper bound, and for the others only where it was seen to be.
+
+    Raises:
+        ValueError: another estimator, or a perplexity without its reference.
+    """
+
+    def __init__(self, clusters: Clusters, estimator: Estimator, beyond: float) -> None:
+        units, errored = np.asarray(clusters.units), np.asarray(clusters.errored)
+        seen = _seen(clusters, estimator) > beyond
+        evaluated = (units + errored) > 0
+        self.clusters = int(evaluated.sum())
+        self.beyond = int((evaluated & (units > 0) & seen).sum())
+        self.open = int((evaluated & (errored > 0) & ~((units > 0) & seen)).sum())
+
+    @property
+    def share(self) -> float:
+        """NaN where there is no cluster."""
+        return self.beyond / self.clusters if self.clusters else math.nan
+
+    def p_at_least(self, share: float) -> float:
+        """p-value of H0: the share beyond is >= `share`."""
+        return float(bdtr(self.beyond + self.open, self.clusters, share)) if self.clusters else 1.0
+
+    def p_at_most(self, share: float) -> float:
+        """p-value of H0: the share beyond is <= `share`."""
+        return float(bdtrc(self.beyond - 1, self.clusters, share)) if self.beyond else 1.0
+
+    def interval(self, level: float) -> Interval:
+        """Bounds that each hold one-sided at (1 + level) / 2."""
+        return proportion_interval(self.beyond, self.clusters - self.open, level, errored=self.open)
+
+
+def _seen(clusters: Clusters, estimator: Estimator) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """What of each cluster is held against the threshold; anything where it has no units."""
+    branch = np.asarray(clusters.branch, dtype=np.float64)
+    if estimator == "maximum":
+        return branch
+    if estimator != "perplexity" or clusters.reference is None:
+        raise ValueError(f"the share of clusters beyond a threshold is not known of a {estimator}")
+    units = np.maximum(1, np.asarray(clusters.units))
+    per_unit: np.ndarray[tuple[int], np.dtype[np.float64]] = (branch - np.asarray(clusters.reference)) / units
+    return per_unit
+
+
+def unseen_share(clusters: int, confidence: float) -> float:
+    """The least share of which so many clusters hold one at that confidence: 1 - (1 - confidence)^(1 / n).
+
+    A catastrophe in a smaller share is missed more often than with probability 1 - confidence.
+    """
+    return 1.0 - (1.0 - confidence) ** (1.0 / clusters) if clusters else 1.0
+
+
+def least_clusters(share: float, confidence: float) -> int:
+    """How many clusters, not one of them beyond, show at that confidence that less than `share` of all are.
+
+    Raises:
+        ValueError: a share that is not between 0 and 1.
+    """
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"no number of clusters shows a share of {share:g}")
+    return math.ceil(math.log(1.0 - confidence) / math.log(1.0 - share) - 1e-12)
+
+
+def most_beyond(clusters: int, share: float, confidence: float) -> int | None:
+    """How many of so many clusters may lie beyond for a PASS at most; None where even none is too many."""
+    allowed = [k for k in range(clusters + 1) if bdtr(k, clusters, share) <= 1.0 - confidence]
+    return max(allowed, default=None)
 
 
 def proportion_interval(count: int, n: int, level: float = 0.95, *, errored: int = 0) -> Interval:
@@ -15,8 +100,6 @@ def proportion_interval(count: int, n: int, level: float = 0.95, *, errored: int
     Raises:
         ValueError: a count that is negative or greater than n, or a negative number of errored items.
     """
-    from scipy.special import betaincinv
-
     if not 0 <= count <= n or errored < 0:
         raise ValueError(f"{count} of {n} with {errored} errored is no proportion")
     if n == 0:
@@ -27,3 +110,14 @@ def proportion_interval(count: int, n: int, level: float = 0.95, *, errored: int
     lower = float(betaincinv(count, total - count + 1, alpha)) if count else 0.0
     upper = float(betaincinv(most + 1, total - most, 1.0 - alpha)) if most < total else 1.0
     return Interval(lower=lower, upper=upper, level=level, method="Clopper-Pearson")
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """Exact two-sided p-value of McNemar's test (Psychometrika 12 (1947), 153-157): are flips as likely either way?
+
+    `lost` items the reference has right and the branch wrong, `gained` the reverse; 1.0 without a flip. For the eye
+    only: it takes items as independent, and that it is large shows nothing.
+    """
+    from scipy.stats import binomtest  # half a second to import, which no other statistic needs
+
+    return float(binomtest(lost, lost + gained).pvalue) if lost + gained else 1.0

@@ -82,9 +82,9 @@ def _ladder(ordered: Array, quantile: float, units: Array, at_estimate: NDArray[
     ranks = np.ceil((1.0 - shares) * ordered.size - 1e-9).astype(np.int64) - 1
     # with the ends, one threshold alone means that all values are equal
     ranks = np.concatenate([[0], np.clip(ranks, 0, ordered.size - 1), [ordered.size - 1]])
-    found = np.unique(ordered[ranks])
-    found = found[np.isfinite(found)]
-    return found if found.size else np.array([np.finfo(np.float64).max])
+    thresholds = np.unique(ordered[ranks])
+    thresholds = thresholds[np.isfinite(thresholds)]
+    return thresholds if thresholds.size else np.array([np.finfo(np.float64).max])
 
 
 def _counts_above(ranked: Array, clusters: NDArray[np.int64], thresholds: Array, n_clusters: int) -> NDArray[np.int64]:

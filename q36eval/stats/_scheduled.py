@@ -79,11 +79,11 @@ class ScheduledEvidence:
     @cached_property
     def effective(self) -> tuple[float, float]:
         """How many clusters of equal size weigh as much as those planned: of the draws by margin, and of all."""
-        found = []
+        counts = []
         for plan in (self.schedule.first, self.schedule.planned):
             each = list((plan or {}).values())
-            found.append(effective_clusters(sum(p.units for p in each), sum(p.squares for p in each)))
-        return found[0], found[1]
+            counts.append(effective_clusters(sum(p.units for p in each), sum(p.squares for p in each)))
+        return counts[0], counts[1]
 
     @cached_property
     def right_share(self) -> float:
@@ -173,18 +173,18 @@ class ScheduledMean:
         looks, (first, whole) = self._looks, self.evidence.effective
         bets = self._bet_on.negated() if negated else self._bet_on
         capped = bets.with_cut_off_at(bets.high, margin)
-        found = [1.0, _betting.p_mean_at_least(bets.with_capped_sizes(), capped, shape, planned) / looks.bets]
+        p_values = [1.0, _betting.p_mean_at_least(bets.with_capped_sizes(), capped, shape, planned) / looks.bets]
         # of a smaller loss than the policy's, of which an interval asks, the asymptotic looks may know too little
         loss = abs(margin if self.loss is None else self.loss)
         if looks.midway and self.evidence.first_complete and first * loss >= LEAST_EXPECTED:
-            found.append(_likelihood.p_mean_at_least(bets, margin) / looks.midway)
+            p_values.append(_likelihood.p_mean_at_least(bets, margin) / looks.midway)
         if looks.last and self.evidence.complete:
             if whole * self.limit < LEAST_EXPECTED:
-                found.append(self._exact_p(margin, negated=negated) / looks.last)
+                p_values.append(self._exact_p(margin, negated=negated) / looks.last)
             elif whole * loss >= LEAST_EXPECTED:
                 contrast = self._whole.negated() if negated else self._whole
-                found.append(_likelihood.p_mean_at_least(contrast, margin) / looks.last)
-        return min(found)
+                p_values.append(_likelihood.p_mean_at_least(contrast, margin) / looks.last)
+        return min(p_values)
 
     def _exact_p(self, margin: float, *, negated: bool) -> float:
         pairs = self.evidence.pairs

@@ -5,13 +5,13 @@ import math
 import numpy as np
 
 from q36eval.records import Clusters, Estimator, Interval
+from q36eval.stats._bootstrap import StratifiedMean
 from q36eval.stats._contrast import finite_bounds, linear_contrast
 from q36eval.stats._inference import SEED, MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._quantile import QuantileInference
 from q36eval.stats._ratio import RatioInference
 from q36eval.stats._scheduled import ScheduledEvidence, ScheduledMean, planned_evidence
-from q36eval.stats._stratified import StratifiedMean
 
 DEFAULT_LEVEL = 0.95
 

@@ -104,4 +104,4 @@ def test_the_newest_run_is_paired_with_the_blessed_one_by_the_clusters_names() -
     assert (same.effect, same.moved, worse.effect, worse.moved) == (0.0, False, 0.2, True)
     nameless = pair_with_blessed("new", measured(60)[1], "old", [named(20)])
     assert nameless.interval is None
-    assert "does not name what was asked" in nameless.note
+    assert "does not name its items" in nameless.note

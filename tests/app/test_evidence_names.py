@@ -10,8 +10,7 @@ import pytest
 from q36eval.canaries.outcomes import PlannedItem, cause_of
 from q36eval.canaries.specification import CanarySpec, GenerationSettings
 from q36eval.canaries.summary import summarize_outcomes
-from q36eval.evals.accuracy import accuracy
-from q36eval.evals.perplexity import perplexities
+from q36eval.evals.figures import accuracy, perplexities
 from q36eval.gate import Criterion, Margin, Policy, Waiver, decide
 from q36eval.gate.blessed import ESTIMATORS
 from q36eval.kl.measurements import document_measurements

@@ -13,7 +13,7 @@ from q36eval.app.cli import reference_floor
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import UsageError
-from q36eval.gate import Policy
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.kl import floor as kl_floor
 from q36eval.kl.corpus import load_corpus
@@ -55,7 +55,7 @@ def gate(paths: Paths, margin: float, progress: Silent) -> RunRecord:
         branch=resolve("gptq-int4", family, paths),
         reference=resolve("bf16", family, paths),
         suite="sandbox",
-        policy=Policy.load(file),
+        policy=read_policy(file),
         probes=ALL_PROBES,
     )
     return measure(request, paths, History.open(paths.history), progress)

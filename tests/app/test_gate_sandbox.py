@@ -12,8 +12,8 @@ import q36eval.run.measure
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import EngineError, UsageError
-from q36eval.gate import Policy
-from q36eval.gate.schemes import QUANTIZED_TENSORS
+from q36eval.gate.margins import QUANTIZED_TENSORS
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord, RunState
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
@@ -71,7 +71,7 @@ def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecor
             branch=target,
             reference=resolve("bf16", family, paths),
             suite="sandbox",
-            policy=Policy.load(policy_file),
+            policy=read_policy(policy_file),
             probes=probes,
             resume=resume,
             emulate_activations=not weights_only,
@@ -189,7 +189,7 @@ def test_damage_that_loads_is_found_before_anything_is_asked(gate: Callable[...,
 
 
 def test_a_whole_branch_has_every_measurement_of_the_static_probe(gate: Callable[..., RunRecord]) -> None:
-    policy = Policy.load(REPOSITORY / "data" / "policies" / "sandbox.yaml")
+    policy = read_policy(REPOSITORY / "data" / "policies" / "sandbox.yaml")
     asked = {criterion.metric for criterion in policy.criteria if criterion.probe is ProbeName.WEIGHTS}
     measured = gate.history.measurements(gate("gptq-int4").id)  # type: ignore[attr-defined]
     found = {(m.metric, m.slice): m.value for m in measured if m.probe is ProbeName.WEIGHTS}

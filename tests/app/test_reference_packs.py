@@ -17,7 +17,8 @@ import yaml
 from q36eval.app.cli.kl_report import check_plot, print_summary
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
-from q36eval.gate import CriterionVerdict, Policy
+from q36eval.gate import CriterionVerdict
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.floor_file import load_floor, write_floor
@@ -124,7 +125,7 @@ def gate(state: Path, family: Family) -> Callable[..., RunRecord]:
             branch=Target(branch.name, branch),
             reference=None,
             suite="sandbox",
-            policy=Policy.load(state / "policy.yaml"),
+            policy=read_policy(state / "policy.yaml"),
             probes=(ProbeName.WEIGHTS, ProbeName.KL),
             reference_pack=pack,
             fresh=True,

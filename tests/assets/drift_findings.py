@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from q36eval.drift import branch_drift, drift
-from q36eval.drift.version import FINDINGS_VERSION
+from q36eval.drift.records import FINDINGS_VERSION
 from tests.q36eval.drift.series import line, point
 
 RECORDED = Path(__file__).with_name(f"drift-{FINDINGS_VERSION}.json")

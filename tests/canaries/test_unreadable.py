@@ -104,7 +104,7 @@ def test_many_of_them_are_not_measured_and_some_are_named() -> None:
     result = judge(AT_MOST_5_POINTS, [failures(*[UNREAD] * 5, right=195)], [])
     assert result.verdict is CriterionVerdict.NOT_MEASURED
     assert not result.infrastructure
-    assert "5 of 200 items hold an answer that cannot be read, more than 2%: c/0 on the branch" in result.reason
+    assert "5 of 200 items have an unreadable answer, more than 2%: c/0 on the branch" in result.reason
     few = judge(AT_MOST_5_POINTS, [failures(*[UNREAD] * 4, right=596)], [])
     assert few.p_pass < 1.0 - AT_MOST_5_POINTS.confidence
 

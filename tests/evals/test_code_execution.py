@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.evals.code_execution import Limits, run_program
-from q36eval.evals.code_metric import CodeEval
+from q36eval.evals.code_execution import CodeEval, Limits, run_program
 
 LIMITS = Limits(cpu_s=1, wall_s=4, memory_bytes=512 << 20, file_bytes=1 << 20)
 RIGHT = """

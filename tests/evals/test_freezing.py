@@ -16,13 +16,12 @@ import yaml
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
 from q36eval.evals.freezing import freeze_suite
-from q36eval.evals.freezing.draws import questions_at
 from q36eval.evals.freezing.hub import Hub
-from q36eval.evals.freezing.resources import freeze_punkt
-from q36eval.evals.freezing.ruler import ESSAYS, hotpot_json, squad_json
+from q36eval.evals.freezing.ruler import ESSAYS, hotpot_json, questions_at, squad_json
 from q36eval.evals.freezing.ruler_worker import document_rows
+from q36eval.evals.freezing.suite import freeze_punkt
 from q36eval.evals.frozen import verify
-from q36eval.evals.lm_names import expand, read_config
+from q36eval.evals.lm_configs import expand, read_config
 from q36eval.evals.lm_tasks import Document, load_documents, seeded
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite, read_suite

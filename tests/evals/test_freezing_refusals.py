@@ -10,7 +10,7 @@ from test_freezing import GROUPS, TOKENIZER, written
 
 from q36eval.errors import UsageError
 from q36eval.evals.freezing import freeze_suite
-from q36eval.evals.freezing.staging import staging
+from q36eval.evals.freezing.suite import staging
 from q36eval.evals.frozen import verify
 from q36eval.evals.lm_tasks import load_documents
 from q36eval.evals.suite import LoadedSuite, read_suite

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from small_suite import write_small_suite
 
-from q36eval.evals import margin_draws
+from q36eval.evals import blocks
 from q36eval.evals.probe import EvalsProbe
 from q36eval.probes import in_group
 from q36eval.records import ItemOutcome
@@ -22,7 +22,7 @@ COUNTS = {f"mmlu/{subject}.jsonl": 15 for subject in SUBJECTS} | {
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Ninety questions; so few are drawn by margin here alone."""
-    monkeypatch.setattr(margin_draws, "LEAST_CLUSTERS", 50)
+    monkeypatch.setattr(blocks, "LEAST_CLUSTERS", 50)
     path = write_small_suite(tmp_path, COUNTS, block_items=15)
     written = yaml.safe_load(path.read_text(encoding="utf-8"))
     written["groups"][0]["blocks"] = "by_reference_margin"

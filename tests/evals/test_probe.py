@@ -87,7 +87,7 @@ def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_noth
     ("changes", "sentence"),
     [
         ({"generation_kwargs": {"do_sample": True, "temperature": 0.7}}, "samples its answers"),
-        ({"repeats": 4}, "asks several times"),
+        ({"repeats": 4}, "evaluates an item several times"),
         ({"generation_kwargs": {"max_gen_toks": 4095}}, "leave no room for a prompt"),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import q36eval.evals
-from q36eval.evals.accuracy import Plan
+from q36eval.evals.figures import Plan
 from q36eval.evals.paired_clusters import PlannedItem, macro_clusters
 from q36eval.evals.suite import TaskGroup, read_suite
 from q36eval.evals.summaries import measurements, suite_measurements

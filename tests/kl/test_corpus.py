@@ -10,11 +10,11 @@ import pytest
 from hub_cache import cache_dataset
 
 from q36eval.errors import UsageError
-from q36eval.kl.corpus import CorpusDocument, corpus_sha256, windows
+from q36eval.kl.corpus import CorpusDocument, corpus_sha256
 from q36eval.kl.corpus_config import load_configured_corpus, load_corpus_config
 from q36eval.kl.hub_datasets import HubDataset, articles, documents_of
 from q36eval.kl.on_policy import OnPolicyAnswer
-from q36eval.kl.planning import Material, plan_material
+from q36eval.kl.planning import Material, plan_material, windows
 from q36eval.kl.probe import KLProbe
 
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from q36eval.kl.corpus import windows
 from q36eval.kl.divergence import TokenFigures, kl_divergence, token_figures
-from q36eval.kl.fused import fused_figures
+from q36eval.kl.planning import windows
+from q36eval.kl.scoring import fused_figures
 from tests.kl import naive
 
 V = 50

@@ -118,7 +118,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, An
     from q36eval.engines.in_process import InProcessEngine
     from q36eval.kl.corpus import load_corpus
     from q36eval.kl.probe import KLProbe
-    from q36eval.kl.topk_probe import TopKProbe
+    from q36eval.kl.topk import TopKProbe
     from q36eval.probes import Probe
     from q36eval.references import Capture, damage
     from q36eval.run.capture import captured, kind_of
@@ -183,7 +183,7 @@ def asked(tokens: int = 6) -> tuple[Any, Any, Any]:
     from q36eval.engines.base import Scored, ScoreRequest
     from q36eval.kl.corpus import CorpusDocument
     from q36eval.kl.probe import KLProbe
-    from q36eval.kl.topk_probe import TopKProbe
+    from q36eval.kl.topk import TopKProbe
     from q36eval.probes import ItemResults, WorkItem
 
     probe = TopKProbe(KLProbe([CorpusDocument("a", "code", "text")]), 2)

@@ -356,7 +356,7 @@ class SettlesAtTwo:
     def judged(self, probe: ProbeName) -> frozenset[str]:
         return frozenset({"kl.count[a]"})
 
-    def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
+    def resolved_early(self, measurements: Sequence[Measurement]) -> frozenset[str]:
         return frozenset(each.key for each in measurements if each.value >= 2)
 
     def decided(self, measurements: Sequence[Measurement], complete: Collection[ProbeName]) -> tuple[str, ...]:
@@ -405,7 +405,7 @@ class ThreePerBlock(TwoTasks):
 
 
 class SettlesAtFour(SettlesAtTwo):
-    def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
+    def resolved_early(self, measurements: Sequence[Measurement]) -> frozenset[str]:
         return frozenset(each.key for each in measurements if each.value >= 4)
 
 

@@ -79,7 +79,7 @@ class StandsAt:
     def judged(self, probe: ProbeName) -> frozenset[str]:
         return frozenset({f"{probe}.count[b]"})
 
-    def settled(self, measurements: Sequence[Measurement]) -> frozenset[str]:
+    def resolved_early(self, measurements: Sequence[Measurement]) -> frozenset[str]:
         return frozenset()
 
     def decided(self, measurements: Sequence[Measurement], complete: Collection[ProbeName]) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from q36eval.app.dashboard.models.overview import Review, Urgency, branch_row, b
 from q36eval.app.dashboard.reading import Reader, forget
 from q36eval.app.dashboard.views.overview import NEEDS
 from q36eval.drift import branch_drift
-from q36eval.gate import Policy, Waiver
+from q36eval.gate import Waiver
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
 from q36eval.records import ProbeName, Verdict
 from q36eval.run.drift import keep_drifts
@@ -155,7 +156,7 @@ def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visi
 
 def test_a_run_that_was_begun_earlier_and_ends_later_is_drawn(tmp_path: Path) -> None:
     """Two gates of one branch at once: the newest run stays the newest when the other one ends."""
-    path, policy = tmp_path / "history.sqlite", Policy.load(POLICY)
+    path, policy = tmp_path / "history.sqlite", read_policy(POLICY)
     found = [one for one in evidence(policy, 0.1, 1) if one.probe is ProbeName.KL]
     history = History.open(path)
     about = {"family": "sandbox", "branch": "main", "identity": identity("a"), "reference_identity": identity("a")}

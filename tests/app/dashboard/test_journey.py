@@ -8,7 +8,8 @@ import pytest
 from driving import CHROMIUM, WAIT_S, chromium, drawn, problems_of, serving
 from written_history import POLICY, evidence, identity, measured
 
-from q36eval.gate import Policy, decide
+from q36eval.gate import decide
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName, Verdict
 
@@ -50,7 +51,7 @@ def must_pass(found: Measurement) -> Measurement:
 @pytest.fixture
 def failed(tmp_path: Path) -> tuple[Path, str]:
     """A history with one run that fails by one canary alone."""
-    policy, path = Policy.load(POLICY), tmp_path / "history.sqlite"
+    policy, path = read_policy(POLICY), tmp_path / "history.sqlite"
     found = [must_pass(m) if m.metric == "must_pass_flips" else m for m in evidence(policy, 0.05, 2)]
     history = History.open(path)
     run = history.start_run(

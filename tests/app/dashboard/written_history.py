@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from q36eval.gate import Circumstances, Policy, Waiver, decide
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.records import (
     Answer,
@@ -156,7 +157,7 @@ def write_run(
     waivers: tuple[Waiver, ...] = (),
 ) -> RunRecord:
     """One gate run, measured, judged and finished; `without` names a probe that crashed."""
-    policy = Policy.load(POLICY)
+    policy = read_policy(POLICY)
     run = history.start_run(
         family="sandbox",
         branch=branch,

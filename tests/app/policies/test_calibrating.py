@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 import yaml
 
-from q36eval.app.policies.calibrated_file import as_policy_file, write_policy
-from q36eval.app.policies.calibrating import Calibration, CriterionCalibration, calibration
+from q36eval.app.policies.calibrating import (
+    Calibration,
+    CriterionCalibration,
+    as_policy_file,
+    calibration,
+    write_policy,
+)
 from q36eval.app.policies.checking import check_policy
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Policy, decide
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.records import Clusters, DeploymentIdentity, Measurement, ProbeName, Schedule
 from q36eval.stats import _bootstrap
@@ -222,13 +228,13 @@ def test_wider_margins_are_written_only_on_request_and_say_what_they_were(state:
     state.run("main", [*accuracy(10, 10), divergence(0.002)], bless=True)
     base = tmp_path / "p.yaml"
     base.write_text(policy(mmlu=0.999).model_dump_json(exclude={"lineage"}), encoding="utf-8")
-    found, by_id = state.calibrated(Policy.load(base))
+    found, by_id = state.calibrated(read_policy(base))
     assert (by_id["mmlu"].change, by_id["kl"].change) == ("widen", "tighten")
     careful, wide = tmp_path / "sub" / "careful.yaml", tmp_path / "wide.yaml"
     careful.parent.mkdir()
     write_policy(as_policy_file(found, str(base), careful), careful)
     write_policy(as_policy_file(found, str(base), wide, "mine", widen=True), wide)
-    kept, widened = Policy.load(careful), Policy.load(wide)
+    kept, widened = read_policy(careful), read_policy(wide)
     assert (kept.criteria[0].margin.value, kept.criteria[1].margin.value) == (0.999, by_id["kl"].new)
     assert (widened.name, widened.lineage) == ("mine", ("p",))
     assert widened.criteria[0].margin.value == by_id["mmlu"].new

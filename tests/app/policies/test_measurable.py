@@ -7,6 +7,7 @@ import pytest
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
+from q36eval.gate.policy_file import read_policy
 from q36eval.run.declared import Declared, Subject, declared_for
 from q36eval.run.measurable import never_passes, refuse_unmeasurable, without_reference_weights
 
@@ -70,13 +71,13 @@ def test_what_could_never_pass_is_told_with_what_is_there(
 def test_a_gate_refuses_what_no_branch_can_pass_and_names_each_criterion() -> None:
     quick = declared_for(Subject(FAMILY, "quick"), PATHS)
     with pytest.raises(UsageError) as refused:
-        refuse_unmeasurable(Policy.load(PATHS.policies / "release.yaml"), quick)
+        refuse_unmeasurable(read_policy(PATHS.policies / "release.yaml"), quick)
     said = str(refused.value)
     assert "No branch can pass the policy release over the suite quick" in said
     assert "ruler-128k: the suite quick has no accuracy of 'ruler/131072'" in said
     assert "failures-freeform: it asks for 1200 scored, and quick has 660" in said
     assert "margins-freeform" not in said, "what only warns keeps nothing from being measured"
-    refuse_unmeasurable(Policy.load(PATHS.policies / "pre-check.yaml"), quick)
+    refuse_unmeasurable(read_policy(PATHS.policies / "pre-check.yaml"), quick)
 
 
 def test_texts_of_a_persons_own_may_have_any_slice(release: Declared) -> None:
@@ -85,7 +86,7 @@ def test_texts_of_a_persons_own_may_have_any_slice(release: Declared) -> None:
 
 
 def test_what_needs_the_references_weights_is_told_before_a_gate_against_a_pack() -> None:
-    told = without_reference_weights(Policy.load(PATHS.policies / "release.yaml"))
+    told = without_reference_weights(read_policy(PATHS.policies / "release.yaml"))
     assert told is not None
     assert "unquantized-equal" in told
     assert "checkpoint-intact" not in told, "a checkpoint is intact by itself"

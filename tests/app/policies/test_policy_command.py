@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from q36eval.gate import Policy
+from q36eval.gate.policy_file import read_policy
 from tests import commands
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
@@ -30,7 +31,7 @@ def test_list_names_what_ships(tmp_path: Path) -> None:
 def test_show_prints_the_whole_policy(tmp_path: Path) -> None:
     printed = commands.q36eval("policy", "show", own(tmp_path, drop=["ruler"]), state=tmp_path)
     (tmp_path / "whole.yaml").write_text(printed.stdout, encoding="utf-8")
-    own_policy, whole = Policy.load(tmp_path / "own.yaml"), Policy.load(tmp_path / "whole.yaml")
+    own_policy, whole = read_policy(tmp_path / "own.yaml"), read_policy(tmp_path / "whole.yaml")
     assert whole == own_policy.model_copy(update={"lineage": ()})
     kept = commands.q36eval("policy", "show", str(tmp_path / "own.yaml"), "--json", state=tmp_path)
     assert Policy.model_validate_json(kept.stdout) == own_policy

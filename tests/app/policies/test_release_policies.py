@@ -10,11 +10,11 @@ import pytest
 from q36eval.app.policies.checking import check_policy
 from q36eval.app.policies.files import family_of, policy_for, shipped_policies
 from q36eval.config import Family, Paths
-from q36eval.gate import Policy
-from q36eval.gate.schemes import margins_for
+from q36eval.gate.margins import margins_for
+from q36eval.gate.policy_file import read_policy
 from q36eval.records import Lane
 from q36eval.run.declared import Subject, declared_for
-from q36eval.run.shown import power_of
+from q36eval.run.measurable import power_of
 
 REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
@@ -24,7 +24,7 @@ REAL = ("release", "release-structured", "release-freeform", "strict")
 
 def test_published_figures_are_kept_with_their_source() -> None:
     """What the cards ask for; whoever changes a margin of release changes what it claims to hold a branch to."""
-    w4a16 = margins_for(Policy.load(SHIPPED["release"]), frozenset({"W4A16"})).policy
+    w4a16 = margins_for(read_policy(SHIPPED["release"]), frozenset({"W4A16"})).policy
     margins = {criterion.id: criterion.margin for criterion in w4a16.criteria}
     published = {"kl": (0.014, "88plug"), "mmlu": (0.99, "88plug"), "ruler-128k": (0.97, "88plug")}
     published |= {"perplexity": (0.979, "palmfuture"), "czech-discount": (0, "inferRouter")}
@@ -36,16 +36,16 @@ def test_published_figures_are_kept_with_their_source() -> None:
 
 def test_the_lanes_apart_are_the_lanes_of_release() -> None:
     """So that judging both at once and each alone ask the same of a branch."""
-    whole = Policy.load(SHIPPED["release"])
+    whole = read_policy(SHIPPED["release"])
     for name, lane in (("release-structured", Lane.STRUCTURED), ("release-freeform", Lane.FREEFORM)):
-        alone = Policy.load(SHIPPED[name])
+        alone = read_policy(SHIPPED[name])
         expected = [c.model_copy(update={"lanes": (lane,)}) for c in whole.criteria if lane in c.lanes]
         assert list(alone.criteria) == expected
 
 
 def test_strict_asks_for_no_less_than_release_anywhere() -> None:
-    strict = {criterion.id: criterion for criterion in Policy.load(SHIPPED["strict"]).criteria}
-    for criterion in Policy.load(SHIPPED["release"]).criteria:
+    strict = {criterion.id: criterion for criterion in read_policy(SHIPPED["strict"]).criteria}
+    for criterion in read_policy(SHIPPED["release"]).criteria:
         ours, theirs = strict[criterion.id].margin, criterion.margin
         at_least = theirs.kind in ("min_recovery", "min_retention")
         assert ours.value >= theirs.value if at_least else ours.value <= theirs.value
@@ -72,7 +72,7 @@ def test_quick_is_pre_checked_and_every_other_suite_is_judged_by_the_familys_pol
 def test_what_the_items_can_show_is_computed_from_what_is_declared() -> None:
     family = Family.load(PATHS.families / "qwen3.6-35b-a3b.yaml")
     declared = declared_for(Subject(family, "quick"), PATHS)
-    policy = Policy.load(SHIPPED["pre-check"])
+    policy = read_policy(SHIPPED["pre-check"])
     criterion = next(each for each in policy.criteria if each.id == "ruler")
     shown = power_of(criterion, policy, declared.by_key[criterion.key])
     assert shown is not None
@@ -89,5 +89,5 @@ def test_quick_cannot_show_what_a_release_asks() -> None:
 def test_the_real_families_are_judged_by_release() -> None:
     for family in ("qwen3.5-35b-a3b", "qwen3.6-35b-a3b"):
         assert Family.load(PATHS.families / f"{family}.yaml").policy == "release"
-    assert family_of(Policy.load(SHIPPED["strict"]), None, PATHS).policy == "release"
-    assert family_of(Policy.load(SHIPPED["sandbox"]), None, PATHS).name == "sandbox"
+    assert family_of(read_policy(SHIPPED["strict"]), None, PATHS).policy == "release"
+    assert family_of(read_policy(SHIPPED["sandbox"]), None, PATHS).name == "sandbox"

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.policies.calibrated_file import as_policy_file, write_policy
-from q36eval.app.policies.calibrating import Calibration
+from q36eval.app.policies.calibrating import Calibration, as_policy_file, write_policy
 from q36eval.app.policies.scheme_calibrating import Wanted, scheme_calibration
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
-from q36eval.gate.schemes import QUANTIZED_TENSORS, margins_for
+from q36eval.gate.margins import QUANTIZED_TENSORS, margins_for
+from q36eval.gate.policy_file import read_policy
 from q36eval.records import Measurement, ProbeName
 from q36eval.stats import _bootstrap
 from tests.app.policies.test_calibrating import SANDBOX, State, accuracy, divergence, identity, policy
@@ -54,13 +54,13 @@ def test_two_others_set_the_figure_and_its_source_says_who_when_and_from_what(st
     base, out = tmp_path / "p.yaml", tmp_path / "own.yaml"
     base.write_text(rules().model_dump_json(exclude={"lineage"}), encoding="utf-8")
     write_policy(as_policy_file(found, str(base), out), out)
-    kl = next(criterion for criterion in Policy.load(out).criteria if criterion.id == "kl")
+    kl = next(criterion for criterion in read_policy(out).criteria if criterion.id == "kl")
     (figure,) = kl.margin.schemes
     assert (figure.scheme, figure.value, kl.margin.value) == ("NVFP4", new, 0.1)
     for words in ("eva", "2030-05-01", one.id, two.id, "theirs", "others", "than mine"):
         assert words in figure.source
     assert {each.id for each in found.criteria if each.proposed} == {"kl"}  # consequences stay as they are
-    nvfp4 = margins_for(Policy.load(out), frozenset({"NVFP4"})).policy
+    nvfp4 = margins_for(read_policy(out), frozenset({"NVFP4"})).policy
     assert next(c.margin.value for c in nvfp4.criteria if c.id == "kl") == new
 
 

@@ -14,6 +14,7 @@ from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.config import Family, Paths
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Policy
+from q36eval.gate.policy_file import read_policy
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Probe
@@ -96,7 +97,7 @@ class Evidence:
         self._weights: dict[str, tuple[Measurement, ...]] = {}
         self._faulty: dict[tuple[int, str, str, float], tuple[Measurement, ...]] = {}
         self._policies: dict[str, Policy] = {}
-        self.shipped = {name: Policy.load(file) for name, file in shipped_policies(paths).items()}
+        self.shipped = {name: read_policy(file) for name, file in shipped_policies(paths).items()}
 
     def policy(self, name: str) -> Policy:
         """A shipped policy, which asks for no more than its share of the fewer items that are asked here."""
@@ -104,7 +105,7 @@ class Evidence:
             path = self._folder / f"{name}-here.yaml"
             changes = list(self._fewer(name))
             path.write_text(yaml.safe_dump({"name": path.stem, "extends": name, "criteria": changes}), encoding="utf-8")
-            self._policies[name] = Policy.load(path)
+            self._policies[name] = read_policy(path)
         return self._policies[name]
 
     def _fewer(self, name: str) -> Iterator[dict[str, object]]:

@@ -15,9 +15,9 @@ from q36eval.records import Measurement
 
 PURE = (
     "q36eval.canaries.paired.summarize",
-    "q36eval.evals.accuracy.recovery",
-    "q36eval.evals.accuracy.summarize",
-    "q36eval.evals.perplexity.summarize",
+    "q36eval.evals.figures.recovery",
+    "q36eval.evals.figures.summarize",
+    "q36eval.evals.figures.summarize",
     "q36eval.kl.measurements.summarize",
     "q36eval.gate.evidence.judge",
 )

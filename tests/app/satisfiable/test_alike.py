@@ -10,7 +10,8 @@ import pytest
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
 from q36eval.evals.probe import EvalsProbe
-from q36eval.gate import CriterionVerdict, Policy, decide
+from q36eval.gate import CriterionVerdict, decide
+from q36eval.gate.policy_file import read_policy
 from q36eval.probes import Captures, Probe
 from q36eval.records import Measurement, ProbeName, Verdict
 from q36eval.references import Capture
@@ -23,7 +24,7 @@ from tests.evals.small_suite import FROZEN, write_small_suite
 from tests.q36eval.gate.evidence import without_competence
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
-SHIPPED = {path.stem: Policy.load(path) for path in sorted(POLICIES.glob("*.yaml"))}
+SHIPPED = {path.stem: read_policy(path) for path in sorted(POLICIES.glob("*.yaml"))}
 DRAWS = 25
 NOTHING = "???"
 

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from q36eval.drift.charts import LEAST_SPREAD, LOOK_BACK, RESIDUAL_CAP, Spread, control_charts
-from q36eval.drift.limits import CUSUM_ALLOWANCE, EWMA_WEIGHT, limits_for
+from q36eval.drift.charts import (
+    CUSUM_ALLOWANCE,
+    EWMA_WEIGHT,
+    LEAST_SPREAD,
+    LOOK_BACK,
+    RESIDUAL_CAP,
+    Spread,
+    control_charts,
+    limits_for,
+)
 
 LIMITS = limits_for(1)
 
@@ -125,7 +133,7 @@ def test_spread_of_earlier_stretches_counts() -> None:
 def test_limits_grow_with_the_metrics_and_match_published_run_lengths() -> None:
     """Lucas & Saccucci (1990), table 3: weight 0.2 and a limit of 2.86 give 370. Siegmund's run length of a CUSUM with
     k = 0.5 and h = 5 is 466 two-sided (Hawkins & Olwell 1998: 465)."""
-    from q36eval.drift.limits import _cusum_limit, _ewma_limit
+    from q36eval.drift.charts import _cusum_limit, _ewma_limit
 
     assert _ewma_limit(370) == pytest.approx(2.86, abs=0.01)
     assert _cusum_limit(465) == pytest.approx(5.0, abs=0.01)

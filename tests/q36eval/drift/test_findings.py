@@ -2,7 +2,7 @@
 
 import json
 
-from q36eval.drift.version import FINDINGS_VERSION
+from q36eval.drift.records import FINDINGS_VERSION
 from tests.assets.drift_findings import RECORDED, findings
 
 ANEW = "raise FINDINGS_VERSION with a line on what changed, then record: python -m tests.assets.drift_findings"

@@ -8,7 +8,7 @@ from evidence import accuracy, census, failure_rate, perplexity, small_policy
 from test_sequential import looked_at
 
 from q36eval.gate import CriterionVerdict, GateReport, Policy, PolicyRule, SignOff, Waiver, decide
-from q36eval.gate.anomalous import is_anomalous
+from q36eval.gate.headroom import is_anomalous
 from q36eval.records import Measurement, ProbeName, Verdict
 
 SIGNED = SignOff(
@@ -83,8 +83,8 @@ def test_what_gains_too_much_is_asked_on_until_that_is_known() -> None:
     lucky = looked_at(accuracy([1] * 100, [1] * 85 + [0] * 15))
     (result,) = [result for result in judged(lucky).criteria if result.id == "mmlu"]
     assert (result.verdict, is_anomalous(result)) == (CriterionVerdict.PASS, False)
-    assert not rule.settled([lucky])
-    assert rule.settled([looked_at(GAINING)])
+    assert not rule.resolved_early([lucky])
+    assert rule.resolved_early([looked_at(GAINING)])
 
 
 @pytest.mark.parametrize("flips", [0.0, 0.06])

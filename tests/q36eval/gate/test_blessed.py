@@ -107,13 +107,13 @@ def unnamed(found: Measurement) -> Measurement:
     ("then", "words"),
     [
         ([], "no blessed run holds evals.accuracy[mmlu]: accept a run of this branch"),
-        ([unnamed(answers([1] * N))], "the blessed run's evidence does not name what was asked"),
-        ([answers([1] * N, asked=[f"old-{name}" for name in names()])], "asked other items: 400 clusters"),
+        ([unnamed(answers([1] * N))], "the blessed run's evidence does not name its items"),
+        ([answers([1] * N, asked=[f"old-{name}" for name in names()])], "evaluated other items: 400 clusters"),
         ([answers([1] * (N + 1))], "1 clusters that this run lacks, and 0 that only this one has"),
-        ([in_blocks(answers([1] * N), first=1)], "asked the same items in other blocks"),
-        ([in_blocks(answers([1] * N), largest=3)], "asked the same items in other blocks"),
+        ([in_blocks(answers([1] * N), first=1)], "evaluated the same items in other blocks"),
+        ([in_blocks(answers([1] * N), largest=3)], "evaluated the same items in other blocks"),
         ([answers([1] * N), answers([0] * N)], "2 times with different figures"),
-        ([answers([1] * N, asked=["item-0"] * N)], "the blessed run's evidence does not name what was asked"),
+        ([answers([1] * N, asked=["item-0"] * N)], "the blessed run's evidence does not name its items"),
     ],
 )
 def test_what_cannot_be_paired_is_not_measured_and_says_what_to_do(then: list[Measurement], words: str) -> None:
@@ -128,7 +128,7 @@ def test_other_counts_weights_units_and_kinds_are_not_compared() -> None:
     longer = named(divergence([0.01] * 60, tokens=201), names(60))
     assert "counted otherwise in 60 of 60 clusters" in judged(now, [longer], "max_increase", 0.01).reason
     weighed = now.model_copy(update={"clusters": now.clusters.model_copy(update={"bounds": (0.0, 9.0)})})
-    assert "weighed what was asked otherwise" in judged(now, [weighed], "max_increase", 0.01).reason
+    assert "weighed its items otherwise" in judged(now, [weighed], "max_increase", 0.01).reason
     bits = now.model_copy(update={"unit": "bits/token"})
     assert "in another way" in judged(now, [bits], "max_increase", 0.01).reason
     greatest = now.model_copy(update={"estimator": "maximum"})
@@ -160,10 +160,10 @@ def test_a_run_that_stopped_early_is_compared_as_far_as_it_went() -> None:
         assert isinstance(paired, Measurement)
         assert paired.clusters.schedule == start.clusters.schedule, "bets stay those of the blocks"
     middle = in_blocks(answers([1] * 150, asked=names()[50:200]), first=1)
-    assert "asked other items" in judged(whole, [middle]).reason
+    assert "evaluated other items" in judged(whole, [middle]).reason
     half_a_block = in_blocks(answers([1] * 125))
-    assert "asked other items" in judged(whole, [half_a_block]).reason
-    assert "asked other items" in judged(unplanned(whole), [unplanned(start)]).reason
+    assert "evaluated other items" in judged(whole, [half_a_block]).reason
+    assert "evaluated other items" in judged(unplanned(whole), [unplanned(start)]).reason
 
 
 def shuffled_in_blocks(found: Measurement) -> Measurement:

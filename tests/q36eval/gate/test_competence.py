@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Informative, Margin, Policy, PolicyRule, decide
 from q36eval.gate.competence import share_above_chance
 from q36eval.gate.judge import judge
+from q36eval.gate.policy_file import read_policy
 from q36eval.records import Clusters, FamilyCompetence, Lane, Measurement, ProbeName, Schedule
 
 SHIPPED = sorted((Path(__file__).parents[3] / "data" / "policies").glob("*.yaml"))
@@ -79,7 +80,7 @@ def test_two_models_that_fail_alike_never_pass(right: int) -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_no_shipped_policy_judges_a_reference_that_solves_a_fifth(path: Path) -> None:
     """Whatever families its right answers are in: less than `min_weight` times `min_share` of all items is too few."""
-    asked = {c.id: c.informative for c in Policy.load(path).criteria if c.informative is not None}
+    asked = {c.id: c.informative for c in read_policy(path).criteria if c.informative is not None}
     assert asked
     assert all(informative.min_share * informative.min_weight > 0.2 for informative in asked.values()), asked
 
@@ -96,7 +97,7 @@ def test_a_family_drops_out_whole_and_by_name() -> None:
     alone = verdict(compared(families[:1]))
     assert result.loss_interval == alone.loss_interval, "what remains is judged as if nothing else had been asked"
     asks_for_more = rule(compared(families), min_scored=851)
-    assert verdict(compared(families), asks_for_more).reason == "850 items were scored, and the policy asks for 851"
+    assert verdict(compared(families), asks_for_more).reason == "850 items were scored; the policy requires 851"
 
 
 def test_right_by_guessing_is_no_knowledge() -> None:
@@ -113,10 +114,10 @@ def test_right_by_guessing_is_no_knowledge() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"competence": None}, "its probe does not say what the reference can do"),
-        ({"competence": ()}, "of all items"),
-        ({"competence": (FamilyCompetence(name="other", items=400, informative=400),)}, "of all items"),
-        ({"competence": (FamilyCompetence(name="easy", items=399, informative=399),)}, "of all items"),
+        ({"competence": None}, "the probe does not report what the reference can solve"),
+        ({"competence": ()}, "for every item"),
+        ({"competence": (FamilyCompetence(name="other", items=400, informative=400),)}, "for every item"),
+        ({"competence": (FamilyCompetence(name="easy", items=399, informative=399),)}, "for every item"),
     ],
 )
 def test_what_the_probe_does_not_say_proves_nothing(changes: dict[str, object], reason: str) -> None:
@@ -151,11 +152,11 @@ ERRORED = {"units": 0, "branch": 0.0, "reference": 0.0, "errored": 1}
 def test_looks_judge_the_same_families_as_the_decision() -> None:
     found = compared([("easy", 900, 890, 0), ("hard", 100, 40, 10)], "accuracy", in_blocks=100)
     criterion = rule(found, 0.9, "min_recovery")
-    settled = PolicyRule(Policy(name="p", criteria=(criterion,))).settled([found])
+    settled = PolicyRule(Policy(name="p", criteria=(criterion,))).resolved_early([found])
     assert settled == {found.key}
     assert judge(criterion, [found], []).p_pass == verdict(found, criterion).p_pass
     unable = compared([("hard", 1000, 200, 0)], "accuracy", in_blocks=100)
-    assert PolicyRule(Policy(name="p", criteria=(criterion,))).settled([unable]) == frozenset()
+    assert PolicyRule(Policy(name="p", criteria=(criterion,))).resolved_early([unable]) == frozenset()
 
 
 def test_against_a_blessed_run_the_same_families_drop_out() -> None:
@@ -218,4 +219,4 @@ def test_a_ruined_family_does_not_pass_by_dropping_out() -> None:
     assert result.competence is not None
     assert [family.name for family in result.competence.left_out] == ["ruined"]
     assert result.verdict is CriterionVerdict.INCONCLUSIVE
-    assert "not together with the families that dropped out" in result.reason
+    assert "but not with the families that dropped out" in result.reason

@@ -16,6 +16,7 @@ from benchmarks.simulated_gates import Asking
 from q36eval.evals.frozen import read_manifest
 from q36eval.evals.suite import read_suite
 from q36eval.gate import Policy
+from q36eval.gate.policy_file import read_policy
 from q36eval.stats import loss_limit
 
 GATES = 2
@@ -25,7 +26,7 @@ SHARE_ERROR = 4.0
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    return Policy.load(POLICY)
+    return read_policy(POLICY)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5])
@@ -134,7 +135,7 @@ def test_reruns_of_the_reference_differ_and_begin_with_the_reference_as_it_is() 
 def test_everything_that_release_blocks_on_is_simulated_at_its_sizes() -> None:
     """A criterion that the policy comes to ask of samples must be drawn too, or the benchmark says nothing of it."""
     verdicts, found, _ = release_gates.Gates(
-        Policy.load(release_gates.POLICY), release_gates.Branch("x", "lossless", 0.01), 2, (1, 2), before=False
+        read_policy(release_gates.POLICY), release_gates.Branch("x", "lossless", 0.01), 2, (1, 2), before=False
     ).verdicts()
     assert verdicts.size == 2
     assert {"thinking-structured", "answers-end", "fixed-prompts-freeform"} <= set(found)

@@ -129,7 +129,7 @@ def test_one_sentence_names_criterion_margin_floor_and_perturbation() -> None:
     (sentence,) = margins_below_floor(policy(), [floor(2e-4)])
     assert sentence == (
         "Criterion 'kl' cannot be judged: its margin of 0.0001 nats/token lies below the noise floor of 0.0002 "
-        "nats/token, what the reference loses against itself (left-padding); widen the margin."
+        "nats/token, which is what the reference loses against itself (left-padding); widen the margin."
     )
 
 

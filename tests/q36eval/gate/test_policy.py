@@ -8,7 +8,8 @@ import yaml
 from evidence import shipped_evidence
 
 from q36eval.errors import UsageError
-from q36eval.gate import Policy, decide
+from q36eval.gate import decide
+from q36eval.gate.policy_file import read_policy
 from q36eval.records import Verdict
 from q36eval.stats import _bootstrap
 
@@ -54,7 +55,7 @@ def criterion(document: dict, name: str) -> dict:
 def test_each_mistake_is_one_sentence(tmp_path: Path, change, words: str) -> None:
     path = broken(tmp_path, change)
     with pytest.raises(UsageError) as caught:
-        Policy.load(path)
+        read_policy(path)
     message = str(caught.value)
     assert words in message
     assert str(path) in message
@@ -64,26 +65,26 @@ def test_each_mistake_is_one_sentence(tmp_path: Path, change, words: str) -> Non
 def test_files_that_are_no_policy(tmp_path: Path) -> None:
     (tmp_path / "strict.yaml").write_text("name: a\nname: b\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"line 2: the key 'name' is given twice; keep one of them"):
-        Policy.load(tmp_path / "strict.yaml")
+        read_policy(tmp_path / "strict.yaml")
     with pytest.raises(UsageError, match=r"does not exist; .* holds strict\.yaml"):
-        Policy.load(tmp_path / "stricter.yaml")
+        read_policy(tmp_path / "stricter.yaml")
     (tmp_path / "strict.yaml").write_text("[1, 2", encoding="utf-8")
     with pytest.raises(UsageError, match="is not valid YAML: line"):
-        Policy.load(tmp_path / "strict.yaml")
+        read_policy(tmp_path / "strict.yaml")
     (tmp_path / "strict.yaml").write_text("just words", encoding="utf-8")
     with pytest.raises(UsageError, match="must be a mapping with the keys name"):
-        Policy.load(tmp_path / "strict.yaml")
+        read_policy(tmp_path / "strict.yaml")
 
 
 def test_the_shipped_policy_passes_an_identical_branch() -> None:
-    report = decide(Policy.load(SHIPPED), shipped_evidence(np.random.default_rng(1), 0.0))
+    report = decide(read_policy(SHIPPED), shipped_evidence(np.random.default_rng(1), 0.0))
     assert report.verdict is Verdict.PASS, report.decisive
     assert all(result.verdict == "PASS" for result in report.criteria if result.tier == "blocking")
 
 
 def test_the_shipped_policy_fails_three_margins_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)  # coarser p-values, the same test, ten times as fast
-    policy, rng = Policy.load(SHIPPED), np.random.default_rng(2)
+    policy, rng = read_policy(SHIPPED), np.random.default_rng(2)
     reports = [decide(policy, shipped_evidence(rng, 3.0)) for _ in range(20)]
     # 20 of 20: at a true rate of 95 % this would be seen in a third of all seeds, so the rate is well above it
     assert all(report.verdict is Verdict.FAIL for report in reports)

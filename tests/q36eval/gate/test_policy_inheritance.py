@@ -7,8 +7,8 @@ import yaml
 
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
-from q36eval.gate.policy_file import policy_problems
-from q36eval.gate.thresholds import with_thresholds
+from q36eval.gate.margins import with_thresholds
+from q36eval.gate.policy_file import policy_problems, read_policy
 from q36eval.records import Lane
 
 SHIPPED = Path(__file__).parents[3] / "data" / "policies"
@@ -60,7 +60,7 @@ def child(folder: Path, **says: object) -> Path:
 
 def test_a_file_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
     changed = {"id": "mmlu", "margin": {"value": 0.97, "source": "measured"}, "min_scored": 200}
-    policy = Policy.load(child(tmp_path, criteria=[changed, NEW]))
+    policy = read_policy(child(tmp_path, criteria=[changed, NEW]))
     base = Policy.model_validate(BASE)
     mmlu, tools, kl = policy.criteria
     assert (policy.name, policy.lineage, policy.alpha) == ("own", ("base",), 0.01)
@@ -75,14 +75,14 @@ def test_inheritance_goes_on_over_several_files_in_several_folders(tmp_path: Pat
     written(tmp_path, "base", BASE)
     written(tmp_path / "team", "mid", {"name": "mid", "extends": "../base.yaml", "criteria": [NEW], "alpha": 0.02})
     own = written(tmp_path / "team", "own", {"name": "own", "extends": "mid.yaml", "drop": ["mmlu"]})
-    policy = Policy.load(own)
+    policy = read_policy(own)
     assert policy.lineage == ("base", "mid")
     assert [criterion.id for criterion in policy.criteria] == ["tools", "kl"]
     assert policy.alpha == 0.02
 
 
 def test_what_a_run_keeps_is_whole_and_reads_back(tmp_path: Path) -> None:
-    policy = Policy.load(child(tmp_path, criteria=[NEW]))
+    policy = read_policy(child(tmp_path, criteria=[NEW]))
     (tmp_path / "base.yaml").unlink()
     assert Policy.model_validate_json(policy.model_dump_json()) == policy
     kept_before = policy.model_dump(mode="json")
@@ -91,15 +91,15 @@ def test_what_a_run_keeps_is_whole_and_reads_back(tmp_path: Path) -> None:
 
 
 def test_narrowing_to_a_lane_leaves_the_criteria_of_other_lanes_out(tmp_path: Path) -> None:
-    policy = Policy.load(child(tmp_path, lanes=["freeform"]))
+    policy = read_policy(child(tmp_path, lanes=["freeform"]))
     assert policy.lanes == (Lane.FREEFORM,)
     assert [(criterion.id, criterion.lanes) for criterion in policy.criteria] == [("mmlu", (Lane.FREEFORM,))]
 
 
 def test_a_shipped_policy_is_extended_by_its_name_from_anywhere(tmp_path: Path) -> None:
     own = written(tmp_path, "own", {"name": "own", "extends": "release-freeform", "drop": ["ruler"]})
-    shipped = Policy.load(SHIPPED / "release-freeform.yaml")
-    policy = Policy.load(own)
+    shipped = read_policy(SHIPPED / "release-freeform.yaml")
+    policy = read_policy(own)
     assert policy.lineage == ("release", "release-freeform")
     assert policy.criteria == tuple(criterion for criterion in shipped.criteria if criterion.id != "ruler")
 
@@ -141,7 +141,7 @@ def test_a_shipped_policy_is_extended_by_its_name_from_anywhere(tmp_path: Path) 
 def test_each_mistake_is_one_sentence(tmp_path: Path, says: dict, words: str) -> None:
     path = child(tmp_path, **says)
     with pytest.raises(UsageError) as caught:
-        Policy.load(path)
+        read_policy(path)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value) in policy_problems(path)
@@ -152,7 +152,7 @@ def test_a_circle_over_several_files_names_them_all(tmp_path: Path) -> None:
     written(tmp_path, "b", {"name": "b", "extends": "c.yaml"})
     path = written(tmp_path, "c", {"name": "c", "extends": "b.yaml"})
     with pytest.raises(UsageError, match=r"in a circle: b\.yaml -> c\.yaml -> b\.yaml"):
-        Policy.load(tmp_path / "a.yaml")
+        read_policy(tmp_path / "a.yaml")
     assert policy_problems(path) != ()
 
 
@@ -160,7 +160,7 @@ def test_the_example_of_the_docs_is_a_policy(tmp_path: Path) -> None:
     page = (SHIPPED.parents[1] / "docs" / "policy.md").read_text(encoding="utf-8")
     example = tmp_path / "example.yaml"
     example.write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
-    policy = Policy.load(example)
+    policy = read_policy(example)
     assert policy.lineage == ("release",)
     assert "ruler-128k" not in {criterion.id for criterion in policy.criteria}
 
@@ -168,7 +168,7 @@ def test_the_example_of_the_docs_is_a_policy(tmp_path: Path) -> None:
 def test_drop_without_anything_inherited_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, "own", BASE | {"drop": ["mmlu"]})
     with pytest.raises(UsageError, match="this policy extends none"):
-        Policy.load(path)
+        read_policy(path)
 
 
 def test_all_problems_of_a_file_are_named_at_once(tmp_path: Path) -> None:
@@ -182,26 +182,26 @@ def test_one_criterion_is_changed_once(tmp_path: Path) -> None:
     """Of two changes the second would stand without a word."""
     twice = [{"id": "mmlu", "margin": {"value": 0.99, "source": "ours"}}, {"id": "mmlu", "tier": "advisory"}]
     with pytest.raises(UsageError, match=r"criteria\[1\]\.id: criterion id 'mmlu' is used more than once"):
-        Policy.load(child(tmp_path, criteria=twice))
+        read_policy(child(tmp_path, criteria=twice))
 
 
 @pytest.mark.parametrize(
     ("says", "words"),
     [
-        ({"max_attempts": True}, "max_attempts: a number is asked for, not true."),
+        ({"max_attempts": True}, "max_attempts: it must be a number, not true."),
         (
             {"criteria": [{"id": "mmlu", "min_scored": "100"}]},
-            "criteria[0].min_scored: a number is asked for, not '100'.",
+            "criteria[0].min_scored: it must be a number, not '100'.",
         ),
         (
             {"criteria": [{"id": "mmlu", "margin": {"value": True, "source": "x"}}]},
-            "criteria[0].margin.value: a number is asked for, not true.",
+            "criteria[0].margin.value: it must be a number, not true.",
         ),
         (
             {"criteria": [{"id": "mmlu", "margin": {"value": "1e-3", "source": "x"}}]},
             "not '1e-3' (YAML reads 1e-3 as text; write 1.0e-3).",
         ),
-        ({"criteria": [{"id": "mmlu", "informative": {"min_share": "0.5"}}]}, "min_share: a number is asked for"),
+        ({"criteria": [{"id": "mmlu", "informative": {"min_share": "0.5"}}]}, "min_share: it must be a number"),
     ],
 )
 def test_numbers_are_neither_booleans_nor_strings(tmp_path: Path, says: dict, words: str) -> None:
@@ -211,7 +211,7 @@ def test_numbers_are_neither_booleans_nor_strings(tmp_path: Path, says: dict, wo
 
 def test_an_integer_is_a_number(tmp_path: Path) -> None:
     whole = {"id": "mmlu", "margin": {"value": 1, "source": "x"}}
-    assert Policy.load(child(tmp_path, criteria=[whole])).criteria[0].margin.value == 1.0
+    assert read_policy(child(tmp_path, criteria=[whole])).criteria[0].margin.value == 1.0
 
 
 def test_a_share_has_one_threshold_and_the_last_that_is_named_holds(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_share_has_one_threshold_and_the_last_that_is_named_holds(tmp_path: Pa
     tail = {**NEW, "id": "tail", "metric": "kl_document_max", "margin": of_margins}
     written(tmp_path, "base", {**BASE, "criteria": [*BASE["criteria"], NEW, tail]})
     own = {"id": "tail", "margin": {"beyond": 2, "source": "measured"}}
-    policy = Policy.load(written(tmp_path, "own", {"name": "own", "extends": "base.yaml", "criteria": [own]}))
+    policy = read_policy(written(tmp_path, "own", {"name": "own", "extends": "base.yaml", "criteria": [own]}))
     margin = with_thresholds(policy).criteria[-1].margin
     assert (margin.beyond, margin.beyond_margins, margin.of) == (2.0, None, None)
     tail["margin"] = {**of_margins, "beyond": 2}

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from q36eval.errors import UsageError
-from q36eval.gate import Policy
-from q36eval.gate.policy_file import policy_problems
+from q36eval.gate.policy_file import policy_problems, read_policy
 
 BASE = {
     "name": "base",
@@ -42,7 +41,7 @@ def child(folder: Path, **margin: Any) -> Path:
 
 
 def figures(file: Path) -> dict[str, float]:
-    return {figure.scheme: figure.value for figure in Policy.load(file).criteria[0].margin.schemes}
+    return {figure.scheme: figure.value for figure in read_policy(file).criteria[0].margin.schemes}
 
 
 def test_a_figure_is_changed_by_its_scheme_and_the_others_stay(tmp_path: Path) -> None:
@@ -50,7 +49,7 @@ def test_a_figure_is_changed_by_its_scheme_and_the_others_stay(tmp_path: Path) -
     new = {"scheme": "NVFP4", "value": 0.07, "source": "measured"}
     file = child(tmp_path, schemes=[changed, new])
     assert figures(file) == {"W4A16": 0.014, "FP8_BLOCK + NVFP4": 0.05, "NVFP4": 0.07}
-    assert Policy.load(file).criteria[0].margin.value == 0.1
+    assert read_policy(file).criteria[0].margin.value == 0.1
 
 
 def test_a_lower_ceiling_takes_the_place_of_figures_that_allow_more(tmp_path: Path) -> None:
@@ -85,6 +84,6 @@ def test_a_lower_ceiling_takes_the_place_of_figures_that_allow_more(tmp_path: Pa
 def test_each_mistake_is_one_sentence(tmp_path: Path, margin: dict[str, Any], words: str) -> None:
     file = child(tmp_path, **margin)
     with pytest.raises(UsageError) as caught:
-        Policy.load(file)
+        read_policy(file)
     assert words in str(caught.value)
     assert str(caught.value) in policy_problems(file)

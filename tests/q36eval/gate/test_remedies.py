@@ -5,7 +5,7 @@ import pytest
 
 from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
 from q36eval.gate.remedies import remedies
-from q36eval.gate.supplies import ItemSource, Remedy, Supplies
+from q36eval.gate.report import ItemSource, Remedy, Supplies
 from q36eval.records import Clusters, Direction, Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats._pairs import PairedProportions, pairs_of
 from tests.q36eval.gate.evidence import measurement
@@ -163,9 +163,9 @@ def test_documents_are_what_a_divergence_needs() -> None:
 def test_what_numbers_do_not_help_says_why() -> None:
     policy, report = judged(criterion(), failed=(ProbeFailure(probe=ProbeName.CANARIES, reason="x", kind="crashed"),))
     (crashed,) = remedies(report, policy, ())
-    assert (crashed.options, crashed.note) == ((), "what errored must be measured; more items do not help")
+    assert (crashed.options, crashed.note) == ((), "the errored items must be measured first; more items do not help")
     policy, report = judged(criterion())
-    assert "nothing of it was measured" in remedies(report, policy, ())[0].note
+    assert "it was not measured" in remedies(report, policy, ())[0].note
 
 
 def test_other_verdicts_need_no_help() -> None:

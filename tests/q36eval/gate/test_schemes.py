@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, decide, failed_lanes
-from q36eval.gate.schemes import QUANTIZED_TENSORS, margins_for, schemes_found
+from q36eval.gate.margins import QUANTIZED_TENSORS, margins_for, schemes_found
 from q36eval.records import Clusters, Counts, Lane, Measurement, ProbeName, Verdict
 from q36eval.schemes import parts_of, scheme_name
 

@@ -20,7 +20,7 @@ def test_what_is_settled_is_what_the_decision_says_whatever_the_other_criteria_s
     """Holm's correction looks at all criteria: the rule must not call settled what another's p-value could undo."""
     policy = small_policy()
     measured = looked_at(accuracy([0] * lost + [1] * (items - lost), [1] * (items - gained) + [0] * gained))
-    settled = PolicyRule(policy).settled([measured])
+    settled = PolicyRule(policy).resolved_early([measured])
     report = decide(
         policy, [measured, failure_rate([1] * tools_broken + [0] * (200 - tools_broken), [0] * 200, "tools")]
     )
@@ -39,14 +39,14 @@ def looked_at(measured: Measurement) -> Measurement:
 
 def test_a_clear_loss_and_a_clear_pass_are_settled_and_a_close_one_is_not() -> None:
     rule = PolicyRule(small_policy())
-    assert rule.settled([looked_at(accuracy([1] * 400, [1] * 400))])
-    assert rule.settled([looked_at(accuracy([0] * 200 + [1] * 200, [1] * 400))])
-    assert not rule.settled([looked_at(accuracy([0] * 18 + [1] * 182, [1] * 200))])
+    assert rule.resolved_early([looked_at(accuracy([1] * 400, [1] * 400))])
+    assert rule.resolved_early([looked_at(accuracy([0] * 200 + [1] * 200, [1] * 400))])
+    assert not rule.resolved_early([looked_at(accuracy([0] * 18 + [1] * 182, [1] * 200))])
     assert rule.judged(ProbeName.EVALS) == {"evals.accuracy[mmlu]"}
 
 
 def test_evidence_that_was_not_laid_out_beforehand_is_never_settled_early() -> None:
-    assert not PolicyRule(small_policy()).settled([accuracy([1] * 400, [1] * 400)])
+    assert not PolicyRule(small_policy()).resolved_early([accuracy([1] * 400, [1] * 400)])
 
 
 BOTH = {Lane.STRUCTURED, Lane.FREEFORM}
@@ -122,10 +122,10 @@ def test_what_is_held_against_the_blessed_run_is_settled_against_it() -> None:
         update={"margin": mmlu.margin.model_copy(update={"against": "blessed"}), "lanes": tuple(BOTH)}
     )
     policy = small_policy(criteria=(drift, tools, intact))
-    assert not PolicyRule(policy).settled([half])
+    assert not PolicyRule(policy).resolved_early([half])
     for then, verdict, failed in ((half, CriterionVerdict.PASS, ()), (whole, CriterionVerdict.FAIL, ("mmlu",))):
         rule = PolicyRule(policy, blessed=(then,))
-        assert rule.settled([half]) == {half.key}
+        assert rule.resolved_early([half]) == {half.key}
         assert rule.decided([half], []) == failed
         (result,) = (r for r in decide(policy, [half], blessed=[then]).criteria if r.id == "mmlu")
         assert result.verdict is verdict

@@ -48,7 +48,10 @@ def test_a_share_is_judged_exactly_at_the_threshold_that_another_margin_gives() 
     assert verdict(policy(), worst_documents(368, 0)) is PASS
     assert verdict(policy(), worst_documents(367, 0)) is INCONCLUSIVE  # 0.99 ** 367 > 0.025
     few = decide(policy(), [worst_documents(367, 0)]).criteria[1]
-    assert few.reason == "367 clusters show no share below 1.00%, not one of them beyond; the policy's 1.00% takes 368"
+    assert few.reason == (
+        "367 clusters cannot show a share below 1.00%, even if none lies beyond the threshold; "
+        "the policy's 1.00% needs 368"
+    )
     assert verdict(policy(), worst_documents(367, 1)) is INCONCLUSIVE
     assert verdict(policy(), worst_documents(90, 10)) is FAIL
     assert verdict(policy(), worst_documents(367, 0, errored=1)) is INCONCLUSIVE  # it may be the one

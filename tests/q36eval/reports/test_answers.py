@@ -61,11 +61,11 @@ def test_what_cannot_be_judged_says_so_in_one_sentence() -> None:
     report, found = judged(HARD)
     (result,) = report.criteria
     assert (result.verdict, report.exit_code) == ("NOT_MEASURED", 3)
-    assert result.reason == "its probe does not say of all items what the reference can do of them"
+    assert result.reason == "the probe does not report for every item whether the reference solves it"
     report, found = judged(HARD.model_copy(update={"items": 500, "informative": 3, "causes": {"cut_off": 497}}))
     assert report.criteria[0].reason == (
         "the reference solves 3 of 500 in json-nested (497 cut off at their budget); 0 of 500 items lie in families "
-        "that it can do, and the policy asks for 80 %"
+        "that the reference can do, and the policy requires 80 %"
     )
     (step,) = next_steps(report, run_of("main"))
     assert (step.command, "what it asks" in step.why) == ("q36eval ui", True)

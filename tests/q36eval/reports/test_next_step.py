@@ -12,7 +12,7 @@ from rich.console import Console
 
 from q36eval.app.cli.main import app
 from q36eval.gate import GateReport, Policy, Stage, StageState, decide
-from q36eval.gate.supplies import MoreItems, Remedy
+from q36eval.gate.report import MoreItems, Remedy
 from q36eval.records import Verdict
 from q36eval.reports import to_console, to_markdown
 from q36eval.reports.html_report import to_html

@@ -70,7 +70,7 @@ def test_items_that_nothing_vouches_for_are_told_in_every_format() -> None:
 def test_verdict_first_and_every_reason_shown() -> None:
     for text in (to_markdown(hostile_report(), run_of()), console_text(hostile_report())):
         assert text.lstrip("# ").startswith("FAIL")
-        for told in ("counted more than the margin allows", "NOT MEASURED", "hint", "gone"):
+        for told in ("more faults were counted than the margin allows", "NOT MEASURED", "hint", "gone"):
             assert told in text
         order = [text.index(title) for title in ("Decided by", "Why", "Not measured", "Asked, in this order")]
         assert order == sorted(order)
@@ -141,7 +141,7 @@ def test_a_doubt_that_nobody_asked_again_about_is_not_called_an_error() -> None:
     """The verdict stood before all flips were asked again: of a ruined branch most of them are left."""
     open_ = census("must_pass_unstable", 0).model_copy(update={"counts": Counts(total=57, scored=35, errored=22)})
     (result,) = decide(Policy(name="p", criteria=(criterion("must_pass_unstable"),)), [open_]).criteria
-    assert result.reason == "22 of 57 items errored or were not asked again, more than 1%"
+    assert result.reason == "22 of 57 items errored or were not evaluated again, more than 1%"
 
 
 def test_which_margin_held_is_told_with_the_ceiling_and_both_sources() -> None:
@@ -151,7 +151,7 @@ def test_which_margin_held_is_told_with_the_ceiling_and_both_sources() -> None:
     policy = Policy(name="p", criteria=(by_scheme,))
     for schemes, told in (
         (("W4A16",), ("accepted figure for W4A16 holds", "W4A16 ≤ 0.014 nats/token (the 88plug card)")),
-        (("NVFP4",), ("no accepted figure for NVFP4, so the ceiling holds alone",)),
+        (("NVFP4",), ("no accepted figure for NVFP4, so only the ceiling holds",)),
     ):
         counted = [quantized("all", len(schemes)), *(quantized(name, 1) for name in schemes)]
         judged = decide(policy, [*measured(0.004), *counted])

@@ -14,9 +14,7 @@ from scipy.stats import binomtest, multinomial
 from benchmarks.paired_proportions import Verdicts, distribution, mixtures
 from q36eval.records import Clusters, Direction
 from q36eval.stats import as_expected, margin_test, power, summarize, tightest_limit
-from q36eval.stats._exact import MOST_PAIRS, NUISANCE, ExactDifference
-from q36eval.stats._pairs import PairedProportions
-from q36eval.stats._score import most_worse, score_statistic
+from q36eval.stats._pairs import MOST_PAIRS, NUISANCE, ExactDifference, PairedProportions, most_worse, score_statistic
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 
@@ -97,8 +95,8 @@ def test_a_branch_at_the_margin_passes_at_most_as_often_as_promised() -> None:
 def test_a_finer_grid_finds_no_likelier_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = [(0, 0, 20, 0.16), (2, 1, 20, 0.25), (0, 3, 200, 0.0036), (20, 10, 200, 0.1), (300, 300, 1000, 0.048)]
     coarse = [ExactDifference(*counts).p_at_least(margin) for *counts, margin in outcomes]
-    monkeypatch.setattr("q36eval.stats._exact.GRID_STEP", 0.005)
-    monkeypatch.setattr("q36eval.stats._exact.GRID_GROWTH", 0.002)
+    monkeypatch.setattr("q36eval.stats._pairs.GRID_STEP", 0.005)
+    monkeypatch.setattr("q36eval.stats._pairs.GRID_GROWTH", 0.002)
     assert coarse == pytest.approx(
         [ExactDifference(*counts).p_at_least(margin) for *counts, margin in outcomes], rel=1e-3
     )

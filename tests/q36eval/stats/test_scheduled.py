@@ -7,7 +7,7 @@ from scipy.stats import binom, norm
 
 from benchmarks.draws_by_margin import CHUNK, RECOVERY, margin_counts, margin_kinds, margin_row, rates_of
 from benchmarks.sequential import MARGIN, Margin, Scenario
-from q36eval.evals.margin_draws import MOST_WEIGHT, Allocation, draws_by_margin
+from q36eval.evals.blocks import MOST_WEIGHT, Allocation, draws_by_margin
 from q36eval.records import Clusters, Direction, Schedule
 from q36eval.stats import LookShares, margin_looks, margin_test, planned_clusters, planned_largest
 from q36eval.stats._likelihood import p_value

@@ -8,7 +8,7 @@ from benchmarks.sequential import RECOVERY, Margin, Scenario, Suite, draw, judge
 from q36eval.gate import Criterion, Policy, decide
 from q36eval.gate import Margin as GateMargin
 from q36eval.records import Clusters, Counts, Direction, Lane, Measurement, ProbeName, Schedule
-from q36eval.stats import margin_looks, margin_test, mcnemar, planned_largest, settled, summarize
+from q36eval.stats import margin_looks, margin_test, mcnemar, planned_largest, resolved_early, summarize
 from tests.q36eval.gate.evidence import competence_of
 
 HIGHER = Direction.HIGHER_IS_BETTER
@@ -183,7 +183,7 @@ def test_what_is_settled_early_is_what_the_gate_decides() -> None:
             branch = np.where(rng.random(300) < rng.choice([0.01, 0.03, 0.2, 0.25, 0.3]), 1 - reference, reference)
             found.append(accuracy(paired(branch, reference, [1] * 300, np.arange(300) // 50, 1), name))
         for result in decide(policy, found).criteria:
-            early = settled(result, result.confidence, policy.alpha, len(names))
+            early = resolved_early(result, result.confidence, policy.alpha, len(names))
             seen.append(early)
             if early != "open":
                 assert result.verdict == early.upper()

@@ -1,7 +1,8 @@
-"""Which margin holds for the quantization schemes that inspection found: the policy's figure for them, or its ceiling.
+"""Which margin holds: the figure of the quantization schemes that inspection found, and thresholds counted in margins.
 
 What a scheme costs in divergence or perplexity is a property of the scheme, and what a card promised for one is no law
-for another. The scheme is what stands in the checkpoint, tensor by tensor, never what somebody calls it. Pure.
+for another. The scheme is what stands in the checkpoint, tensor by tensor, never what somebody calls it. A share
+criterion may name its threshold by another criterion's margin, and follows it (`with_thresholds`). Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +10,9 @@ from dataclasses import dataclass, field
 
 from q36eval.gate.policy import Criterion, Margin, Policy, SchemeFigure, stricter
 from q36eval.gate.report import CriterionResult, HeldMargin
-from q36eval.gate.thresholds import with_thresholds
 from q36eval.records import Measurement, ProbeName
 from q36eval.schemes import finer_than, mixture_name, parts_of
+from q36eval.stats import loss_limit
 
 QUANTIZED_TENSORS = "quantized_tensors"
 """The weights probe's census of quantized weights, by scheme (its slice) and as `all` their sum."""
@@ -50,7 +51,8 @@ class HeldMargins:
         if ceiling is not None:
             at_ceiling = judge(ceiling)
             proven = at_ceiling.p_fail <= 1.0 - criterion.confidence
-            result = at_ceiling if proven else result.model_copy(update=_p_fail(at_ceiling))
+            p_fail = {name: getattr(at_ceiling, name) for name in ("p_fail", "p_fail_adjusted")}
+            result = at_ceiling if proven else result.model_copy(update=p_fail)
         return result.model_copy(update={"held": self.why.get(criterion.id)})
 
     @property
@@ -58,10 +60,6 @@ class HeldMargins:
         """The policy at the margins beyond which a criterion fails."""
         criteria = tuple(self.ceilings.get(criterion.id, criterion) for criterion in self.policy.criteria)
         return self.policy.model_copy(update={"criteria": criteria})
-
-
-def _p_fail(result: CriterionResult) -> dict[str, float]:
-    return {"p_fail": result.p_fail, "p_fail_adjusted": result.p_fail_adjusted}
 
 
 def margins_held(policy: Policy, measurements: Sequence[Measurement]) -> HeldMargins:
@@ -72,13 +70,13 @@ def margins_held(policy: Policy, measurements: Sequence[Measurement]) -> HeldMar
 def margins_for(policy: Policy, schemes: Schemes) -> HeldMargins:
     """The policy as it holds for a checkpoint of these schemes."""
     why = {c.id: _held(c.margin, schemes) for c in policy.criteria if c.margin.schemes}
-    held = _with_margins(policy, {name: found.accepted for name, found in why.items()})
+    accepted = _with_margins(policy, {name: margin.accepted for name, margin in why.items()})
     if schemes is not None or not why:
-        return HeldMargins(held, why)
+        return HeldMargins(accepted, why)
     # a threshold that counts in another criterion's margins has a ceiling of its own
     at_ceiling = _with_margins(policy, dict.fromkeys(why)).criteria
-    ceilings = {own.id: own for own, strict in zip(at_ceiling, held.criteria, strict=True) if own != strict}
-    return HeldMargins(held, why, ceilings)
+    ceilings = {own.id: own for own, strict in zip(at_ceiling, accepted.criteria, strict=True) if own != strict}
+    return HeldMargins(accepted, why, ceilings)
 
 
 def _with_margins(policy: Policy, figures: Mapping[str, SchemeFigure | None]) -> Policy:
@@ -134,9 +132,26 @@ def held_words(held: HeldMargin) -> str | None:
         return "nothing is quantized, so the strictest figure holds"
     name = mixture_name(held.schemes)
     if held.accepted is None:
-        return f"no accepted figure for {name}, so the ceiling holds alone"
+        return f"no accepted figure for {name}, so only the ceiling holds"
     if parts_of(held.accepted.scheme) != frozenset(held.schemes):
         if not parts_of(held.accepted.scheme) <= frozenset(held.schemes):
             return f"no accepted figure for {name}, so that of the coarser {held.accepted.scheme} holds"
         return f"no accepted figure for {name}, so that of its part {held.accepted.scheme} holds"
     return None
+
+
+def with_thresholds(policy: Policy) -> Policy:
+    """The policy with every threshold in numbers: what `beyond_margins` asks for, from the margin as it stands here.
+
+    So it follows a margin that is set for a scheme or by another policy that extends this one.
+    """
+    margins = {criterion.id: criterion.margin for criterion in policy.criteria}
+
+    def with_threshold(criterion: Criterion) -> Criterion:
+        margin = criterion.margin
+        if margin.beyond_margins is None or margin.of not in margins:
+            return criterion
+        beyond = margin.beyond_margins * loss_limit(margins[margin.of])
+        return criterion.model_copy(update={"margin": margin.model_copy(update={"beyond": beyond})})
+
+    return policy.model_copy(update={"criteria": tuple(map(with_threshold, policy.criteria))})

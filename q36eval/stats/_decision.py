@@ -1,8 +1,10 @@
-"""The stopping rule of one criterion, and the exact test of flips."""
+"""From the p-values of several criteria to what is decided: Holm's correction, and when one is resolved early."""
 
+import math
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
-Settled = Literal["pass", "fail", "open"]
+Resolution = Literal["pass", "fail", "open"]
 
 
 class PValues(Protocol):
@@ -15,7 +17,7 @@ class PValues(Protocol):
     def p_fail(self) -> float: ...
 
 
-def settled(test: PValues, confidence: float, alpha: float, criteria: int) -> Settled:
+def resolved_early(test: PValues, confidence: float, alpha: float, criteria: int) -> Resolution:
     """Whether the evidence so far decides a criterion, so that no more need be asked for its sake.
 
     `confidence` is the criterion's, `alpha` the policy's, `criteria` how many share that alpha: all of its tier that
@@ -27,7 +29,7 @@ def settled(test: PValues, confidence: float, alpha: float, criteria: int) -> Se
       greatest of (criteria - rank) * p over this p and smaller ones, at most `criteria * p_fail`.
 
     Nothing of an earlier look is remembered: where one criterion waits for another over the same items, its evidence
-    grows meanwhile and is asked again. So items are asked until all criteria over them are settled by the same look.
+    grows meanwhile and is asked again. So items are asked until all criteria over them are resolved by the same look.
     What the gate asks for besides (enough items scored, few errored, a margin above the noise floor) makes a verdict
     NOT_MEASURED or INCONCLUSIVE whatever the p-values are, and is the caller's to check.
 
@@ -41,12 +43,15 @@ def settled(test: PValues, confidence: float, alpha: float, criteria: int) -> Se
     return "fail" if criteria * test.p_fail <= alpha else "open"
 
 
-def mcnemar(lost: int, gained: int) -> float:
-    """Exact two-sided p-value of McNemar's test (Psychometrika 12 (1947), 153-157): are flips as likely either way?
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm-adjusted p-values, in the order given; reject where they are <= alpha. A NaN counts as 1.
 
-    `lost` items the reference has right and the branch wrong, `gained` the reverse; 1.0 without a flip. For the eye
-    only: it takes items as independent, and that it is large shows nothing.
+    Holds the family-wise error rate under any dependence (Holm, 1979, Scand. J. Statist. 6, 65-70).
     """
-    from scipy.stats import binomtest
-
-    return float(binomtest(lost, lost + gained).pvalue) if lost + gained else 1.0
+    cleaned = [1.0 if math.isnan(p) else p for p in p_values]
+    adjusted = [1.0] * len(cleaned)
+    running = 0.0
+    for rank, index in enumerate(sorted(range(len(cleaned)), key=cleaned.__getitem__)):
+        running = max(running, min(1.0, (len(cleaned) - rank) * cleaned[index]))
+        adjusted[index] = running
+    return adjusted

@@ -1,13 +1,14 @@
-"""Accuracy as paired means, and what it hides: recovery, flips, changed answers, the margin of the right choice.
+"""The figures of one slice: accuracy and recovery, flips and changed answers, the margin of choices, perplexities.
 
-Two estimators are offered. `accuracy` is the mean over items, so that a task weighs by its size, as lm-eval aggregates
-MMLU. `macro_accuracy` is the mean of the tasks' means, as lm-eval aggregates RULER. Where all tasks have as many items
-they are one.
+Two estimators of accuracy are offered. `accuracy` is the mean over items, so that a task weighs by its size, as lm-eval
+aggregates MMLU. `macro_accuracy` is the mean of the tasks' means, as lm-eval aggregates RULER. Where all tasks have as
+many items they are one. A new figure is a `Figure` and the function that yields its `measurement`; `evals.summaries`
+says over which slices it is taken, and declares it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from q36eval.evals.competence import Known, competence, failure_causes, with_families
@@ -24,7 +25,6 @@ from q36eval.evals.paired_clusters import (
 )
 from q36eval.paired import recovery
 from q36eval.records import (
-    Answer,
     Clusters,
     Counts,
     Direction,
@@ -59,6 +59,17 @@ ITEMS_GAINED = Figure("items_gained", "items", "census")
 ITEMS_PLANNED = Figure("items_planned", "items", "census")
 ANSWERS_CHANGED = Figure("answers_changed", "share of items", "mean", Direction.LOWER_IS_BETTER)
 CHOICE_MARGIN = Figure("choice_margin", "nats", "paired_mean", bounded=False)
+PERPLEXITY, WORD_PERPLEXITY, BYTE_PERPLEXITY = (
+    Figure(metric, unit, "perplexity", Direction.LOWER_IS_BETTER, bounded=False)
+    for metric, unit in (
+        ("perplexity", "perplexity"),
+        ("word_perplexity", "perplexity per word"),
+        ("byte_perplexity", "perplexity per byte"),
+    )
+)
+
+UNITS = {PERPLEXITY: "tokens", WORD_PERPLEXITY: "words", BYTE_PERPLEXITY: "bytes"}
+"""Figure -> what it counts. Tokens are those of the one tokenizer of both; words are lm-eval's, split at blanks."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +88,14 @@ class Plan:
     def right(self) -> frozenset[str] | None:
         """Keys of the items that the reference gets right; None where that is not known."""
         return (
-            None if self.known is None else frozenset(key for key, found in self.known.items() if found.cause is None)
+            None if self.known is None else frozenset(key for key, answer in self.known.items() if answer.cause is None)
         )
 
     def family_of(self, item: PlannedItem) -> str:
         """The family of items that a planned one belongs to; "" where none is known."""
         return "" if self.known is None else self.known[item.key].family
 
-    def told(self, outcomes: Sequence[ItemOutcome]) -> dict[str, Any]:
+    def reference_fields(self, outcomes: Sequence[ItemOutcome]) -> dict[str, Any]:
         """The fields of a measurement that say what the reference can do, and why answers are not right."""
         can = None if self.known is None or not self.items else competence(self.items, self.known)
         return {"competence": can, "causes": failure_causes(outcomes)}
@@ -107,9 +118,10 @@ def accuracy(
     clusters = with_families(laid_out, outcomes, plan.known)
     lost, gained = flip_counts(outcomes)
     note = (
-        f"{lost} items lost and {gained} gained (full marks under one of the two only), {_mcnemar_words(lost, gained)}"
+        f"{lost} items lost and {gained} gained (full marks under one of the two only), "
+        f"exact McNemar p = {mcnemar(lost, gained):.2g}"
     )
-    yield from _with_recovery(ACCURACY, RECOVERY, name, clusters, note, plan.told(outcomes))
+    yield from _with_recovery(ACCURACY, RECOVERY, name, clusters, note, plan.reference_fields(outcomes))
 
 
 def macro_accuracy(
@@ -127,15 +139,15 @@ def macro_accuracy(
         f" of {len(names)}, the others were not scored" if scored < len(names) else ""
     )
     clusters = with_families(macro_clusters(outcomes, stratum, plan.weights), outcomes, plan.known)
-    yield from _with_recovery(MACRO_ACCURACY, MACRO_RECOVERY, name, clusters, note, plan.told(outcomes))
+    yield from _with_recovery(MACRO_ACCURACY, MACRO_RECOVERY, name, clusters, note, plan.reference_fields(outcomes))
 
 
 def _with_recovery(
-    mean: Figure, kept: Figure, name: str, clusters: Clusters, note: str, told: dict[str, Any]
+    mean: Figure, kept: Figure, name: str, clusters: Clusters, note: str, beside: dict[str, Any]
 ) -> Iterator[Measurement]:
     share, share_interval = recovery(clusters)
-    yield _paired(mean, name, clusters, f"recovery {share:.2%}; {note}", **told)
-    yield _measurement(
+    yield _paired(mean, name, clusters, f"recovery {share:.2%}; {note}", **beside)
+    yield measurement(
         kept,
         name,
         value=share,
@@ -152,39 +164,33 @@ def hidden_changes(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_P
     for figure, count in ((ITEMS_LOST, lost), (ITEMS_GAINED, gained)):
         yield _count(figure, name, count, counts_of(paired_clusters(outcomes, scores)))
     if any(outcome.branch.text is not None for outcome in outcomes):
-        yield _answers_changed(name, outcomes, plan)
+        clusters = paired_clusters(outcomes, _changed, bounds=(0.0, 1.0), weights=plan.weights)
+        clusters = clusters.model_copy(update={"reference": None})
+        value, _, effect, interval = summarize(clusters, ANSWERS_CHANGED.estimator)
+        yield measurement(
+            ANSWERS_CHANGED,
+            name,
+            value=value,
+            effect=effect,
+            effect_interval=interval,
+            counts=counts_of(clusters),
+            clusters=clusters,
+            note="another choice or text than the reference's, right or wrong",
+        )
+
+
+def _changed(outcome: ItemOutcome) -> tuple[float, float] | None:
+    """1 where the branch gave another choice or another text (blanks around it aside), beside a 0 of the reference."""
+    if not is_scored(outcome):
+        return None
+    branch, reference = ((answer.text or "").strip() for answer in (outcome.branch, outcome.reference))
+    return float(branch != reference), 0.0
 
 
 def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> Measurement:
     """How many items the suite has; fewer were used where an answer was certain earlier."""
     counts = counts_of(paired_clusters(outcomes, scores))
     return _count(ITEMS_PLANNED, name, planned, counts)
-
-
-def _answers_changed(name: str, outcomes: Sequence[ItemOutcome], plan: Plan) -> Measurement:
-    """Share of items with another choice or another text (blanks around it aside) than the reference's."""
-
-    def changed(outcome: ItemOutcome) -> tuple[float, float] | None:
-        share = float(_text(outcome.branch) != _text(outcome.reference))
-        return (share, 0.0) if is_scored(outcome) else None
-
-    clusters = paired_clusters(outcomes, changed, bounds=(0.0, 1.0), weights=plan.weights)
-    clusters = clusters.model_copy(update={"reference": None})
-    value, _, effect, interval = summarize(clusters, ANSWERS_CHANGED.estimator)
-    return _measurement(
-        ANSWERS_CHANGED,
-        name,
-        value=value,
-        effect=effect,
-        effect_interval=interval,
-        counts=counts_of(clusters),
-        clusters=clusters,
-        note="another choice or text than the reference's, right or wrong",
-    )
-
-
-def _text(answer: Answer) -> str:
-    return (answer.text or "").strip()
 
 
 def choice_margin(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
@@ -199,10 +205,10 @@ def choice_margin(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PL
     yield _paired(CHOICE_MARGIN, name, clusters, note)
 
 
-def _paired(figure: Figure, name: str, clusters: Clusters, note: str, **told: Any) -> Measurement:
+def _paired(figure: Figure, name: str, clusters: Clusters, note: str, **beside: Any) -> Measurement:
     """The mean under branch and reference, and their difference."""
     value, reference_value, effect, interval = summarize(clusters, figure.estimator)
-    return _measurement(
+    return measurement(
         figure,
         name,
         value=value,
@@ -212,21 +218,30 @@ def _paired(figure: Figure, name: str, clusters: Clusters, note: str, **told: An
         counts=counts_of(clusters),
         clusters=clusters,
         note=note,
-        **told,
+        **beside,
     )
 
 
 def _count(figure: Figure, name: str, count: int, counts: Counts) -> Measurement:
     exact = Interval(lower=count, upper=count, level=0.95, method="census")
-    return _measurement(figure, name, value=count, effect=count, effect_interval=exact, counts=counts)
+    return measurement(figure, name, value=count, effect=count, effect_interval=exact, counts=counts)
 
 
-def _mcnemar_words(lost: int, gained: int) -> str:
-    return f"exact McNemar p = {mcnemar(lost, gained):.2g}"
+def perplexities(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+    """Each exp(negative log-likelihood in nats / units), branch over reference as a ratio, a cluster per document."""
+    errored = sum(not is_scored(outcome) for outcome in outcomes)
+    note = f"{len(outcomes)} documents" + (f", {errored} of them without a figure" if errored else "")
+    for figure, unit in UNITS.items():
+        yield _paired(figure, name, paired_clusters(outcomes, details("nll_nats"), units=partial(_units, unit)), note)
 
 
-def _measurement(figure: Figure, name: str, **fields: Any) -> Measurement:
-    """A measurement of this probe."""
+def _units(unit: str, outcome: ItemOutcome) -> int:
+    """How many the document has; 0 where neither answer says, as of an item that errored in an older version."""
+    return int(outcome.branch.detail.get(unit) or outcome.reference.detail.get(unit) or 0)
+
+
+def measurement(figure: Figure, name: str, **fields: Any) -> Measurement:
+    """A measurement of this probe: of `figure` over the slice called `name`."""
     return Measurement(
         probe=ProbeName.EVALS,
         metric=figure.metric,
