@@ -26,10 +26,11 @@ RELEASE_DRAWS = 200
 def full_shape_engine() -> Any:
     """Random BF16 weights at the full shape, with the sandbox's tokenizer: what is timed is no language."""
     from benchmarks.kl import full_model
-    from q36eval.engines.in_process import InProcessEngine, load_tokenizer
+    from q36eval.checkpoints import load_tokenizer
+    from q36eval.engines import engine_around, identity_of, open_engine
 
     folder = ROOT / "data/sandbox/bf16"
-    return InProcessEngine(full_model(), load_tokenizer(folder), InProcessEngine.identity_of(folder))
+    return engine_around(full_model(), load_tokenizer(folder), identity_of(folder))
 
 
 def passes(engine: Any, probe: Any, items: Sequence[Any]) -> tuple[list[float], list[int]]:
@@ -69,7 +70,7 @@ def main() -> None:
 
     from q36eval.canaries.probe import CanaryProbe
     from q36eval.canaries.specification import load_specs
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import engine_around, identity_of, open_engine
     from q36eval.probes import in_group
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -80,7 +81,7 @@ def main() -> None:
     parser.add_argument("--full-shape", action="store_true")
     asked = parser.parse_args()
     folder = ROOT / "data/sandbox" / asked.branch
-    engine = full_shape_engine() if asked.full_shape else InProcessEngine.load(folder)
+    engine = full_shape_engine() if asked.full_shape else open_engine(folder)
     specs = load_specs(n=asked.draws, skills=None if asked.full_shape else ())
     probe = CanaryProbe(specs)
     items = [in_group(item, "canaries") for item in probe.plan(engine.tokenizer)]

@@ -17,8 +17,8 @@ from q36eval.canaries.cases import Case
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import for_family, load_specs
 from q36eval.config import Answering
+from q36eval.engines import Engine, EngineSettings, open_engine
 from q36eval.engines.base import GenerationRequest
-from q36eval.engines.in_process import InProcessEngine
 
 SANDBOX = Path(__file__).parents[1] / "data" / "sandbox"
 OFFSET = 1_000_000
@@ -44,7 +44,7 @@ def ways(
     yield "greedy", greedy, greedy
 
 
-def answers(engine: InProcessEngine, requests: Sequence[GenerationRequest]) -> dict[str, tuple[str, str]]:
+def answers(engine: Engine, requests: Sequence[GenerationRequest]) -> dict[str, tuple[str, str]]:
     """Texts and why they ended, by key."""
     found = engine.generate(requests)
     return {each.request.key: (each.text, each.finish_reason) for each in found}
@@ -66,17 +66,17 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     specs = for_family(load_specs(only=["discount-thinking"], n=asked.prompts, skills=None), answering(asked))
-    reference = InProcessEngine.load(SANDBOX / "bf16", device=asked.device)
+    reference = open_engine(EngineSettings(SANDBOX / "bf16", device=asked.device))
     probe = CanaryProbe(specs)
     items = probe.plan(reference.tokenizer)
     requests = [request for item in items for request in item.generations]
     cases = {key: case for key, (case, _) in probe._by_key.items()}
     others = {
         "itself": reference,
-        f"itself, {asked.rows} rows a batch": InProcessEngine.load(
-            SANDBOX / "bf16", device=asked.device, batch_rows=asked.rows
+        f"itself, {asked.rows} rows a batch": open_engine(
+            EngineSettings(SANDBOX / "bf16", device=asked.device, batch_rows=asked.rows)
         ),
-        asked.branch.name: InProcessEngine.load(asked.branch, device=asked.device),
+        asked.branch.name: open_engine(EngineSettings(asked.branch, device=asked.device)),
     }
     print("| against | drawn with | same texts, % | flips, % | answers for the same error |\n|---|---|---|---|---|")
     for name, theirs, ours in ways(requests):

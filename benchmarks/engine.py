@@ -72,13 +72,13 @@ def main() -> None:
     """Load one sandbox branch and print the ratios."""
     import torch
 
-    from q36eval.engines import in_process
+    from q36eval.engines import open_engine, resident
     from q36eval.engines.batches import batches_by_length
     from q36eval.engines.decoding import decode
 
     branch = sys.argv[1] if len(sys.argv) > 1 else "fp8-head"
     folder = ROOT / "data/sandbox" / branch
-    engine = in_process.InProcessEngine.load(folder)
+    engine = open_engine(folder)
     asked = requests(engine.tokenizer)
     batches = list(batches_by_length(asked, 16384, 64))
     stops = [engine.tokenizer.eos_token_id, engine.tokenizer.pad_token_id]
@@ -92,11 +92,11 @@ def main() -> None:
             decode(engine.model, prompts, budgets, frozenset(stops), stops[-1])
 
     def threads() -> None:
-        limit, in_process.FORKED_WEIGHT_BYTES = in_process.FORKED_WEIGHT_BYTES, 0
+        limit, resident.FORKED_WEIGHT_BYTES = resident.FORKED_WEIGHT_BYTES, 0
         try:
             list(engine.generate(asked))
         finally:
-            in_process.FORKED_WEIGHT_BYTES = limit
+            resident.FORKED_WEIGHT_BYTES = limit
 
     pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "transformers generate / greedy decoding that sheds rows": (lambda: stock(engine, batches, stops), ours),

@@ -271,7 +271,7 @@ def main() -> None:
     """Load a branch of the sandbox and measure."""
     import torch
 
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=["choices", "suite", "noise"], action="append")
@@ -282,7 +282,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    engine = InProcessEngine.load(ROOT / "data/sandbox" / options.branch)
+    engine = open_engine(ROOT / "data/sandbox" / options.branch)
     engine.model.to(getattr(torch, options.dtype))
     with tempfile.TemporaryDirectory() as folder:
         suites = {"choices": suite_of_choices(Path(folder)), "suite": ROOT / "evals/suites/sandbox.yaml"}

@@ -26,7 +26,7 @@ from q36eval.stats import MarginKind, margin_test, proportion_interval
 if TYPE_CHECKING:
     from q36eval.canaries.probe import CanaryProbe
     from q36eval.engines.base import Generated, GenerationRequest
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import Engine, open_engine
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = "bf16"
@@ -53,7 +53,7 @@ class Deployment:
     """One way to answer: a name, how its engine is made, and whether its weights are the reference's."""
 
     name: str
-    load: "Callable[[], InProcessEngine]"
+    load: "Callable[[], Engine]"
     same_weights: bool
 
 
@@ -73,16 +73,16 @@ def deployments() -> list[Deployment]:
     return [*branches, *again, *rungs]
 
 
-def _loaded(name: str) -> "InProcessEngine":
+def _loaded(name: str) -> "Engine":
     from q36eval.app.targets import load_family, resolve
     from q36eval.config import Paths
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import Engine, open_engine
 
     paths = Paths.default()
-    return InProcessEngine.load(resolve(name, load_family(None, paths), paths).folder)
+    return open_engine(resolve(name, load_family(None, paths), paths).folder)
 
 
-def _rung(bits: int) -> "InProcessEngine":
+def _rung(bits: int) -> "Engine":
     from benchmarks.sandbox.ladder import damage_experts
 
     engine = _loaded(REFERENCE)
@@ -112,7 +112,7 @@ class Questions:
         return cls(requests, fixed, {item.key: probe._by_key[item.key][0].name for item in items}, probe)
 
     def scores(
-        self, engine: "InProcessEngine", requests: "Sequence[GenerationRequest]", keep: "list[Generated] | None" = None
+        self, engine: "Engine", requests: "Sequence[GenerationRequest]", keep: "list[Generated] | None" = None
     ) -> dict[str, float | None]:
         """Score by request key; fillers, whose keys name no question, are left out. `keep` takes what was generated."""
         from q36eval.canaries.answers import judged_answer
@@ -143,7 +143,7 @@ class Questions:
                 ]
         return asked
 
-    def margins(self, engine: "InProcessEngine", answers: "Sequence[Generated]") -> dict[str, float]:
+    def margins(self, engine: "Engine", answers: "Sequence[Generated]") -> dict[str, float]:
         """The least decisive margin in nats of every answer that is right, by key; teacher-forced."""
         from q36eval.probes import ItemResults, WorkItem
 

@@ -136,7 +136,7 @@ def rates(milliseconds: list[float], moved: int) -> list[float]:
 def epilogue() -> dict[str, Any]:
     """Both head products with the divergence in their epilogue, so that no logit reaches memory, against two stages."""
     from benchmarks.kl_epilogue import divergences
-    from q36eval.engines.heads import float32_logits
+    from q36eval.engines.numerics import float32_logits
     from q36eval.kl.scoring import FigureBuffer
 
     torch.manual_seed(2)
@@ -178,7 +178,7 @@ class Branch:
         self._head = head
 
     def logits(self, states: Tensor) -> Tensor:
-        from q36eval.engines.heads import float32_logits
+        from q36eval.engines.numerics import float32_logits
 
         return float32_logits(states, self._head)
 
@@ -306,7 +306,7 @@ class Silent(Progress):
 def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     """The KL probe on the sandbox, its reference captured before, against the bare forward pass over its tokens."""
     from q36eval.config.paths import Paths
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
     from q36eval.kl.probe import KLProbe
     from q36eval.run.material import corpus_of
     from q36eval.run.reference import local_reference
@@ -315,7 +315,7 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     paths = Paths.default()
     folder = paths.data / "sandbox"
     probe = KLProbe(corpus_of("sandbox", None, paths)[1])
-    engine = InProcessEngine.load(folder / branch)
+    engine = open_engine(folder / branch)
     works = plan_probes([probe], engine.tokenizer, Outcomes())
     requests = [request for work in works for item in work.items for request in item.scores]
     tokens = sum(len(request.token_ids) for request in requests)

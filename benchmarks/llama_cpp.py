@@ -27,8 +27,8 @@ from scipy.special import logsumexp
 from torch import Tensor
 
 from q36eval.config.paths import Paths
+from q36eval.engines import Engine, EngineSettings, open_engine
 from q36eval.engines.base import ScoreRequest
-from q36eval.engines.in_process import InProcessEngine
 from q36eval.kl.divergence import TokenFigures, token_figures
 from tests.kl.peer import StoredLogits, parse_printed, peer_figures, percentile, read_stored, restored, stored_rows
 
@@ -66,7 +66,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, Spent]:
     return result, Spent(time.perf_counter() - began, cpu() - before)
 
 
-def as_gguf(engine: InProcessEngine, name: str, converter: Path, place: Path) -> Path:
+def as_gguf(engine: Engine, name: str, converter: Path, place: Path) -> Path:
     """The engine's decoded weights as a float32 GGUF file."""
     folder, gguf = place / name, place / f"{name}.gguf"
     engine.model.save_pretrained(folder)
@@ -86,7 +86,7 @@ def run(command: list[str]) -> str:
 
 
 @torch.inference_mode()
-def float32_logits_of(engine: InProcessEngine, stored: StoredLogits) -> NDArray[np.float32]:
+def float32_logits_of(engine: Engine, stored: StoredLogits) -> NDArray[np.float32]:
     """Logits [T, V] of llama.cpp's scored tokens, the whole model run in float32."""
     model = engine.model.float()
     first = stored.context // 2
@@ -128,13 +128,13 @@ def ours(figures: TokenFigures) -> dict[str, float]:
     return found | {"Mean PPL(base)": base, "Mean PPL(Q)": branch, "Mean PPL(Q)/PPL(base)": branch / base}
 
 
-def probe(reference: InProcessEngine, branch: InProcessEngine, stored: StoredLogits) -> dict[str, Any]:
+def probe(reference: Engine, branch: Engine, stored: StoredLogits) -> dict[str, Any]:
     """The shipped probe (BF16 weights and states, every token scored) on the same chunks, and its error."""
     from q36eval.kl.scoring import Scorer
 
     requests = [ScoreRequest(key=str(i), token_ids=tuple(map(int, row))) for i, row in enumerate(stored.tokens)]
 
-    def states_of(engine: InProcessEngine) -> Tensor:
+    def states_of(engine: Engine) -> Tensor:
         found = {each.request.key: each.hidden_states for each in engine.score(requests)}
         return torch.cat([found[request.key] for request in requests])  # type: ignore[misc]
 
@@ -183,7 +183,7 @@ def statistics_table(printed: dict[str, dict[str, float]]) -> None:
 def compare(name: str, tool: Path, converter: Path, place: Path, base: dict[str, Any]) -> None:
     """One branch: the tool's figures, our formulas' and its own formulas' on the same logits; then cost and error."""
     stored: StoredLogits = base["stored"]
-    engine = InProcessEngine.load(SANDBOX / name, emulate_activations=False)
+    engine = open_engine(EngineSettings(SANDBOX / name, emulate_activations=False))
     gguf = as_gguf(engine, name, converter, place)
     command = [str(tool), "-m", str(gguf), *FLAGS, "--kl-divergence", "--kl-divergence-base", str(base["file"])]
     output, spent = timed(lambda: run(command))
@@ -236,7 +236,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         place = asked.keep or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
-        engine = InProcessEngine.load(SANDBOX / "bf16", emulate_activations=False)
+        engine = open_engine(EngineSettings(SANDBOX / "bf16", emulate_activations=False))
         text, file = place / "corpus.txt", place / "base.logits"
         text.write_text(corpus_text(), encoding="utf-8")
         gguf = as_gguf(engine, "bf16", asked.converter, place)
@@ -248,7 +248,7 @@ def main() -> None:
             "The reference, from the logits before they are stored: "
             + output[output.rindex("PPL = ") :].splitlines()[0]
         )
-        widened = InProcessEngine.load(SANDBOX / "bf16", emulate_activations=False)
+        widened = open_engine(EngineSettings(SANDBOX / "bf16", emulate_activations=False))
         logits = float32_logits_of(widened, stored)
         base = {"engine": engine, "file": file, "stored": stored, "spent": spent, "logits": logits}
         for name in asked.branches:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
 
     from q36eval.config import Paths
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines.resident import ResidentEngine
     from q36eval.history import History, RunRecord
     from q36eval.run.request import Request
 
@@ -86,23 +86,23 @@ def reruns(count: int, devices: Sequence[str]) -> list[Rerun]:
     return [Rerun(number, *each) for number, each in enumerate(chosen[:count])]
 
 
-def perturbed(engine: "InProcessEngine", rerun: Rerun) -> "InProcessEngine":
+def perturbed(engine: "ResidentEngine", rerun: Rerun) -> "ResidentEngine":
     """The same weights, computed as `rerun` says."""
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines.resident import ResidentEngine
 
     kind = _scoring(rerun)
     if rerun.plain:
         kind = type("Plain", (_plain_answers(), kind), {})
-    assert issubclass(kind, InProcessEngine)
+    assert issubclass(kind, ResidentEngine)
     return kind(engine.model, engine.tokenizer, engine.identity, batch_rows=rerun.rows)
 
 
-def _scoring(rerun: Rerun) -> "type[InProcessEngine]":
-    from q36eval.engines.in_process import InProcessEngine
+def _scoring(rerun: Rerun) -> "type[ResidentEngine]":
     from q36eval.engines.perturbed import InOtherCompany, LeftPadded, OneByOne, RoundedLogits
+    from q36eval.engines.resident import ResidentEngine
 
-    kinds: dict[str, type[InProcessEngine]] = {
-        "as it is": InProcessEngine,
+    kinds: dict[str, type[ResidentEngine]] = {
+        "as it is": ResidentEngine,
         "left padding": LeftPadded,
         "every document alone": OneByOne,
         "other batches": InOtherCompany,
@@ -112,13 +112,13 @@ def _scoring(rerun: Rerun) -> "type[InProcessEngine]":
     return kinds[rerun.scoring]
 
 
-def _shuffled(seed: int) -> "type[InProcessEngine]":
+def _shuffled(seed: int) -> "type[ResidentEngine]":
     """Batches of other size and company for every seed; what shares a group and a prefix still does."""
     from q36eval.engines.base import ScoreRequest
     from q36eval.engines.batches import scoring_batches
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines.resident import ResidentEngine
 
-    class Shuffled(InProcessEngine):
+    class Shuffled(ResidentEngine):
         def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
             rng = random.Random(f"{seed} {len(requests)}")
             for batch in scoring_batches(requests, rng.choice((512, 1024, 3072))):
@@ -129,7 +129,7 @@ def _shuffled(seed: int) -> "type[InProcessEngine]":
     return Shuffled
 
 
-def _plain_answers() -> "type[InProcessEngine]":
+def _plain_answers() -> "type[ResidentEngine]":
     """Plain kernels for scoring, as `OtherKernels`, and for answers too."""
     from q36eval.engines.base import Generated, GenerationRequest
     from q36eval.engines.perturbed import OtherKernels, _plain_kernels
@@ -196,7 +196,7 @@ def gated(asked: Asked, rerun: Rerun) -> dict[str, Any]:
     paths = Paths(Paths.default().repository, asked.out / "state")
     load = running.load_branch
 
-    def load_perturbed(request: "Request") -> "InProcessEngine":
+    def load_perturbed(request: "Request") -> "ResidentEngine":
         return perturbed(load(replace(request, device=rerun.device)), rerun)
 
     with tempfile.TemporaryDirectory() as folder:

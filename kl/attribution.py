@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from scipy.stats import t as student_t
 
-from q36eval.engines.base import ScoreRequest
+from q36eval.engines.base import Engine, ScoreRequest
 from q36eval.errors import EngineError, UsageError
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.planning import CONTEXT, OVERLAP, windows
@@ -21,7 +21,6 @@ from q36eval.records import Clusters, Interval, Record
 from q36eval.stats import summarize
 
 if TYPE_CHECKING:
-    from q36eval.engines.in_process import InProcessEngine
     from q36eval.engines.parts import Part
 
 LEAST_DOCUMENTS = 20
@@ -166,7 +165,7 @@ def _in_turn(documents: Sequence[CorpusDocument]) -> Iterator[CorpusDocument]:
 Pass = Mapping[str, torch.Tensor]
 
 
-def divergences(engine: "InProcessEngine", chosen: Sample, reference: Pass, head: torch.Tensor) -> list[float]:
+def divergences(engine: Engine, chosen: Sample, reference: Pass, head: torch.Tensor) -> list[float]:
     """Sum of KL(reference || engine) in nats over every document's tokens, in the order of `chosen.documents`."""
     sums = dict.fromkeys((document.key for document in chosen.documents), 0.0)
     requests = {request.key: request for request in chosen.requests}
@@ -180,7 +179,7 @@ def divergences(engine: "InProcessEngine", chosen: Sample, reference: Pass, head
     return list(sums.values())
 
 
-def hidden_states(engine: "InProcessEngine", chosen: Sample) -> Pass:
+def hidden_states(engine: Engine, chosen: Sample) -> Pass:
     """Final hidden states of every request by its key.
 
     Raises:

@@ -13,8 +13,7 @@ from typing import Protocol
 
 import torch
 
-from q36eval.engines.base import Engine, ScoreRequest
-from q36eval.engines.perturbed import Perturbable, Perturbation
+from q36eval.engines.base import Engine, Perturbation, ScoreRequest
 from q36eval.kl.divergence import TokenFigures
 from q36eval.kl.floor_file import VERSION, FloorFigures, PerturbationFloor, ReferenceFloor
 from q36eval.kl.scoring import Scorer
@@ -53,7 +52,7 @@ def measure_floor(
     """
     sample = chosen([item for item in items if item.key in capture], slices, TOKENS, DOCUMENTS)
     measured = []
-    for perturbation in reference.perturbations() if isinstance(reference, Perturbable) else ():
+    for perturbation in reference.perturbations():
         measured.append(_measured(perturbation, capture, sample, slices))
         progress.advance()
     return ReferenceFloor(version=VERSION, identity=identity, suite_sha256=suite_sha256, perturbations=tuple(measured))
@@ -61,7 +60,7 @@ def measure_floor(
 
 def perturbation_count(engine: Engine) -> int:
     """How many perturbations `measure_floor` goes through."""
-    return len(engine.perturbations()) if isinstance(engine, Perturbable) else 0
+    return len(engine.perturbations())
 
 
 def chosen(items: Sequence[WorkItem], slices: Mapping[str, str], tokens: int, least: int) -> list[WorkItem]:
@@ -135,7 +134,7 @@ def _figures(
         if rescored:
             perturbed = torch.cat([states[request.key] for request in item.scores])
         else:  # where the engine's own states would be
-            perturbed = reference.to(getattr(variant, "device", reference.device))
+            perturbed = reference.to(variant.device)
         figures[item.key] = scorer.figures(reference, perturbed, labels)
     return figures
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from q36eval.engines.base import Engine
-from q36eval.engines.heads import float32_logits
+from q36eval.engines.numerics import float32_logits
 from q36eval.kl.divergence import TokenFigures, token_figures
 
 CPU_TILE_BYTES = 2**26

@@ -6,7 +6,7 @@ This package imports nothing heavy; `q36eval.checkpoints.loader` is what brings 
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.hashing import chat_template_sha256, checkpoint_sha256, tokenizer_sha256
-from q36eval.checkpoints.reader import Checkpoint, TensorEntry, open_checkpoint
+from q36eval.checkpoints.reader import Checkpoint, TensorEntry, load_tokenizer, open_checkpoint
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.loader import LoadedModel, LoadReport, load_model
@@ -19,6 +19,7 @@ __all__ = [
     "chat_template_sha256",
     "checkpoint_sha256",
     "load_model",
+    "load_tokenizer",
     "open_checkpoint",
     "tokenizer_sha256",
 ]

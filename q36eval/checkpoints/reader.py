@@ -187,3 +187,22 @@ def _check_index(folder: Path, weight_map: dict[str, str], tensors: dict[str, Te
         for name, entry in tensors.items():
             if name not in weight_map and entry.file.name != MTP_FILE:
                 raise CorruptCheckpointError(f"{entry.file}: tensor {name!r} is not named in {INDEX_FILE}.")
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a checkpoint folder; nothing of the checkpoint is executed.
+
+    Raises:
+        CorruptCheckpointError: it is missing or cannot be read.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the tokenizers library raises bare exceptions for malformed files
+        raise CorruptCheckpointError(f"{folder} has no tokenizer that can be read: {one_line(error)}.") from error
+
+
+def one_line(error: Exception) -> str:
+    """What a library raised, for the end of a sentence."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(".")

@@ -1,13 +1,54 @@
-"""The two primitives of an engine, `score` and `generate`, and what travels through them."""
+"""What every engine is: `Engine`, its settings, and the requests and results that travel through it. Free of torch.
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+The contract in words stands in the docstring of `q36eval.engines`.
+"""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from q36eval.errors import EngineError
 from q36eval.records import DeploymentIdentity
 
 if TYPE_CHECKING:
     import torch
+
+
+IN_PROCESS = "in-process"
+
+
+def _option(default: Any, flag: str) -> Any:
+    return field(default=default, metadata=MappingProxyType({"flag": flag}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """What a person chooses for a deployment, whatever checkpoint it is. An option left at its default is not set."""
+
+    kind: str = IN_PROCESS
+    """A key of `q36eval.engines.opening.KINDS`."""
+    device: str = _option("cpu", "--device")
+    """`cpu`, `cuda:0` and so on."""
+    emulate_activations: bool = _option(True, "--weights-only")
+    """Whether activations are quantized where the checkpoint says so."""
+    kv_cache_dtype: str | None = _option(None, "--kv-cache-dtype")
+    """What keys and values are stored in, `auto` or `fp8_e4m3`; None is what the checkpoint declares."""
+    batch_rows: int | None = _option(None, "--batch-size")
+    """At most so many answers are generated together; None leaves that to the engine."""
+
+    def of(self, folder: Path) -> "EngineSettings":
+        """The deployment of that checkpoint folder with these options."""
+        return EngineSettings(folder, **{each.name: getattr(self, each.name) for each in fields(EngineOptions)})
+
+
+@dataclass(frozen=True)
+class EngineSettings(EngineOptions):
+    """One deployment to open: a checkpoint folder and the options. Hashable, and small enough to send elsewhere."""
+
+    folder: Path
 
 
 Coupling = Literal["inverse_cdf", "gumbel"]
@@ -24,7 +65,7 @@ nothing that draws each side by itself does better in the worst case (Daliri et 
 class ScoreRequest:
     """Teacher-force `token_ids` and return what predicts `token_ids[first:]` (so `first >= 1`).
 
-    Requests of different `group`s never share a batch: what else is asked in the same run changes no number. The first
+    Requests of different `group`s never share a batch: what else is evaluated in a run changes no number. The first
     `shared` tokens are those of other requests of the group too, so that an engine may compute them once; that it does
     changes no more than another batch would.
     """
@@ -57,8 +98,8 @@ class GenerationRequest:
 
     Greedy at temperature 0, else sampled from the nucleus that holds `top_p` (of the `top_k` likeliest, where that is
     not 0), after `presence_penalty` was taken from the logit of every token answered before. An engine's random numbers
-    for a request come from its `seed` and `key` alone, whatever else it is asked: two deployments asked the same draw
-    the same numbers, and `coupling` says what becomes of them.
+    for a request come from its `seed` and `key` alone, whatever other requests there are: two deployments draw the same
+    numbers for the same request, and `coupling` says what becomes of them.
     """
 
     key: str
@@ -98,46 +139,94 @@ class Generated:
     served_calls: "tuple[Mapping[str, Any], ...] | None" = None
 
 
-class Engine(Protocol):
-    """A deployment that answers. Results come in any order; each carries its request."""
+@dataclass(frozen=True)
+class Perturbation:
+    """Another way to compute what a deployment computes, which ought to change no answer: for the noise floor.
 
-    @property
-    def identity(self) -> DeploymentIdentity: ...
+    `variant` is the perturbed engine; None where `skipped` says why there is none here. `rescores` is False where the
+    hidden states stay what they are and only logits change. Of every request only the first `prefix` tokens are scored
+    (None: all).
+    """
 
-    @property
-    def tokenizer(self) -> Any: ...
+    name: str
+    what: str
+    variant: "Callable[[], Engine] | None" = None
+    skipped: str | None = None
+    rescores: bool = True
+    prefix: int | None = None
 
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        """A result for every request whose key is not `known`.
 
-        Those that are known only stand for what was asked with them: an engine that forms batches forms them from all
-        requests, so that work which was interrupted continues with the same numbers.
+class Engine(ABC):
+    """A deployment that answers; the contract is that of `q36eval.engines`."""
+
+    options: ClassVar[frozenset[str]] = frozenset()
+    """The fields of `EngineOptions` that this kind of engine has; any other one that is set is refused by name."""
+
+    identity: DeploymentIdentity
+    tokenizer: Any
+    """As transformers has it: `encode`, `decode`, `apply_chat_template`, `eos_token_id`."""
+
+    deterministic: bool = False
+    """Whether the same batches give the same numbers bit for bit, whenever they are computed."""
+
+    ignores_activation_quantization: bool = False
+    """Whether the checkpoint quantizes activations and the settings switch that off: not what is served."""
+
+    device: "torch.device | str" = "cpu"
+    """Where its hidden states lie."""
+
+    @classmethod
+    def load(cls, settings: EngineSettings) -> "Engine":
+        """Open the deployment; called through `open_engine`, which has refused options of other kinds.
+
+        Raises:
+            UsageError: no such folder, an option's value, or a format that is not decoded.
+            CorruptCheckpointError: the checkpoint is not what it says it is.
+            EngineError: it could not be opened (memory, a server that does not answer).
         """
-        ...
+        raise NotImplementedError(f"{cls.__name__} is not opened by its settings")
 
+    @classmethod
+    def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
+        """The identity that the engine of `load` has, without loading any weights.
+
+        Raises:
+            UsageError, CorruptCheckpointError: as `load`.
+        """
+        raise NotImplementedError(f"{cls.__name__} is not opened by its settings")
+
+    @abstractmethod
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        """A result for every request whose key is not `known`, in any order."""
+
+    @abstractmethod
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        """As `score`."""
-        ...
+        """As `score`, of answers."""
 
+    @abstractmethod
     def logits(self, hidden_states: "torch.Tensor") -> "torch.Tensor":
         """Float32 logits [T, V] of final hidden states [T, H] through this deployment's own head."""
-        ...
 
+    @abstractmethod
     def head_weight(self) -> "torch.Tensor":
         """The decoded output projection [V, H], for a capture that rebuilds this deployment's logits later.
 
         Raises:
             EngineError: the head quantizes its inputs, so that its weight alone does not give its logits.
         """
-        ...
 
-
-@runtime_checkable
-class Deterministic(Protocol):
-    """An engine that can say whether the same batches give the same numbers bit for bit, whenever they are asked."""
+    def perturbations(self) -> Sequence[Perturbation]:
+        """Other ways to compute the same; none gives an empty noise floor."""
+        return ()
 
     @property
-    def deterministic(self) -> bool: ...
+    def model(self) -> Any:
+        """The transformers model, for an attribution that lends its parts (`q36eval.engines.parts`).
 
-
-Results = Iterable[Scored | Generated]
+        Raises:
+            EngineError: it is not in this process.
+        """
+        raise EngineError(
+            f"The engine {self.identity.engine} has no model in this process whose parts could be exchanged; "
+            f"use the engine in-process."
+        )

@@ -40,7 +40,7 @@ ATTENDED_TOKENS = 16
 def prefix_of(request: ScoreRequest | GenerationRequest) -> tuple[int, ...]:
     """The leading tokens a request shares, as far as they are computed apart: whole chunks.
 
-    The position that predicts the first token asked for always belongs to the rest.
+    The position that predicts the first wanted token always belongs to the rest.
     """
     first = request.first if isinstance(request, ScoreRequest) else len(request.token_ids)
     usable = max(0, min(request.shared, first - 1))
@@ -85,16 +85,16 @@ def generation_batches(
 
 def _by_prefix(requests: Iterable[RequestT], worth: int) -> Iterator[tuple[int, list[RequestT]]]:
     """The requests of each group and prefix, and that one's length; 0 where it spares less than `worth` tokens."""
-    asked = list(requests)
-    prefixes = {request.key: prefix_of(request) for request in asked}
-    sharing = Counter((request.group, prefixes[request.key]) for request in asked)
+    requests = list(requests)
+    prefixes = {request.key: prefix_of(request) for request in requests}
+    sharing = Counter((request.group, prefixes[request.key]) for request in requests)
 
     def shared(request: RequestT) -> tuple[str, tuple[int, ...]]:
         prefix = prefixes[request.key]
         spared = (sharing[request.group, prefix] - 1) * len(prefix)
         return request.group, prefix if spared >= worth else ()
 
-    for (_, prefix), members in groupby(sorted(asked, key=shared), key=shared):
+    for (_, prefix), members in groupby(sorted(requests, key=shared), key=shared):
         yield len(prefix), list(members)
 
 

@@ -1,16 +1,26 @@
-"""Decoding of a batch whose rows stop on their own: each at its own budget, finished ones shed on the way."""
+"""Decoding of a batch whose rows stop on their own: each at its own budget, finished ones shed on the way.
 
-from collections.abc import Collection, Sequence
+On a CPU a Gated DeltaNet layer takes its steps in fewer passes over the recurrent state. Where no kernel package is
+installed, transformers decodes with a reference implementation that is written to be read: every product with the state
+is an elementwise one that is stored and then summed. A step of a small model spends most of its time on that.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
+from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
-from q36eval.engines.delta_step import fast_steps
 from q36eval.engines.sampling import Sampler, sample
 
 SHED_SHARE = 0.125
 """Finished rows leave the batch once they are this share of it: the copy of the caches costs about a step."""
+
+EPSILON = 1e-6
+"""Under the root of a norm, as in transformers and flash-linear-attention."""
 
 
 @torch.inference_mode()
@@ -32,8 +42,6 @@ def decode(
     padding for text): as many tokens are read at once as the shortest prompt has, and the others go on reading theirs
     token by token while that one is answered.
     """
-    from transformers import DynamicCache
-
     samplers = samplers or [None] * len(prompts)
     device = next(model.parameters()).device
     past = 0 if cache is None else int(cache.get_seq_length())
@@ -93,3 +101,39 @@ def _chosen(logits: Tensor, samplers: Sequence[Sampler | None]) -> Tensor:
 
 def _finished(answer: Sequence[int], budget: int, stop_ids: Collection[int]) -> bool:
     return len(answer) >= budget or (len(answer) > 0 and answer[-1] in stop_ids)
+
+
+@contextmanager
+def fast_steps(device: torch.device) -> Iterator[None]:
+    """On a CPU, Gated DeltaNet layers that read one token compute it by `delta_step` inside the block."""
+    own = modeling.torch_recurrent_gated_delta_rule
+    if device.type == "cpu":
+        modeling.torch_recurrent_gated_delta_rule = delta_step
+    try:
+        yield
+    finally:
+        modeling.torch_recurrent_gated_delta_rule = own
+
+
+def delta_step(
+    query: Tensor, key: Tensor, value: Tensor, *, g: Tensor, beta: Tensor, initial_state: Tensor, **others: Any
+) -> tuple[Tensor, Tensor]:
+    """One token: its output [B, 1, H, Dv] and the state [B, H, Dk, Dv] after it, in float32.
+
+    S' = exp(g) S + k (beta (v - k exp(g) S)), o = q S' / sqrt(Dk), with q and k of length one (Yang et al. 2024,
+    arXiv 2412.06464, equation 10, transposed). `query` and `key` are [B, 1, H, Dk], `value` [B, 1, H, Dv], `g` and
+    `beta` [B, 1, H]. `initial_state` itself becomes the new state, which the cache that owns it holds.
+    """
+    batch, heads, width = value.shape[0], value.shape[2], value.shape[3]
+    rows = batch * heads
+    q, k = (_of_length_one(x.float()).reshape(rows, 1, -1) for x in (query, key))
+    state = initial_state.view(rows, -1, width)
+    state.mul_(g.float().exp().reshape(rows, 1, 1))
+    correction = (value.float().reshape(rows, 1, width) - torch.bmm(k, state)) * beta.float().reshape(rows, 1, 1)
+    state.baddbmm_(k.transpose(1, 2), correction)
+    output = torch.bmm(q * q.shape[-1] ** -0.5, state)
+    return output.view(batch, 1, heads, width).to(query.dtype), initial_state
+
+
+def _of_length_one(x: Tensor) -> Tensor:
+    return x * torch.rsqrt((x * x).sum(-1, keepdim=True) + EPSILON)

@@ -1,4 +1,4 @@
-"""Batches spread over forked processes of one thread each: how a small model uses the cores of a CPU.
+"""Batches spread over forked processes of one thread each, how a small model uses the cores of a CPU; and their times.
 
 A model of a few million parameters spends its time in many short operations, which two threads hardly share. One
 process per core does; and since every batch is computed by one thread, its numbers do not depend on how many cores
@@ -11,16 +11,22 @@ import os
 import pickle
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
+from q36eval.engines.base import Generated, Scored
+from q36eval.engines.batches import RequestT
+
 T = TypeVar("T")
 R = TypeVar("R")
+ResultT = TypeVar("ResultT", Scored, Generated)
 
 MAX_WORKERS = 8
 BYTES_PER_WORKER = 3 * 2**29
@@ -37,7 +43,7 @@ class WorkerError(RuntimeError):
 def usable_workers() -> int:
     """How many one-thread processes are worth starting here; 1 means none.
 
-    The cores we may use (affinity, cgroup quota, what torch was told), as far as memory reaches. None once this process
+    The cores we may use (affinity, cgroup quota, torch's own limit), as far as memory reaches. None once this process
     has used a GPU: CUDA does not survive a fork, and libraries ask it for the current device on CPU tensors too.
     """
     if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -93,42 +99,42 @@ def in_forks(
 
 
 def _in_order(batches: Sequence[T], links: Sequence[Connection]) -> Iterator[tuple[T, list[Any] | WorkerError]]:
-    found: dict[int, list[Any] | WorkerError] = {}
+    done: dict[int, list[Any] | WorkerError] = {}
     waiting, given = deque(range(len(batches))), 0
     held: dict[Connection, deque[int]] = {link: deque() for link in links}
     while held and given < len(batches):
         for link in list(held):
-            _hand_out(link, waiting, held, found)
+            _hand_out(link, waiting, held, done)
         for ready in wait(list(held)) if held else []:
             assert isinstance(ready, Connection)
             try:
-                found[held[ready][0]] = pickle.loads(ready.recv_bytes())
+                done[held[ready][0]] = pickle.loads(ready.recv_bytes())
                 held[ready].popleft()
             except (EOFError, OSError):
-                _bury(ready, waiting, held, found)
-        while given in found:
-            yield batches[given], found.pop(given)
+                _bury(ready, waiting, held, done)
+        while given in done:
+            yield batches[given], done.pop(given)
             given += 1
     for index in range(given, len(batches)):
-        yield batches[index], found.pop(index, WorkerError("every process died before its turn"))
+        yield batches[index], done.pop(index, WorkerError("every process died before its turn"))
 
 
-def _hand_out(link: Connection, waiting: deque[int], held: dict[Connection, deque[int]], found: dict[int, Any]) -> None:
+def _hand_out(link: Connection, waiting: deque[int], held: dict[Connection, deque[int]], done: dict[int, Any]) -> None:
     """Fill a worker's hands."""
     while waiting and len(held[link]) < AHEAD:
         try:
             link.send_bytes(str(waiting[0]).encode())
         except OSError:
-            _bury(link, waiting, held, found)
+            _bury(link, waiting, held, done)
             return
         held[link].append(waiting.popleft())
 
 
-def _bury(link: Connection, waiting: deque[int], held: dict[Connection, deque[int]], found: dict[int, Any]) -> None:
+def _bury(link: Connection, waiting: deque[int], held: dict[Connection, deque[int]], done: dict[int, Any]) -> None:
     """A worker died: the batch it was at is lost, the others it held go to whoever is left."""
     mine = held.pop(link)
     if mine:
-        found[mine.popleft()] = WorkerError("its process died; is there memory enough?")
+        done[mine.popleft()] = WorkerError("its process died; is there memory enough?")
     waiting.extendleft(reversed(mine))
 
 
@@ -154,3 +160,50 @@ def _answer(call: Callable[[T], list[R]], batch: T) -> bytes:
         return pickle.dumps(call(batch))
     except BaseException as error:  # whatever it was, the parent must hear of it
         return pickle.dumps(WorkerError(f"{type(error).__name__}: {error}"))
+
+
+class Stopwatch:
+    """Runs from its making to `stop`; on a GPU it measures the device's own time, which is known only later."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._events = [_event(), _event()] if device.type == "cuda" else []
+        self._started = time.perf_counter()
+        self._seconds = 0.0
+        if self._events:
+            self._events[0].record()
+
+    def stop(self) -> None:
+        """What was handed to the device so far is what is timed."""
+        self._seconds = time.perf_counter() - self._started
+        if self._events:
+            self._events[1].record()
+
+    def seconds(self) -> float:
+        """Waits for the device where it is not there yet."""
+        if not self._events:
+            return self._seconds
+        self._events[1].synchronize()
+        return float(self._events[0].elapsed_time(self._events[1])) / 1000
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def timed(call: Callable[[list[RequestT]], list[ResultT]], batch: list[RequestT]) -> list[ResultT]:
+    """`call` of a batch on the CPU, its results with their part of the time."""
+    watch = Stopwatch(torch.device("cpu"))
+    results = call(batch)
+    watch.stop()
+    return shared_out(results, watch.seconds())
+
+
+def shared_out(results: list[ResultT], seconds: float) -> list[ResultT]:
+    """The results with their part of a batch's `seconds`, by the tokens each read and answered."""
+    tokens = [_tokens(result) for result in results]
+    return [replace(result, seconds=seconds * n / sum(tokens)) for result, n in zip(results, tokens, strict=True)]
+
+
+def _tokens(result: Scored | Generated) -> int:
+    read = len(result.request.token_ids)
+    return read + len(result.token_ids) if isinstance(result, Generated) else read

@@ -1,13 +1,28 @@
-"""The version of what the in-process engine computes: part of every deployment's identity.
+"""The version of what an in-process engine computes, part of every deployment's identity; and its logits in float32.
 
-References and kept answers of another version are of another deployment: they are captured and asked again. A change
+References and kept answers of another version are of another deployment: they are captured and evaluated again. A change
 of code alone is no change of numbers; `tests/q36eval/test_numerics.py` holds recorded logits, hidden states, scores
 (alone and after a shared prefix), generated answers and draws, and fails where they move and the version did not. It
 computes in float32 on a CPU: what moves in BF16 alone, or on a GPU alone, is for whoever changes it to know.
 """
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (the name everyone uses)
+from torch import Tensor
 
 NUMERICS_VERSION = 1
 """Raised with every change that may move a number, each with what it changed:
 
 1. What the engine computes, decodes, emulates and draws on 2026-11-22; before it, the code's own hash stood here.
 """
+
+
+def float32_logits(states: Tensor, weight: Tensor) -> Tensor:
+    """Logits [T, V] of `states` [T, H] through the head `weight` [V, H], products accumulated in float32.
+
+    Nothing is rounded to BF16 on the way: that would put noise of its own into a small divergence. On a GPU the product
+    takes BF16 operands as they are; elsewhere they are widened first, which gives the same products.
+    """
+    if states.is_cuda and states.dtype == weight.dtype == torch.bfloat16:
+        return torch.mm(states, weight.T, out_dtype=torch.float32)
+    return F.linear(states.float(), weight.float())

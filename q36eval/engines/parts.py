@@ -1,16 +1,17 @@
-"""Parts of a model that one in-process engine can lend another: the unit in which damage is blamed."""
+"""Parts of a model that one engine can lend another: the unit in which damage is blamed.
+
+An engine whose model is not in this process lends none: `Engine.model` says so.
+"""
 
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-if TYPE_CHECKING:
-    from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines.base import Engine
 
 _IN_LAYER = (
     ("self-attention", ("self_attn",)),
@@ -32,10 +33,11 @@ class Part:
     layer: int | None
 
 
-def parts_of(engine: "InProcessEngine") -> list[Part]:
+def parts_of(engine: Engine) -> list[Part]:
     """Every module that holds weights, each exactly once, in the order of computation.
 
     Raises:
+        EngineError: the engine keeps its model elsewhere.
         ValueError: a parameter that belongs to none of them, so that blame would have a hole.
     """
     modules = dict(engine.model.named_modules())
@@ -51,7 +53,7 @@ def parts_of(engine: "InProcessEngine") -> list[Part]:
     return parts
 
 
-def differs(one: "InProcessEngine", other: "InProcessEngine", module: str) -> bool:
+def differs(one: Engine, other: Engine, module: str) -> bool:
     """Whether a module computes anything else in one engine than in the other.
 
     That is weights, buffers (the scales of activations, and of a quantized KV cache), wrappers, or their settings.
@@ -67,7 +69,7 @@ def differs(one: "InProcessEngine", other: "InProcessEngine", module: str) -> bo
 
 
 @contextmanager
-def borrowing(borrower: "InProcessEngine", lender: "InProcessEngine", modules: Sequence[str]) -> Iterator[None]:
+def borrowing(borrower: Engine, lender: Engine, modules: Sequence[str]) -> Iterator[None]:
     """`borrower` computes with the lender's `modules` inside the block, and with its own again after it.
 
     A lender on another device (a reference kept in host memory) lends copies; only these take memory there.

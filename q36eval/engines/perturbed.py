@@ -7,16 +7,16 @@ perturbations by name; those that cannot be had here are declared too, with the 
 import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
+from transformers import DynamicCache
 
-from q36eval.engines.base import Engine, Scored, ScoreRequest
+from q36eval.engines.base import Engine, Perturbation, Scored, ScoreRequest
 from q36eval.engines.batches import SCORE_BATCH_TOKENS, batches_by_length
-from q36eval.engines.delta_step import fast_steps
+from q36eval.engines.decoding import fast_steps
 from q36eval.engines.forks import in_forks
-from q36eval.engines.in_process import FORKED_WEIGHT_BYTES, InProcessEngine
+from q36eval.engines.resident import FORKED_WEIGHT_BYTES, ResidentEngine
 
 SHIFT = 33
 """Tokens of padding before the longest row: half a chunk of the DeltaNet kernels (64) and odd, so chunks shift too."""
@@ -28,38 +28,14 @@ DECODED_ROWS = 16
 FORKED_DEVICE = "cuda:0"
 
 
-@dataclass(frozen=True)
-class Perturbation:
-    """One way to perturb a deployment.
-
-    `variant` is the perturbed engine; None where `skipped` says why there is none here. `rescores` is False where the
-    hidden states stay what they are and only logits change. Of every request only the first `prefix` tokens are scored
-    (None: all).
-    """
-
-    name: str
-    what: str
-    variant: Callable[[], Engine] | None = None
-    skipped: str | None = None
-    rescores: bool = True
-    prefix: int | None = None
-
-
-@runtime_checkable
-class Perturbable(Protocol):
-    """An engine that can be perturbed."""
-
-    def perturbations(self) -> Sequence[Perturbation]: ...
-
-
-def perturbations(engine: InProcessEngine) -> tuple[Perturbation, ...]:
+def perturbations(engine: ResidentEngine) -> tuple[Perturbation, ...]:
     """What can be done to a resident model.
 
     The number of threads is none of them: on a CPU, 20 documents of the sandbox came out bit for bit alike by one
     thread and by two.
     """
 
-    def variant(kind: type[InProcessEngine]) -> Callable[[], Engine]:
+    def variant(kind: type[ResidentEngine]) -> Callable[[], Engine]:
         return lambda: kind(engine.model, engine.tokenizer, engine.identity)
 
     return (
@@ -79,7 +55,7 @@ def perturbations(engine: InProcessEngine) -> tuple[Perturbation, ...]:
     )
 
 
-class LeftPadded(InProcessEngine):
+class LeftPadded(ResidentEngine):
     """Rows end together; what stands before them is masked, and positions count from their first token.
 
     DeltaNet layers multiply masked inputs by zero, as transformers' own generation does; their states stay empty.
@@ -94,9 +70,9 @@ class LeftPadded(InProcessEngine):
             ids[row, width - len(request.token_ids) :] = torch.tensor(request.token_ids)
             mask[row, width - len(request.token_ids) :] = 1
         hidden = self._model.model(
-            input_ids=ids.to(self._device),
-            attention_mask=mask.to(self._device),
-            position_ids=(mask.cumsum(1) - 1).clamp(min=0).to(self._device),
+            input_ids=ids.to(self.device),
+            attention_mask=mask.to(self.device),
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0).to(self.device),
             use_cache=False,
         ).last_hidden_state
         return [
@@ -105,7 +81,7 @@ class LeftPadded(InProcessEngine):
         ]
 
 
-class OneByOne(InProcessEngine):
+class OneByOne(ResidentEngine):
     """Every request is a batch of its own."""
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
@@ -113,7 +89,7 @@ class OneByOne(InProcessEngine):
             yield from ([request] for request in batch)
 
 
-class InOtherCompany(InProcessEngine):
+class InOtherCompany(ResidentEngine):
     """Batches of half the size, of requests as unlike in length as they come (by content, not by length)."""
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
@@ -129,7 +105,7 @@ class InOtherCompany(InProcessEngine):
             yield batch
 
 
-class Decoded(InProcessEngine):
+class Decoded(ResidentEngine):
     """Teacher-forced one token at a time through the cache, as in generation: decode kernels instead of prefill's."""
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
@@ -137,15 +113,13 @@ class Decoded(InProcessEngine):
 
     @torch.inference_mode()
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
-        from transformers import DynamicCache
-
         lengths = [len(request.token_ids) for request in batch]
         ids = torch.zeros(len(batch), max(lengths), dtype=torch.long)
         for row, request in enumerate(batch):
             ids[row, : lengths[row]] = torch.tensor(request.token_ids)
-        ids = ids.to(self._device)
+        ids = ids.to(self.device)
         cache = DynamicCache(config=self._model.config)
-        with fast_steps(self._device):
+        with fast_steps(self.device):
             steps = [
                 self._model.model(
                     input_ids=ids[:, at : at + 1], past_key_values=cache, use_cache=True
@@ -159,14 +133,14 @@ class Decoded(InProcessEngine):
         ]
 
 
-class RoundedLogits(InProcessEngine):
+class RoundedLogits(ResidentEngine):
     """Logits in BF16, as most engines keep them."""
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return super().logits(hidden_states).to(torch.bfloat16).float()
 
 
-class OtherKernels(InProcessEngine):
+class OtherKernels(ResidentEngine):
     """Attention and experts by transformers' plain implementations, which multiply and add in another order."""
 
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
@@ -186,7 +160,7 @@ def _plain_kernels(model: Any) -> Iterator[None]:
         model.set_experts_implementation(experts)
 
 
-def _device(engine: InProcessEngine) -> Perturbation:
+def _device(engine: ResidentEngine) -> Perturbation:
     name, what = "device", "GPU against CPU"
     if torch.cuda.device_count() == 0:
         return Perturbation(name, what, skipped="there is no GPU")
@@ -197,12 +171,12 @@ def _device(engine: InProcessEngine) -> Perturbation:
     return Perturbation(name, what, lambda: _on(engine, "cpu"))
 
 
-def _on(engine: InProcessEngine, device: str) -> InProcessEngine:
+def _on(engine: ResidentEngine, device: str) -> ResidentEngine:
     """A copy of the deployment on another device."""
-    return InProcessEngine(copy.deepcopy(engine.model).to(device), engine.tokenizer, engine.identity)
+    return ResidentEngine(copy.deepcopy(engine.model).to(device), engine.tokenizer, engine.identity)
 
 
-class OnGPU(InProcessEngine):
+class OnGPU(ResidentEngine):
     """A model of the CPU, scored by a copy on the GPU in a forked process.
 
     This process stays without CUDA: with it, it could compute no batch in forked workers any more.
@@ -214,5 +188,5 @@ class OnGPU(InProcessEngine):
             yield from results if isinstance(results, list) else [Scored(r, None, f"engine: {results}") for r in batch]
 
     def _on_gpu(self, batch: list[ScoreRequest]) -> list[Scored]:
-        found = _on(self, FORKED_DEVICE).score(batch)
-        return [Scored(s.request, None if s.hidden_states is None else s.hidden_states.cpu(), s.error) for s in found]
+        scores = _on(self, FORKED_DEVICE).score(batch)
+        return [Scored(s.request, None if s.hidden_states is None else s.hidden_states.cpu(), s.error) for s in scores]

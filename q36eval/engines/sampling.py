@@ -117,11 +117,11 @@ def _column(like: Tensor, values: list[float]) -> Tensor:
 
 
 def _penalized(logits: Tensor, samplers: Sequence[Sampler]) -> Tensor:
-    found = logits.double()
+    penalized = logits.double()
     for row, sampler in enumerate(samplers):
         if sampler.answered:
-            found[row, torch.tensor(sorted(sampler.answered), device=logits.device)] -= sampler.presence_penalty
-    return found
+            penalized[row, torch.tensor(sorted(sampler.answered), device=logits.device)] -= sampler.presence_penalty
+    return penalized
 
 
 def _ranks_by_inverse_cdf(probabilities: Tensor, kept: Tensor, samplers: Sequence[Sampler]) -> Tensor:

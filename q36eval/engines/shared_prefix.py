@@ -19,7 +19,7 @@ from q36eval.engines.batches import MAX_SPREAD, prefix_of
 
 
 class LastPrefix:
-    """What a model remembers of the prefix that was asked for last.
+    """What a model remembers of the prefix that was read last.
 
     Batches that share a prefix follow one another, so a process computes each prefix once. A model whose modules are
     exchanged needs another one of these.
@@ -62,7 +62,7 @@ def prefix_answered_after(batch: Sequence[GenerationRequest]) -> tuple[int, ...]
 def score_after(model: Any, prefix: tuple[int, ...], batch: Sequence[ScoreRequest], last: LastPrefix) -> list[Scored]:
     """`Engine.score` of a batch whose requests all begin with `prefix`: only what follows it is computed.
 
-    Rows are right-padded. The last token of a request predicts nothing that is asked for and is left out.
+    Rows are right-padded. The last token of a request predicts nothing that is wanted and is left out.
     """
     device = next(model.parameters()).device
     rest = [request.token_ids[len(prefix) : -1] for request in batch]

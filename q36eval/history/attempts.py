@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from q36eval.engines.repeating import repeats_itself
+from q36eval.engines import repeats_itself
 from q36eval.files import json_sha256
 from q36eval.gate import EarlierGate, Policy, ReusedAnswers, Tried
 from q36eval.gate.attempts import judged_content

@@ -7,7 +7,7 @@ since its texts part at near ties, and so many may differ as its own scatter exp
 
 from collections.abc import Collection, Iterator, Sequence
 
-from q36eval.engines.base import Deterministic, Engine
+from q36eval.engines.base import Engine
 from q36eval.gate.integrity import ENGINE_DRIFT
 from q36eval.probes import Captures, Digest, Progress, WorkItem
 from q36eval.records import Answer, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
@@ -79,7 +79,7 @@ def check_order(
     if work.failed is not None or work.probe.name not in PROBES or not first:
         return None
     progress.stage("evaluating the first items again", len(first))
-    deterministic = isinstance(engine, Deterministic) and engine.deterministic
+    deterministic = engine.deterministic
     again = {}
     for outcome in _evaluated_again(engine, work, {outcome.item_key for outcome in first}, captures):
         again[outcome.item_key, outcome.group] = outcome.branch

@@ -8,7 +8,7 @@ import yaml
 
 from q36eval.app.cli.eval_plan_report import print_plan
 from q36eval.engines.base import Scored
-from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines import open_engine
 from q36eval.errors import EngineError
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy
@@ -67,7 +67,7 @@ def odd_policy() -> Policy:
 def plans(tmp_path_factory: pytest.TempPathFactory) -> tuple[EvalPlan, EvalPlan]:
     """Of 60 questions, before and after the reference answered them; one margin is wide and one is narrow."""
     folder = tmp_path_factory.mktemp("plan")
-    engine = InProcessEngine.load(ROOT / "data" / "sandbox" / "bf16")
+    engine = open_engine(ROOT / "data" / "sandbox" / "bf16")
     probe = EvalsProbe(write_small_suite(folder, COUNTS, block_items=20))
     work = Work(probe, probe.plan(engine.tokenizer))
 
@@ -93,7 +93,7 @@ def test_sixty_items_can_show_a_wide_margin_and_not_a_narrow_one(plans: tuple[Ev
 
 def test_what_the_items_weigh_stands_beside_what_they_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every subject as one cluster: 15 and 5 questions weigh as one and a half."""
-    engine = InProcessEngine.load(ROOT / "data" / "sandbox" / "bf16")
+    engine = open_engine(ROOT / "data" / "sandbox" / "bf16")
     counts = {"mmlu/geology.jsonl": 15, "mmlu/law.jsonl": 5} | {f"mmlu_dev/{s}.jsonl": 5 for s in ("geology", "law")}
     suite = write_small_suite(tmp_path, counts)
     body = yaml.safe_load(suite.read_text(encoding="utf-8"))
@@ -134,7 +134,7 @@ class OutOfMemory:
 def test_odd_criteria_are_said_to_have_no_power_and_stop_no_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine = InProcessEngine.load(ROOT / "data" / "sandbox" / "bf16")
+    engine = open_engine(ROOT / "data" / "sandbox" / "bf16")
     probe = EvalsProbe(write_small_suite(tmp_path, COUNTS, block_items=20), max_items=20)
     work = Work(probe, probe.plan(engine.tokenizer))
     nothing = Capture(tmp_path / "captures", engine.identity, probe.name, probe.suite_sha256)

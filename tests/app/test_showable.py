@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from q36eval.engines.in_process import load_tokenizer
+from q36eval.checkpoints import load_tokenizer
 from q36eval.errors import UsageError
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy

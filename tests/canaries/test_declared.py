@@ -11,7 +11,7 @@ from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.probe import CanaryProbe, rendered
 from q36eval.canaries.specification import CanarySpec, load_specs
 from q36eval.config.family import Family
-from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.files import read_yaml
 from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, FailureCauses, FamilyCompetence, ItemOutcome, Measurement, ProbeFailure
@@ -28,7 +28,7 @@ Said = Callable[[Case], tuple[str, str]]
 """What is answered to a question, and why the answer ended."""
 
 
-class Scripted:
+class Scripted(Engine):
     """Says what it is told to, and is sure of whatever token comes next by 20 nats."""
 
     identity = IDENTITY

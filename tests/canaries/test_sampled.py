@@ -93,9 +93,9 @@ def test_a_family_file_with_a_slip_is_refused_in_a_sentence(tmp_path: Path, answ
 @pytest.mark.skipif(not (BF16 / "model.safetensors").exists(), reason="the sandbox has no trained weights here")
 @pytest.mark.slow
 def test_the_reference_against_itself_draws_the_same_to_the_last_character(tmp_path: Path) -> None:
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
 
-    sink, engine = Told(), InProcessEngine.load(BF16)
+    sink, engine = Told(), open_engine(BF16)
     probe = CanaryProbe(sampled(4))
 
     def open_capture(probe: Probe) -> Capture:

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.slow
 def test_the_reference_passes_its_must_pass_prompts(tmp_path: Path) -> None:
     """At least 97 %, in every batch: what the sandbox promises, and what makes a flip worth reporting."""
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
 
-    sink, engine = Told(), InProcessEngine.load(BF16)
+    sink, engine = Told(), open_engine(BF16)
 
     def open_capture(probe: Probe) -> Capture:
         return Capture(tmp_path, engine.identity, probe.name, probe.suite_sha256)

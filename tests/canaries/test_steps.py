@@ -58,9 +58,9 @@ class Told(Sink, Progress):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Told]:
     """The reference against itself, then with its experts rounded to two bits."""
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
 
-    engine = InProcessEngine.load(BF16)
+    engine = open_engine(BF16)
     place = tmp_path_factory.mktemp("pack")
 
     def run(load: Callable[[], Any] | None) -> Told:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines import Engine, engine_around
 from q36eval.records import DeploymentIdentity
 
 sys.path.insert(0, str(Path(__file__).parent))  # the mirror beside the tests
@@ -59,7 +59,7 @@ def tiny_model(tokenizer: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def engine(tiny_model: Any, tokenizer: Any) -> InProcessEngine:
+def engine(tiny_model: Any, tokenizer: Any) -> Engine:
     identity = DeploymentIdentity(
         checkpoint_sha256="0" * 64,
         tokenizer_sha256="0" * 64,
@@ -67,7 +67,7 @@ def engine(tiny_model: Any, tokenizer: Any) -> InProcessEngine:
         engine="in-process",
         engine_version="test",
     )
-    return InProcessEngine(tiny_model, tokenizer, identity)
+    return engine_around(tiny_model, tokenizer, identity)
 
 
 @pytest.fixture(scope="session")

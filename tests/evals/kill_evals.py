@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines import Engine, open_engine
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy, PolicyRule
 from q36eval.history import History
@@ -71,7 +71,7 @@ class LoggingSink(Sink):
         return self._history.items(self._run)
 
 
-def measure(place: Path, probe: EvalsProbe, engine: InProcessEngine, captures: Path) -> None:
+def measure(place: Path, probe: EvalsProbe, engine: Engine, captures: Path) -> None:
     """One run, or what is left of it: the process that began it died."""
     file = place.with_suffix(".sqlite")
     if not file.exists():  # bringing a new file to the newest schema is most of what a short run takes
@@ -93,7 +93,7 @@ def measure(place: Path, probe: EvalsProbe, engine: InProcessEngine, captures: P
 
 def main(folder: Path, kills: int, seed: int) -> None:
     suite = write_small_suite(folder / "suite", COUNTS, block_items=15)
-    engine = InProcessEngine.load(ROOT / "data" / "sandbox" / "bf16")
+    engine = open_engine(ROOT / "data" / "sandbox" / "bf16")
     probe = Planned(suite)
     probe.plan(engine.tokenizer)
     History.open(folder / "empty.sqlite").close()

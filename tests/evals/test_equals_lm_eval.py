@@ -10,7 +10,7 @@ import yaml
 
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.batches import scoring_batches
-from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines import Engine, open_engine
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
@@ -74,7 +74,7 @@ def asked_of_lm_eval(suite: Path, model: Any, tokenizer: Any, cache: Path) -> di
     return {sample["arguments"][0][0]: sample for samples in results["samples"].values() for sample in samples}
 
 
-def assert_equal(suite: Path, stock: dict[str, Any], engine: InProcessEngine) -> None:
+def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> None:
     """Ask everything as a gate does, in batches and with shared prefixes, and compare item by item."""
     probe = EvalsProbe(suite)
     items = probe.plan(engine.tokenizer)
@@ -112,14 +112,14 @@ def assert_equal(suite: Path, stock: dict[str, Any], engine: InProcessEngine) ->
 
 
 def test_log_likelihoods_texts_and_metrics_are_lm_evals(
-    suite: Path, tiny_model: Any, engine: InProcessEngine, tokenizer: Any, tmp_path: Path
+    suite: Path, tiny_model: Any, engine: Engine, tokenizer: Any, tmp_path: Path
 ) -> None:
     assert_equal(suite, asked_of_lm_eval(suite, tiny_model, tokenizer, tmp_path), engine)
 
 
 @pytest.mark.slow
 def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path: Path) -> None:
-    engine = InProcessEngine.load(ROOT / "data/sandbox/bf16")
+    engine = open_engine(ROOT / "data/sandbox/bf16")
     engine.model.float()
     assert_equal(suite, asked_of_lm_eval(suite, engine.model, tokenizer, tmp_path), engine)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines import Engine, engine_around
 from q36eval.evals.probe import EvalsProbe
 from q36eval.probes import Captures, Probe, Sink
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure
@@ -38,7 +38,7 @@ class Kept(Sink):
 
 
 @pytest.fixture(scope="module")
-def another(tiny_model: Any, tokenizer: Any, engine: InProcessEngine) -> InProcessEngine:
+def another(tiny_model: Any, tokenizer: Any, engine: Engine) -> Engine:
     """The same architecture with other weights, under an identity of its own."""
     model = copy.deepcopy(tiny_model)
     torch.manual_seed(17)
@@ -46,10 +46,10 @@ def another(tiny_model: Any, tokenizer: Any, engine: InProcessEngine) -> InProce
         for parameter in model.parameters():
             if parameter.ndim >= 2:
                 parameter.normal_(0, float(parameter.std()))
-    return InProcessEngine(model, tokenizer, engine.identity.model_copy(update={"checkpoint_sha256": "another"}))
+    return engine_around(model, tokenizer, engine.identity.model_copy(update={"checkpoint_sha256": "another"}))
 
 
-def answers(place: Path, suite: Path, branch: InProcessEngine, reference: InProcessEngine) -> list[tuple[Any, Any]]:
+def answers(place: Path, suite: Path, branch: Engine, reference: Engine) -> list[tuple[Any, Any]]:
     """Branch's and reference's answers by item, with everything kept in one place."""
 
     def captures_of(works: Sequence[Work]) -> Captures:
@@ -69,7 +69,7 @@ def _plain(answer: Any) -> Any:
 
 
 def test_a_second_branch_and_a_second_reference_never_receive_the_first_ones_answers(
-    tmp_path: Path, engine: InProcessEngine, another: InProcessEngine
+    tmp_path: Path, engine: Engine, another: Engine
 ) -> None:
     suite = write_small_suite(tmp_path / "suite", COUNTS)
     first = answers(tmp_path / "kept", suite, branch=engine, reference=another)

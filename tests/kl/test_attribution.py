@@ -22,9 +22,9 @@ META = torch.device("meta")
 
 @pytest.fixture(scope="module")
 def bf16() -> Any:
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
 
-    return InProcessEngine.load(ROOT / "data/sandbox/bf16")
+    return open_engine(ROOT / "data/sandbox/bf16")
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,9 @@ def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folde
 
 
 def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_folder: Path) -> None:
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
 
-    branch = InProcessEngine.load(damaged_folder)
+    branch = open_engine(damaged_folder)
     guilty = [part.module for part in parts_of(bf16) if differs(bf16, branch, part.module)]
     assert guilty == [f"model.layers.{layer}.mlp.experts" for layer in range(6)]
     chosen = sample(load_corpus(CORPUS)[::7], bf16.tokenizer, 1, 50_000)
@@ -94,7 +94,7 @@ def test_borrowing_changes_the_block_and_nothing_after_it(bf16: Any, damaged_fol
 @pytest.mark.parametrize("declared", ["bf16", "nvfp4-modelopt"])
 def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, declared: str, tmp_path: Path) -> None:
     """The reference has none: restoring the guilty parts heals all, and they alone are all of the branch's KL."""
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
     from q36eval.engines.parts import _on
 
     folder = tmp_path / "branch"
@@ -103,7 +103,7 @@ def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, 
     quantization = config.setdefault("quantization_config", {"quant_method": "modelopt", "quant_algo": None})
     quantization["kv_cache_scheme"] = {"num_bits": 8, "type": "float", "dynamic": False}
     (folder / "config.json").write_text(json.dumps(config))
-    branch = InProcessEngine.load(folder)
+    branch = open_engine(folder)
     parts = [part for part in parts_of(bf16) if differs(bf16, branch, part.module)]
     guilty = [part.module for part in parts]
     attention = [part.module for part in parts if part.tensor_class == "self-attention"]

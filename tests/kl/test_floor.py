@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from q36eval.engines import Scored, ScoreRequest
+from q36eval.engines import Scored, ScoreRequest, open_engine
 from q36eval.engines.batches import CPU_SCORE_BATCH_TOKENS, scoring_batches
-from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.perturbed import SHIFT
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import load_corpus
@@ -41,7 +40,7 @@ class Silent:
 
 @pytest.fixture(scope="module")
 def bf16() -> Any:
-    return InProcessEngine.load(ROOT / "data/sandbox/bf16")
+    return open_engine(ROOT / "data/sandbox/bf16")
 
 
 @pytest.fixture(scope="module")

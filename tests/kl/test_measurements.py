@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from q36eval.engines.base import Scored
-from q36eval.engines.heads import float32_logits
+from q36eval.engines.numerics import float32_logits
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.divergence import token_figures

@@ -45,9 +45,9 @@ class Silent(Progress):
 
 @pytest.fixture(scope="module")
 def bf16() -> Any:
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
 
-    return InProcessEngine.load(BF16)
+    return open_engine(BF16)
 
 
 def kept(

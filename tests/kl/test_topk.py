@@ -115,7 +115,7 @@ def test_log_probabilities_of_an_engine_give_the_same_as_its_logits() -> None:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
     """Bound and gap of a real branch by K, from a pack on disk that also holds the full vocabulary."""
-    from q36eval.engines.in_process import InProcessEngine
+    from q36eval.engines import open_engine
     from q36eval.kl.corpus import load_corpus
     from q36eval.kl.probe import KLProbe
     from q36eval.kl.topk import TopKProbe
@@ -130,8 +130,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, An
         def advance(self, count: int = 1) -> None: ...
 
     root = Path(__file__).resolve().parents[2] / "data"
-    reference = InProcessEngine.load(root / "sandbox" / "bf16")
-    branch = InProcessEngine.load(root / "sandbox" / "main")
+    reference = open_engine(root / "sandbox" / "bf16")
+    branch = open_engine(root / "sandbox" / "main")
     base = KLProbe(load_corpus(root / "corpus" / "sandbox")[::14])
     pack = tmp_path_factory.mktemp("pack")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.engines import in_process
-from q36eval.engines.base import GenerationRequest
+from q36eval.engines import resident
+from q36eval.engines.base import EngineSettings, GenerationRequest
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.errors import UsageError
 
@@ -19,8 +19,8 @@ def requests(engine: InProcessEngine, count: int, group: str = "") -> list[Gener
 
 
 def test_a_batch_holds_at_most_so_many_rows_and_an_answer_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_process, "usable_workers", lambda: 1)
-    engine = InProcessEngine.load(SANDBOX, batch_rows=4)
+    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
+    engine = InProcessEngine.load(EngineSettings(SANDBOX, batch_rows=4))
     found = list(engine.generate([*requests(engine, 9), *requests(engine, 1, "alone"), *requests(engine, 3, "b")]))
     assert [a.error for a in found] == [None] * 13
     rows = {a.request.key: a.rows for a in found}
@@ -30,9 +30,9 @@ def test_a_batch_holds_at_most_so_many_rows_and_an_answer_says_how_many(monkeypa
 
 
 def test_only_a_batch_size_that_is_asked_for_is_part_of_the_identity() -> None:
-    own, four = (InProcessEngine.identity_of(SANDBOX, batch_rows=rows) for rows in (None, 4))
+    own, four = (InProcessEngine.identity_of(EngineSettings(SANDBOX, batch_rows=rows)) for rows in (None, 4))
     assert "batch_rows" not in own.settings
     assert four.settings == own.settings | {"batch_rows": "4"}
     assert own.differing_fields(four) == ["settings"]
     with pytest.raises(UsageError, match="at least 1"):
-        InProcessEngine.identity_of(SANDBOX, batch_rows=0)
+        InProcessEngine.identity_of(EngineSettings(SANDBOX, batch_rows=0))

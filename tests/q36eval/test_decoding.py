@@ -6,8 +6,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from q36eval.engines.decoding import decode
-from q36eval.engines.delta_step import delta_step, fast_steps
+from q36eval.engines.decoding import decode, delta_step, fast_steps
 from q36eval.engines.sampling import Sampler, sample
 
 PADDING = 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.gate import Criterion, Margin, Policy, decide
 from q36eval.probes import Digest, ItemResults, Probe, Progress, Sink, WorkItem
 from q36eval.records import (
@@ -46,7 +46,7 @@ POLICY = Policy(
 )
 
 
-class WearyEngine:
+class WearyEngine(Engine):
     """Answers "right", and from request `tired_after` on something else; `known` tells it what shares its batches."""
 
     identity, tokenizer = IDENTITY, None

@@ -81,7 +81,7 @@ def test_every_perturbation_computes_what_transformers_computes_alone(
     alone: dict[str, torch.Tensor],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("q36eval.engines.in_process.usable_workers", lambda: 1)
+    monkeypatch.setattr("q36eval.engines.resident.usable_workers", lambda: 1)
     found = scored(kind(model, TOKENIZER, IDENTITY), requests)
     assert found.keys() == alone.keys()
     for key, states in found.items():
@@ -92,7 +92,7 @@ def test_every_perturbation_computes_what_transformers_computes_alone(
 def test_each_takes_the_path_it_names(
     model: Any, requests: list[ScoreRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("q36eval.engines.in_process.usable_workers", lambda: 1)
+    monkeypatch.setattr("q36eval.engines.resident.usable_workers", lambda: 1)
     shapes = {}
     for kind in (InProcessEngine, LeftPadded, OneByOne, InOtherCompany, Decoded):
         with inputs_seen(model) as seen:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.engines import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.retrying import with_retry
 from q36eval.errors import UsageError
 from q36eval.locks import exclusive
@@ -34,7 +34,7 @@ IDENTITY = DeploymentIdentity(
 )
 
 
-class CountingEngine:
+class CountingEngine(Engine):
     """Answers every request with a tensor of its length; errors as often as told, then recovers."""
 
     identity = IDENTITY

@@ -15,7 +15,7 @@ import torch
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
 from q36eval.checkpoints import kv_cache
-from q36eval.engines import in_process
+from q36eval.engines import resident
 from q36eval.engines.base import GenerationRequest, ScoreRequest
 from q36eval.engines.batches import CHUNK_TOKENS, common_prefixes, prefix_of, scoring_batches, with_news
 from q36eval.engines.in_process import InProcessEngine
@@ -50,7 +50,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> InProcessEngine:
 
     from benchmarks.sandbox.architecture import text_config
 
-    monkeypatch.setattr(in_process, "usable_workers", lambda: 1)
+    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
     torch.manual_seed(7)
     config = text_config("LFL", 4, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32)
     identity = DeploymentIdentity(
@@ -196,7 +196,7 @@ def test_what_is_worth_sharing_is_found_among_prompts_of_many_lengths() -> None:
 
 
 def test_the_sandbox_answers_alike_after_a_long_context_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_process, "usable_workers", lambda: 1)
+    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
     sandbox = InProcessEngine.load(SANDBOX)
     sandbox.model.float()  # in BF16 left padding alone moves answers to a context that it has not learnt
     own = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from q36eval.engines.base import Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.records import DeploymentIdentity
 
 SCALE = 12.0
@@ -57,8 +57,8 @@ class Fault:
     states: "Callable[[ScoreRequest, torch.Tensor], torch.Tensor] | None" = None
 
 
-class StubDeployment:
-    """Implements `Engine`. The state before a token is that token's code, so that what comes next is likely."""
+class StubDeployment(Engine):
+    """The state before a token is that token's code, so that what comes next is likely."""
 
     identity = DeploymentIdentity(
         checkpoint_sha256="c" * 64,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, fp8_e4m3
-from q36eval.engines.in_process import InProcessEngine
+from q36eval.engines import EngineSettings, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
@@ -125,9 +125,9 @@ def test_scales_that_mean_nothing_are_refused(
 
 def test_the_identity_says_what_is_emulated() -> None:
     sandbox = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
-    auto, fp8 = (InProcessEngine.identity_of(sandbox, kv_cache_dtype=dtype) for dtype in (None, "fp8_e4m3"))
+    auto, fp8 = (identity_of(EngineSettings(sandbox, kv_cache_dtype=dtype)) for dtype in (None, "fp8_e4m3"))
     assert auto.differing_fields(fp8) == ["kv_cache_dtype"]
     assert (auto.kv_cache_dtype, fp8.kv_cache_dtype) == ("auto", "fp8_e4m3")
-    assert InProcessEngine.load(sandbox, kv_cache_dtype="fp8_e4m3").identity == fp8
+    assert open_engine(EngineSettings(sandbox, kv_cache_dtype="fp8_e4m3")).identity == fp8
     with pytest.raises(UsageError, match="known: auto, fp8_e4m3"):
-        InProcessEngine.identity_of(sandbox, kv_cache_dtype="fp4")
+        identity_of(EngineSettings(sandbox, kv_cache_dtype="fp4"))

@@ -1,0 +1,82 @@
+"""How an engine is opened: the registry of kinds, `open_engine`, and what is known without opening. Free of torch."""
+
+from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from q36eval.engines.base import IN_PROCESS, Engine, EngineOptions, EngineSettings
+from q36eval.errors import UsageError
+from q36eval.records import DeploymentIdentity
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of engine: the class, as `module:name`, and the devices on which it repeats itself.
+
+    It repeats itself where the same list of requests gives bitwise the same answers in every process.
+    """
+
+    engine: str
+    repeats_itself_on: frozenset[str] = frozenset()
+
+
+KINDS: dict[str, Kind] = {
+    # batches follow from the whole list, and reductions of a CPU have one order; a GPU's kernels choose their own
+    IN_PROCESS: Kind("q36eval.engines.in_process:InProcessEngine", repeats_itself_on=frozenset({"cpu"})),
+}
+"""Every engine by its kind, which is the `engine` of its identities. A module is imported when its kind is opened."""
+
+
+def open_engine(settings: EngineSettings | Path) -> Engine:
+    """The engine of those settings; a folder alone is opened with the default options.
+
+    Raises:
+        UsageError: an unknown kind, an option that this kind does not have, or one that has no such value.
+        CorruptCheckpointError: the checkpoint is not what it says it is.
+        EngineError: the engine could not be opened.
+    """
+    settings = as_settings(settings)
+    return _engine_class(settings).load(settings)
+
+
+def identity_of(settings: EngineSettings | Path) -> DeploymentIdentity:
+    """The identity that `open_engine` would give, without loading any weights; raises as it does."""
+    settings = as_settings(settings)
+    return _engine_class(settings).identity_of(settings)
+
+
+def as_settings(settings: EngineSettings | Path) -> EngineSettings:
+    """A folder alone stands for the default options."""
+    return EngineSettings(settings) if isinstance(settings, Path) else settings
+
+
+def _engine_class(settings: EngineSettings) -> type[Engine]:
+    if settings.kind not in KINDS:
+        raise UsageError(f"There is no engine {settings.kind!r}; known: {', '.join(KINDS)}.")
+    engine: type[Engine] = _class_of(settings.kind)
+    for option in fields(EngineOptions):
+        is_set = getattr(settings, option.name) != option.default
+        if option.name != "kind" and is_set and option.name not in engine.options:
+            raise UsageError(f"The engine {settings.kind} has no {option.metadata['flag']}; leave that option out.")
+    return engine
+
+
+def _class_of(kind: str) -> Any:
+    module, _, name = KINDS[kind].engine.partition(":")
+    return getattr(import_module(module), name)
+
+
+def repeats_itself(identity: DeploymentIdentity) -> bool:
+    """Whether the same list of requests gives bitwise the same answers in every process of that deployment.
+
+    A server does not: what it batches together depends on who else sends requests.
+    """
+    kind = KINDS.get(identity.engine)
+    return kind is not None and identity.settings.get("device") in kind.repeats_itself_on
+
+
+def engine_around(model: Any, tokenizer: Any, identity: DeploymentIdentity, *, batch_rows: int | None = None) -> Engine:
+    """An in-process engine of a transformers model that is in memory already: one made or changed by hand."""
+    engine: Engine = _class_of(IN_PROCESS)(model, tokenizer, identity, batch_rows=batch_rows)
+    return engine

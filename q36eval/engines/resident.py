@@ -1,0 +1,217 @@
+"""A transformers model that is resident on one device, as an engine: batches, passes over the model, answers."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines.batches import (
+    CPU_SCORE_BATCH_TOKENS,
+    GENERATE_BATCH_ROWS,
+    SCORE_BATCH_TOKENS,
+    RequestT,
+    generation_batches,
+    scoring_batches,
+    with_news,
+)
+from q36eval.engines.decoding import decode
+from q36eval.engines.forks import ResultT, Stopwatch, in_forks, shared_out, timed, usable_workers
+from q36eval.engines.numerics import float32_logits
+from q36eval.engines.sampling import Sampler
+from q36eval.engines.shared_prefix import LastPrefix, common_prefix, prefix_answered_after, score_after
+from q36eval.errors import EngineError
+from q36eval.records import DeploymentIdentity
+
+FORKED_WEIGHT_BYTES = 2**30
+"""A CPU model of up to this size is run by one process per core; a larger one by torch's threads."""
+
+
+class ResidentEngine(Engine):
+    """Scores and generates with a model in this process.
+
+    Batches are formed from the whole request list by length, so the same list gives the same batches, hence bitwise
+    the same numbers on the same machine.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, identity: DeploymentIdentity, *, batch_rows: int | None = None
+    ) -> None:
+        self._model = model.eval()
+        self.tokenizer = tokenizer
+        self.identity = identity
+        self.device: torch.device = next(model.parameters()).device
+        self.deterministic = self.device.type == "cpu"  # sums on a GPU may be taken in another order every time
+        self._context_length = int(model.config.max_position_embeddings)
+        self.weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        self._stop_ids = _stop_ids(model, tokenizer)
+        self._batch_rows = GENERATE_BATCH_ROWS if batch_rows is None else batch_rows
+        self._last_prefix = LastPrefix(self._model)
+
+    @property
+    def model(self) -> Any:
+        """The resident transformers model."""
+        return self._model
+
+    @torch.inference_mode()
+    def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Float32 logits [T, V] of final hidden states [T, H] (after the final norm) through this model's own head.
+
+        The head's inputs are quantized first where the branch quantizes them; products accumulate in float32.
+        """
+        head = self._model.lm_head
+        states = hidden_states.to(self.device)
+        quantize = getattr(head, "quantize_input", None)
+        if quantize is not None:
+            states = quantize(states)
+        return float32_logits(states, head.weight)
+
+    def head_weight(self) -> torch.Tensor:
+        if getattr(self._model.lm_head, "quantize_input", None) is not None:
+            raise EngineError("A deployment whose head quantizes its inputs cannot be captured as a reference.")
+        weight: torch.Tensor = self._model.lm_head.weight.detach()
+        return weight
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        """Final hidden states of every request, in batches of similar length, right-padded."""
+        # anew for every call: between two of them, another model may lend this one its parts
+        self._last_prefix = LastPrefix(self._model)
+        usable: list[ScoreRequest] = []
+        for request in requests:
+            problem = self._unusable(len(request.token_ids))
+            if problem is None:
+                usable.append(request)
+            elif request.key not in known:
+                yield Scored(request, None, error=problem, permanent=True)
+        batches = with_news(self._score_batches(usable), known)
+        for batch, results in self._computed(self._score_batch, batches):
+            failed = [Scored(r, None, f"engine: {results}") for r in batch]
+            scores = results if isinstance(results, list) else failed
+            yield from (scored for scored in scores if scored.request.key not in known)
+
+    def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
+        """Continuations, in left-padded batches of similar prompt length.
+
+        Nothing of a checkpoint's own generation config steers it but its end-of-turn ids.
+        """
+        self._last_prefix = LastPrefix(self._model)
+        usable: list[GenerationRequest] = []
+        for request in requests:
+            problem = self._unusable(len(request.token_ids), request.max_new_tokens)
+            if problem is None:
+                usable.append(request)
+            elif request.key not in known:
+                yield Generated(request, (), "", "error", error=problem, permanent=True)
+        batches = with_news(generation_batches(usable, max_rows=self._batch_rows), known)
+        for batch, results in self._computed(self._generate_batch, batches):
+            failed = [Generated(r, (), "", "error", f"engine: {results}") for r in batch]
+            answers = results if isinstance(results, list) else failed
+            yield from (generated for generated in answers if generated.request.key not in known)
+
+    def _computed(
+        self, call: Callable[[list[RequestT]], list[ResultT]], batches: Iterable[list[RequestT]]
+    ) -> Iterator[tuple[list[RequestT], list[ResultT] | Exception]]:
+        """`call` of every batch in order, over forked workers where the model is small and runs on a CPU.
+
+        On a GPU the next batch is under way before one is handed out, so that the device does not wait for whoever
+        takes it.
+        """
+        workers = usable_workers() if self.device.type == "cpu" and self.weight_bytes <= FORKED_WEIGHT_BYTES else 1
+        if workers > 1:
+            yield from in_forks(partial(timed, call), list(batches), workers)
+            return
+        ahead = 1 if self.device.type == "cuda" else 0
+        under_way: deque[tuple[list[RequestT], list[ResultT] | Exception, Stopwatch]] = deque()
+        for batch in batches:
+            watch = Stopwatch(self.device)
+            try:
+                results: list[ResultT] | Exception = call(batch)
+            except Exception as error:  # as in a worker: it costs this batch, and is reported
+                results = error
+            watch.stop()
+            under_way.append((batch, results, watch))
+            while len(under_way) > ahead:
+                yield _with_times(*under_way.popleft())
+        for waiting in under_way:
+            yield _with_times(*waiting)
+
+    def _unusable(self, length: int, budget: int = 0) -> str | None:
+        if length + budget <= self._context_length:
+            return None
+        needed = f"{length} tokens and a budget of {budget} for the answer" if budget else f"{length} tokens"
+        return f"{needed} do not fit the context of {self._context_length}"
+
+    def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
+        return scoring_batches(requests, CPU_SCORE_BATCH_TOKENS if self.device.type == "cpu" else SCORE_BATCH_TOKENS)
+
+    @torch.inference_mode()
+    def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
+        prefix = common_prefix(batch)
+        if prefix:
+            return score_after(self._model, prefix, batch, self._last_prefix)
+        width = max(len(request.token_ids) for request in batch)
+        ids = torch.zeros(len(batch), width, dtype=torch.long)
+        for row, request in enumerate(batch):
+            ids[row, : len(request.token_ids)] = torch.tensor(request.token_ids)
+        hidden = self._model.model(input_ids=ids.to(self.device), use_cache=False).last_hidden_state
+        return [
+            Scored(request, hidden[row, request.first - 1 : len(request.token_ids) - 1].clone())
+            for row, request in enumerate(batch)
+        ]
+
+    @torch.inference_mode()
+    def _generate_batch(self, batch: Sequence[GenerationRequest]) -> list[Generated]:
+        prefix = prefix_answered_after(batch)
+        cache = self._last_prefix.own_cache(prefix, len(batch)) if prefix else None
+        prompts = [request.token_ids[len(prefix) :] for request in batch]
+        budgets = [request.max_new_tokens for request in batch]
+        samplers = [_sampler_of(request) for request in batch]
+        answers = decode(self._model, prompts, budgets, frozenset(self._stop_ids), self._stop_ids[-1], samplers, cache)
+        return [
+            replace(self._finish(request, tokens), rows=len(batch))
+            for request, tokens in zip(batch, answers, strict=True)
+        ]
+
+    def _finish(self, request: GenerationRequest, tokens: list[int]) -> Generated:
+        end = next((i for i, token in enumerate(tokens) if token in self._stop_ids), None)
+        reason = "length" if end is None else "stop"
+        kept = tokens[:end]
+        text = self.tokenizer.decode(kept, skip_special_tokens=False)
+        cuts = [at for stop in request.stop if (at := text.find(stop)) >= 0]
+        if cuts:
+            text, reason = text[: min(cuts)], "stop"
+        return Generated(request, tuple(kept), text, reason, end_id=None if end is None else tokens[end])
+
+
+def _sampler_of(request: GenerationRequest) -> Sampler | None:
+    """None where it is answered greedily."""
+    if request.temperature <= 0:
+        return None
+    return Sampler(
+        request.temperature,
+        request.top_p,
+        request.seed,
+        request.key,
+        top_k=request.top_k,
+        presence_penalty=request.presence_penalty,
+        coupling=request.coupling,
+    )
+
+
+def _with_times(
+    batch: list[RequestT], results: list[ResultT] | Exception, watch: Stopwatch
+) -> tuple[list[RequestT], list[ResultT] | Exception]:
+    return batch, results if isinstance(results, Exception) else shared_out(results, watch.seconds())
+
+
+def _stop_ids(model: Any, tokenizer: Any) -> list[int]:
+    """End-of-turn ids of the generation config and the tokenizer, the padding id last."""
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    ids = set(configured if isinstance(configured, list) else [configured])
+    ids |= {tokenizer.eos_token_id, tokenizer.pad_token_id}
+    ids.discard(None)
+    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    return [*sorted(ids - {padding}), padding]
