@@ -2,18 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from q36eval.canaries.answers import THINK_END
 from q36eval.canaries.margins import taught
 from q36eval.chat import rendered_chat
-from q36eval.engines.base import Engine, Generated, GenerationRequest, ScoreRequest
+from q36eval.engines import (
+    Engine,
+    EngineOptions,
+    Generated,
+    GenerationRequest,
+    ScoreRequest,
+    identity_of,
+    open_engine,
+)
 from q36eval.errors import EngineError, UsageError
 from q36eval.run.branch import incomparable
 from q36eval.run.request import Target
-
-if TYPE_CHECKING:
-    from q36eval.engines.in_process import InProcessEngine
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Comparison:
     parting: Parting | None
 
 
-def compare(question: Question, branch: Target, reference: Target, *, device: str, weights_only: bool) -> Comparison:
+def compare(question: Question, branch: Target, reference: Target, options: EngineOptions) -> Comparison:
     """Ask both in process, one model in memory at a time; the branch is teacher-forced on the reference's answer.
 
     Raises:
@@ -60,21 +65,16 @@ def compare(question: Question, branch: Target, reference: Target, *, device: st
         CorruptCheckpointError: one of them is damaged.
         EngineError: one of them gave no answer.
     """
-    from q36eval.engines.in_process import InProcessEngine
-
-    options: dict[str, Any] = {"device": device, "emulate_activations": not weights_only}
-    faults = incomparable(
-        InProcessEngine.identity_of(branch.folder, **options), InProcessEngine.identity_of(reference.folder, **options)
-    )
+    faults = incomparable(identity_of(options.of(branch.folder)), identity_of(options.of(reference.folder)))
     if faults:
         raise UsageError(f"The two cannot be compared: {faults[0]}.")
-    engine = InProcessEngine.load(reference.folder, **options)
+    engine = open_engine(options.of(reference.folder))
     prompt = _prompt_ids(engine.tokenizer, question)
     right = _answered(engine, prompt, question, reference)
     reference_tops = _tops(engine, prompt, right)
     tokenizer = engine.tokenizer
     del engine  # the branch needs its memory
-    engine = InProcessEngine.load(branch.folder, **options)
+    engine = open_engine(options.of(branch.folder))
     other = _answered(engine, prompt, question, branch)
     tops = (reference_tops, _tops(engine, prompt, right))
     return Comparison(
@@ -96,7 +96,7 @@ def _prompt_ids(tokenizer: Any, question: Question) -> tuple[int, ...]:
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _answered(engine: "InProcessEngine", prompt: tuple[int, ...], question: Question, target: Target) -> Generated:
+def _answered(engine: Engine, prompt: tuple[int, ...], question: Question, target: Target) -> Generated:
     request = GenerationRequest(key="incident", token_ids=prompt, max_new_tokens=question.max_new_tokens)
     answer = next(iter(engine.generate([request])))
     if answer.error is not None:

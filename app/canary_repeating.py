@@ -66,7 +66,7 @@ def measure_repeatedly(
     """Measure `times` times as the engine batches, then once with each of `batch_rows` answers together."""
     repeats, runs = [], []
     for rows in [*[None] * times, *batch_rows]:
-        run = measure(replace(request, batch_rows=rows), paths, history, progress)
+        run = measure(replace(request, engine=replace(request.engine, batch_rows=rows)), paths, history, progress)
         runs.append(run)
         repeats.append(Repeat(rows, run.id, tuple(history.items(run.id, ProbeName.CANARIES))))
     return repeats, runs

@@ -27,7 +27,7 @@ def full_shape_engine() -> Any:
     """Random BF16 weights at the full shape, with the sandbox's tokenizer: what is timed is no language."""
     from benchmarks.kl import full_model
     from q36eval.checkpoints import load_tokenizer
-    from q36eval.engines import engine_around, identity_of, open_engine
+    from q36eval.engines import engine_around, identity_of
 
     folder = ROOT / "data/sandbox/bf16"
     return engine_around(full_model(), load_tokenizer(folder), identity_of(folder))
@@ -70,7 +70,7 @@ def main() -> None:
 
     from q36eval.canaries.probe import CanaryProbe
     from q36eval.canaries.specification import load_specs
-    from q36eval.engines import engine_around, identity_of, open_engine
+    from q36eval.engines import open_engine
     from q36eval.probes import in_group
 
     parser = argparse.ArgumentParser(description=__doc__)

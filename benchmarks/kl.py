@@ -306,7 +306,7 @@ class Silent(Progress):
 def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     """The KL probe on the sandbox, its reference captured before, against the bare forward pass over its tokens."""
     from q36eval.config.paths import Paths
-    from q36eval.engines import open_engine
+    from q36eval.engines import EngineOptions, open_engine
     from q36eval.kl.probe import KLProbe
     from q36eval.run.material import corpus_of
     from q36eval.run.reference import local_reference
@@ -321,7 +321,7 @@ def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
     tokens = sum(len(request.token_ids) for request in requests)
     times: dict[str, list[float]] = {"forward": [], "probe": []}
     with tempfile.TemporaryDirectory() as place:
-        reference = local_reference(folder / "bf16", Path(place), device="cpu", emulate_activations=True)
+        reference = local_reference(folder / "bf16", Path(place), EngineOptions())
         captures = reference.captures(works, Silent())
         for _ in range(rounds):
             started = time.perf_counter()

@@ -189,26 +189,27 @@ def _request(asked: Asked, paths: "Paths") -> "Request":
 def gated(asked: Asked, rerun: Rerun) -> dict[str, Any]:
     """The gate of `app.measuring`, in which the branch is the engine of `rerun`; its history is not kept."""
     from q36eval.config import Paths
+    from q36eval.engines import EngineSettings
     from q36eval.history import History
     from q36eval.run import branch as running
     from q36eval.run import measure as measuring
 
     paths = Paths(Paths.default().repository, asked.out / "state")
-    load = running.load_branch
+    load = running.open_engine
 
-    def load_perturbed(request: "Request") -> "ResidentEngine":
-        return perturbed(load(replace(request, device=rerun.device)), rerun)
+    def load_perturbed(settings: EngineSettings) -> "ResidentEngine":
+        return perturbed(load(replace(settings, device=rerun.device)), rerun)
 
     with tempfile.TemporaryDirectory() as folder:
         history = History.open(Path(folder) / "history.sqlite")
-        running.load_branch = load_perturbed
+        running.open_engine = load_perturbed
         began = time.monotonic()
         try:
             run = measuring.measure(_request(asked, paths), paths, history, Quiet())
             shutil.rmtree(paths.tokens(run.id), ignore_errors=True)  # megabytes a run, and not looked at
             return found_in(run, history, rerun, time.monotonic() - began)
         finally:
-            running.load_branch = load
+            running.open_engine = load
             history.close()
 
 

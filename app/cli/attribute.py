@@ -15,7 +15,7 @@ from q36eval.app.cli.options import (
     ReferenceOption,
     SuiteOption,
     WeightsOnly,
-    check_device,
+    engine_options,
     open_history,
     print_json,
 )
@@ -55,7 +55,6 @@ def attribute(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    check_device(device)
     if plot is not None:
         check_plot(plot)
     target = resolve(branch, chosen, paths)
@@ -66,8 +65,7 @@ def attribute(
         budget=budget,
         bands=bands,
         grid=grid,
-        device=device,
-        emulate_activations=not weights_only,
+        engine=engine_options(device, weights_only),
     )
     with ConsoleProgress() as progress:
         attribution = run(plan, progress)

@@ -20,6 +20,7 @@ from q36eval.app.cli.options import (
     ReferencePackOption,
     SuiteOption,
     WeightsOnly,
+    engine_options,
     open_history,
     print_json,
     worst,
@@ -86,6 +87,8 @@ def canaries(
 
     paths = Paths.default()
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
+    sizes = batch_size or []
+    repeated = repeat > 1 or len(sizes) > 1
     request = request_of(
         ProbeName.CANARIES,
         branch,
@@ -93,16 +96,13 @@ def canaries(
         reference=reference,
         reference_pack=reference_pack,
         suite=suite,
-        device=device,
-        weights_only=weights_only,
-        kv_cache_dtype=kv_cache_dtype,
+        engine=engine_options(device, weights_only, kv_cache_dtype, sizes[0] if sizes and not repeated else None),
         paths=paths,
     )
     request = replace(request, canaries=chosen)
-    sizes = batch_size or []
-    if repeat > 1 or len(sizes) > 1:
+    if repeated:
         return _repeated(request, repeat, sizes, paths, as_json=as_json)
-    return _once(replace(request, batch_rows=sizes[0] if sizes else None), paths, as_json=as_json)
+    return _once(request, paths, as_json=as_json)
 
 
 def _once(request: Request, paths: Paths, *, as_json: bool) -> int:
@@ -273,7 +273,7 @@ def _tokenizer(chosen: Family, reference: str | None, paths: Paths) -> tuple[Any
         if reference is not None:
             raise
         return None, str(error)
-    from q36eval.engines.in_process import load_tokenizer
+    from q36eval.checkpoints import load_tokenizer
 
     return load_tokenizer(target.folder), ""
 

@@ -13,7 +13,7 @@ from q36eval.app.cli.options import (
     JsonOption,
     ReferenceOption,
     WeightsOnly,
-    check_device,
+    engine_options,
     print_json,
 )
 from q36eval.app.targets import load_family, resolve
@@ -217,10 +217,10 @@ def _compared(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    check_device(device)
+    engine = engine_options(device, weights_only)
     thinking = bool(conversation.thinking) if wanted.thinking is None else wanted.thinking
     default = ANSWER_BUDGET + (REASONING_BUDGET if thinking else 0)
     budget = wanted.max_new_tokens or min(default, conversation.max_new_tokens or default)
     question = Question(conversation.messages, conversation.tools, thinking, budget)
     targets = (resolve(branch, chosen, paths), resolve(reference or chosen.reference, chosen, paths))
-    return compare(question, *targets, device=device, weights_only=weights_only)
+    return compare(question, *targets, engine)

@@ -18,6 +18,7 @@ from q36eval.app.cli.options import (
     ReferencePackOption,
     SuiteOption,
     WeightsOnly,
+    engine_options,
     load_policy,
     print_json,
 )
@@ -70,9 +71,7 @@ def evals(
             reference=reference,
             reference_pack=reference_pack,
             suite=suite,
-            device=device,
-            weights_only=weights_only,
-            kv_cache_dtype=kv_cache_dtype,
+            engine=engine_options(device, weights_only, kv_cache_dtype),
             paths=paths,
         ),
         max_items=max_items,

@@ -23,8 +23,7 @@ from q36eval.app.cli.options import (
     ReferencePackOption,
     SuiteOption,
     WeightsOnly,
-    check_device,
-    check_kv_cache_dtype,
+    engine_options,
     load_policy,
     open_history,
     resolve_reference,
@@ -101,8 +100,7 @@ def gate(
         chosen = load_family(family, paths)
         suite_name = suite or chosen.suite
         rules = load_policy(policy, chosen, paths, suite_name)
-        check_device(device)
-        check_kv_cache_dtype(kv_cache_dtype)
+        engine = engine_options(device, weights_only, kv_cache_dtype, batch_size)
         branches = Branches(branch, chosen, paths, waivers_from, out, formats)
         history = open_history(paths, writing=True)
         if resume is not None and require_sign_off and history.get_run(resume).state.value == "finished":
@@ -123,10 +121,7 @@ def gate(
             suite=suite_name,
             policy=rules,
             probes=probes,
-            device=device,
-            emulate_activations=not weights_only,
-            kv_cache_dtype=kv_cache_dtype,
-            batch_rows=batch_size,
+            engine=engine,
             resume=resume,
             corpus=corpus,
             context=context,

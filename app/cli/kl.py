@@ -19,6 +19,7 @@ from q36eval.app.cli.options import (
     ReferencePackOption,
     SuiteOption,
     WeightsOnly,
+    engine_options,
     print_json,
 )
 from q36eval.config.paths import Paths
@@ -59,9 +60,7 @@ def kl(
             reference=reference,
             reference_pack=reference_pack,
             suite=suite,
-            device=device,
-            weights_only=weights_only,
-            kv_cache_dtype=kv_cache_dtype,
+            engine=engine_options(device, weights_only, kv_cache_dtype),
             paths=paths,
         ),
         corpus=corpus,

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.options import check_device, check_kv_cache_dtype, open_history, resolve_reference
+from q36eval.app.cli.options import open_history, resolve_reference
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
+from q36eval.engines import EngineOptions
 from q36eval.errors import ExitCode
 from q36eval.records import ProbeName
 from q36eval.run.request import Request
@@ -23,20 +24,15 @@ def request_of(
     reference: str | None,
     reference_pack: Path | None,
     suite: str | None,
-    device: str,
-    weights_only: bool,
-    kv_cache_dtype: str | None,
+    engine: EngineOptions,
     paths: Paths,
 ) -> Request:
     """What one probe is to measure, as its command's options say.
 
     Raises:
-        UsageError: an unknown family, branch, reference, device or KV cache.
+        UsageError: an unknown family, branch or reference.
     """
-
     chosen = load_family(family, paths)
-    check_device(device)
-    check_kv_cache_dtype(kv_cache_dtype)
     return Request(
         family=chosen,
         branch=resolve(branch, chosen, paths),
@@ -44,9 +40,7 @@ def request_of(
         suite=suite or chosen.suite,
         policy=None,
         probes=(probe,),
-        device=device,
-        emulate_activations=not weights_only,
-        kv_cache_dtype=kv_cache_dtype,
+        engine=engine,
         reference_pack=reference_pack,
     )
 

@@ -10,6 +10,7 @@ import typer
 from q36eval.app.targets import resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
+from q36eval.engines import EngineOptions
 from q36eval.errors import ExitCode, UsageError
 from q36eval.files import printable_json
 from q36eval.run.request import Target
@@ -83,12 +84,22 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
 
-def check_kv_cache_dtype(dtype: str | None) -> None:
-    """Refuse a KV cache that is not emulated before anything is measured."""
-    from q36eval.checkpoints.kv_cache import check_kv_cache_dtype as check
+def engine_options(
+    device: str, weights_only: bool = False, kv_cache_dtype: str | None = None, batch_size: int | None = None
+) -> EngineOptions:
+    """How the branch is opened, as the options of the command line say it; checked before anything is measured.
 
-    if dtype is not None:
-        check(dtype)
+    Raises:
+        UsageError: no such device, or a KV cache that is not emulated.
+    """
+    from q36eval.checkpoints.kv_cache import check_kv_cache_dtype
+
+    check_device(device)
+    if kv_cache_dtype is not None:
+        check_kv_cache_dtype(kv_cache_dtype)
+    return EngineOptions(
+        device=device, emulate_activations=not weights_only, kv_cache_dtype=kv_cache_dtype, batch_rows=batch_size
+    )
 
 
 def resolve_reference(named: str | None, pack: Path | None, family: Family, paths: Paths) -> Target | None:

@@ -18,7 +18,7 @@ from q36eval.app.cli.options import (
     OwnCanaries,
     ReferenceOption,
     SuiteOption,
-    check_device,
+    engine_options,
     print_json,
 )
 from q36eval.app.targets import load_family, resolve
@@ -71,7 +71,7 @@ def capture(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    check_device(device)
+    engine = engine_options(device)
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
         raise UsageError(f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}.")
@@ -79,7 +79,7 @@ def capture(
         reference=resolve(reference or chosen.reference, chosen, paths),
         scored=Scored(suite or chosen.suite, chosen.context_length, corpus, context),
         probes=tuple(name for name in CAPTURED_PROBES if name in (probe or CAPTURED_PROBES)),
-        device=device,
+        engine=engine,
         out=out,
         keep_head=not no_head,
         top_k=top_k,
@@ -316,11 +316,11 @@ def floor(
 
     paths = Paths.default()
     chosen = load_family(family, paths)
-    check_device(device)
+    engine = engine_options(device)
     target = resolve(reference or chosen.reference, chosen, paths)
     with ConsoleProgress() as progress:
         scored = Scored(suite or chosen.suite, chosen.context_length, corpus, context)
-        measured = reference_floor(target, scored, device, paths, progress)
+        measured = reference_floor(target, scored, engine, paths, progress)
     if as_json:
         print_json(json.loads(measured.model_dump_json()))
     else:

@@ -1,9 +1,9 @@
 """The version of what an in-process engine computes, part of every deployment's identity; and its logits in float32.
 
-References and kept answers of another version are of another deployment: they are captured and evaluated again. A change
-of code alone is no change of numbers; `tests/q36eval/test_numerics.py` holds recorded logits, hidden states, scores
-(alone and after a shared prefix), generated answers and draws, and fails where they move and the version did not. It
-computes in float32 on a CPU: what moves in BF16 alone, or on a GPU alone, is for whoever changes it to know.
+References and kept answers of another version are of another deployment: they are captured and evaluated again. A
+change of code alone is no change of numbers; `tests/q36eval/test_numerics.py` holds recorded logits, hidden states,
+scores (alone and after a shared prefix), generated answers and draws, and fails where they move and the version did
+not. It computes in float32 on a CPU: what moves in BF16 alone, or on a GPU alone, is for whoever changes it to know.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """How an engine is opened: the registry of kinds, `open_engine`, and what is known without opening. Free of torch."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,21 @@ def identity_of(settings: EngineSettings | Path) -> DeploymentIdentity:
     return _engine_class(settings).identity_of(settings)
 
 
+def as_reference(options: EngineOptions) -> EngineOptions:
+    """How the reference of deployments with these options is opened: by the same engine, batched as that likes.
+
+    Its KV cache keeps the model's own dtype, where the engine has a choice.
+    """
+    has_choice = "kv_cache_dtype" in _engine_class(options).options
+    return replace(options, kv_cache_dtype="auto" if has_choice else None, batch_rows=None)
+
+
 def as_settings(settings: EngineSettings | Path) -> EngineSettings:
     """A folder alone stands for the default options."""
     return EngineSettings(settings) if isinstance(settings, Path) else settings
 
 
-def _engine_class(settings: EngineSettings) -> type[Engine]:
+def _engine_class(settings: EngineOptions) -> type[Engine]:
     if settings.kind not in KINDS:
         raise UsageError(f"There is no engine {settings.kind!r}; known: {', '.join(KINDS)}.")
     engine: type[Engine] = _class_of(settings.kind)

@@ -1,11 +1,12 @@
 """Attribution, put together: two engines, the sample within its budget, every suspect in both directions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from q36eval.config import Paths
+from q36eval.engines import Engine, EngineOptions, as_reference, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.history import History
 from q36eval.kl.attribution import Attribution, Blame, Direction, Sample, Suspect
@@ -18,8 +19,6 @@ from q36eval.run.drift import keep_drifts
 
 if TYPE_CHECKING:
     import torch
-
-    from q36eval.engines.in_process import InProcessEngine
 
 DIRECTIONS: tuple[Direction, ...] = ("restored", "alone")
 
@@ -34,8 +33,7 @@ class Plan:
     budget: int
     bands: int
     grid: bool = False
-    device: str = "cpu"
-    emulate_activations: bool = True
+    engine: EngineOptions = field(default_factory=EngineOptions)
 
 
 def attribute(plan: Plan, progress: Progress) -> Attribution:
@@ -51,7 +49,7 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
     from q36eval.kl.attribution import blame, divergences, hidden_states, sample, suspects
 
     progress.stage("reading both checkpoints", 2)
-    reference, branch = _load_reference(plan, plan.device), _load(plan, plan.branch, "cpu")
+    reference, branch = _load_reference(plan, plan.engine.device), _load_branch(plan, "cpu")
     _check_comparable(reference, branch)
     parts = parts_of(reference)
     guilty = [part for part in parts if differs(reference, branch, part.module)]
@@ -62,9 +60,9 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
     states, head = hidden_states(reference, chosen), reference.head_weight().cpu()
     progress.advance()
     alone = [_variant(reference, branch, suspect, chosen, states, head, progress) for suspect in listed]
-    if plan.device != "cpu":
+    if plan.engine.device != "cpu":
         del reference, branch
-        reference, branch = _load_reference(plan, "cpu"), _load(plan, plan.branch, plan.device)
+        reference, branch = _load_reference(plan, "cpu"), _load_branch(plan, plan.engine.device)
     total = divergences(branch, chosen, states, head)
     progress.advance()
     restored = [_variant(branch, reference, suspect, chosen, states, head, progress) for suspect in listed]
@@ -79,8 +77,8 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
 
 
 def _variant(
-    borrower: "InProcessEngine",
-    lender: "InProcessEngine",
+    borrower: Engine,
+    lender: Engine,
     suspect: Suspect,
     chosen: Sample,
     states: "Mapping[str, torch.Tensor]",
@@ -96,27 +94,23 @@ def _variant(
     return sums
 
 
-def _load(plan: Plan, folder: Path, device: str, kv_cache_dtype: str | None = None) -> "InProcessEngine":
-    from q36eval.engines.in_process import InProcessEngine
-
-    return InProcessEngine.load(
-        folder, device=device, emulate_activations=plan.emulate_activations, kv_cache_dtype=kv_cache_dtype
-    )
-
-
-def _load_reference(plan: Plan, device: str) -> "InProcessEngine":
-    """The reference as the gate judges against it, its KV cache in the model's own dtype.
+def _load_reference(plan: Plan, device: str) -> Engine:
+    """The reference as the gate judges against it.
 
     Raises:
         UsageError: it is damaged.
     """
     try:
-        return _load(plan, plan.reference, device, kv_cache_dtype="auto")
+        return open_engine(replace(as_reference(plan.engine), device=device).of(plan.reference))
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
 
 
-def _check_comparable(reference: "InProcessEngine", branch: "InProcessEngine") -> None:
+def _load_branch(plan: Plan, device: str) -> Engine:
+    return open_engine(replace(plan.engine, device=device).of(plan.branch))
+
+
+def _check_comparable(reference: Engine, branch: Engine) -> None:
     """Blame goes to modules, so all that lies between them must be alike: the tokens and the configuration."""
     from q36eval.checkpoints.inspection.configuration import NO_PART_OF_THE_COMPUTATION
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.inspection import Section
+from q36eval.engines import Engine, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate import PolicyRule, Stage, StageState
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
@@ -28,7 +29,6 @@ from q36eval.run.showable import refuse_unshowable
 
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
-    from q36eval.engines.in_process import InProcessEngine
     from q36eval.run.capture import OpenCaptures
 from pathlib import Path
 
@@ -103,14 +103,14 @@ class Running:
         if branch is not None:
             self._compare(branch, inspection)
 
-    def _loaded(self, inspection: "Inspection | None") -> "InProcessEngine | None":
+    def _loaded(self, inspection: "Inspection | None") -> Engine | None:
         """The branch; None where its checkpoint cannot be loaded, which is written down as the proven fault it is."""
         from q36eval.run.weights import integrity, measurements
 
         self.progress.stage("reading the checkpoint", 1)
         started = time.monotonic()
         try:
-            branch = load_branch(self.request)
+            branch = open_engine(self.request.deployment)
         except CorruptCheckpointError as error:
             self._write([integrity([str(error)])] if inspection is None else measurements(inspection, [str(error)]))
             self._skip(f"the checkpoint could not be loaded: {error}")
@@ -119,7 +119,7 @@ class Running:
         self.timings[SET_UP] = time.monotonic() - started
         return branch
 
-    def _compare(self, branch: "InProcessEngine", inspection: "Inspection | None") -> None:
+    def _compare(self, branch: Engine, inspection: "Inspection | None") -> None:
         """Everything that needs both deployments."""
         self._identified(branch.identity)
         faults = incomparable(branch.identity, self.reference.identity)
@@ -146,7 +146,7 @@ class Running:
         figures, stands_by = measurements(inspection), self._decided_by(inspection)
         self._write(figures)
         if damage is None:
-            self._identified(identity_of(self.request))
+            self._identified(identity_of(self.request.deployment))
             reason = not_evaluated_after(WEIGHTS_STAGE, stands_by)
         else:
             reason = f"the checkpoint is damaged: {damage}"
@@ -184,7 +184,7 @@ class Running:
             Stage(name=WEIGHTS_STAGE, state=StageState.MEASURED, items=items, planned=items, settled=stands_by)
         )
 
-    def _evaluate(self, branch: "InProcessEngine", known: Sequence[Measurement]) -> None:
+    def _evaluate(self, branch: Engine, known: Sequence[Measurement]) -> None:
         """Everything that needs answers of the branch, against what is captured of the reference."""
         from q36eval.run.weights import integrity
 
@@ -282,36 +282,6 @@ def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> l
         for what, field in (("tokenizer", "tokenizer_sha256"), ("chat template", "chat_template_sha256"))
         if getattr(branch, field) != getattr(reference, field)
     ]
-
-
-def load_branch(request: Request) -> "InProcessEngine":
-    """The engine of the branch.
-
-    Raises:
-        CorruptCheckpointError: the checkpoint is not what it says it is.
-    """
-    from q36eval.engines.in_process import InProcessEngine
-
-    return InProcessEngine.load(
-        request.branch.folder,
-        device=request.device,
-        emulate_activations=request.emulate_activations,
-        kv_cache_dtype=request.kv_cache_dtype,
-        batch_rows=request.batch_rows,
-    )
-
-
-def identity_of(request: Request) -> DeploymentIdentity:
-    """The identity that the branch would have once loaded, from its files alone."""
-    from q36eval.engines.in_process import InProcessEngine
-
-    return InProcessEngine.identity_of(
-        request.branch.folder,
-        device=request.device,
-        emulate_activations=request.emulate_activations,
-        kv_cache_dtype=request.kv_cache_dtype,
-        batch_rows=request.batch_rows,
-    )
 
 
 def check_readable(folder: Path) -> None:

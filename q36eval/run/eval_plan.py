@@ -6,14 +6,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from q36eval.config import Paths
-from q36eval.engines.base import Engine
+from q36eval.engines import Engine, open_engine
 from q36eval.errors import EngineError
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.judge import effective_clusters
 from q36eval.probes import Digest, Sink, WorkItem
 from q36eval.records import Direction, Measurement
 from q36eval.references import Capture
-from q36eval.run.branch import load_branch
 from q36eval.run.items import Work, finished_items
 from q36eval.run.measurable import ASSUMED_SCORE
 from q36eval.run.measure import limits_of, reference_of
@@ -105,7 +104,7 @@ def plan_of(request: Request, policy: Policy, paths: Paths) -> EvalPlan:
     """
     reference = reference_of(request, paths)
     probe = build_evals(request.suite, paths, limits_of(request, reference))
-    branch = load_branch(request)
+    branch = open_engine(request.deployment)
     tokenizer = branch.tokenizer if reference.tokenizer is None else reference.tokenizer()
     (work,) = plan_probes([probe], tokenizer, Sink())
     if work.failed is not None:

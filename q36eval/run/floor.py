@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from q36eval.config import Paths
-from q36eval.engines.base import Engine
+from q36eval.engines import Engine, EngineOptions
 from q36eval.errors import EngineError, UsageError
 from q36eval.gate import Policy
 from q36eval.gate.noise import margins_below_floor
@@ -163,14 +163,16 @@ class FloorKeeper:
         return floor
 
 
-def reference_floor(target: Target, scored: Scored, device: str, paths: Paths, progress: Progress) -> "ReferenceFloor":
+def reference_floor(
+    target: Target, scored: Scored, engine: EngineOptions, paths: Paths, progress: Progress
+) -> "ReferenceFloor":
     """The noise floor of a reference on what is scored, captured and measured first where it is not yet.
 
     Raises:
         UsageError: the reference or the suite cannot be used.
         EngineError: it cannot be measured.
     """
-    reference = local_reference(target.folder, paths.captures, device=device, emulate_activations=True)
+    reference = local_reference(target.folder, paths.captures, engine)
     probes = build_probes([ProbeName.KL], scored.suite, paths, partial(material, scored, reference, paths, progress))
     assert reference.tokenizer is not None, "a local reference has one"
     works = plan_probes(probes, reference.tokenizer(), Sink())

@@ -74,12 +74,7 @@ def reference_of(request: Request, paths: Paths) -> Reference:
         return packed_reference(request.reference_pack, request.branch.folder, request.reference, request.family)
     if request.reference is None:
         raise UsageError("There is no reference: name its checkpoint, or a pack that was captured from it.")
-    return local_reference(
-        request.reference.folder,
-        paths.captures,
-        device=request.device,
-        emulate_activations=request.emulate_activations,
-    )
+    return local_reference(request.reference.folder, paths.captures, request.engine)
 
 
 def _probes(

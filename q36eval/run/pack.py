@@ -2,11 +2,12 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from q36eval.config import Family, Paths
+from q36eval.engines import EngineOptions
 from q36eval.errors import EngineError, UsageError
 from q36eval.kl.planning import scored_tokens
 from q36eval.probes import Progress, Sink
@@ -34,7 +35,7 @@ class CaptureRequest:
     reference: Target
     scored: Scored
     probes: tuple[ProbeName, ...] = CAPTURED_PROBES
-    device: str = "cpu"
+    engine: EngineOptions = field(default_factory=EngineOptions)
     out: Path | None = None
     keep_head: bool = True
     top_k: int | None = None
@@ -99,9 +100,7 @@ def capture(request: CaptureRequest, paths: Paths, progress: Progress, announce:
             has not room.
         EngineError: an item could not be measured; what was is kept.
     """
-    reference = local_reference(
-        request.reference.folder, paths.captures, device=request.device, emulate_activations=True
-    )
+    reference = local_reference(request.reference.folder, paths.captures, request.engine)
     if request.out is not None:
         reference = replace(reference, root=request.out)
         _check_same_reference(request.out, reference)

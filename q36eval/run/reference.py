@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from q36eval.checkpoints import load_tokenizer
 from q36eval.config import Family
+from q36eval.engines import Engine, EngineOptions, as_reference, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.probes import Probe, Progress
 from q36eval.records import DeploymentIdentity, ProbeName
@@ -17,19 +19,15 @@ from q36eval.run.request import Target
 if TYPE_CHECKING:
     import torch
 
-    from q36eval.engines.in_process import InProcessEngine
-
-REFERENCE_KV_CACHE_DTYPE = "auto"
-
 
 class Loader:
     """Loads the reference's engine once, until it is forgotten."""
 
-    def __init__(self, load: "Callable[[], InProcessEngine]") -> None:
+    def __init__(self, load: Callable[[], Engine]) -> None:
         self._load = load
-        self._engine: InProcessEngine | None = None
+        self._engine: Engine | None = None
 
-    def __call__(self) -> "InProcessEngine":
+    def __call__(self) -> Engine:
         if self._engine is None:
             self._engine = self._load()
         return self._engine
@@ -54,7 +52,7 @@ class Reference:
     tokenizer: Callable[[], Any] | None = None
     pack: Pack | None = None
 
-    def engine(self) -> "InProcessEngine":
+    def engine(self) -> Engine:
         """The reference itself.
 
         Raises:
@@ -102,26 +100,23 @@ class Reference:
         return {"head": stored_head(self.folder)}
 
 
-def local_reference(folder: Path, root: Path, *, device: str, emulate_activations: bool) -> Reference:
+def local_reference(folder: Path, root: Path, options: EngineOptions) -> Reference:
     """The reference of a checkpoint folder, its pack below `root` (or `root` itself where that is a pack).
+
+    `options` are those of the branches it is for; it is opened `as_reference` of them.
 
     Raises:
         UsageError: the checkpoint cannot be used.
     """
-    from q36eval.engines.in_process import InProcessEngine, load_tokenizer
-
+    settings = as_reference(options).of(folder)
     try:
-        identity = InProcessEngine.identity_of(
-            folder, device=device, emulate_activations=emulate_activations, kv_cache_dtype=REFERENCE_KV_CACHE_DTYPE
-        )
+        identity = identity_of(settings)
     except CorruptCheckpointError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
 
-    def load() -> InProcessEngine:
+    def load() -> Engine:
         try:
-            return InProcessEngine.load(
-                folder, device=device, emulate_activations=emulate_activations, kv_cache_dtype=REFERENCE_KV_CACHE_DTYPE
-            )
+            return open_engine(settings)
         except CorruptCheckpointError as error:
             raise UsageError(f"The reference cannot be used: {error}") from error
 

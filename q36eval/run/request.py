@@ -1,10 +1,11 @@
 """What a person requests: a branch to judge against a reference, and how."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from q36eval.config import Family
+from q36eval.engines import EngineOptions, EngineSettings
 from q36eval.records import ProbeName
 
 if TYPE_CHECKING:  # the command line imports this module before it knows that it will judge anything
@@ -49,13 +50,8 @@ class Request:
     suite: str
     policy: "Policy | None"
     probes: tuple[ProbeName, ...] = ALL_PROBES
-    device: str = "cpu"
-    emulate_activations: bool = True
-    kv_cache_dtype: str | None = None
-    """Of the branch; None is what it declares. The reference keeps the model's own dtype (`auto`)."""
-    batch_rows: int | None = None
-    """At most so many answers of the branch are generated together; None leaves that to the engine. The reference's
-    answers stay what they are."""
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    """Of the branch; the reference is opened `as_reference` of it, so that its answers stay what they are."""
     resume: str | None = None
     corpus: Path | None = None
     """A corpus file to measure the divergence on, instead of the suite's own corpus."""
@@ -78,3 +74,8 @@ class Request:
     """The only waivers that count; None are those in history."""
     require_sign_off: bool = False
     """Nothing passes before a reviewer has signed the run."""
+
+    @property
+    def deployment(self) -> EngineSettings:
+        """The branch, as it is opened."""
+        return self.engine.of(self.branch.folder)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import q36eval
-from q36eval.engines.repeating import repeats_itself
+from q36eval.engines import repeats_itself
 from q36eval.files import json_sha256, replacing
 from q36eval.gate import ReusedAnswers
 from q36eval.history import History, JudgedRun, RunRecord

@@ -17,7 +17,7 @@ import safetensors.torch  # noqa: F401 (once here, and not in every fork)
 
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
-from q36eval.engines import open_engine
+from q36eval.engines import EngineOptions, open_engine
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress, Sink, WorkItem
@@ -50,7 +50,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
     probes = [KLProbe(shortest), FewCanaries(load_specs()[:1])]
     engine = open_engine(DATA / "sandbox" / "bf16")
     works = plan_probes(probes, engine.tokenizer, Sink())
-    reference = local_reference(DATA / "sandbox" / "bf16", folder, device="cpu", emulate_activations=True)
+    reference = local_reference(DATA / "sandbox" / "bf16", folder, EngineOptions())
     rng = random.Random(seed)
 
     def capture(root: Path) -> partial[object]:

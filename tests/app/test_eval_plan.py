@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from q36eval.app.cli.eval_plan_report import print_plan
-from q36eval.engines.base import Scored
 from q36eval.engines import open_engine
+from q36eval.engines.base import Scored
 from q36eval.errors import EngineError
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import Criterion, Margin, Policy

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 import q36eval.run.measure
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
+from q36eval.engines import EngineOptions
 from q36eval.errors import EngineError, UsageError
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.gate.policy_file import read_policy
@@ -74,8 +75,7 @@ def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecor
             policy=read_policy(policy_file),
             probes=probes,
             resume=resume,
-            emulate_activations=not weights_only,
-            batch_rows=batch_rows,
+            engine=EngineOptions(emulate_activations=not weights_only, batch_rows=batch_rows),
             max_items=max_items,
             fresh=fresh,
         )

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from q36eval.engines import Engine, open_engine
 from q36eval.engines.base import ScoreRequest
 from q36eval.engines.batches import scoring_batches
-from q36eval.engines import Engine, open_engine
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
