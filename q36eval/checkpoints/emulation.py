@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme
+from q36eval.checkpoints.formats.parts import WHOLE_ROW, ActivationScheme
 from q36eval.errors import CorruptCheckpointError
 
 FP4_MAX = 6.0

@@ -87,11 +87,13 @@ def _group(group: Any) -> Group:
     _need(isinstance(group, dict) and group.keys() <= _GROUP_KEYS and _is_list_of(group.get("targets"), str))
     _need(group.get("format") in FORMATS and group.get("output_activations") is None)
     weights, inputs = group.get("weights"), group.get("input_activations")
-    found = None if weights is None else _arguments(weights, ("tensor", "channel", "group", "tensor_group", "block"))
-    _need(found is None or found.dynamic is False)
+    arguments = (
+        None if weights is None else _arguments(weights, ("tensor", "channel", "group", "tensor_group", "block"))
+    )
+    _need(arguments is None or arguments.dynamic is False)
     taken = None if inputs is None else _arguments(inputs, ("tensor", "token", "group", "tensor_group"))
     _need(taken is None or inputs.get("actorder") is None)
-    return Group(group["targets"], found, taken, group["format"])
+    return Group(group["targets"], arguments, taken, group["format"])
 
 
 def _arguments(arguments: Any, strategies: tuple[str, ...]) -> Arguments:

@@ -66,8 +66,8 @@ class TensorEntry:
 
     def row(self, index: int) -> "TensorEntry":
         """Where one row lies, without its first axis: one expert of a fused tensor."""
-        found = self.rows(index, index + 1)
-        return replace(found, shape=found.shape[1:])
+        row = self.rows(index, index + 1)
+        return replace(row, shape=row.shape[1:])
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def kv_cache_scales(checkpoint: Checkpoint) -> dict[str, dict[str, "Tensor"]]:
     Raises:
         CorruptCheckpointError: a scale is stored twice or is not positive.
     """
-    found: dict[str, dict[str, Tensor]] = {}
+    scales: dict[str, dict[str, Tensor]] = {}
     for stored in checkpoint.tensors:
         match = _SCALE.fullmatch(stored)
         if match is None or left_out_as(stored) != KV_CACHE_SCALES:  # a multi-token-prediction head has its own
@@ -90,11 +90,11 @@ def kv_cache_scales(checkpoint: Checkpoint) -> dict[str, dict[str, "Tensor"]]:
         scale = checkpoint.read(stored).float()
         if not bool(((scale > 0) & scale.isfinite()).all()):
             raise CorruptCheckpointError(f"{checkpoint.path}: {stored} is not positive.")
-        layer = found.setdefault(canonical(match["attention"]), {})
+        layer = scales.setdefault(canonical(match["attention"]), {})
         if match["which"] in layer:
             raise CorruptCheckpointError(f"{checkpoint.path}: {stored} is stored twice.")
         layer[match["which"]] = scale
-    return found
+    return scales
 
 
 def install(model: "nn.Module", dtype: str, scales: Mapping[str, Scales]) -> int:

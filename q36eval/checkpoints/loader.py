@@ -132,11 +132,11 @@ def _slot(name: str, parameters: dict[str, nn.Parameter]) -> _Slot | None:
     """Where a logical weight belongs, None when the model has no such place."""
     if name in parameters:
         return _Slot(name)
-    found = _EXPERT.fullmatch(name)
-    if not found:
+    match = _EXPERT.fullmatch(name)
+    if not match:
         return None
-    projection, expert = found["projection"], int(found["index"])
-    parameter = f"{found['experts']}.{'down_proj' if projection == 'down' else 'gate_up_proj'}"
+    projection, expert = match["projection"], int(match["index"])
+    parameter = f"{match['experts']}.{'down_proj' if projection == 'down' else 'gate_up_proj'}"
     if parameter not in parameters or expert >= parameters[parameter].shape[0]:
         return None
     half = parameters[parameter].shape[1] // 2
@@ -203,8 +203,8 @@ def _input_schemes(index: WeightIndex) -> dict[str, ActivationScheme]:
     Raises:
         UsageError: one is of a kind that is not emulated.
     """
-    found = {weight.name.removesuffix(".weight"): weight.activations() for weight in index.weights.values()}
-    return {name: scheme for name, scheme in found.items() if scheme is not None}
+    schemes = {weight.name.removesuffix(".weight"): weight.activations() for weight in index.weights.values()}
+    return {name: scheme for name, scheme in schemes.items() if scheme is not None}
 
 
 def _count_quantized_inputs(index: WeightIndex) -> int:

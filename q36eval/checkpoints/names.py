@@ -80,10 +80,10 @@ def part_name(module: str, part: str) -> str:
 
 def fused_experts(module: str) -> tuple[str, tuple[str, ...]] | None:
     """(module of the experts, projections one above the other) of a fused parameter; None for any other module."""
-    found = _FUSED.fullmatch(module)
-    if not found or found["suffix"]:
+    match = _FUSED.fullmatch(module)
+    if not match or match["suffix"]:
         return None
-    return found["experts"], ("gate", "up") if found["which"] == "gate_up" else ("down",)
+    return match["experts"], ("gate", "up") if match["which"] == "gate_up" else ("down",)
 
 
 def tensor_class(name: str) -> str:

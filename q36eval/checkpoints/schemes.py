@@ -53,11 +53,11 @@ def scheme_resolver(checkpoint: Checkpoint, light: bool = False) -> SchemeOf:
     with _wrong_kinds_told(checkpoint):
         resolve = _resolver(checkpoint, light)
 
-    def told(module: str, parts: frozenset[str]) -> Scheme:
+    def resolve_named(module: str, parts: frozenset[str]) -> Scheme:
         with _wrong_kinds_told(checkpoint):
             return resolve(module, parts)
 
-    return told
+    return resolve_named
 
 
 @contextmanager
@@ -96,9 +96,9 @@ def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """
     config = checkpoint.path / "config.json"
     text = _table(config, "text_config", checkpoint.config.get("text_config") or {})
-    found = checkpoint.config.get("quantization_config") or text.get("quantization_config")
-    if found:
-        return _table(config, "quantization_config", found)
+    table = checkpoint.config.get("quantization_config") or text.get("quantization_config")
+    if table:
+        return _table(config, "quantization_config", table)
     own = checkpoint.path / "hf_quant_config.json"
     if own.is_file():
         quantization = _table(own, "quantization", read_json(own).get("quantization", {}))
@@ -231,9 +231,9 @@ def _gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
             raise UsageError(f"{folder}: GPTQ with {bits} bits is not decoded; known: 2, 3, 4, 8.")
         zero_offset = 0 if layout == "gptq_v2" else 1
         desc_act = bool(settings.get("desc_act"))
-        found = {"bits": bits, "group_size": group_size, "desc_act": desc_act, "zero_offset": zero_offset}
-        found["sym"] = bool(settings.get("sym"))
-        return Scheme("gptq", settings=tuple(found.items()))
+        options = {"bits": bits, "group_size": group_size, "desc_act": desc_act, "zero_offset": zero_offset}
+        options["sym"] = bool(settings.get("sym"))
+        return Scheme("gptq", settings=tuple(options.items()))
 
     return resolve
 

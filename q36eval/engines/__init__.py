@@ -1,7 +1,7 @@
 """Engines: what answers for a deployment, all behind one door: `open_engine(settings) -> Engine`.
 
-Nobody outside names an engine's class. Of q36eval this package imports `checkpoints`, `records` and `errors`. `base` and
-`opening` are free of torch: it is imported when an engine is opened.
+Nobody outside names an engine's class. Of q36eval this package imports `checkpoints`, `records` and `errors`. `base`
+and `opening` are free of torch, which is imported when an engine is opened.
 
 To add an engine, write a file with a subclass of `Engine` and add one line to `opening.KINDS`. What it must keep:
 

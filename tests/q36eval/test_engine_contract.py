@@ -133,7 +133,8 @@ def test_a_copy_passes_and_nothing_moves(runs: Runs) -> None:
     assert run.report is not None
     assert run.report.verdict is Verdict.PASS
     assert measured(runs["copy"])["kl.kl_divergence[all]"].value == 0.0
-    assert all(outcome.branch == outcome.reference for outcome in history.items(run.id) if outcome.branch.text)
+    for outcome in history.items(run.id):
+        assert (outcome.branch.score, outcome.branch.text) == (outcome.reference.score, outcome.reference.text)
 
 
 def test_a_damaged_branch_fails_by_the_divergence_its_arithmetic_gives(

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats import compressed, fp8, gptq, modelopt, plain
-from q36eval.checkpoints.formats.activations import ActivationScheme
-from q36eval.checkpoints.formats.slabs import ROWS_MULTIPLE
+from q36eval.checkpoints.formats.parts import ROWS_MULTIPLE, ActivationScheme
 from q36eval.checkpoints.schemes import Scheme
 
 if TYPE_CHECKING:

@@ -11,17 +11,20 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
-from q36eval.checkpoints.formats.slabs import (
+from q36eval.checkpoints.formats.parts import (
     FLOATS,
+    WHOLE_ROW,
+    ActivationScheme,
     ceil_divide,
     need_dtypes,
     need_matrix,
     need_one_value,
     need_shape,
     rows_along,
+    stored_scalar,
+    unpack_fp4,
+    unpack_signed,
 )
-from q36eval.checkpoints.formats.unpacking import unpack_fp4, unpack_signed
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError, UsageError
 

@@ -7,15 +7,17 @@ tensor where `weight_block_size` is null.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
-from q36eval.checkpoints.formats.slabs import (
+from q36eval.checkpoints.formats.parts import (
     FLOATS,
+    WHOLE_ROW,
+    ActivationScheme,
     ceil_divide,
     need_dtypes,
     need_matrix,
     need_one_value,
     need_shape,
     rows_along,
+    stored_scalar,
 )
 from q36eval.checkpoints.schemes import Scheme
 

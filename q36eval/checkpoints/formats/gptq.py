@@ -7,8 +7,7 @@ Values are a dense stream of bits, lowest first, so that with 3 bits some lie ac
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats.slabs import FLOATS, ceil_divide, need_dtypes, need_matrix, need_shape
-from q36eval.checkpoints.formats.unpacking import unpack_words
+from q36eval.checkpoints.formats.parts import FLOATS, ceil_divide, need_dtypes, need_matrix, need_shape, unpack_words
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError
 

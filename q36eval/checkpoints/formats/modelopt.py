@@ -7,10 +7,19 @@ FP8: value = fp8 · float32 `weight_scale`, one per tensor, per output channel, 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats.activations import WHOLE_ROW, ActivationScheme, stored_scalar
 from q36eval.checkpoints.formats.fp8 import block_scaled, block_shape
-from q36eval.checkpoints.formats.slabs import FLOATS, need_dtypes, need_matrix, need_one_value, need_shape, rows_along
-from q36eval.checkpoints.formats.unpacking import unpack_fp4
+from q36eval.checkpoints.formats.parts import (
+    FLOATS,
+    WHOLE_ROW,
+    ActivationScheme,
+    need_dtypes,
+    need_matrix,
+    need_one_value,
+    need_shape,
+    rows_along,
+    stored_scalar,
+    unpack_fp4,
+)
 from q36eval.checkpoints.schemes import Scheme
 from q36eval.errors import CorruptCheckpointError
 

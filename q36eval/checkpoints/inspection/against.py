@@ -1,14 +1,32 @@
-"""Which stored tensors two checkpoints share bit for bit, and which differ."""
+"""Two checkpoints compared as stored, byte for byte: which tensors they share, which differ, and how."""
 
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from q36eval.checkpoints.compare import difference, pair_difference
 from q36eval.checkpoints.inspection.findings import AgainstReport, LeftOutRow
 from q36eval.checkpoints.names import canonical, left_out_as, tensor_class
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
+
+
+def difference(one: Checkpoint, other: Checkpoint, name: str) -> str | None:
+    """How one stored tensor differs: `only here`, `only there`, or what differs; None when bit for bit the same."""
+    if name not in one.tensors or name not in other.tensors:
+        return "only there" if name in other.tensors else "only here"
+    return pair_difference(one, name, other, name)
+
+
+def pair_difference(one: Checkpoint, name: str, other: Checkpoint, its_name: str) -> str | None:
+    """How a stored tensor of each differs; None when bit for bit the same, whatever they are called."""
+    here, there = one.tensors[name], other.tensors[its_name]
+    if (here.dtype, here.shape) != (there.dtype, there.shape):
+        return f"{here.dtype} {list(here.shape)} against {there.dtype} {list(there.shape)}"
+    import torch
+
+    # flattened first, since a tensor without dimensions cannot be viewed as bytes
+    mine, theirs = (tensor.reshape(-1).view(torch.uint8) for tensor in (one.read(name), other.read(its_name)))
+    return None if torch.equal(mine, theirs) else "values differ"
 
 
 def compare_stored(checkpoint: Checkpoint, other: Path, workers: int) -> AgainstReport:
@@ -24,12 +42,12 @@ def compare_stored(checkpoint: Checkpoint, other: Path, workers: int) -> Against
     names = sorted({*checkpoint.tensors, *against.tensors})
     with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
         outcomes = list(pool.map(lambda name: difference(checkpoint, against, name), names))
-    found = {name: how for name, how in zip(names, outcomes, strict=True) if how is not None}
+    differences = {name: how for name, how in zip(names, outcomes, strict=True) if how is not None}
     return AgainstReport(
         path=str(other),
-        identical=dict(Counter(_class(name) for name in names if name not in found)),
-        different=dict(Counter(_class(name) for name in found)),
-        differences=found,
+        identical=dict(Counter(_class(name) for name in names if name not in differences)),
+        different=dict(Counter(_class(name) for name in differences)),
+        differences=differences,
     )
 
 
@@ -60,12 +78,12 @@ def compare_left_out(checkpoint: Checkpoint, reference: Checkpoint, workers: int
 
 def _left_out(checkpoint: Checkpoint) -> dict[str, dict[str, str]]:
     """Reason -> name without the layout's prefix -> stored name."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    by_reason: dict[str, dict[str, str]] = defaultdict(dict)
     for stored in checkpoint.tensors:
         reason = left_out_as(stored)
         if reason is not None:
-            found[reason][canonical(stored).removeprefix("model.")] = stored
-    return found
+            by_reason[reason][canonical(stored).removeprefix("model.")] = stored
+    return by_reason
 
 
 def _class(stored: str) -> str:

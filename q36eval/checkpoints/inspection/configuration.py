@@ -1,14 +1,111 @@
-"""config.json against the file beside it and against the reference's."""
+"""config.json: the weights it calls for, and how it compares with the files beside it and with the reference's.
+
+The shapes are those of transformers' `Qwen3_5MoeForCausalLM`, written out and not built on the meta device, since that
+takes transformers' import and 40 layers of 256 experts; a test compares the two.
+"""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from q36eval.checkpoints.inspection.expected import FULL, LINEAR, layer_types, text_settings
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
-from q36eval.checkpoints.inspection.units import Unit
+from q36eval.checkpoints.inspection.stored import Unit
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.errors import Q36Error
+
+FULL, LINEAR = "full_attention", "linear_attention"
+_EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
+Shapes = dict[str, tuple[int, ...]]
+
+
+def text_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The text model's part of config.json."""
+    settings = dict(config.get("text_config") or config)
+    if config.get("tie_word_embeddings"):
+        settings["tie_word_embeddings"] = True
+    return settings
+
+
+def layer_types(settings: Mapping[str, Any]) -> list[str]:
+    """The kind of every layer, as declared or as `full_attention_interval` (4 by default) makes them."""
+    declared = settings.get("layer_types")
+    if declared is not None:
+        return list(declared)
+    interval = settings.get("full_attention_interval", 4)
+    return [LINEAR if (layer + 1) % interval else FULL for layer in range(settings["num_hidden_layers"])]
+
+
+def expected_shapes(config: Mapping[str, Any]) -> Shapes:
+    """Canonical parameter names and shapes, experts one by one.
+
+    Raises:
+        KeyError: the configuration lacks a size (its name is the argument).
+    """
+    c = text_settings(config)
+    hidden, vocabulary = c["hidden_size"], c["vocab_size"]
+    shapes: Shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
+    if not c.get("tie_word_embeddings"):
+        shapes["lm_head.weight"] = (vocabulary, hidden)
+    for number, kind in enumerate(layer_types(c)):
+        layer = f"model.layers.{number}"
+        shapes |= {f"{layer}.{norm}.weight": (hidden,) for norm in ("input_layernorm", "post_attention_layernorm")}
+        attention = _self_attention(c) if kind == FULL else _linear_attention(c)
+        shapes |= {f"{layer}.{name}": shape for name, shape in attention.items()}
+        shapes |= {f"{layer}.mlp.{name}": shape for name, shape in _mixture(c).items()}
+    return shapes
+
+
+def _self_attention(c: Mapping[str, Any]) -> Shapes:
+    """Gated attention: the query projection also gives the output gate."""
+    hidden, width = c["hidden_size"], c["head_dim"]
+    heads, key_value = c["num_attention_heads"] * width, c["num_key_value_heads"] * width
+    return {
+        "self_attn.q_proj.weight": (2 * heads, hidden),
+        "self_attn.k_proj.weight": (key_value, hidden),
+        "self_attn.v_proj.weight": (key_value, hidden),
+        "self_attn.o_proj.weight": (hidden, heads),
+        "self_attn.q_norm.weight": (width,),
+        "self_attn.k_norm.weight": (width,),
+    }
+
+
+def _linear_attention(c: Mapping[str, Any]) -> Shapes:
+    hidden, heads = c["hidden_size"], c["linear_num_value_heads"]
+    keys = c["linear_num_key_heads"] * c["linear_key_head_dim"]
+    values = heads * c["linear_value_head_dim"]
+    return {
+        "linear_attn.in_proj_qkv.weight": (2 * keys + values, hidden),
+        "linear_attn.in_proj_z.weight": (values, hidden),
+        "linear_attn.in_proj_a.weight": (heads, hidden),
+        "linear_attn.in_proj_b.weight": (heads, hidden),
+        "linear_attn.conv1d.weight": (2 * keys + values, 1, c["linear_conv_kernel_dim"]),
+        "linear_attn.A_log": (heads,),
+        "linear_attn.dt_bias": (heads,),
+        "linear_attn.norm.weight": (c["linear_value_head_dim"],),
+        "linear_attn.out_proj.weight": (hidden, values),
+    }
+
+
+def _mixture(c: Mapping[str, Any]) -> Shapes:
+    hidden, experts = c["hidden_size"], c["num_experts"]
+    shapes: Shapes = {"gate.weight": (experts, hidden), "shared_expert_gate.weight": (1, hidden)}
+    widths = {f"experts.{expert}": c["moe_intermediate_size"] for expert in range(experts)}
+    widths["shared_expert"] = c["shared_expert_intermediate_size"]
+    for module, width in widths.items():
+        shapes[f"{module}.gate_proj.weight"] = shapes[f"{module}.up_proj.weight"] = (width, hidden)
+        shapes[f"{module}.down_proj.weight"] = (hidden, width)
+    return shapes
+
+
+def fused_place(name: str) -> tuple[str, int, str] | None:
+    """(fused parameter, expert, projection) that holds an expert's weight when experts are stored as one tensor."""
+    match = _EXPERT.fullmatch(name)
+    if not match:
+        return None
+    fused = "down_proj" if match["projection"] == "down" else "gate_up_proj"
+    return f"{match['experts']}.{fused}", int(match["index"]), match["projection"]
+
 
 ARCHITECTURES = ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration")
 NESTED = "qwen3_5_moe"
@@ -42,28 +139,30 @@ def configuration_findings(
 ) -> list[Finding]:
     """Architecture, layer types, tied head, and every value that changes what the model computes."""
     settings = text_settings(checkpoint.config)
-    found = [*_architecture(checkpoint.config), *_layer_types(settings, units), *_tied_head(settings, units)]
+    findings = [*_architecture(checkpoint.config), *_layer_types(settings, units), *_tied_head(settings, units)]
     if reference is not None:
-        found += [*_compute_dtype(checkpoint.config, reference), *_computation(settings, text_settings(reference))]
-    return found
+        findings += [*_compute_dtype(checkpoint.config, reference), *_computation(settings, text_settings(reference))]
+    return findings
 
 
 def _architecture(config: Mapping[str, Any]) -> list[Finding]:
-    found = []
+    findings = []
     named = config.get("architectures")
     if not isinstance(named, list) or not named:
-        found.append(_finding("architecture", f"architectures is {json.dumps(named)}: engines cannot tell the model."))
+        findings.append(
+            _finding("architecture", f"architectures is {json.dumps(named)}: engines cannot tell the model.")
+        )
     elif named[0] not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        found.append(_finding("architecture", f"architectures names {named[0]!r}; known: {known}."))
+        findings.append(_finding("architecture", f"architectures names {named[0]!r}; known: {known}."))
     if config.get("model_type") not in MODEL_TYPES:
         known = ", ".join(MODEL_TYPES)
-        found.append(_finding("architecture", f"model_type is {config.get('model_type')!r}; known: {known}."))
+        findings.append(_finding("architecture", f"model_type is {config.get('model_type')!r}; known: {known}."))
     elif isinstance(config.get("text_config"), dict) != (config["model_type"] == NESTED):
         where = "under text_config" if config["model_type"] == NESTED else "in config.json itself"
         message = f"model_type {config['model_type']!r} is read {where}, where nothing is: defaults are taken."
-        found.append(_finding("architecture", message))
-    return found
+        findings.append(_finding("architecture", message))
+    return findings
 
 
 def _dtype(config: Mapping[str, Any]) -> str | None:
@@ -91,10 +190,10 @@ def _layer_types(settings: Mapping[str, Any], units: Mapping[str, Unit]) -> list
         kinds = layer_types(settings)
     except (KeyError, TypeError):
         return [_finding("layer-types", "neither layer_types nor num_hidden_layers is given.")]
-    found = []
+    findings = []
     if len(kinds) != settings.get("num_hidden_layers", len(kinds)):
         message = f"layer_types has {len(kinds)} entries for {settings['num_hidden_layers']} layers."
-        found.append(_finding("layer-types", message))
+        findings.append(_finding("layer-types", message))
     stored = {
         (part[2], kind)
         for name in units
@@ -106,8 +205,8 @@ def _layer_types(settings: Mapping[str, Any], units: Mapping[str, Unit]) -> list
         kept = [kind for kind in (FULL, LINEAR) if (str(number), kind) in stored]
         if kept and declared not in kept:
             message = f"layer {number} is declared {declared} and holds the tensors of {kept[0]}."
-            found.append(_finding("layer-types", message, f"model.layers.{number}"))
-    return found
+            findings.append(_finding("layer-types", message, f"model.layers.{number}"))
+    return findings
 
 
 def _tied_head(settings: Mapping[str, Any], units: Mapping[str, Unit]) -> list[Finding]:

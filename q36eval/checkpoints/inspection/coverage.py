@@ -1,20 +1,58 @@
-"""What is quantized, as declared and as stored, and what the cards of this family warn of."""
+"""What is quantized, as declared and as stored, how much of it by which scheme, and what the family's cards warn of."""
 
 import fnmatch
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from q36eval.checkpoints.inspection.declared import dead_patterns, ignore_patterns, matches
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Section, Severity
-from q36eval.checkpoints.inspection.stored import UNQUANTIZED, declared_label, stored_label
-from q36eval.checkpoints.inspection.units import Unit
-from q36eval.checkpoints.names import split_part
+from q36eval.checkpoints.inspection.stored import UNQUANTIZED, Unit, declared_label, stored_kind, stored_label
+from q36eval.checkpoints.names import canonical, module_type, split_part
 from q36eval.checkpoints.reader import Checkpoint, read_json
-from q36eval.errors import CorruptCheckpointError
+from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.schemes import scheme_name
+
+
+def ignore_patterns(quantization: Mapping[str, Any]) -> list[str]:
+    """The patterns of what is to stay unquantized, as the configuration's method writes them."""
+    method = quantization.get("quant_method")
+    if method == "gptq":
+        dynamic = quantization.get("dynamic") or {}
+        return [pattern for pattern in dynamic if pattern.startswith("-:")]
+    keys = ("ignore", "exclude_modules", "modules_to_not_convert")
+    return next((list(quantization[key]) for key in keys if quantization.get(key)), [])
+
+
+def matches(method: str | None, pattern: str, module: str) -> bool:
+    """Whether a pattern of that method's configuration means a stored module (in either published layout)."""
+    names = (module, canonical(module))
+    if method == "gptq":
+        return any(re.match(pattern.removeprefix("-:").removeprefix("+:"), name) for name in names)
+    if method == "modelopt":
+        return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+    if pattern.startswith("re:"):
+        return any(re.match(pattern.removeprefix("re:"), name) for name in names)
+    if pattern in names or pattern == module_type(canonical(module)):
+        return True
+    # fine-grained FP8 lists modules and whole subtrees by name
+    return method == "fp8" and any(name.startswith(pattern + ".") or name.endswith("." + pattern) for name in names)
+
+
+def dead_patterns(quantization: Mapping[str, Any], modules: Iterable[str]) -> list[str]:
+    """Ignore patterns that mean none of the stored modules; a malformed pattern means nothing either."""
+    known, method = list(modules), quantization.get("quant_method")
+    return [pattern for pattern in ignore_patterns(quantization) if not _matches_any(method, pattern, known)]
+
+
+def _matches_any(method: str | None, pattern: str, modules: list[str]) -> bool:
+    try:
+        return any(matches(method, pattern, module) for module in modules)
+    except re.error:
+        return False
+
 
 HEAD = "lm_head.weight"
 OWN_FILE = "hf_quant_config.json"
@@ -70,7 +108,7 @@ def coverage_findings(
 
 
 def _declared_against_stored(quantized: Sequence[Unit], shapes: Shapes) -> list[Finding]:
-    found = []
+    findings = []
     for unit in quantized:
         shape = shapes.get(unit.name)
         declared = None if shape is None else declared_label(unit.weight.scheme, shape)
@@ -79,8 +117,8 @@ def _declared_against_stored(quantized: Sequence[Unit], shapes: Shapes) -> list[
         stored = stored_label(unit, shape)
         if stored != declared:
             message = f"{unit.name} is declared as {declared} and stored as {stored}."
-            found.append(_finding("declared-against-stored", unit.name, message))
-    return found
+            findings.append(_finding("declared-against-stored", unit.name, message))
+    return findings
 
 
 def _gptq_head(quantization: Mapping[str, Any], units: Sequence[Unit]) -> list[Finding]:
@@ -144,9 +182,9 @@ def _experts_left_out(units: Iterable[Unit], excepted: tuple[str, ...]) -> list[
     """In one layer and projection either all experts are quantized or none; a layer may be left out as a whole."""
     groups: dict[tuple[str, str], list[Unit]] = defaultdict(list)
     for unit in units:
-        found = _EXPERT.fullmatch(unit.name)
-        if found:
-            groups[found[1], found[3]].append(unit)
+        match = _EXPERT.fullmatch(unit.name)
+        if match:
+            groups[match[1], match[3]].append(unit)
     return [
         _finding(
             "expert-left-out",
@@ -202,11 +240,11 @@ def _only_the_cache(quantization: Mapping[str, Any]) -> bool:
 
 def _boundary_layers(quantized: Sequence[Unit], units: Sequence[Unit]) -> list[Finding]:
     """The first two and the last layer: the w4a16 card holds them in BF16."""
-    layers = [int(found[1]) for unit in units if (found := _LAYER.match(unit.name))]
+    layers = [int(match[1]) for unit in units if (match := _LAYER.match(unit.name))]
     if not layers:
         return []
     boundary = {0, 1, max(layers)}
-    hit = {int(found[1]) for unit in quantized if (found := _LAYER.match(unit.name))} & boundary
+    hit = {int(match[1]) for unit in quantized if (match := _LAYER.match(unit.name))} & boundary
     if not hit:
         return []
     listed = ", ".join(map(str, sorted(hit)))
@@ -217,3 +255,36 @@ def _boundary_layers(quantized: Sequence[Unit], units: Sequence[Unit]) -> list[F
 def _nothing_quantized() -> Finding:
     message = "nothing is quantized, and the configuration declares no quantization."
     return _finding("nothing-quantized", "config.json", message, Severity.ADVISORY)
+
+
+def scheme_census(units: Iterable[Unit], shapes: Shapes) -> dict[str, int] | None:
+    """Quantized weights by scheme (`q36eval.schemes`); None where one of them is of no scheme that can be told."""
+    inputs = _Inputs()
+    counts: Counter[str] = Counter()
+    for unit in units:
+        if unit.is_plain:
+            continue
+        shape = shapes.get(unit.name)
+        stored = None if shape is None else stored_kind(unit, shape)
+        if stored is None:
+            return None
+        try:
+            counts[scheme_name(stored, inputs.of(unit))] += 1
+        except (CorruptCheckpointError, UsageError):
+            return None
+    return dict(sorted(counts.items()))
+
+
+class _Inputs:
+    """The quantization of inputs, read once for all weights of one entry of the configuration."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], str | None] = {}
+
+    def of(self, unit: Unit) -> str | None:
+        scheme = unit.weight.scheme
+        key = (scheme.format, id(scheme.compressed), scheme.settings, unit.tensor_class == "embeddings")
+        if key not in self._known:
+            activations = unit.weight.activations()
+            self._known[key] = None if activations is None else activations.kind
+        return self._known[key]

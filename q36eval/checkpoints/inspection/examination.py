@@ -6,23 +6,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints.inspection.activation_scales import activation_findings, kv_cache_findings
 from q36eval.checkpoints.inspection.against import compare_left_out, compare_stored
-from q36eval.checkpoints.inspection.census import scheme_census
-from q36eval.checkpoints.inspection.configuration import configuration_findings
-from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows
-from q36eval.checkpoints.inspection.error import MALFORMED, Examined, Pass, examine_all
-from q36eval.checkpoints.inspection.expected import Shapes, expected_shapes, fused_place
+from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, expected_shapes, fused_place
+from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
+from q36eval.checkpoints.inspection.error import (
+    MALFORMED,
+    Examined,
+    Pass,
+    beyond_scheme,
+    coarse,
+    error_rows,
+    examine_all,
+    grouped,
+    outliers,
+)
 from q36eval.checkpoints.inspection.findings import Finding, Inspection, Section, Severity
-from q36eval.checkpoints.inspection.judging import beyond_scheme, coarse, error_rows, grouped, outliers
 from q36eval.checkpoints.inspection.opening import integrity, open_damaged
+from q36eval.checkpoints.inspection.stored import Unit, units_of
 from q36eval.checkpoints.inspection.tokenizers import text_findings
-from q36eval.checkpoints.inspection.units import Unit, units_of
-from q36eval.checkpoints.inspection.values import left_out_faults
+from q36eval.checkpoints.inspection.values import activation_findings, kv_cache_findings, left_out_faults
 from q36eval.checkpoints.names import left_out_as
-from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, read_json
+from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, read_json, sizes_fault
 from q36eval.checkpoints.schemes import quantization_config
-from q36eval.checkpoints.sizes import sizes_fault
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 
@@ -186,13 +191,13 @@ def _units(checkpoint: Checkpoint, shapes: Shapes, findings: list[Finding]) -> t
 
 
 def _left_out_faults(checkpoint: Checkpoint, names: list[str]) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name in names:
         try:
-            found += left_out_faults(checkpoint, [name])
+            findings += left_out_faults(checkpoint, [name])
         except MALFORMED as error:
-            found.append(integrity("unreadable-tensor", name, f"{name} cannot be read ({error})."))
-    return found
+            findings.append(integrity("unreadable-tensor", name, f"{name} cannot be read ({error})."))
+    return findings
 
 
 def _judge(units: Mapping[str, Unit], examined: list[Examined], findings: list[Finding]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def open_damaged(folder: Path) -> tuple[Checkpoint, list[Finding], bool]:
         except (Q36Error, OSError) as error:
             header = Header({}, (str(error),))
         findings += [integrity("unreadable-file", file.name, fault) for fault in header.faults]
-        findings += [integrity("impossible-shape", name, told) for name, told in header.impossible.items()]
+        findings += [integrity("impossible-shape", name, fault) for name, fault in header.impossible.items()]
         if header.faults:
             readable = False
             continue

@@ -30,15 +30,15 @@ def _finding(rule: str, subject: str, message: str, severity: Severity = Severit
 
 def text_findings(folder: Path, reference: Path | None, vocab_size: int | None) -> list[Finding]:
     """What is wrong with the files that turn text into token ids and back."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for check in (_tokenizer, _template, _generation):
         try:
-            found += check(folder, reference)
+            findings += check(folder, reference)
         except MALFORMED as error:
-            found.append(integrity("unreadable-file", check.__name__.strip("_"), f"cannot be read: {error}"))
+            findings.append(integrity("unreadable-file", check.__name__.strip("_"), f"cannot be read: {error}"))
     with suppress(*MALFORMED):  # reported above
-        found += _vocabulary(folder, vocab_size)
-    return found
+        findings += _vocabulary(folder, vocab_size)
+    return findings
 
 
 def _tokenizer(folder: Path, reference: Path | None) -> list[Finding]:
@@ -64,32 +64,34 @@ def _tokenizer_differences(folder: Path, reference: Path) -> list[str]:
     for mine, theirs in files:
         if mine.is_file() != theirs.is_file():
             return [f"{mine.name} is {'only here' if mine.is_file() else 'missing'}"]
-    found: list[str] = []
+    differences: list[str] = []
     if (folder / "tokenizer.json").is_file():
-        found += _core_differences(read_json(folder / "tokenizer.json"), read_json(reference / "tokenizer.json"))
+        differences += _core_differences(read_json(folder / "tokenizer.json"), read_json(reference / "tokenizer.json"))
     if all((place / "tokenizer_config.json").is_file() for place in (folder, reference)):
         mine_settings, their_settings = (read_json(place / "tokenizer_config.json") for place in (folder, reference))
-        found += _field_differences(mine_settings, their_settings, TOKENIZER_SETTINGS)
-    return found or ["its files differ"]
+        differences += _field_differences(mine_settings, their_settings, TOKENIZER_SETTINGS)
+    return differences or ["its files differ"]
 
 
 def _core_differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     here, there = _token_ids(mine), _token_ids(theirs)
     moved = [token for token in here.keys() | there.keys() if here.get(token) != there.get(token)]
     moved.sort(key=lambda token: (there.get(token, 1 << 60), token))
-    found = [f"token {token!r} is {_id(here, token)}, the reference's {_id(there, token)}" for token in moved[:SHOWN]]
+    differences = [
+        f"token {token!r} is {_id(here, token)}, the reference's {_id(there, token)}" for token in moved[:SHOWN]
+    ]
     if len(moved) > SHOWN:
-        found.append(f"{len(moved) - SHOWN} more tokens")
+        differences.append(f"{len(moved) - SHOWN} more tokens")
     model, other = mine.get("model") or {}, theirs.get("model") or {}
     pairs = zip_longest(model.get("merges") or [], other.get("merges") or [])
     merge = next(((n, a, b) for n, (a, b) in enumerate(pairs) if a != b), None)
     if merge is not None:
-        found.append(f"merge {merge[0]} is {merge[1]!r}, the reference's {merge[2]!r}")
+        differences.append(f"merge {merge[0]} is {merge[1]!r}, the reference's {merge[2]!r}")
     rest = [key for key in mine.keys() | theirs.keys() if key not in ("model", "truncation", "padding")]
-    found += [f"section {key!r}" for key in sorted(rest) if mine.get(key) != theirs.get(key)]
+    differences += [f"section {key!r}" for key in sorted(rest) if mine.get(key) != theirs.get(key)]
     skipped = ("vocab", "merges")
-    found += [f"model.{key}" for key in sorted({*model, *other} - {*skipped}) if model.get(key) != other.get(key)]
-    return found
+    differences += [f"model.{key}" for key in sorted({*model, *other} - {*skipped}) if model.get(key) != other.get(key)]
+    return differences
 
 
 def _token_ids(core: dict[str, Any]) -> dict[str, int]:

@@ -1,15 +1,27 @@
-"""The numbers a weight is stored as: finite, with scales that mean something and zero-points in range."""
+"""The numbers as they are stored: weights finite, scales that mean something, zero-points in range.
 
+Of the scales of activations and of the KV cache: what the loader would refuse, and what no calibration can have given.
+"""
+
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from statistics import median
 
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.formats.unpacking import unpack_words
+from q36eval.checkpoints.formats import ActivationScheme
+from q36eval.checkpoints.formats.parts import unpack_words
+from q36eval.checkpoints.inspection.configuration import FULL, layer_types, text_settings
 from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.inspection.units import Unit
+from q36eval.checkpoints.inspection.stored import Unit
+from q36eval.checkpoints.kv_cache import FP8_MAX, declared_kv_cache_dtype, kv_cache_scales
+from q36eval.checkpoints.names import KV_CACHE_SCALES, canonical, left_out_as
 from q36eval.checkpoints.reader import Checkpoint
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 SCALES = (
     "weight_scale",
@@ -26,15 +38,15 @@ LOCAL_SCALES = ("weight_scale", "weight_scale_inv", "scales")
 def value_faults(unit: Unit, parts: Mapping[str, Tensor]) -> list[Finding]:
     """What is wrong with the stored numbers, each finding naming its stored tensor."""
     stored = {part: entry.name for part, entry in unit.weight.parts}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for part, tensor in parts.items():
-        found += [integrity(rule, stored[part], f"{stored[part]} {what}.") for rule, what in _faults(part, tensor)]
+        findings += [integrity(rule, stored[part], f"{stored[part]} {what}.") for rule, what in _faults(part, tensor)]
     outputs = parts["qweight"].shape[-1] if "qweight" in parts else 0
     for part in ("qzeros", "weight_zero_point"):
         if part in parts and _zero_points_out_of_range(part, parts[part], unit, outputs):
             message = f"{stored[part]} holds zero-points that the declared scheme does not have."
-            found.append(integrity("zero-point", stored[part], message))
-    return found
+            findings.append(integrity("zero-point", stored[part], message))
+    return findings
 
 
 def left_out_faults(checkpoint: Checkpoint, names: Iterable[str]) -> list[Finding]:
@@ -91,3 +103,149 @@ def _zero_points_out_of_range(part: str, zeros: Tensor, unit: Unit, outputs: int
         return False  # packed zero-points hold just the bits they have: none is out of range
     limit = 2 ** (weights.num_bits - 1)
     return bool(((zeros < -limit) | (zeros >= limit)).any())
+
+
+STATIC_PARTS = ("input_global_scale", "input_scale", "activation_scale")
+RANGE = (1e-6, 1e6)
+"""Largest activation that a static scale may stand for. Inputs of a linear layer follow a norm, a gate or a product of
+two such; the largest published activations lie in the ten thousands (arXiv 2402.17762)."""
+LEAST_MEMBERS = 8
+LEAST_SPREAD = 0.5
+"""Floor of the robust standard deviation of the logarithm: experts see different tokens, layers different sizes."""
+OUTLIER_Z = 10.0
+"""With the floor, a factor of 150 from the median of the class: the largest in the sandbox is 10. Closer ones may be
+right: the file alone does not tell what the inputs are."""
+_LARGEST = {"nvfp4": 6.0 * 448.0, "fp8": FP8_MAX, "int8": 127.0}
+
+
+def activation_findings(units: Mapping[str, Unit]) -> list[Finding]:
+    """Every weight's input scale, as the loader reads it, and each against those of its class."""
+    findings: list[Finding] = []
+    not_emulated: dict[str, list[str]] = defaultdict(list)
+    largest: dict[str, float] = {}
+    for name, unit in units.items():
+        if unit.is_plain:
+            continue
+        try:
+            scheme = unit.weight.activations()
+        except CorruptCheckpointError as error:
+            findings.append(integrity("activation-scale", _stored(unit, str(error)), str(error)))
+            continue
+        except UsageError as error:
+            not_emulated[str(error).partition(f"{unit.name}: ")[2]].append(name)
+            continue
+        findings += _unused(unit, scheme)
+        if scheme is not None and _largest_activation(scheme) is not None:
+            largest[name] = _largest_activation(scheme) or 0.0
+    findings += [
+        integrity("activations-not-read", "config.json", f"{names[0]} and {len(names) - 1} more: {reason}")
+        for reason, names in not_emulated.items()
+    ]
+    return findings + _implausible(units, largest)
+
+
+def _stored(unit: Unit, message: str = "") -> str:
+    """The stored name of the input scale that a message is about, or of the one that is stored."""
+    module = unit.weight.stored_names[0].rpartition(".")[0]
+    entries = dict(unit.weight.parts)
+    part = next((part for part in STATIC_PARTS if f" {part} " in message), None)
+    part = part or next((part for part in STATIC_PARTS if part in entries), "weight")
+    return entries[part].name if part in entries else f"{module}.{part}"
+
+
+def _unused(unit: Unit, scheme: ActivationScheme | None) -> list[Finding]:
+    """A scale that no declared quantization uses: the inputs were quantized when it was made, and are not any more."""
+    if unit.tensor_class == "embeddings" or not {*STATIC_PARTS} & {part for part, _ in unit.weight.parts}:
+        return []
+    if scheme is not None and (scheme.global_scale is not None or scheme.static_scale is not None):
+        return []
+    name = _stored(unit)
+    message = f"{name} is stored, and the configuration declares no static quantization of that input."
+    return [integrity("activation-scale", name, message)]
+
+
+def _largest_activation(scheme: ActivationScheme) -> float | None:
+    """The largest input that the stored scale stands for; None for a dynamic one."""
+    top = _LARGEST.get(scheme.kind)
+    if top is None:
+        return None
+    if scheme.global_scale is not None:
+        return top / scheme.global_scale
+    return None if scheme.static_scale is None else top * scheme.static_scale
+
+
+def _implausible(units: Mapping[str, Unit], largest: Mapping[str, float]) -> list[Finding]:
+    """Outside what activations can be, or far from those of the same projection (experts: of the same layer)."""
+    findings: list[Finding] = []
+    classes: dict[str, dict[str, float]] = defaultdict(dict)
+    experts = Counter(_place(name) for name in largest)
+    for name, value in largest.items():
+        if not RANGE[0] <= value <= RANGE[1]:
+            stored = _stored(units[name])
+            message = f"{stored} stands for activations of up to {value:.3g}, which none has."
+            findings.append(integrity("activation-scale", stored, message))
+            continue
+        layer, projection = _place(name)
+        where = layer if experts[layer, projection] >= LEAST_MEMBERS else "every layer"
+        classes[f"{projection} of {units[name].tensor_class} in {where}"][name] = math.log(value)
+    for kind, members in classes.items():
+        if len(members) < LEAST_MEMBERS:
+            continue
+        centre = median(members.values())
+        spread = max(LEAST_SPREAD, 1.4826 * median(abs(value - centre) for value in members.values()))
+        for name, value in members.items():
+            if abs(value - centre) > OUTLIER_Z * spread:
+                stored = _stored(units[name])
+                message = (
+                    f"{stored} stands for activations of up to {math.exp(value):.3g}; the median of the {len(members)} "
+                    f"{kind} is {math.exp(centre):.3g}."
+                )
+                findings.append(integrity("activation-scale", stored, message))
+    return findings
+
+
+def _place(name: str) -> tuple[str, str]:
+    """(layer, projection), such as `model.layers.3` and `up_proj`."""
+    module = name.split(".")
+    return ".".join(module[:3]), module[-2]
+
+
+def kv_cache_findings(checkpoint: Checkpoint) -> list[Finding]:
+    """A KV cache that is not emulated, and calibrated scales that no attention layer can use."""
+    findings: list[Finding] = []
+    try:
+        declared_kv_cache_dtype(checkpoint)
+    except UsageError as error:
+        findings.append(integrity("kv-cache", "config.json", str(error)))
+    stored = [name for name in checkpoint.tensors if left_out_as(name) == KV_CACHE_SCALES]
+    faults = [(name, _kv_fault(checkpoint, name)) for name in stored]
+    findings += [integrity("kv-cache-scale", name, f"{name} {fault}.") for name, fault in faults if fault is not None]
+    if stored and not findings:
+        try:
+            kv_cache_scales(checkpoint)
+        except CorruptCheckpointError as error:  # of all together: stored twice
+            findings.append(integrity("kv-cache-scale", stored[0], str(error)))
+    return findings
+
+
+def _kv_fault(checkpoint: Checkpoint, name: str) -> str | None:
+    """What is wrong with one stored scale; None when nothing is."""
+    alone = replace(checkpoint, tensors={name: checkpoint.tensors[name]})
+    try:
+        scales = kv_cache_scales(alone)
+    except CorruptCheckpointError:
+        return "is not positive"
+    settings = text_settings(checkpoint.config)
+    kinds, heads = layer_types(settings), settings.get("num_key_value_heads")
+    layer = canonical(name).split(".")
+    number = int(layer[2]) if layer[:2] == ["model", "layers"] and layer[2].isdigit() else len(kinds)
+    if number >= len(kinds) or kinds[number] != FULL:
+        return "belongs to no full-attention layer: there is no KV cache"
+    for of_layer in scales.values():
+        for scale in of_layer.values():
+            if scale.numel() not in (1, heads):
+                return f"has shape {list(scale.shape)} for {heads} heads"
+            largest = FP8_MAX * scale
+            if bool((largest < RANGE[0]).any()) or bool((largest > RANGE[1]).any()):
+                return f"stands for keys or values of up to {float(largest.max()):.3g}, which none has"
+    return None

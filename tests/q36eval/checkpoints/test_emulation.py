@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from q36eval.checkpoints import emulation
 from q36eval.checkpoints.formats import ActivationScheme
-from q36eval.checkpoints.formats.activations import WHOLE_ROW
+from q36eval.checkpoints.formats.parts import WHOLE_ROW
 from q36eval.errors import CorruptCheckpointError
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])

@@ -15,7 +15,7 @@ from torch import Tensor
 from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.inspection import inspect_checkpoint
-from q36eval.checkpoints.inspection.units import units_of
+from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
 

@@ -7,10 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.inspection.error import WeightError
-from q36eval.checkpoints.inspection.grids import Rounding, honest_rounding
-from q36eval.checkpoints.inspection.judging import beyond_scheme, grouped, outliers
-from q36eval.checkpoints.inspection.steps import usage
+from q36eval.checkpoints.inspection.error import WeightError, beyond_scheme, grouped, outliers
+from q36eval.checkpoints.inspection.grids import Rounding, honest_rounding, usage
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 LARGEST = {"nvfp4": 6.0, "fp8": 448.0, "int8": 127.5, "int4": 7.5, "int3": 3.5, "int2": 1.5}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from q36eval.checkpoints.inspection.census import scheme_census
-from q36eval.checkpoints.inspection.expected import expected_shapes
-from q36eval.checkpoints.inspection.units import units_of
+from q36eval.checkpoints.inspection.configuration import expected_shapes
+from q36eval.checkpoints.inspection.coverage import scheme_census
+from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 

@@ -12,8 +12,7 @@ import pytest
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
-from q36eval.checkpoints.inspection.stored import stored_label
-from q36eval.checkpoints.inspection.units import units_of
+from q36eval.checkpoints.inspection.stored import stored_label, units_of
 from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths

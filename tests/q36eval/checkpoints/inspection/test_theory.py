@@ -8,13 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.inspection.error import WeightError
-from q36eval.checkpoints.inspection.expected import expected_shapes, fused_place
+from q36eval.checkpoints.inspection.configuration import expected_shapes, fused_place
+from q36eval.checkpoints.inspection.error import WeightError, beyond_scheme
 from q36eval.checkpoints.inspection.findings import Finding
-from q36eval.checkpoints.inspection.grids import honest_rounding
-from q36eval.checkpoints.inspection.judging import beyond_scheme
-from q36eval.checkpoints.inspection.steps import Usage, usage
-from q36eval.checkpoints.inspection.units import units_of
+from q36eval.checkpoints.inspection.grids import Usage, honest_rounding, usage
+from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
