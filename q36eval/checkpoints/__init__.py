@@ -1,6 +1,12 @@
 """Checkpoints: reading Hugging Face folders exactly, decoding every format, filling every parameter once.
 
-This package imports nothing heavy; `q36eval.checkpoints.loader` is what brings in torch and transformers.
+A tensor goes from `header` (where its bytes lie) and `reader` (the folder) through `names`, `schemes` and `groups`
+(what the configuration says of it) to a `LogicalWeight` of `weights`, is decoded by a module of `formats`, and put into
+its parameter by `loader`, which also installs what `emulation` and `kv_cache` do to activations, keys and values.
+`hashing` says what a checkpoint is, `inspection` whether it is what it says.
+
+Of q36eval it imports `errors`, `records` and `schemes`. Importing the package brings in nothing heavy: torch comes with
+`loader`, and where a tensor is read.
 """
 
 from typing import TYPE_CHECKING, Any

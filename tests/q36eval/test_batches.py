@@ -1,9 +1,15 @@
-"""What shares a batch depends on a probe's own requests alone."""
+"""What shares a batch depends on a probe's own requests alone; its limit is kept and is part of who answered."""
 
 import random
+from pathlib import Path
 
-from q36eval.engines.base import GenerationRequest
+import pytest
+
+from q36eval.engines import Engine, EngineSettings, GenerationRequest, identity_of, open_engine, resident
 from q36eval.engines.batches import batches_by_length, with_news
+from q36eval.errors import UsageError
+
+SANDBOX = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 
 
 def requests(group: str, count: int) -> list[GenerationRequest]:
@@ -30,3 +36,31 @@ def test_work_that_was_interrupted_continues_in_the_batches_it_would_have_had() 
     known = {request.key for request in whole[0]} | {whole[1][0].key}
     rest = list(with_news(batches_by_length(requests("kl", 60), 200, 16), known))
     assert rest == whole[1:]
+
+
+def short_prompts(engine: Engine, count: int, group: str = "") -> list[GenerationRequest]:
+    text = "Text, který má pokračovat, a pak ještě kousek. "
+    ids = tuple(engine.tokenizer.encode(text, add_special_tokens=False))
+    return [GenerationRequest(f"{group}/{at}", ids[at % 4 :], 2, group=group) for at in range(count)]
+
+
+def test_a_batch_holds_at_most_so_many_rows_and_an_answer_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
+    engine = open_engine(EngineSettings(SANDBOX, batch_rows=4))
+    answers = list(
+        engine.generate([*short_prompts(engine, 9), *short_prompts(engine, 1, "alone"), *short_prompts(engine, 3, "b")])
+    )
+    assert [a.error for a in answers] == [None] * 13
+    rows = {a.request.key: a.rows for a in answers}
+    assert sorted(rows[f"/{at}"] for at in range(9)) == [1, 4, 4, 4, 4, 4, 4, 4, 4]
+    assert rows["alone/0"] == 1
+    assert {rows[f"b/{at}"] for at in range(3)} == {3}
+
+
+def test_only_a_batch_size_that_is_asked_for_is_part_of_the_identity() -> None:
+    own, four = (identity_of(EngineSettings(SANDBOX, batch_rows=rows)) for rows in (None, 4))
+    assert "batch_rows" not in own.settings
+    assert four.settings == own.settings | {"batch_rows": "4"}
+    assert own.differing_fields(four) == ["settings"]
+    with pytest.raises(UsageError, match="at least 1"):
+        identity_of(EngineSettings(SANDBOX, batch_rows=0))

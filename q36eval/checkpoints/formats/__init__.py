@@ -1,6 +1,8 @@
 """One module per stored format: which parts it needs, how they decode, what it does to activations.
 
-Every format decodes in the precision its own library uses and is rounded once, to the model's dtype, by the loader.
+Every format decodes in the precision its own library uses and is rounded once, to the model's dtype, by the loader. A
+format may import `parts`, what all of them need of stored parts, `q36eval.checkpoints.schemes`, and another format's
+decoding that it shares; torch where it decodes.
 """
 
 from collections.abc import Callable, Mapping

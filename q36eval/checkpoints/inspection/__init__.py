@@ -1,4 +1,10 @@
-"""`q36eval inspect`: is this file what it says it is, and how far is it from the reference, tensor by tensor?"""
+"""`q36eval inspect`: is this file what it says it is, and how far is it from the reference, tensor by tensor?
+
+`examination` leads through it: the files (`opening`), config.json (`configuration`), the text side (`tokenizers`), what
+is quantized (`stored`, `coverage`), the stored numbers (`values`), the error of each weight against what its grid can
+cost (`error`, `grids`), and another checkpoint byte for byte (`against`). `findings` holds what comes out, free of
+torch. It imports the rest of `q36eval.checkpoints`, never an engine.
+"""
 
 from typing import TYPE_CHECKING, Any
 
