@@ -25,8 +25,8 @@ from q36eval.stats import MarginKind, margin_test, proportion_interval
 
 if TYPE_CHECKING:
     from q36eval.canaries.probe import CanaryProbe
+    from q36eval.engines import Engine
     from q36eval.engines.base import Generated, GenerationRequest
-    from q36eval.engines import Engine, open_engine
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = "bf16"
@@ -76,7 +76,7 @@ def deployments() -> list[Deployment]:
 def _loaded(name: str) -> "Engine":
     from q36eval.app.targets import load_family, resolve
     from q36eval.config import Paths
-    from q36eval.engines import Engine, open_engine
+    from q36eval.engines import open_engine
 
     paths = Paths.default()
     return open_engine(resolve(name, load_family(None, paths), paths).folder)
