@@ -36,7 +36,7 @@ from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
-TILT = 0.3
+TILT = 1.0
 COUNTS = {f"mmlu{kind}/{name}.jsonl": 5 for kind in ("", "_dev") for name in ("geology", "law")}
 COUNTS |= {f"short_answers{kind}/law.jsonl": 4 for kind in ("", "_dev")} | {"perplexity/czech.jsonl": 2}
 OTHERS = {"device": "cuda:0", "emulate_activations": False, "kv_cache_dtype": "auto", "batch_rows": 4}
