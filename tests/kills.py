@@ -7,8 +7,10 @@ import sys
 import time
 from collections.abc import Callable
 
-KILLS = int(os.environ.get("Q36EVAL_TEST_KILLS", "6"))
-"""Moments of a test that kills; `make test-thorough` takes twenty."""
+from tests.profiles import sized
+
+KILLS = sized(3, 20)
+"""Moments of a test that kills; `make test-long` takes twenty."""
 
 
 def _start(work: Callable[[], object]) -> int:

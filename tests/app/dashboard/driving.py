@@ -28,20 +28,25 @@ _DRAWN = """() => {
 }"""
 
 
-def free_port() -> int:
-    """A port of loopback that nothing listens on now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port of loopback that one server may listen on: nobody else is given it in the meantime."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield int(held.getsockname()[1])
 
 
 @contextmanager
 def serving(history: Path, *options: str, port: int | None = None) -> Iterator[str]:
-    """The dashboard over a history, on a free port of loopback; its address.
+    """The dashboard over a history, on this port of loopback or a free one; its address.
 
     It is started beside the file, so that its pages name the file and not where on this machine it lies.
     """
-    port = port or free_port()
+    if port is None:
+        with free_port() as port, serving(history, *options, port=port) as root:
+            yield root
+        return
     code = "from q36eval.app.cli import main; main()"
     command = [sys.executable, "-c", code, "ui", "--port", str(port), "--history", history.name, *options]
     quiet = {"stdout": subprocess.DEVNULL, "start_new_session": True}
@@ -77,7 +82,10 @@ def chromium() -> Iterator[Any]:
 
 
 def drawn(page: Any) -> None:
-    """Wait until the page is drawn to its end, and nothing of it is still on its way."""
+    """Wait until the page is drawn to its end, and nothing of it is still on its way.
+
+    After a click the server may not have begun to draw anew: first wait for something that only the new page shows.
+    """
     page.wait_for_function(_DRAWN, timeout=WAIT_S * 1000)
 
 

@@ -14,6 +14,8 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
 ]
 LONG = 1_000_000
+SAVES_AS = "kind => document.querySelector('.js-plotly-plot')?._context?.toImageButtonOptions?.format === kind"
+"""The first chart has been drawn anew, with a button that saves it in that format."""
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +117,7 @@ def test_what_is_shown_can_be_saved(browser: Any, served: tuple[str, dict[str, A
     assert saved.path().read_text("utf-8-sig").startswith("criterion,verdict,judged")
     for kind, magic in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         page.get_by_role("radio", name=kind).click()
+        page.wait_for_function(SAVES_AS, arg=kind.lower(), timeout=WAIT_S * 1000)
         drawn(page)
         with page.expect_download(timeout=WAIT_S * 1000) as download:
             page.locator(".modebar-btn").first.click()

@@ -16,6 +16,7 @@ from q36eval.checkpoints.inspection.judging import beyond_scheme
 from q36eval.checkpoints.inspection.steps import Usage, usage
 from q36eval.checkpoints.inspection.units import units_of
 from q36eval.checkpoints.weights import index_weights
+from tests.profiles import sized
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
@@ -96,7 +97,7 @@ def bits_of(kind: str) -> int | None:
 
 
 @pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("fp8", 256), ("int4", 32), ("int8", 256)])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=sized(15, 40), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0.0, 3.0), size=st.floats(-6, 1))
 def test_rounding_to_nearest_never_leaves_its_bound(
     kind: str, group: int, seed: int, spread: float, size: float
