@@ -1,12 +1,13 @@
 """What holds for every test."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
-from tests.profiles import LONG
+from tests.profiles import LONG, UNTIL
 
 # examples of the quick profile are the same each time; those of the long one are new
 settings.register_profile("quick", derandomize=True, deadline=None)
@@ -36,6 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         stretch += quick[:take]
         del quick[:take]
     items[:] = [*(test for stretch in stretches for test in stretch), *quick]
+
+
+def pytest_runtest_setup() -> None:
+    if time.time() > UNTIL:
+        pytest.skip("out of time")
 
 
 @pytest.fixture(autouse=True)

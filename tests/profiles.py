@@ -13,3 +13,7 @@ LONG = os.environ.get("Q36EVAL_TEST_PROFILE", "quick") == "long"
 def sized(quick: int, long: int) -> int:
     """How many examples, draws or kills this profile takes."""
     return long if LONG else quick
+
+
+UNTIL = float(os.environ.get("Q36EVAL_TEST_UNTIL", "inf"))
+"""Seconds since the epoch after which no test begins, the rest is skipped: what time CI has for the long profile."""
