@@ -66,8 +66,6 @@ def few_documents() -> Iterator[None]:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(documents)])
-        patch.setattr(kl_floor, "TOKENS", 1000)
-        patch.setattr(kl_floor, "DOCUMENTS", 3)
         yield
 
 

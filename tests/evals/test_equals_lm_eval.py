@@ -17,6 +17,7 @@ from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite
 from q36eval.run.capture import asked_sha256
 from q36eval.run.items import Work, finished_items
+from tests.profiles import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
@@ -118,6 +119,8 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
 
 
 @pytest.mark.slow
+@pytest.mark.sized
+@pytest.mark.skipif(not LONG, reason="`make test-long` compares trained weights as well")
 def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path: Path) -> None:
     engine = InProcessEngine.load(ROOT / "data/sandbox/bf16")
     engine.model.float()
