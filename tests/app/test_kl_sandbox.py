@@ -163,7 +163,7 @@ def test_the_dashboard_shows_the_run_without_torch(
     from streamlit.testing.v1 import AppTest
 
     monkeypatch.setattr(sys, "argv", ["main.py", str(paths.history)])
-    page = AppTest.from_file(str(MAIN), default_timeout=60).run()
+    page = AppTest.from_file(str(MAIN), default_timeout=600).run()
     page.query_params["run"] = measured.id
     page = page.switch_page("views/kl.py").run()
     assert not page.exception

@@ -18,7 +18,8 @@ CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
 ROOT = Path(__file__).parents[3]
-WAIT_S = 60.0
+WAIT_S = 600.0
+"""Long enough for a machine that does much else: only what never comes takes it."""
 WIDTH = 1400
 
 _DRAWN = """() => {
