@@ -29,6 +29,7 @@ from q36eval.evals.suite import LoadedSuite, read_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
+pytestmark = pytest.mark.slow
 RULER = ["ruler_vt", "ruler_cwe", "ruler_fwe", "ruler_qa_squad", "ruler_qa_hotpot"]
 PASSAGES = r"(?s)\AThis question refers to the following information\..*\n"
 SUBJECTS = ["mmlu_anatomy", "mmlu_high_school_european_history"]

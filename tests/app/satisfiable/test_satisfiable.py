@@ -24,7 +24,7 @@ SHIPPED = {name: file for name, file in shipped_policies(PATHS).items() if (name
 SUITES = ["quick"] if LONG else ["extended", "sandbox"]
 """A pre-check asks less of what a release asks: its evidence is made by `make test-long`, and nothing else is there."""
 
-pytestmark = pytest.mark.sized
+pytestmark = [pytest.mark.slow, pytest.mark.sized]
 
 TOGETHER = {
     "czech-discount": {"must-pass-freeform", "must-pass-structured"},  # it is on the absolute list of both lanes
