@@ -25,8 +25,8 @@ pytestmark = pytest.mark.skipif(
 def test_the_reference_passes_its_must_pass_prompts(tmp_path: Path) -> None:
     """At least 97 %, in every batch: what the sandbox promises, and what makes a flip worth reporting.
 
-    The quick profile asks the prompts of every third canary, 20 of 56, and lets one be wrong: it misses 1 % of the
-    references that fail three prompts in ten, and 7 % of those that fail two.
+    The quick profile asks the prompts of every fourth canary, 16 of 56, and lets one be wrong: it misses 3 % of the
+    references that fail three prompts in ten, and 14 % of those that fail two.
     """
     from q36eval.engines.in_process import InProcessEngine
 
@@ -35,7 +35,7 @@ def test_the_reference_passes_its_must_pass_prompts(tmp_path: Path) -> None:
     def open_capture(probe: Probe) -> Capture:
         return Capture(tmp_path, engine.identity, probe.name, probe.suite_sha256)
 
-    probe = CanaryProbe([spec for spec in load_specs() if spec.must_pass][:: sized(3, 1)])
+    probe = CanaryProbe([spec for spec in load_specs() if spec.must_pass][:: sized(4, 1)])
     captures = lambda works: captured(works, open_capture, lambda: engine, sink)  # noqa: E731
     run_probes(engine, engine.tokenizer, captures, [probe], sink, sink)
     assert not sink.failures

@@ -26,6 +26,7 @@ from q36eval.evals.lm_names import expand, read_config
 from q36eval.evals.lm_tasks import Document, load_documents, seeded
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite, read_suite
+from tests.profiles import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
@@ -166,6 +167,8 @@ def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) 
         assert document_rows(job | {"seed": 1}, tokenizer, name, config, 2560) != made
 
 
+@pytest.mark.sized
+@pytest.mark.skipif(not LONG, reason="`make test-long` freezes twice more")
 def test_where_paragraphs_are_scarce_the_freeze_says_what_its_samples_weigh(filled_cache: Path, tmp_path: Path) -> None:
     """The mirror has 12 paragraphs with two answerable questions each; none is asked about at both lengths."""
     said: list[str] = []
