@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tests.profiles import sized
 
-KILLS = sized(2, 20)
+KILLS = sized(6, 20)
 """Moments of a test that kills; `make test-long` takes twenty."""
 
 

@@ -78,7 +78,7 @@ def test_a_plot_that_cannot_be_written_costs_the_plot_alone(tmp_path: Path) -> N
     save_file(
         tensors | {"lm_head.weight": tensors["lm_head.weight"] * 1.1}, folder / weights, metadata={"format": "pt"}
     )
-    documents = load_corpus(DATA / "corpus" / "sandbox")[::20]
+    documents = load_corpus(DATA / "corpus" / "sandbox")[::6]
     lines = [json.dumps({"id": one.id, "slice": one.slice, "text": one.text}) for one in documents]
     (tmp_path / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
     corpus = tmp_path / "corpus.yaml"

@@ -85,7 +85,8 @@ def chromium() -> Iterator[Any]:
 def drawn(page: Any) -> None:
     """Wait until the page is drawn to its end, and nothing of it is still on its way.
 
-    After a click the server may not have begun to draw anew: first wait for something that only the new page shows.
+    Before, wait for what is looked at: after a click the server may not have begun to draw anew, and a browser fetches
+    what draws some elements (marked text among them) only when it meets the first.
     """
     page.wait_for_function(_DRAWN, timeout=WAIT_S * 1000)
 

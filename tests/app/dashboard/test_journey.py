@@ -103,6 +103,8 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     browser.get_by_role("heading", name="✗ FAIL").wait_for()
     lost = f"**/canaries?run={run}&outcome=regression&must=yes"
     follow(browser, "Show the prompts it lost", lost, "1 of 3 questions")
+    for mark in ("del", "ins"):
+        browser.locator(mark).first.wait_for()
     assert browser.locator("del").all_inner_texts() == ["A"]
     assert browser.locator("ins").all_inner_texts() == ["B"]
     browser.get_by_text("The answers part at token 8: the reference says ' A', the branch ' B'.").wait_for()
