@@ -4,21 +4,22 @@ VENV ?= .venv
 BRANCH ?= fp8-head
 # For a CPU-only torch on a machine whose package index serves CUDA builds: make gate TORCH_INDEX=<index of CPU wheels>
 TORCH_INDEX ?=
-# Test files run side by side, each file in one process of one torch thread: more threads than cores take longer.
+# Tests run side by side in processes of one torch thread each: more threads than cores take longer.
 TEST_PROCESSES ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: help gate test test-thorough lint types imports check screens clean
+.PHONY: help gate test test-long lint types imports check screens clean
 gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
-test: $(INSTALLED_DEV)  ## run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
+test: $(INSTALLED_DEV)  ## run the tests, with few drawn examples and few kills
+	$(PYTEST)
 
-test-thorough: export Q36EVAL_TEST_KILLS = 20
-test-thorough: test  ## the same, with runs killed at twenty moments instead of six
+test-long: $(INSTALLED_DEV)  ## the tests that draw or kill, at full size: what `make test` did not show yet
+	Q36EVAL_TEST_PROFILE=long $(PYTEST) -m sized
 
 lint: $(INSTALLED_DEV)  ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -3,9 +3,10 @@
 import difflib
 import inspect
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
@@ -279,7 +280,7 @@ def load_specs(
         UsageError: no files, a file that is not a valid specification, an id used twice, an unknown id in `only`, or
             one that the declared skills leave out.
     """
-    specs = _read_folder(SPECS_FOLDER if directory is None else directory, {})
+    specs = dict(_shipped()) if directory is None else _read_folder(directory, {})
     if own is not None:
         specs = _read_folder(own, specs)
     unknown = sorted(set(only or ()) - set(specs))
@@ -302,7 +303,7 @@ def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySp
     """
     specs = list(specs)
     if answers.budgets:
-        known = _shipped_skills() | {spec.skill for spec in specs}
+        known = {spec.skill for spec in (*_shipped().values(), *specs)}
         unknown = [skill for budget in answers.budgets for skill in budget.skills if skill not in known]
         if unknown:
             like = difflib.get_close_matches(unknown[0], known, 1)
@@ -315,8 +316,9 @@ def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySp
 
 
 @cache
-def _shipped_skills() -> frozenset[str]:
-    return frozenset(spec.skill for spec in _read_folder(SPECS_FOLDER, {}).values())
+def _shipped() -> Mapping[str, CanarySpec]:
+    """The shipped canaries by id, read once: every check reads its own answers, which takes seconds."""
+    return MappingProxyType(_read_folder(SPECS_FOLDER, {}))
 
 
 def _generation_for(spec: CanarySpec, answers: Answering) -> GenerationSettings:

@@ -1,6 +1,47 @@
 """What holds for every test."""
 
+import os
+import time
+from pathlib import Path
+
 import pytest
+from hypothesis import is_hypothesis_test, settings
+
+from tests.profiles import LONG, UNTIL
+
+# examples of the quick profile are the same each time; those of the long one are new
+settings.register_profile("quick", derandomize=True, deadline=None)
+settings.register_profile("long", deadline=None)
+settings.load_profile("long" if LONG else "quick")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what draws examples as sized, and lets each worker process begin with files of slow tests.
+
+    Work stealing first deals every worker one stretch of the list, as many tests long as the others', and then moves
+    tests from the end of one to another: what is left for the end must be short.
+    """
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.sized)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    slow = [tests for tests in files.values() if any(test.get_closest_marker("slow") for test in tests)]
+    quick = [test for tests in files.values() if tests not in slow for test in tests]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    stretches = [[test for tests in slow[number::workers] for test in tests] for number in range(workers)]
+    for number, stretch in enumerate(stretches):
+        wanted = len(items) * (number + 1) // workers - sum(map(len, stretches[:number]))
+        take = max(0, wanted - len(stretch))
+        stretch += quick[:take]
+        del quick[:take]
+    items[:] = [*(test for stretch in stretches for test in stretch), *quick]
+
+
+def pytest_runtest_setup() -> None:
+    if time.time() > UNTIL:
+        pytest.skip("out of time")
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,7 @@
-"""Work that is killed at a random moment and done again, in processes forked from one that has loaded all it needs."""
+"""Work that is killed at a random moment and done again, in processes forked from one that has loaded all it needs.
+
+Moments are CPU seconds of the process that is killed: they come as far into its work on a busy machine as elsewhere.
+"""
 
 import contextlib
 import os
@@ -7,17 +10,21 @@ import sys
 import time
 from collections.abc import Callable
 
-KILLS = int(os.environ.get("Q36EVAL_TEST_KILLS", "6"))
-"""Moments of a test that kills; `make test-thorough` takes twenty."""
+from tests.profiles import sized
+
+KILLS = sized(6, 20)
+"""Moments of a test that kills; `make test-long` takes twenty."""
 
 
-def _start(work: Callable[[], object]) -> int:
+def _start(work: Callable[[], object], moment: float = 0.0) -> int:
     child = os.fork()
     if child:
         return child
-    os.setpgid(0, 0)  # so that the kill takes its workers along, which hold nothing
+    os.setpgid(0, 0)  # so that its workers, which hold nothing, can be killed with it
     code = 1
     try:
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the kernel then ends it there and then, as SIGKILL does
+        signal.setitimer(signal.ITIMER_PROF, moment)
         work()
         code = 0
     finally:
@@ -25,18 +32,26 @@ def _start(work: Callable[[], object]) -> int:
 
 
 def whole(work: Callable[[], object], what: str) -> float:
-    """Seconds that it took to its end; ends this process where it failed."""
-    begun = time.monotonic()
-    if os.waitpid(_start(work), 0)[1]:
+    """CPU seconds that it took to its end, its workers' left out; ends this process where it failed."""
+    read_end, write_end = os.pipe()
+
+    def timed() -> None:
+        begun = time.process_time()
+        work()
+        os.write(write_end, str(time.process_time() - begun).encode())
+
+    failed = os.waitpid(_start(timed), 0)[1]
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        lasted = pipe.read()
+    if failed:
         sys.exit(f"{what} failed")
-    return time.monotonic() - begun
+    return float(lasted)
 
 
 def killed_after(work: Callable[[], object], moment: float) -> bool:
-    """Whether SIGKILL after `moment` seconds came before its end."""
-    child = _start(work)
-    time.sleep(moment)
-    os.kill(child, signal.SIGKILL)
+    """Whether a kill after `moment` CPU seconds came before its end."""
+    child = _start(work, moment)
     status = os.waitpid(child, 0)[1]
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)

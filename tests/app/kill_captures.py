@@ -2,7 +2,7 @@
 
 Usage: `kill_captures.py FOLDER KILLS SEED`. The model is loaded once; every capture runs in a process of its own,
 forked from this one. FOLDER then holds `whole`, which nothing interrupted, and one resumed pack a kill. Prints for each
-kill how many seconds into the capture it was, and what was finished by then.
+kill how many CPU seconds into the capture it was, and what was finished by then.
 """
 
 import random

@@ -109,13 +109,13 @@ def test_a_malformed_policy_names_the_key_and_the_valid_ones(tmp_path: Path) -> 
     assert "margins" in done.stderr
     assert "alpha" in done.stderr
     policy.write_text("name: [unclosed\n")
-    assert q36eval("gate", "--branch", "bf16", "--policy", str(policy), state=tmp_path).returncode == 2
+    assert commands.q36eval("gate", "--branch", "bf16", "--policy", str(policy), state=tmp_path).returncode == 2
 
 
 def test_families_list_and_explain_what_they_need(tmp_path: Path) -> None:
     for family in ("sandbox", "qwen3.6-35b-a3b", "qwen3.5-35b-a3b"):
-        assert q36eval("branches", "list", "--family", family, state=tmp_path).returncode == 0
-    shown = q36eval("branches", "show", "fp8-head", "--family", "qwen3.6-35b-a3b", state=tmp_path)
+        assert commands.q36eval("branches", "list", "--family", family, state=tmp_path).returncode == 0
+    shown = commands.q36eval("branches", "show", "fp8-head", "--family", "qwen3.6-35b-a3b", state=tmp_path)
     assert "needs" in shown.stdout
     assert "model card" in shown.stdout
 

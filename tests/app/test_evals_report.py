@@ -250,7 +250,7 @@ def test_the_page_shows_groups_lengths_and_flips_and_no_text_acts(run: Run, monk
     from streamlit.testing.v1 import AppTest
 
     monkeypatch.setattr(sys, "argv", ["main.py", str(run[0])])
-    page = AppTest.from_file(str(MAIN), default_timeout=60).run()
+    page = AppTest.from_file(str(MAIN), default_timeout=600).run()
     page.query_params["run"] = run[1].id
     page = page.switch_page("views/evals.py").run()
     assert not page.exception

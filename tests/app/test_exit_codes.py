@@ -25,6 +25,7 @@ from tests import commands, forked
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
+pytestmark = pytest.mark.slow
 WEIGHTS_ALONE = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
 """Nothing that asks the model anything: a gate takes a second."""
 

@@ -9,7 +9,7 @@ import pytest
 
 import q36eval.run.floor
 import q36eval.run.measure
-from q36eval.app.cli import reference_floor
+from q36eval.app.cli import reference
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import UsageError
@@ -66,8 +66,6 @@ def few_documents() -> Iterator[None]:
     documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(documents)])
-        patch.setattr(kl_floor, "TOKENS", 1000)
-        patch.setattr(kl_floor, "DOCUMENTS", 3)
         yield
 
 
@@ -148,12 +146,12 @@ def test_the_command_shows_what_was_measured_and_what_could_not_be(
     monkeypatch.setattr(kl_floor, "DOCUMENTS", 2)
     monkeypatch.setattr(Paths, "default", classmethod(lambda cls: Paths(REPOSITORY, tmp_path)))
     monkeypatch.setenv("COLUMNS", "140")
-    assert reference_floor.floor(as_json=True) == 0
+    assert reference.floor(as_json=True) == 0
     document = ReferenceFloor.model_validate_json(capsys.readouterr().out)
     measured = {row.name: row.skipped for row in document.perturbations}
     assert measured["decode"] is None
     assert measured["another-engine"] == "no other engine is at hand"
-    assert reference_floor.floor() == 0
+    assert reference.floor() == 0
     text = capsys.readouterr()
     assert "measuring the noise floor" not in text.err
     assert "not measured: another-engine" in text.out

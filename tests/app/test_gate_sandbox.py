@@ -16,7 +16,7 @@ from q36eval.errors import EngineError, UsageError
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord, RunState
-from q36eval.kl.corpus import load_corpus
+from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
@@ -24,6 +24,7 @@ from q36eval.run.measure import measure
 from q36eval.run.request import ALL_PROBES, Request, Target
 
 REPOSITORY = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
 BUILD_PROBES = q36eval.run.measure.build_probes
 POLICY = """
 name: test
@@ -42,15 +43,16 @@ class Silent(Progress):
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("state")
+def state(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Path], Path]) -> Path:
+    return with_reference(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture
-def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRecord]:
-    """`gate(branch)` on every seventh document of the corpus, sharing one reference capture."""
-    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::7]
-    monkeypatch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(documents)])
+def gate(
+    state: Path, monkeypatch: pytest.MonkeyPatch, some_documents: list[CorpusDocument]
+) -> Callable[..., RunRecord]:
+    """`gate(branch)` on a few documents of the corpus, sharing one reference capture."""
+    monkeypatch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
     policy_file = state / "policy.yaml"
     policy_file.write_text(POLICY)
     paths = Paths(REPOSITORY, state)

@@ -16,7 +16,7 @@ from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.run_files import RunFiles
-from q36eval.kl.corpus import load_corpus
+from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.kl.tokens import TokenStore, read_tokens
 from q36eval.probes import Progress
@@ -36,8 +36,8 @@ class Silent(Progress):
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
-    return Paths(REPOSITORY, tmp_path_factory.mktemp("state"))
+def paths(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Path], Path]) -> Paths:
+    return Paths(REPOSITORY, with_reference(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,7 @@ def history(paths: Paths) -> History:
 
 
 @pytest.fixture(scope="module")
-def run_kl(paths: Paths, history: History) -> Callable[..., RunRecord]:
-    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::14]
+def run_kl(paths: Paths, history: History, some_documents: list[CorpusDocument]) -> Callable[..., RunRecord]:
     family = load_family(None, paths)
 
     def run(branch: str = "fp8-head", resume: str | None = None) -> RunRecord:
@@ -61,7 +60,7 @@ def run_kl(paths: Paths, history: History) -> Callable[..., RunRecord]:
             resume=resume,
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(documents)])
+            patch.setattr(q36eval.run.measure, "build_probes", lambda *_: [KLProbe(some_documents)])
             return measure(request, paths, history, Silent())
 
     return run
@@ -163,7 +162,7 @@ def test_the_dashboard_shows_the_run_without_torch(
     from streamlit.testing.v1 import AppTest
 
     monkeypatch.setattr(sys, "argv", ["main.py", str(paths.history)])
-    page = AppTest.from_file(str(MAIN), default_timeout=60).run()
+    page = AppTest.from_file(str(MAIN), default_timeout=600).run()
     page.query_params["run"] = measured.id
     page = page.switch_page("views/kl.py").run()
     assert not page.exception

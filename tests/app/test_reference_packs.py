@@ -66,8 +66,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("state")
+def state(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Path], Path]) -> Path:
+    return with_reference(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="module")
@@ -387,6 +387,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.sized
 def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     """The real model, hidden states and answers; see kill_captures.py."""
     script = Path(__file__).with_name("kill_captures.py")

@@ -11,6 +11,7 @@ from pydantic_core import from_json
 
 from q36eval.canaries.checks import CHECKS, call_facts, decisions, run_checks
 from tests.canaries.labelled_answers import labelled_answers
+from tests.profiles import sized
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}
 FRAGMENTS = st.sampled_from(
@@ -24,7 +25,7 @@ FRAGMENTS = st.sampled_from(
 TEXTS = st.one_of(st.text(), st.lists(st.one_of(FRAGMENTS, st.text(max_size=4)), max_size=25).map("".join))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sized(25, 100), deadline=None)
 @given(text=TEXTS)
 @example(text="[" * 100_000)
 @example(text='{"a":' * 50_000)
@@ -86,7 +87,7 @@ SPELLINGS = [
 ]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=sized(60, 250), deadline=None)
 @given(spelling=st.sampled_from(SPELLINGS), edit=EDITS)
 def test_json_with_one_character_changed_passes_only_where_it_means_the_same(
     spelling: str, edit: tuple[str, float, str]
@@ -96,7 +97,7 @@ def test_json_with_one_character_changed_passes_only_where_it_means_the_same(
     assert passes == means(changed.strip(), DOCUMENT), changed
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(50, 200), deadline=None)
 @given(spelling=st.sampled_from(SPELLINGS), edit=EDITS)
 def test_json_in_prose_with_one_character_changed_passes_only_where_it_means_the_same(
     spelling: str, edit: tuple[str, float, str]
@@ -150,7 +151,7 @@ _RIGHT_CALL = re.compile(
 HERMES = "<tool_call>\n" + json.dumps({"name": "book", "arguments": ARGUMENTS}) + "\n</tool_call>"
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=sized(60, 250), deadline=None)
 @given(edit=EDITS)
 def test_an_xml_call_with_one_character_changed_passes_only_where_it_means_the_same(
     edit: tuple[str, float, str],
@@ -163,7 +164,7 @@ def test_an_xml_call_with_one_character_changed_passes_only_where_it_means_the_s
         assert passes == same, changed
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(50, 200), deadline=None)
 @given(edit=EDITS)
 def test_a_json_call_with_one_character_changed_passes_only_where_it_means_the_same(
     edit: tuple[str, float, str],
@@ -185,7 +186,7 @@ EXACT: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(50, 200), deadline=None)
 @given(asked=st.sampled_from(EXACT), edit=EDITS)
 def test_exact_text_with_one_character_changed_passes_only_with_what_does_not_count(
     asked: tuple[str, str, dict[str, Any]], edit: tuple[str, float, str]
@@ -199,7 +200,7 @@ def test_exact_text_with_one_character_changed_passes_only_with_what_does_not_co
     assert (not run_checks(changed, [check], expected)) == same, changed
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(50, 200), deadline=None)
 @given(separator=st.sampled_from([", ", ",", "\n"]), edit=EDITS)
 def test_a_list_with_one_character_changed_passes_only_with_the_same_items(
     separator: str, edit: tuple[str, float, str]

@@ -17,6 +17,7 @@ from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.rounds import run_probes
 from tests.canaries.test_steps import Told
+from tests.profiles import sized
 
 ROOT = Path(__file__).parents[2]
 BF16 = ROOT / "data" / "sandbox" / "bf16"
@@ -25,7 +26,7 @@ THINKING = ("discount-thinking", "tool-call-thinking")
 SHORT = Answering.model_validate(
     {
         "thinking": {
-            "tokens": 320,
+            "tokens": sized(100, 320),
             "need": "as the sandbox's fixed prompts",
             "sampling": {"temperature": 2.0, "top_p": 0.99, "top_k": 20, "seeds": 3},
         }
@@ -92,6 +93,7 @@ def test_a_family_file_with_a_slip_is_refused_in_a_sentence(tmp_path: Path, answ
 
 @pytest.mark.skipif(not (BF16 / "model.safetensors").exists(), reason="the sandbox has no trained weights here")
 @pytest.mark.slow
+@pytest.mark.sized
 def test_the_reference_against_itself_draws_the_same_to_the_last_character(tmp_path: Path) -> None:
     from q36eval.engines import open_engine
 

@@ -17,6 +17,7 @@ from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite
 from q36eval.run.capture import requested_sha256
 from q36eval.run.items import Work, finished_items
+from tests.profiles import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
@@ -118,6 +119,8 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
 
 
 @pytest.mark.slow
+@pytest.mark.sized
+@pytest.mark.skipif(not LONG, reason="`make test-long` compares trained weights as well")
 def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path: Path) -> None:
     engine = open_engine(ROOT / "data/sandbox/bf16")
     engine.model.float()
@@ -136,9 +139,7 @@ def test_documents_of_one_task_know_the_prefix_they_share(suite: Path, tokenizer
         assert len({request.token_ids[: length + 1] for request in requests}) > 1, "as long as it can be"
     item = next(item for item in items if item.scores and item.scores[0].shared)
     apart = replace(item, scores=tuple(replace(request, shared=0) for request in item.scores))
-    assert requested_sha256(item) == requested_sha256(apart), (
-        "a capture answers the same question however it was computed"
-    )
+    assert requested_sha256(item) == requested_sha256(apart), "the same question however it was computed"
 
 
 def test_choices_of_one_question_share_one_request(suite: Path, tokenizer: Any) -> None:

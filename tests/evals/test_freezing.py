@@ -25,9 +25,11 @@ from q36eval.evals.lm_configs import expand, read_config
 from q36eval.evals.lm_tasks import Document, load_documents, seeded
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite, read_suite
+from tests.profiles import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
+pytestmark = pytest.mark.slow
 RULER = ["ruler_vt", "ruler_cwe", "ruler_fwe", "ruler_qa_squad", "ruler_qa_hotpot"]
 PASSAGES = r"(?s)\AThis question refers to the following information\..*\n"
 SUBJECTS = ["mmlu_anatomy", "mmlu_high_school_european_history"]
@@ -164,6 +166,8 @@ def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) 
         assert document_rows(job | {"seed": 1}, tokenizer, name, config, 2560) != made
 
 
+@pytest.mark.sized
+@pytest.mark.skipif(not LONG, reason="`make test-long` freezes twice more")
 def test_where_paragraphs_are_scarce_the_freeze_says_what_its_samples_weigh(filled_cache: Path, tmp_path: Path) -> None:
     """The mirror has 12 paragraphs with two answerable questions each; none is asked about at both lengths."""
     said: list[str] = []

@@ -40,6 +40,7 @@ def _timeless(outcome: ItemOutcome) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.sized
 def test_a_run_killed_at_random_moments_resumes_to_the_same_items_none_asked_twice(tmp_path: Path) -> None:
     """The real model in forked workers, and a rule that stops one task early; see kill_evals.py."""
     script = Path(__file__).with_name("kill_evals.py")
@@ -59,4 +60,4 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_items_none_asked_twi
         assert outcomes(place.with_suffix(".sqlite")) == whole
         assert drift(place.with_suffix(".sqlite")) == 0.0
     interrupted = sum(0 < int(line.split()[-2]) < len(whole) for line in done.stdout.splitlines())
-    assert interrupted >= KILLS // 6, done.stdout
+    assert interrupted >= max(1, KILLS // 6), done.stdout

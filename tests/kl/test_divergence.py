@@ -17,6 +17,7 @@ from q36eval.kl.divergence import TokenFigures, kl_divergence, token_figures
 from q36eval.kl.planning import windows
 from q36eval.kl.scoring import fused_figures
 from tests.kl import naive
+from tests.profiles import sized
 
 V = 50
 INF = math.inf
@@ -119,7 +120,7 @@ def test_the_kernel_equals_the_portable_path_at_any_width(vocabulary: int) -> No
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sized(20, 60), deadline=None)
 def test_a_divergence_is_never_negative(data: st.DataObject) -> None:
     number = st.floats(-1e4, 1e4, width=32) | st.just(-INF)
     rows = [data.draw(st.lists(number, min_size=4, max_size=4).filter(lambda row: max(row) > -INF)) for _ in range(2)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from q36eval.kl.divergence import token_figures
 from q36eval.kl.topk import TopK, lower_bound
 from q36eval.probes import Progress
+from tests.profiles import sized
 
 ROUNDING = 1e-12
 """Of sums of a few hundred float64 terms of at most some hundred nats."""
@@ -38,7 +39,7 @@ def exact(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return token_figures(p, q, torch.zeros(len(p), dtype=torch.long)).forward_kl
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sized(75, 300), deadline=None)
 @given(logit_pairs())
 def test_it_is_a_lower_bound_grows_with_k_and_is_exact_with_all(pair: tuple[torch.Tensor, torch.Tensor]) -> None:
     p, q = pair
@@ -54,7 +55,7 @@ def test_it_is_a_lower_bound_grows_with_k_and_is_exact_with_all(pair: tuple[torc
     assert torch.allclose(previous, divergence, rtol=1e-9, atol=ROUNDING)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(50, 200), deadline=None)
 @given(logit_pairs(), st.sampled_from([torch.float32, torch.float64]))
 def test_what_is_stored_in_fewer_bits_is_a_bound_too_and_none_on_the_reference_itself(
     pair: tuple[torch.Tensor, torch.Tensor], stored: torch.dtype

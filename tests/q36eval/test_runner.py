@@ -266,14 +266,14 @@ def test_two_gates_at_once_capture_the_reference_together(tmp_path: Path) -> Non
 
     def hold_up_the_first() -> None:
         capturing.set()
-        waited.wait(timeout=20)  # only runs out when the second does not wait, which fails below
+        waited.wait(timeout=300)  # only runs out when the second does not wait, which fails below
 
     def gate(count: int, reference: CountingEngine, sink: MemorySink, progress: Watched) -> None:
         run(tmp_path, LengthProbe(count), CountingEngine(), reference, sink, progress)
 
     with ThreadPoolExecutor() as pool:
         one = pool.submit(gate, 3, first, sinks[0], Watched("capturing", hold_up_the_first))
-        assert capturing.wait(timeout=20)
+        assert capturing.wait(timeout=300)
         two = pool.submit(gate, 5, second, sinks[1], Watched("waiting for another run", waited.set))
         two.result()
         one.result()

@@ -27,7 +27,7 @@ def visit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def open_page(path: Path, page: str = "overview", *flags: str, **address: str) -> Any:
         monkeypatch.setattr(sys, "argv", ["main.py", str(path), *flags])
-        app = AppTest.from_file(str(MAIN), default_timeout=60).run()
+        app = AppTest.from_file(str(MAIN), default_timeout=600).run()
         for name, value in address.items():
             app.query_params[name] = value
         app = app.switch_page(f"views/{page}.py").run()

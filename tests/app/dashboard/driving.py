@@ -18,7 +18,8 @@ CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
 ROOT = Path(__file__).parents[3]
-WAIT_S = 60.0
+WAIT_S = 600.0
+"""Long enough for a machine that does much else: only what never comes takes it."""
 WIDTH = 1400
 
 _DRAWN = """() => {
@@ -28,20 +29,25 @@ _DRAWN = """() => {
 }"""
 
 
-def free_port() -> int:
-    """A port of loopback that nothing listens on now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port of loopback that one server may listen on: nobody else is given it in the meantime."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield int(held.getsockname()[1])
 
 
 @contextmanager
 def serving(history: Path, *options: str, port: int | None = None) -> Iterator[str]:
-    """The dashboard over a history, on a free port of loopback; its address.
+    """The dashboard over a history, on this port of loopback or a free one; its address.
 
     It is started beside the file, so that its pages name the file and not where on this machine it lies.
     """
-    port = port or free_port()
+    if port is None:
+        with free_port() as port, serving(history, *options, port=port) as root:
+            yield root
+        return
     code = "from q36eval.app.cli import main; main()"
     command = [sys.executable, "-c", code, "ui", "--port", str(port), "--history", history.name, *options]
     quiet = {"stdout": subprocess.DEVNULL, "start_new_session": True}
@@ -77,7 +83,11 @@ def chromium() -> Iterator[Any]:
 
 
 def drawn(page: Any) -> None:
-    """Wait until the page is drawn to its end, and nothing of it is still on its way."""
+    """Wait until the page is drawn to its end, and nothing of it is still on its way.
+
+    Before, wait for what is looked at: after a click the server may not have begun to draw anew, and a browser fetches
+    what draws some elements (marked text among them) only when it meets the first.
+    """
     page.wait_for_function(_DRAWN, timeout=WAIT_S * 1000)
 
 

@@ -14,6 +14,8 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"),
 ]
 LONG = 1_000_000
+SAVES_AS = "kind => document.querySelector('.js-plotly-plot')?._context?.toImageButtonOptions?.format === kind"
+"""The first chart has been drawn anew, with a button that saves it in that format."""
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +39,14 @@ def browser(served: object) -> Iterator[Any]:
         yield found.new_context(viewport={"width": 1400, "height": 1000})
 
 
-def visit(browser: Any, url: str, wanted: str, theme: str = "light") -> tuple[Any, list[str]]:
-    """A page once `wanted` shows and all is drawn, and what goes wrong on it."""
+def visit(browser: Any, url: str, *wanted: str, theme: str = "light") -> tuple[Any, list[str]]:
+    """A page once each of `wanted` shows and all is drawn, and what goes wrong on it."""
     page = browser.new_page()
     page.emulate_media(color_scheme=theme)
     problems = problems_of(page)
     page.goto(url)
-    page.get_by_text(wanted).first.wait_for(timeout=WAIT_S * 1000)
+    for text in wanted:
+        page.get_by_text(text).first.wait_for(timeout=WAIT_S * 1000)
     drawn(page)
     links = page.eval_on_selector_all("a, img, script", "nodes => nodes.map(n => n.href || n.src || '')")
     problems += [link for link in links if link.startswith("javascript:") or link.startswith("http://x/")]
@@ -67,7 +70,8 @@ def test_every_page_draws_and_model_text_stays_inert(
 ) -> None:
     root, runs = served
     url = root + address.format(**{short: run.id for short, run in runs.items()})
-    page, problems = visit(browser, url, wanted, theme)
+    hostile = ("<script>alert('owned')</script> [a link]",) if "canaries" in address else ()
+    page, problems = visit(browser, url, wanted, *hostile, theme=theme)
     text = page.locator("[data-testid=stMain]").inner_text()
     page.close()
     assert problems == []
@@ -79,7 +83,9 @@ def test_every_page_draws_and_model_text_stays_inert(
 
 def test_an_answer_of_a_million_characters_is_cut_and_inert(browser: Any, served: tuple[str, dict[str, Any]]) -> None:
     root, runs = served
-    page, problems = visit(browser, f"{root}/canaries?run={runs['ruined'].id}&item=long/1", "REGRESSION")
+    page, problems = visit(
+        browser, f"{root}/canaries?run={runs['ruined'].id}&item=long/1", "REGRESSION", "characters in all]"
+    )
     text = page.locator("[data-testid=stMain]").inner_text()
     page.close()
     assert problems == []
@@ -92,8 +98,8 @@ def test_what_differs_is_marked_and_can_be_reached_by_keyboard(
 ) -> None:
     root, runs = served
     page, _ = visit(browser, f"{root}/canaries?run={runs['ruined'].id}&outcome=regression", "REGRESSION")
-    assert page.locator("del", has_text="90").count() > 0
-    assert page.locator("ins", has_text="80").count() > 0
+    for mark, words in (("del", "90"), ("ins", "80")):
+        page.locator(mark, has_text=words).first.wait_for(timeout=WAIT_S * 1000)
     missing = {"PRE ", "Link to this question", "Waive it", "Prompt", "CSV"}
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -115,6 +121,7 @@ def test_what_is_shown_can_be_saved(browser: Any, served: tuple[str, dict[str, A
     assert saved.path().read_text("utf-8-sig").startswith("criterion,verdict,judged")
     for kind, magic in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         page.get_by_role("radio", name=kind).click()
+        page.wait_for_function(SAVES_AS, arg=kind.lower(), timeout=WAIT_S * 1000)
         drawn(page)
         with page.expect_download(timeout=WAIT_S * 1000) as download:
             page.locator(".modebar-btn").first.click()

@@ -77,10 +77,11 @@ def page(failed: tuple[Path, str]) -> Iterator[tuple[Any, str, list[str]]]:
         yield opened, root, problems_of(opened)
 
 
-def follow(page: Any, label: str, address: str) -> None:
-    """Follow a link within the page, and wait until all is drawn."""
+def follow(page: Any, label: str, address: str, wanted: str) -> None:
+    """Follow a link within the page, and wait until what it leads to shows and all is drawn."""
     page.locator("[data-testid=stMain]").get_by_role("link", name=label).first.click()
     page.wait_for_url(address)
+    page.get_by_text(wanted).first.wait_for()
     drawn(page)
 
 
@@ -101,12 +102,14 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     drawn(browser)
     browser.locator("[data-testid=stMain]").get_by_role("link", name="Run", exact=True).first.click()
     browser.get_by_role("heading", name="✗ FAIL").wait_for()
-    follow(browser, "Show the prompts it lost", f"**/canaries?run={run}&outcome=regression&must=yes")
-    browser.get_by_text("1 of 3 questions").wait_for()
+    lost = f"**/canaries?run={run}&outcome=regression&must=yes"
+    follow(browser, "Show the prompts it lost", lost, "1 of 3 questions")
+    for mark in ("del", "ins"):
+        browser.locator(mark).first.wait_for()
     assert browser.locator("del").all_inner_texts() == ["A"]
     assert browser.locator("ins").all_inner_texts() == ["B"]
     browser.get_by_text("The answers part at token 8: the reference says ' A', the branch ' B'.").wait_for()
-    follow(browser, "Waive it", f"**/review?run={run}&canary={FLIPPED}")
+    follow(browser, "Waive it", f"**/review?run={run}&canary={FLIPPED}", "Write the waiver and decide again")
     write(browser, "Your name", "Jana")
     write(browser, "What is known about it", "a near tie; the shop names are alike")
     browser.get_by_role("button", name="Write the waiver and decide again").click()

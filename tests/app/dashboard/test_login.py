@@ -25,6 +25,19 @@ PEOPLE = {
 }
 
 
+SECRETS = """\
+[auth]
+redirect_uri = "http://{HOST}:{port}/oauth2callback"
+cookie_secret = "{key}"
+client_id = "q36eval"
+client_secret = "not known to others"
+server_metadata_url = "{provider}/.well-known/openid-configuration"
+
+[q36eval]
+reviewers = ["*@example.org"]
+"""
+
+
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
     """Its address; it lets in whoever names one of `PEOPLE`."""
@@ -37,29 +50,19 @@ def provider() -> Iterator[str]:
 @pytest.fixture
 def shared(provider: str, tmp_path: Path) -> Iterator[tuple[Any, str, Path, str]]:
     """A page of Chromium, the dashboard's address under its own name, its history and a run in it."""
-    path, port = tmp_path / "history.sqlite", free_port()
+    path = tmp_path / "history.sqlite"
     history = History.open(path)
     run = write_run(history, "fp8-head", 0.05, 7, n_items=3)
     history.close()
     secrets = tmp_path / ".streamlit" / "secrets.toml"
     secrets.parent.mkdir()
-    secrets.write_text(
-        f"""[auth]
-redirect_uri = "http://{HOST}:{port}/oauth2callback"
-cookie_secret = "{"0f" * 32}"
-client_id = "q36eval"
-client_secret = "not known to others"
-server_metadata_url = "{provider}/.well-known/openid-configuration"
-
-[q36eval]
-reviewers = ["*@example.org"]
-"""
-    )
-    secrets.chmod(0o600)
-    with serving(path, "--host", HOST, port=port), chromium() as browser:
-        page = browser.new_page()
-        page.route("https://**", lambda route: route.abort())  # the provider's page wants its style from elsewhere
-        yield page, f"http://{HOST}:{port}", path, run.id
+    with free_port() as port:
+        secrets.write_text(SECRETS.format(HOST=HOST, port=port, provider=provider, key="0f" * 32))
+        secrets.chmod(0o600)
+        with serving(path, "--host", HOST, port=port), chromium() as browser:
+            page = browser.new_page()
+            page.route("https://**", lambda route: route.abort())  # the provider's page wants its style from elsewhere
+            yield page, f"http://{HOST}:{port}", path, run.id
 
 
 def log_in(page: Any, address: str, run_id: str, who: str) -> None:

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from q36eval.checkpoints.formats import FORMATS, ROWS_MULTIPLE
 from q36eval.checkpoints.schemes import Scheme
+from tests.profiles import sized
 
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 SEEDS = st.integers(0, 2**32 - 1)
 ROWS = st.sampled_from([1, 8, 128, 136, 264])
-small = settings(max_examples=20, deadline=None)
+small = settings(max_examples=sized(8, 20), deadline=None)
 
 
 def weights_scheme(layout: str, **weights: Any) -> Scheme:

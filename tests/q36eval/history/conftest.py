@@ -44,7 +44,7 @@ def postgresql() -> Iterator[str]:
     data, log = folder / "data", folder / "log"
 
     def run(*command: str) -> None:
-        done = subprocess.run(command, user=user, cwd=folder, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, user=user, cwd=folder, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stdout + done.stderr
 
     try:
@@ -53,7 +53,7 @@ def postgresql() -> Iterator[str]:
         # its output must not be a pipe that it would hold open
         subprocess.run(
             [pg_ctl, "-D", data, "-w", "-l", log, "-o", options, "start"],
-            user=user, cwd=folder, check=True, timeout=120, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            user=user, cwd=folder, check=True, timeout=600, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         url = f"postgresql://q36@/{{database}}?host={folder}"
         execute(url.format(database="postgres"), "CREATE DATABASE head")

@@ -279,7 +279,7 @@ def test_processes_may_open_a_fresh_file_together(tmp_path: Path) -> None:
     root = Path(q36eval.history.__file__).parents[2]
     workers = [subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.PIPE) for _ in range(4)]
     for worker in workers:
-        _, errors = worker.communicate(timeout=60)
+        _, errors = worker.communicate(timeout=600)
         assert worker.returncode == 0, errors.decode()
 
 

@@ -15,6 +15,7 @@ from benchmarks.paired_proportions import Verdicts, distribution, mixtures
 from q36eval.records import Clusters, Direction
 from q36eval.stats import as_expected, margin_test, power, summarize, tightest_limit
 from q36eval.stats._pairs import MOST_PAIRS, NUISANCE, ExactDifference, PairedProportions, most_worse, score_statistic
+from tests.profiles import sized
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 
@@ -102,7 +103,7 @@ def test_a_finer_grid_finds_no_likelier_outcome(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sized(40, 150), deadline=None)
 @given(st.data())
 def test_a_further_failure_of_the_branch_never_looks_better(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 300))
@@ -118,7 +119,7 @@ def test_a_further_failure_of_the_branch_never_looks_better(data: st.DataObject)
     assert max(p, ExactDifference(better, worse, n).p_at_least(-margin)) == 1.0
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=sized(4, 10), deadline=None)
 @given(st.data())
 def test_a_bound_lies_inside_the_margin_where_and_only_where_the_test_passes(data: st.DataObject) -> None:
     n = data.draw(st.integers(100, 150))

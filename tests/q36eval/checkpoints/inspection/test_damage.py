@@ -21,6 +21,7 @@ from . import contradictions, damage, damaged_scales, damaged_tensors
 
 REPOSITORY = Path(__file__).parents[4]
 SANDBOX = REPOSITORY / "data" / "sandbox"
+pytestmark = pytest.mark.slow
 DAMAGES = [
     ("main", "truncated", "unreadable-file"),
     ("main", "flipped_header_byte", "unreadable-file"),

@@ -14,6 +14,7 @@ from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.checkpoints.inspection.grids import Usage, honest_rounding, usage
 from q36eval.checkpoints.inspection.stored import units_of
 from q36eval.checkpoints.weights import index_weights
+from tests.profiles import sized
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
@@ -94,7 +95,7 @@ def bits_of(kind: str) -> int | None:
 
 
 @pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("fp8", 256), ("int4", 32), ("int8", 256)])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=sized(15, 40), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0.0, 3.0), size=st.floats(-6, 1))
 def test_rounding_to_nearest_never_leaves_its_bound(
     kind: str, group: int, seed: int, spread: float, size: float

@@ -1,0 +1,71 @@
+"""What a gate on the sandbox needs of its reference: captured once for all files, with a small noise floor."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from q36eval.app.targets import load_family, resolve
+from q36eval.config import Paths
+from q36eval.history import History
+from q36eval.kl.corpus import CorpusDocument, load_corpus
+from q36eval.kl.probe import KLProbe
+from q36eval.probes import Progress
+from q36eval.records import ProbeName
+from q36eval.run.measure import measure
+from q36eval.run.request import Request
+from tests.once import built_once
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_floor() -> Iterator[None]:
+    """Every perturbation scores three documents, where a gate's score 12,000 tokens, which takes ten seconds.
+
+    tests/kl/test_floor.py shows that the figures of a floor are right.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("q36eval.kl.floor.TOKENS", 1000)
+        patch.setattr("q36eval.kl.floor.DOCUMENTS", 3)
+        yield
+
+
+class Silent(Progress):
+    def stage(self, title: str, total: int) -> None: ...
+
+    def advance(self, count: int = 1) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def some_documents() -> list[CorpusDocument]:
+    """Every fourteenth of the sandbox's corpus: enough for a verdict."""
+    return load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::14]
+
+
+@pytest.fixture(scope="session")
+def with_reference(
+    tmp_path_factory: pytest.TempPathFactory, small_floor: None, some_documents: list[CorpusDocument]
+) -> Callable[[Path], Path]:
+    """Gives a new state what the sandbox's reference said of those documents, and its noise floor; returns the state.
+
+    It is captured once, for all files and all worker processes.
+    """
+
+    def build(state: Path) -> None:
+        paths = Paths(REPOSITORY, state)
+        family = load_family(None, paths)
+        bf16 = resolve("bf16", family, paths)
+        request = Request(family, bf16, bf16, "sandbox", policy=None, probes=(ProbeName.KL,))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("q36eval.run.measure.build_probes", lambda *_: [KLProbe(some_documents)])
+            measure(request, paths, History.open(paths.history), Silent())
+
+    captured = built_once(tmp_path_factory, "reference", build)
+
+    def start(state: Path) -> Path:
+        shutil.copytree(Paths(REPOSITORY, captured).captures, Paths(REPOSITORY, state).captures)
+        return state
+
+    return start
