@@ -94,4 +94,4 @@ def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
     assert judged(60, 0.9).verdict is CriterionVerdict.PASS
     assert judged(60, 0.9).figure == pytest.approx(branch.sum() / reference.sum())
     assert judged(60, 1.0).verdict is CriterionVerdict.FAIL
-    assert judged(29, 0.9).reason.endswith("a figure of this kind asks for 30")
+    assert judged(29, 0.9).reason.endswith("a figure of this kind requires 30")
