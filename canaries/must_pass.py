@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from q36eval.canaries.outcomes import failure_causes, least_margin, question_name
-from q36eval.records import Answer, Clusters, DeclaredFigure, Interval, ItemOutcome, Measurement
+from q36eval.metrics import metric_of
+from q36eval.records import Answer, Clusters, DeclaredFigure, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
 
 MARGIN_FLOOR_NATS = 3.0
@@ -162,17 +163,11 @@ def _census(
         unreadable=unreadable if any(unreadable) else None,
         names=tuple(question_name(outcome) for outcome in outcomes),
     )
-    return Measurement(
-        probe=declared.probe,
-        metric=declared.metric,
-        slice=declared.slice,
-        unit=declared.unit,
-        direction=declared.direction,
-        estimator=declared.estimator,
-        value=count,
-        effect=count,
-        effect_interval=Interval(lower=count, upper=count, level=DEFAULT_LEVEL, method="census"),
-        counts=clusters.counts(),
+    return metric_of(declared.probe, declared.metric).counted(
+        count,
+        clusters.counts(),
+        declared.slice,
+        level=DEFAULT_LEVEL,
         clusters=clusters,
         causes=failure_causes(outcomes) if any(unreadable) else None,
         note="; ".join([*notes, *named]),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from q36eval.canaries.checks import WRONG_CONCLUSION
 from q36eval.canaries.outcomes import AT_RISK_NATS, failure_causes, least_margin, question_name
+from q36eval.metrics import metric_of
 from q36eval.records import Answer, Clusters, DeclaredFigure, FailureCauses, Interval, ItemOutcome, Measurement
 from q36eval.stats import proportion_interval, summarize
 
@@ -225,13 +226,8 @@ def _measurement(
     causes: FailureCauses | None = None,
 ) -> Measurement:
     value, reference_value, effect, interval = summarize(clusters, declared.estimator)
-    return Measurement(
-        probe=declared.probe,
-        metric=declared.metric,
-        slice=declared.slice,
-        unit=declared.unit,
-        direction=declared.direction,
-        estimator=declared.estimator,
+    return metric_of(declared.probe, declared.metric).measured(
+        declared.slice,
         value=value,
         reference_value=reference_value,
         effect=effect,

@@ -29,12 +29,11 @@ from q36eval.canaries.paired import (
     unended,
 )
 from q36eval.canaries.specification import CanarySpec
-from q36eval.records import DeclaredFigure, Direction, Estimator, ItemOutcome, Lane, Measurement, ProbeName
+from q36eval.metrics import ALL, METRICS
+from q36eval.records import DeclaredFigure, ItemOutcome, Lane, Measurement, ProbeName
 
 Measure = Callable[[DeclaredFigure, Sequence[ItemOutcome]], Measurement | None]
 
-LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
-ALL = "all"
 FIXED = "fixed prompts"
 """The family of all prompts that are judged as a rate: a canary has too few of them to be one."""
 
@@ -107,21 +106,18 @@ def planned_figures(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
     for name, chosen in _slices(families):
         yield _rate("failure_rate", name, chosen, failed)
         yield _rate("cut_off_rate", name, chosen, cut_off)
-        yield _figure("decisive_margin", name, chosen, margin, "paired_mean", HIGHER, "nats")
-        yield _figure("decisive_margin_ratio", name, chosen, margin, "ratio", HIGHER, "ratio")
+        yield _figure("decisive_margin", name, chosen, margin)
+        yield _figure("decisive_margin_ratio", name, chosen, margin)
         yield _rate("at_risk", name, chosen, at_risk)
     concluding = [spec for spec in families if discount.name in spec.checks]
     if concluding:
         yield _rate("right_numbers_wrong_conclusion", ALL, concluding, right_numbers_wrong_conclusion)
     with_tools = [spec for spec in families if TOOL_CHECKS & set(spec.checks)]
     for name, chosen in _slices(with_tools, lanes=()):
-        agreement = _figure(
-            "call_trigger_agreement", name, chosen, trigger_agreement, "mean", HIGHER, "fraction", of_answers=False
-        )
-        yield agreement
+        yield _figure("call_trigger_agreement", name, chosen, trigger_agreement, of_answers=False)
         calling = [spec for spec in chosen if CALLS & set(spec.checks)]
         if calling:
-            yield _rate("schema_accuracy", name, calling, meets_schema, HIGHER)
+            yield _rate("schema_accuracy", name, calling, meets_schema)
     yield from _of_fixed_prompts([spec for spec in specs if spec.must_pass is not None])
     yield from _of_sampled([spec for spec in drawn if spec.generation.sampling is not None])
 
@@ -130,19 +126,17 @@ def _of_sampled(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
     """What answers with reasoning are judged by, over prompts and seeds: right, ended, sound, and no longer."""
     for name, chosen in _slices(specs):
         for metric, read in SAMPLED.items():
-            measure = partial(over_seeds, read=read, bounds=(0.0, 1.0))
-            yield _figure(f"thinking_{metric}", name, chosen, measure, "paired_mean", LOWER, "fraction")
-        measure = partial(over_seeds, read=tokens, bounds=None)
-        yield _figure("thinking_length_ratio", name, chosen, measure, "ratio", LOWER, "ratio")
+            yield _over_seeds(f"thinking_{metric}", name, chosen, read)
+        yield _over_seeds("thinking_length_ratio", name, chosen, tokens)
 
 
 def _of_fixed_prompts(fixed: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
     """Flips on the absolute list, of single canaries too, and the rate of everything else."""
     absolute = [spec for spec in fixed if spec.absolute]
     for name, chosen in _slices(absolute):
-        yield _figure("must_pass_flips", name, chosen, flips, "census", LOWER, "prompts", of_answers=False)
+        yield _figure("must_pass_flips", name, chosen, flips, of_answers=False)
     for name, chosen in _together(fixed):
-        yield _figure("must_pass_unstable", name, chosen, unstable, "census", LOWER, "prompts", of_answers=False)
+        yield _figure("must_pass_unstable", name, chosen, unstable, of_answers=False)
     for name, chosen in _together(fixed):
         surely = sum(_items_of(spec) for spec in chosen if not spec.absolute)
         yield _rate("fixed_prompt_failure_rate", name, chosen, failed, off_list=True, items=surely)
@@ -153,26 +147,14 @@ def _figure(
     slice_name: str,
     specs: Sequence[CanarySpec],
     measure: Measure,
-    estimator: Estimator,
-    direction: Direction,
-    unit: str,
     *,
     off_list: bool = False,
     of_answers: bool = True,
     items: int | None = None,
 ) -> PlannedFigure:
     items_declared = sum(map(_items_of, specs)) if items is None else items
-    declared = DeclaredFigure(
-        probe=ProbeName.CANARIES,
-        metric=metric,
-        slice=slice_name,
-        estimator=estimator,
-        direction=direction,
-        unit=unit,
-        bounded=unit not in ("nats", "ratio"),
-        items=items_declared,
-        clusters=sum(map(_prompts_of, specs)) if items is None else items,
-    )
+    clusters = sum(map(_prompts_of, specs)) if items is None else items
+    declared = METRICS[ProbeName.CANARIES, metric].declared(slice_name, items=items_declared, clusters=clusters)
     return PlannedFigure(declared, tuple(specs), measure, off_list, of_answers)
 
 
@@ -181,16 +163,18 @@ def _rate(
     slice_name: str,
     specs: Sequence[CanarySpec],
     read: Reading,
-    direction: Direction = LOWER,
     *,
     off_list: bool = False,
     items: int | None = None,
 ) -> PlannedFigure:
     """The share of answers of which `read` says 1."""
-    measure = partial(rate, read=read)
-    return _figure(
-        metric, slice_name, specs, measure, "paired_proportions", direction, "fraction", off_list=off_list, items=items
-    )
+    return _figure(metric, slice_name, specs, partial(rate, read=read), off_list=off_list, items=items)
+
+
+def _over_seeds(metric: str, slice_name: str, specs: Sequence[CanarySpec], read: Reading) -> PlannedFigure:
+    """The mean of what `read` says of sampled answers."""
+    bounds = METRICS[ProbeName.CANARIES, metric].bounds
+    return _figure(metric, slice_name, specs, partial(over_seeds, read=read, bounds=bounds))
 
 
 def _slices(specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)) -> list[tuple[str, list[CanarySpec]]]:

@@ -2,7 +2,7 @@
 
 Two estimators of accuracy are offered. `accuracy` is the mean over items, so that a task weighs by its size, as lm-eval
 aggregates MMLU. `macro_accuracy` is the mean of the tasks' means, as lm-eval aggregates RULER. Where all tasks have as
-many items they are one. A new figure is a `Figure` and the function that yields its `measurement`; `evals.summaries`
+many items they are one. A new figure is a `Metric` and the function that yields its measurement; `evals.summaries`
 says over which slices it is taken, and declares it.
 """
 
@@ -23,13 +23,10 @@ from q36eval.evals.paired_clusters import (
     scheduled,
     scores,
 )
+from q36eval.metrics import METRICS, Metric
 from q36eval.paired import recovery
 from q36eval.records import (
     Clusters,
-    Counts,
-    Direction,
-    Estimator,
-    Interval,
     ItemOutcome,
     Measurement,
     ProbeName,
@@ -39,37 +36,21 @@ from q36eval.stats import mcnemar, summarize
 Stratum = Callable[[ItemOutcome], str]
 
 
-@dataclass(frozen=True)
-class Figure:
-    """What a metric is, whatever it is measured over; `bounded` says whether one item's value lies between bounds."""
-
-    metric: str
-    unit: str
-    estimator: Estimator
-    direction: Direction = Direction.HIGHER_IS_BETTER
-    bounded: bool = True
-
-
-ACCURACY = Figure("accuracy", "fraction", "paired_mean")
-RECOVERY = Figure("recovery", "of the reference", "derived")
-MACRO_ACCURACY = Figure("macro_accuracy", "fraction", "paired_mean")
-MACRO_RECOVERY = Figure("macro_recovery", "of the reference", "derived")
-ITEMS_LOST = Figure("items_lost", "items", "census", Direction.LOWER_IS_BETTER)
-ITEMS_GAINED = Figure("items_gained", "items", "census")
-ITEMS_PLANNED = Figure("items_planned", "items", "census")
-ANSWERS_CHANGED = Figure("answers_changed", "share of items", "mean", Direction.LOWER_IS_BETTER)
-CHOICE_MARGIN = Figure("choice_margin", "nats", "paired_mean", bounded=False)
-PERPLEXITY, WORD_PERPLEXITY, BYTE_PERPLEXITY = (
-    Figure(metric, unit, "perplexity", Direction.LOWER_IS_BETTER, bounded=False)
-    for metric, unit in (
-        ("perplexity", "perplexity"),
-        ("word_perplexity", "perplexity per word"),
-        ("byte_perplexity", "perplexity per byte"),
-    )
-)
+ACCURACY = METRICS[ProbeName.EVALS, "accuracy"]
+RECOVERY = METRICS[ProbeName.EVALS, "recovery"]
+MACRO_ACCURACY = METRICS[ProbeName.EVALS, "macro_accuracy"]
+MACRO_RECOVERY = METRICS[ProbeName.EVALS, "macro_recovery"]
+ITEMS_LOST = METRICS[ProbeName.EVALS, "items_lost"]
+ITEMS_GAINED = METRICS[ProbeName.EVALS, "items_gained"]
+ITEMS_PLANNED = METRICS[ProbeName.EVALS, "items_planned"]
+ANSWERS_CHANGED = METRICS[ProbeName.EVALS, "answers_changed"]
+CHOICE_MARGIN = METRICS[ProbeName.EVALS, "choice_margin"]
+PERPLEXITY = METRICS[ProbeName.EVALS, "perplexity"]
+WORD_PERPLEXITY = METRICS[ProbeName.EVALS, "word_perplexity"]
+BYTE_PERPLEXITY = METRICS[ProbeName.EVALS, "byte_perplexity"]
 
 UNITS = {PERPLEXITY: "tokens", WORD_PERPLEXITY: "words", BYTE_PERPLEXITY: "bytes"}
-"""Figure -> what it counts. Tokens are those of the one tokenizer of both; words are lm-eval's, split at blanks."""
+"""Metric -> what it counts. Tokens are those of the one tokenizer of both; words are lm-eval's, split at blanks."""
 
 
 @dataclass(frozen=True)
@@ -143,32 +124,30 @@ def macro_accuracy(
 
 
 def _with_recovery(
-    mean: Figure, kept: Figure, name: str, clusters: Clusters, note: str, beside: dict[str, Any]
+    mean: Metric, kept: Metric, name: str, clusters: Clusters, note: str, beside: dict[str, Any]
 ) -> Iterator[Measurement]:
     share, share_interval = recovery(clusters)
     yield _paired(mean, name, clusters, f"recovery {share:.2%}; {note}", **beside)
-    yield measurement(
-        kept,
+    yield kept.measured(
         name,
         value=share,
         effect=share,
         effect_interval=share_interval,
         counts=counts_of(clusters),
-        note=f"of evals.{mean.metric}[{name}]",
+        note=f"of {mean.probe}.{mean.name}[{name}]",
     )
 
 
 def hidden_changes(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
     """Items lost and gained, and the answers that changed, whether right or wrong."""
     lost, gained = flip_counts(outcomes)
-    for figure, count in ((ITEMS_LOST, lost), (ITEMS_GAINED, gained)):
-        yield _count(figure, name, count, counts_of(paired_clusters(outcomes, scores)))
+    for metric, count in ((ITEMS_LOST, lost), (ITEMS_GAINED, gained)):
+        yield metric.counted(count, counts_of(paired_clusters(outcomes, scores)), name)
     if any(outcome.branch.text is not None for outcome in outcomes):
         clusters = paired_clusters(outcomes, _changed, bounds=(0.0, 1.0), weights=plan.weights)
         clusters = clusters.model_copy(update={"reference": None})
         value, _, effect, interval = summarize(clusters, ANSWERS_CHANGED.estimator)
-        yield measurement(
-            ANSWERS_CHANGED,
+        yield ANSWERS_CHANGED.measured(
             name,
             value=value,
             effect=effect,
@@ -190,7 +169,7 @@ def _changed(outcome: ItemOutcome) -> tuple[float, float] | None:
 def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> Measurement:
     """How many items the suite has; fewer were used where an answer was certain earlier."""
     counts = counts_of(paired_clusters(outcomes, scores))
-    return _count(ITEMS_PLANNED, name, planned, counts)
+    return ITEMS_PLANNED.counted(planned, counts, name)
 
 
 def choice_margin(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
@@ -205,11 +184,10 @@ def choice_margin(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PL
     yield _paired(CHOICE_MARGIN, name, clusters, note)
 
 
-def _paired(figure: Figure, name: str, clusters: Clusters, note: str, **beside: Any) -> Measurement:
+def _paired(metric: Metric, name: str, clusters: Clusters, note: str, **beside: Any) -> Measurement:
     """The mean under branch and reference, and their difference."""
-    value, reference_value, effect, interval = summarize(clusters, figure.estimator)
-    return measurement(
-        figure,
+    value, reference_value, effect, interval = summarize(clusters, metric.estimator)
+    return metric.measured(
         name,
         value=value,
         reference_value=reference_value,
@@ -222,32 +200,14 @@ def _paired(figure: Figure, name: str, clusters: Clusters, note: str, **beside: 
     )
 
 
-def _count(figure: Figure, name: str, count: int, counts: Counts) -> Measurement:
-    exact = Interval(lower=count, upper=count, level=0.95, method="census")
-    return measurement(figure, name, value=count, effect=count, effect_interval=exact, counts=counts)
-
-
 def perplexities(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
     """Each exp(negative log-likelihood in nats / units), branch over reference as a ratio, a cluster per document."""
     errored = sum(not is_scored(outcome) for outcome in outcomes)
     note = f"{len(outcomes)} documents" + (f", {errored} of them without a figure" if errored else "")
-    for figure, unit in UNITS.items():
-        yield _paired(figure, name, paired_clusters(outcomes, details("nll_nats"), units=partial(_units, unit)), note)
+    for metric, unit in UNITS.items():
+        yield _paired(metric, name, paired_clusters(outcomes, details("nll_nats"), units=partial(_units, unit)), note)
 
 
 def _units(unit: str, outcome: ItemOutcome) -> int:
     """How many the document has; 0 where neither answer says, as of an item that errored in an older version."""
     return int(outcome.branch.detail.get(unit) or outcome.reference.detail.get(unit) or 0)
-
-
-def measurement(figure: Figure, name: str, **fields: Any) -> Measurement:
-    """A measurement of this probe: of `figure` over the slice called `name`."""
-    return Measurement(
-        probe=ProbeName.EVALS,
-        metric=figure.metric,
-        slice=name,
-        unit=figure.unit,
-        direction=figure.direction,
-        estimator=figure.estimator,
-        **fields,
-    )

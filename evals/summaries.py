@@ -17,18 +17,17 @@ from q36eval.evals.figures import (
     NO_PLAN,
     RECOVERY,
     UNITS,
-    Figure,
     Plan,
     accuracy,
     choice_margin,
     hidden_changes,
     items_planned,
     macro_accuracy,
-    measurement,
     perplexities,
 )
 from q36eval.evals.paired_clusters import PlannedItem, estimate_weights, is_scored
 from q36eval.evals.suite import TaskGroup
+from q36eval.metrics import METRICS, Metric
 from q36eval.paired import RecoveryAt, effective_length
 from q36eval.records import Counts, DeclaredFigure, Interval, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import DEFAULT_LEVEL
@@ -40,7 +39,7 @@ EFFECTIVE_RECOVERY = 0.97
 """What must be kept at a length for it to be effective: the cards' RULER recovery."""
 
 
-EFFECTIVE_LENGTH = Figure("effective_length", "tokens", "derived")
+EFFECTIVE_LENGTH = METRICS[ProbeName.EVALS, "effective_length"]
 
 CHOICE_METRICS = ("acc", "acc_norm")
 """lm-eval's metrics of a question with choices."""
@@ -169,7 +168,7 @@ def only_data_tell(groups: Sequence[TaskGroup], metric: str, name: str) -> bool:
         if value.isdigit() and group.ruler is not None:
             continue  # the file names every length
         figures = UNITS if group.measure == "perplexity" else (ACCURACY, RECOVERY, MACRO_ACCURACY, MACRO_RECOVERY)
-        if metric in {figure.metric for figure in figures}:
+        if metric in {figure.name for figure in figures}:
             return True
     return False
 
@@ -204,26 +203,16 @@ def _declared_of_plan(group: TaskGroup, planned: Sequence[PlannedItem]) -> Itera
 
 
 def _declared_whole(group: TaskGroup, items: int | None, clusters: int | None) -> Iterator[DeclaredFigure]:
-    figures: tuple[Figure, ...] = tuple(UNITS)
+    figures: tuple[Metric, ...] = tuple(UNITS)
     if group.measure == "accuracy":
         figures = (ACCURACY, RECOVERY, ITEMS_LOST, ITEMS_GAINED, ITEMS_PLANNED, ANSWERS_CHANGED)
         figures += (CHOICE_MARGIN,) if group.metric in CHOICE_METRICS else ()
     yield from (_declared(figure, group.slice, items, clusters) for figure in figures)
 
 
-def _declared(figure: Figure, name: str, items: int | None, clusters: int | None) -> DeclaredFigure:
+def _declared(metric: Metric, name: str, items: int | None, clusters: int | None) -> DeclaredFigure:
     """A perplexity rests on the tokens, words or bytes of its documents, which only the texts tell."""
-    return DeclaredFigure(
-        ProbeName.EVALS,
-        figure.metric,
-        name,
-        figure.estimator,
-        figure.direction,
-        figure.unit,
-        figure.bounded,
-        None if figure in UNITS else items,
-        clusters,
-    )
+    return metric.declared(name, items=None if metric in UNITS else items, clusters=clusters)
 
 
 @dataclass(frozen=True)
@@ -298,8 +287,7 @@ def _effective_length(
     lower = float(longest.by_lower_bound or 0) if longest.measured else math.nan
     upper = math.inf if longest.measured else math.nan
     scored = sum(is_scored(outcome) for outcome in outcomes)
-    return measurement(
-        EFFECTIVE_LENGTH,
+    return EFFECTIVE_LENGTH.measured(
         name,
         value=value,
         effect=value,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from q36eval.kl.measurements import ALL, GROUP_METRICS, KL, Grouping, Metric, errored_tokens, left_out, measurement
-from q36eval.records import Clusters, ItemOutcome, Measurement
+from q36eval.kl.measurements import GROUP_FIGURES, KL, Figure, Grouping, errored_tokens, left_out, measurement
+from q36eval.metrics import ALL, METRICS, Metric
+from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import quantile_clusters
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ GROUP_QUANTILES = ("kl_p99",)
 
 MAXIMUM = "kl_max"
 
-TOKEN_METRICS = {name: Metric(name, KL.unit, KL.column, estimator="quantile") for name in QUANTILES} | {
-    MAXIMUM: Metric(MAXIMUM, KL.unit, KL.column, estimator="maximum")
-}
+TOKEN_FIGURES = {name: Figure(METRICS[ProbeName.KL, name], KL.column) for name in (*QUANTILES, MAXIMUM)}
 
 FIRST_POSITIONS = 64
 ENTROPY_EDGES = (0.01, 0.1, 0.5, 1.0, 2.0)
@@ -100,17 +99,17 @@ class Tokens:
 FIGURES_READ = ("forward_kl", "reverse_kl", "reference_entropy", "reference_logprob", "branch_logprob", "top1_agrees")
 
 
-def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tuple[Metric, str]]:
+def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tuple[Figure, str]]:
     """Every metric that needs single tokens, with the slice or group it is of: what is measured, and what is declared.
 
     Of a group its means too, which everything and the slices have from the documents' sums.
     """
-    yield from ((TOKEN_METRICS[name], ALL) for name in TOKEN_METRICS)
+    yield from ((TOKEN_FIGURES[name], ALL) for name in TOKEN_FIGURES)
     for name in sorted(slices):
-        yield from ((TOKEN_METRICS[metric], name) for metric in (*SLICE_QUANTILES, MAXIMUM))
+        yield from ((TOKEN_FIGURES[metric], name) for metric in (*SLICE_QUANTILES, MAXIMUM))
     for name in groups:
-        yield from ((metric, name) for metric in GROUP_METRICS)
-        yield from ((TOKEN_METRICS[metric], name) for metric in GROUP_QUANTILES)
+        yield from ((figure, name) for figure in GROUP_FIGURES)
+        yield from ((TOKEN_FIGURES[metric], name) for metric in GROUP_QUANTILES)
 
 
 def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
@@ -120,15 +119,15 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
     strata = np.array([outcome.stratum for outcome in tokens.outcomes], dtype=object)
     everything = np.ones(len(strata), dtype=bool)
     of_group = dict(groups(tokens))
-    for metric, name in token_figures(set(strata.tolist()), of_group):
-        if name in of_group and metric in GROUP_METRICS:
-            figure = _mean_of_group(tokens, metric, name, of_group[name])
+    for figure, name in token_figures(set(strata.tolist()), of_group):
+        if name in of_group and figure in GROUP_FIGURES:
+            measured = _mean_of_group(tokens, figure, name, of_group[name])
         else:
             documents = everything if name == ALL or name in of_group else strata == name
             members = of_group[name] if name in of_group else documents[tokens.document]
-            figure = _of_tokens(tokens, metric, name, documents, members)
-        if figure is not None:
-            yield figure
+            measured = _of_tokens(tokens, figure.metric, name, documents, members)
+        if measured is not None:
+            yield measured
 
 
 def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
@@ -157,7 +156,7 @@ def entropy_ranges() -> Iterator[tuple[str, float, float]]:
         yield (f"entropy={low:g}-{high:g}" if math.isfinite(high) else f"entropy={low:g}+"), low, high
 
 
-def _mean_of_group(tokens: Tokens, metric: Metric, name: str, members: NDArray[np.bool_]) -> Measurement | None:
+def _mean_of_group(tokens: Tokens, figure: Figure, name: str, members: NDArray[np.bool_]) -> Measurement | None:
     """A mean over a group of tokens. What errored could have lain in any group, so it counts in each."""
     everyone, members = int(members.sum()), members & tokens.finite
     if not members.any():
@@ -173,13 +172,13 @@ def _mean_of_group(tokens: Tokens, metric: Metric, name: str, members: NDArray[n
 
     clusters = Clusters(
         units=tuple(units[kept].tolist()),
-        branch=sums(metric.column),
-        reference=None if metric.reference_column is None else sums(metric.reference_column),
+        branch=sums(figure.column),
+        reference=None if figure.reference_column is None else sums(figure.reference_column),
         errored=tuple(errored[kept].tolist()),
-        bounds=metric.bounds,
+        bounds=figure.metric.bounds,
         names=tuple(names[row] for row in kept),
     )
-    return measurement(metric, name, clusters, left_out(everyone - cluster.size, everyone))
+    return measurement(figure.metric, name, clusters, left_out(everyone - cluster.size, everyone))
 
 
 def _of_tokens(
@@ -198,7 +197,7 @@ def _of_tokens(
     errored = tuple(lost[kept].tolist())
     if metric.name == MAXIMUM:
         return measurement(metric, name, _greatest(values, renumbered, errored))
-    _, evidence = quantile_clusters(values, renumbered, errored, QUANTILES[metric.name], (0.0, math.inf))
+    _, evidence = quantile_clusters(values, renumbered, errored, QUANTILES[metric.name], metric.bounds)
     return measurement(metric, name, evidence)
 
 

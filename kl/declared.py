@@ -1,13 +1,13 @@
 """What the KL probe will yield, by the lists that it yields its measurements from."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from q36eval.gate import NON_FINITE
 from q36eval.kl.breakdown import token_figures
-from q36eval.kl.measurements import ALL, DOCUMENT_TAIL, MACRO_AVERAGE, Metric, document_figures
-from q36eval.records import DeclaredFigure, Direction, ProbeName
+from q36eval.kl.measurements import DOCUMENT_TAIL, MACRO_AVERAGE, document_figures
+from q36eval.metrics import ALL, METRICS
+from q36eval.records import DeclaredFigure, ProbeName
 
 
 @dataclass(frozen=True)
@@ -26,24 +26,9 @@ def declared_figures(
 
     A group by the reference's entropy holds tokens only where the reference was as sure as that.
     """
-    yield DeclaredFigure(
-        ProbeName.KL, NON_FINITE, ALL, "census", Direction.LOWER_IS_BETTER, "tokens", items=everything.tokens
-    )
+    yield METRICS[ProbeName.KL, NON_FINITE].declared(items=everything.tokens)
     held = {ALL: everything, **slices, **groups}
-    for metric, name in (*document_figures(slices), *token_figures(slices, groups)):
-        yield _declared(metric, name, held[name])
-
-
-def _declared(metric: Metric, name: str, held: Held) -> DeclaredFigure:
-    bounded = metric.bounds is not None and all(map(math.isfinite, metric.bounds))
-    return DeclaredFigure(
-        ProbeName.KL,
-        metric.name,
-        name,
-        metric.estimator,
-        metric.direction,
-        metric.unit,
-        bounded,
-        items=held.documents if metric is DOCUMENT_TAIL else held.tokens,
-        clusters=None if metric is MACRO_AVERAGE else held.clusters,
-    )
+    for figure, name in (*document_figures(slices), *token_figures(slices, groups)):
+        holds = held[name]
+        items = holds.documents if figure is DOCUMENT_TAIL else holds.tokens
+        yield figure.metric.declared(name, items=items, clusters=None if figure is MACRO_AVERAGE else holds.clusters)

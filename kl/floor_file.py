@@ -9,8 +9,9 @@ from pydantic import Field
 
 from q36eval.errors import UsageError
 from q36eval.files import canonical_json, json_sha256, write_atomically
-from q36eval.gate.noise import FLOOR_BY_PERTURBATION, FLOORED_METRICS, floor_metric, floor_unit
-from q36eval.records import Counts, DeploymentIdentity, Direction, Interval, Measurement, ProbeName, Record
+from q36eval.gate.noise import FLOOR_BY_PERTURBATION, floor_metric, floored_metrics
+from q36eval.metrics import metric_of
+from q36eval.records import Counts, DeploymentIdentity, Interval, Measurement, ProbeName, Record
 from q36eval.references import capture_key
 
 VERSION = 2
@@ -126,34 +127,21 @@ def measurements(floor: ReferenceFloor) -> Iterator[Measurement]:
         absent = ", ".join(f"{p.name} ({p.skipped})" for p in floor.perturbations if p.skipped)
         note = f"the largest, {worst.name}" + (f"; not measured here: {absent}" if absent else "")
         yield _measurement(FLOOR_BY_PERTURBATION, "all", figures, figures.kl, figures.kl_interval, note)
-    for metric in FLOORED_METRICS:
+    for metric in floored_metrics():
         for name in dict.fromkeys(name for row in floor.perturbations for name in row.slices):
             largest = floor.largest(metric, name)
             value = None if largest is None else largest.loss(metric, name)
             if largest is not None and value is not None:
                 figures = largest.slices[name]
                 interval = figures.kl_interval if metric == "kl_divergence" else UNKNOWN
-                yield _measurement(
-                    floor_metric(metric), name, figures, value, interval, largest.name, floor_unit(metric)
-                )
+                yield _measurement(floor_metric(metric), name, figures, value, interval, largest.name)
 
 
 def _measurement(
-    metric: str,
-    slice_name: str,
-    figures: FloorFigures,
-    value: float,
-    interval: Interval,
-    note: str,
-    unit: str = "nats/token",
+    metric: str, slice_name: str, figures: FloorFigures, value: float, interval: Interval, note: str
 ) -> Measurement:
-    return Measurement(
-        probe=ProbeName.KL,
-        metric=metric,
-        slice=slice_name,
-        unit=unit,
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="mean",
+    return metric_of(ProbeName.KL, metric).measured(
+        slice_name,
         value=value,
         effect=value,
         effect_interval=interval,

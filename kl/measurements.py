@@ -1,7 +1,6 @@
 """Measurements of the KL probe that are made from sums over documents: means, perplexities, and what was not finite."""
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,19 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q36eval.gate import NON_FINITE
-from q36eval.records import (
-    Clusters,
-    Counts,
-    Direction,
-    Estimator,
-    Interval,
-    ItemOutcome,
-    Measurement,
-    ProbeName,
-)
+from q36eval.metrics import ALL, METRICS, Metric
+from q36eval.records import Clusters, Counts, ItemOutcome, Measurement, ProbeName
 from q36eval.stats import summarize, unseen_share
-
-ALL = "all"
 
 NAME_CHARACTERS = 12
 
@@ -31,71 +20,59 @@ TAIL_CONFIDENCE = 0.975
 
 
 @dataclass(frozen=True)
-class Metric:
-    """One metric: the per-document sum it is made of, the reference's where it is paired, and one token's bounds."""
+class Figure:
+    """How one metric comes about: the per-document sum it is made of, and the reference's where it is paired."""
 
-    name: str
-    unit: str
+    metric: Metric
     column: str
-    direction: Direction = Direction.LOWER_IS_BETTER
-    estimator: Estimator = "mean"
     reference_column: str | None = None
-    bounds: tuple[float, float] | None = None
 
 
-KL = Metric("kl_divergence", "nats/token", "forward_kl")
-TOP1 = Metric("top1_agreement", "fraction", "top1_agrees", Direction.HIGHER_IS_BETTER, bounds=(0.0, 1.0))
-PERPLEXITY = Metric("perplexity", "perplexity", "branch_nll", estimator="perplexity", reference_column="reference_nll")
-DELTA_P_RMS = Metric(
-    "delta_p_rms", "probability", "delta_p_squared", estimator="root_mean_square", bounds=(0.0, math.inf)
-)
-"""llama.cpp's "RMS delta p": the root mean square over tokens of q(label) - p(label)."""
+def _figure(name: str, column: str, reference_column: str | None = None) -> Figure:
+    return Figure(METRICS[ProbeName.KL, name], column, reference_column)
 
-METRICS = (
+
+KL = _figure("kl_divergence", "forward_kl")
+TOP1 = _figure("top1_agreement", "top1_agrees")
+PERPLEXITY = _figure("perplexity", "branch_nll", "reference_nll")
+DELTA_P_RMS = _figure("delta_p_rms", "delta_p_squared")
+
+FIGURES = (
     KL,
-    Metric("reverse_kl_divergence", "nats/token", "reverse_kl"),
+    _figure("reverse_kl_divergence", "reverse_kl"),
     TOP1,
     PERPLEXITY,
     DELTA_P_RMS,
-    # unbounded on purpose: between bounds a bet must allow for labels that turn from certain to impossible
-    Metric(
-        "label_probability",
-        "probability",
-        "branch_p",
-        Direction.HIGHER_IS_BETTER,
-        "paired_mean",
-        reference_column="reference_p",
-    ),
+    _figure("label_probability", "branch_p", "reference_p"),
 )
-"""Of everything and of each slice. The effect of `label_probability` is llama.cpp's "mean delta p"."""
+"""Of everything and of each slice."""
 
-GROUP_METRICS = (KL, TOP1, PERPLEXITY, DELTA_P_RMS)
+GROUP_FIGURES = (KL, TOP1, PERPLEXITY, DELTA_P_RMS)
 """By kind of token, position and the reference's entropy."""
 
-
-DOCUMENT_TAIL = Metric("kl_document_max", KL.unit, KL.column, estimator="maximum", bounds=(0.0, math.inf))
+DOCUMENT_TAIL = _figure("kl_document_max", KL.column)
 """Of each cluster its worst document's mean KL, by which the share of clusters beyond a threshold is judged."""
 
-MACRO_AVERAGE = Metric("kl_macro_average", KL.unit, KL.column, estimator="stratified_mean")
+MACRO_AVERAGE = _figure("kl_macro_average", KL.column)
 
-LOWER_BOUND = Metric("kl_divergence_lower_bound", KL.unit, "lower_bound")
-BOUND_GAP = Metric("kl_divergence_bound_gap", KL.unit, "gap")
+LOWER_BOUND = _figure("kl_divergence_lower_bound", "lower_bound")
+BOUND_GAP = _figure("kl_divergence_bound_gap", "gap")
 """What a top-k pack gives in the place of `KL` (`kl.topk`); a bound is never reported as a divergence."""
 
 SHORTEST = 32
 """Tokens: a shorter document counts as one of so many, since the mean over an answer of two words is one token's."""
 
-SLICE_METRICS = (*METRICS, DOCUMENT_TAIL)
+SLICE_FIGURES = (*FIGURES, DOCUMENT_TAIL)
 """What documents' sums give, of everything and of each slice."""
 
 
-def document_figures(slices: Iterable[str]) -> Iterator[tuple[Metric, str]]:
+def document_figures(slices: Iterable[str]) -> Iterator[tuple[Figure, str]]:
     """Every metric that is made from documents' sums, with the slice it is of: what is measured, and what is declared.
 
     The census of what was not finite stands beside them (`non_finite_tokens`).
     """
-    yield from ((metric, ALL) for metric in (*SLICE_METRICS, MACRO_AVERAGE))
-    yield from ((metric, name) for name in sorted(slices) for metric in SLICE_METRICS)
+    yield from ((figure, ALL) for figure in (*SLICE_FIGURES, MACRO_AVERAGE))
+    yield from ((figure, name) for name in sorted(slices) for figure in SLICE_FIGURES)
 
 
 def document_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
@@ -104,28 +81,22 @@ def document_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measureme
     by_slice: dict[str, list[ItemOutcome]] = {}
     for outcome in outcomes:
         by_slice.setdefault(outcome.stratum, []).append(outcome)
-    for metric, name in document_figures(by_slice):
+    for figure, name in document_figures(by_slice):
         chosen = outcomes if name == ALL else by_slice[name]
         if any(outcome.branch.detail.get("finite_tokens") for outcome in chosen):
-            yield _of_slice(metric, name, chosen)
+            yield _of_slice(figure, name, chosen)
 
 
 def measurement(metric: Metric, slice_name: str, clusters: Clusters, note: str = "") -> Measurement:
     """One metric from its evidence."""
-    scored, errored = sum(clusters.units), sum(clusters.errored)
     value, reference_value, effect, interval = summarize(clusters, metric.estimator)
-    return Measurement(
-        probe=ProbeName.KL,
-        metric=metric.name,
-        slice=slice_name,
-        unit=metric.unit,
-        direction=metric.direction,
-        estimator=metric.estimator,
+    return metric.measured(
+        slice_name,
         value=value,
         reference_value=reference_value,
         effect=effect,
         effect_interval=interval,
-        counts=Counts(total=scored + errored, scored=scored, errored=errored),
+        counts=clusters.counts(),
         clusters=clusters,
         note=note,
     )
@@ -194,28 +165,28 @@ def errored_tokens(outcome: ItemOutcome) -> int:
     return 0 if outcome.branch.error is None else int(outcome.branch.detail["tokens"])
 
 
-def _of_slice(metric: Metric, slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
-    if metric is DOCUMENT_TAIL:
+def _of_slice(figure: Figure, slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
+    if figure is DOCUMENT_TAIL:
         return _document_tail(slice_name, outcomes)
     details = [outcome.branch.detail for outcome in outcomes]
-    grouping = Grouping.of(outcomes, within_slices=metric is MACRO_AVERAGE)
-    reference = metric.reference_column
+    grouping = Grouping.of(outcomes, within_slices=figure is MACRO_AVERAGE)
+    reference = figure.reference_column
     clusters = Clusters(
         units=grouping.counts(int(detail.get("finite_tokens", 0)) for detail in details),
-        branch=grouping.sums(_column(details, metric.column)),
+        branch=grouping.sums(_column(details, figure.column)),
         reference=None if reference is None else grouping.sums(_column(details, reference)),
         errored=grouping.counts(map(errored_tokens, outcomes)),
-        bounds=metric.bounds,
-        strata=_strata(grouping, outcomes) if metric is MACRO_AVERAGE else None,
+        bounds=figure.metric.bounds,
+        strata=_strata(grouping, outcomes) if figure is MACRO_AVERAGE else None,
         names=grouping.names,
     )
     note = ""
-    if metric is MACRO_AVERAGE:
+    if figure is MACRO_AVERAGE:
         note = f"{len({outcome.stratum for outcome in outcomes})} slices, equally weighted"
-    elif metric is KL:
+    elif figure is KL:
         worst = max(float(detail.get("max_forward_kl", 0.0)) for detail in details)
         note = joined(evidence_words(len(outcomes), len(grouping.names)), f"worst token {worst:.3g} nats")
-    return measurement(metric, slice_name, clusters, joined(note, left_out(*_finite_of(details))))
+    return measurement(figure.metric, slice_name, clusters, joined(note, left_out(*_finite_of(details))))
 
 
 def _strata(grouping: Grouping, outcomes: Sequence[ItemOutcome]) -> tuple[str, ...]:
@@ -234,13 +205,13 @@ def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurem
         units=grouping.counts(int(tokens > 0) for tokens in finite),
         branch=grouping.greatest(means),
         errored=grouping.counts(int(tokens == 0) for tokens in finite),
-        bounds=DOCUMENT_TAIL.bounds,
+        bounds=DOCUMENT_TAIL.metric.bounds,
         names=grouping.names,
     )
     unseen = unseen_share(len(grouping.names), TAIL_CONFIDENCE)
     missed = f"what fewer than {unseen:.2%} of clusters hold may be missed at {TAIL_CONFIDENCE:.1%} confidence"
     return measurement(
-        DOCUMENT_TAIL, slice_name, clusters, joined(evidence_words(len(outcomes), len(grouping.names)), missed)
+        DOCUMENT_TAIL.metric, slice_name, clusters, joined(evidence_words(len(outcomes), len(grouping.names)), missed)
     )
 
 
@@ -258,14 +229,6 @@ def non_finite_tokens(outcomes: Sequence[ItemOutcome]) -> Measurement:
     """The census of scored tokens without a finite figure, whatever else is measured of them."""
     missing, scored = _finite_of(outcome.branch.detail for outcome in outcomes if outcome.branch.error is None)
     errored = sum(map(errored_tokens, outcomes))
-    return Measurement(
-        probe=ProbeName.KL,
-        metric=NON_FINITE,
-        unit="tokens",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
-        value=float(missing),
-        effect=float(missing),
-        effect_interval=Interval(lower=missing, upper=missing, level=0.95, method="census"),
-        counts=Counts(total=scored + errored, scored=scored, errored=errored),
+    return METRICS[ProbeName.KL, NON_FINITE].counted(
+        missing, Counts(total=scored + errored, scored=scored, errored=errored)
     )

@@ -17,11 +17,10 @@ from q36eval.engines.base import Engine
 from q36eval.files import json_sha256
 from q36eval.gate import NON_FINITE
 from q36eval.kl.measurements import (
-    ALL,
     BOUND_GAP,
     LOWER_BOUND,
+    Figure,
     Grouping,
-    Metric,
     errored_tokens,
     joined,
     left_out,
@@ -30,8 +29,9 @@ from q36eval.kl.measurements import (
 )
 from q36eval.kl.planning import request_tensors, scored_states, scored_tokens
 from q36eval.kl.scoring import Scorer
+from q36eval.metrics import ALL, METRICS
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
-from q36eval.records import Answer, Clusters, DeclaredFigure, Direction, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, Clusters, DeclaredFigure, ItemOutcome, Measurement, ProbeName
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,8 @@ class TopKProbe(Probe):
 
     def declared(self) -> tuple[DeclaredFigure, ...]:
         """The bound over all tokens, its gap where the exact divergence is known too, and what was not finite."""
-        metrics = (LOWER_BOUND,) if self._full is None else (LOWER_BOUND, BOUND_GAP)
-        return (
-            DeclaredFigure(self.name, NON_FINITE, ALL, "census", Direction.LOWER_IS_BETTER, "tokens"),
-            *(DeclaredFigure(self.name, m.name, ALL, m.estimator, m.direction, m.unit, bounded=False) for m in metrics),
-        )
+        figures = (LOWER_BOUND,) if self._full is None else (LOWER_BOUND, BOUND_GAP)
+        return tuple(metric.declared() for metric in (METRICS[self.name, NON_FINITE], *(f.metric for f in figures)))
 
     def plan(self, tokenizer: Any) -> Sequence[WorkItem]:
         """The other probe's items."""
@@ -225,19 +222,19 @@ class TopKProbe(Probe):
         missing = left_out(int(census.value), census.counts.scored)
         bound = f"from the {self.top_k} likeliest tokens; KL is at least this"
         gap = f"exact KL minus its lower bound from {self.top_k} tokens, at least 0 per token"
-        for metric, units, note in ((LOWER_BOUND, "finite_tokens", bound), (BOUND_GAP, "exact_tokens", gap)):
-            clusters = _clusters(outcomes, metric, units)
+        for figure, units, note in ((LOWER_BOUND, "finite_tokens", bound), (BOUND_GAP, "exact_tokens", gap)):
+            clusters = _clusters(outcomes, figure, units)
             if sum(clusters.units):
-                yield measurement(metric, ALL, clusters, joined(note, missing))
+                yield measurement(figure.metric, ALL, clusters, joined(note, missing))
 
 
-def _clusters(outcomes: Sequence[ItemOutcome], metric: Metric, units: str) -> Clusters:
-    """The sums of a metric by cluster over as many tokens as each outcome's detail says under `units`."""
+def _clusters(outcomes: Sequence[ItemOutcome], figure: Figure, units: str) -> Clusters:
+    """The sums of a figure by cluster over as many tokens as each outcome's detail says under `units`."""
     details = [outcome.branch.detail for outcome in outcomes]
     grouping = Grouping.of(outcomes)
     return Clusters(
         units=grouping.counts(int(detail.get(units, 0)) for detail in details),
-        branch=grouping.sums(float(detail.get(metric.column, 0.0)) for detail in details),
+        branch=grouping.sums(float(detail.get(figure.column, 0.0)) for detail in details),
         errored=grouping.counts(map(errored_tokens, outcomes)),
         names=grouping.names,
     )

@@ -21,9 +21,14 @@ from q36eval.app.cli.options import (
 )
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
 
 if TYPE_CHECKING:
     from q36eval.kl.attribution import Attribution, Blame
+
+
+KINDS = {"class": "by class of tensors", "layers": "by layer", "cell": "by class and layer"}
+"""Panels of the plot, by what a suspect is."""
 
 
 def attribute(
@@ -46,7 +51,7 @@ def attribute(
 
     Each part is measured twice: restored to the reference while the rest stays quantized, and quantized alone.
     """
-    from q36eval.app.attribution_plot import check_plot, write_plot
+    from q36eval.app.cli.kl_report import check_file
     from q36eval.app.console import ConsoleProgress
     from q36eval.kl.corpus import corpus_sha256
     from q36eval.run.attribution import Plan, record
@@ -56,7 +61,7 @@ def attribute(
     paths = Paths.default()
     chosen = load_family(family, paths)
     if plot is not None:
-        check_plot(plot)
+        check_file(plot)
     target = resolve(branch, chosen, paths)
     plan = Plan(
         branch=target.folder,
@@ -76,7 +81,7 @@ def attribute(
     else:
         _print(attribution, f"{chosen.name}/{target.name}")
     if plot is not None:  # last, so that a disk that is full costs the plot and nothing else
-        write_plot(attribution, f"{chosen.name}/{target.name}", plot)
+        write_attribution(attribution, f"{chosen.name}/{target.name}", plot)
     return 0
 
 
@@ -120,3 +125,51 @@ def _one(attribution: "Attribution", kind: str, name: str, direction: str) -> "B
 def _cells(blame: "Blame") -> tuple[str, str]:
     share = blame.share_interval
     return f"{blame.nats:.3g}", f"{blame.share:.0%} [{share.lower:.0%}, {share.upper:.0%}]"
+
+
+def write_attribution(found: "Attribution", title: str, file: Path) -> None:
+    """Write an HTML page with one panel per kind of suspect.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    from q36eval.app.figures.kl_plots import DIRECTIONS
+
+    kinds = [kind for kind in KINDS if any(blame.kind == kind for blame in found.blames)]
+    figure = make_subplots(rows=len(kinds), cols=1, subplot_titles=[KINDS[kind] for kind in kinds])
+    for row, kind in enumerate(kinds, start=1):
+        for direction, color in (("restored", "#3b6fb6"), ("alone", "#d98032")):
+            mine = [blame for blame in found.blames if (blame.kind, blame.direction) == (kind, direction)]
+            errors = {
+                "type": "data",
+                "symmetric": False,
+                "array": [blame.nats_interval.upper - blame.nats for blame in mine],
+                "arrayminus": [blame.nats - blame.nats_interval.lower for blame in mine],
+            }
+            figure.add_trace(
+                go.Bar(
+                    x=[blame.suspect for blame in mine],
+                    y=[blame.nats for blame in mine],
+                    error_y=errors,
+                    name=DIRECTIONS[direction],
+                    legendgroup=direction,
+                    showlegend=row == 1,
+                    marker_color=color,
+                    customdata=[[blame.share] for blame in mine],
+                    hovertemplate="%{x}<br>%{y:.3g} nats/token, %{customdata[0]:.0%} of the KL",
+                ),
+                row=row,
+                col=1,
+            )
+        figure.update_yaxes(title_text="nats/token", row=row, col=1)
+    heading = f"{title}: KL {found.kl:.3g} nats/token"
+    figure.update_layout(title=heading, barmode="group", height=360 * len(kinds), template="plotly_white")
+    try:
+        file.write_text(figure.to_html(include_plotlyjs=True, full_html=True), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"The plot cannot be written to {file} ({error.strerror}); what it shows was printed."
+        ) from error

@@ -118,8 +118,7 @@ def _once(request: Request, paths: Paths, *, as_json: bool) -> int:
 
 def _repeated(request: Request, times: int, sizes: list[int], paths: Paths, *, as_json: bool) -> int:
     from q36eval.app.canary_repeating import agreement, measure_repeatedly
-    from q36eval.app.cli.canaries_report import print_summary
-    from q36eval.app.cli.repeats_report import agreement_json, print_agreement
+    from q36eval.app.cli.canaries_report import agreement_json, print_agreement, print_summary
     from q36eval.app.console import ConsoleProgress
 
     history = open_history(paths, writing=True)
@@ -136,8 +135,8 @@ def _repeated(request: Request, times: int, sizes: list[int], paths: Paths, *, a
 
 
 def _body(run: "RunRecord", history: "History") -> dict[str, Any]:
-    from q36eval.app.canary_figures import canaries_json
     from q36eval.app.cli.canaries_report import canary_run
+    from q36eval.app.figures.canaries import canaries_json
 
     return run_body(run, history) | {"canaries": canaries_json(canary_run(run, history))}
 
@@ -165,7 +164,7 @@ def list_canaries(
     from rich.padding import Padding
     from rich.text import Text
 
-    from q36eval.reports._text import plain
+    from q36eval.reports.text import plain
 
     console = Console()
     for name, kind, lanes, count, where, why in rows:
@@ -233,7 +232,7 @@ def check(
         from rich.console import Console
         from rich.text import Text
 
-        from q36eval.reports._text import plain
+        from q36eval.reports.text import plain
 
         console = Console()
         for result in results:

@@ -124,7 +124,7 @@ def _scaffolded(
     from rich.console import Console
     from rich.text import Text
 
-    from q36eval.reports._text import plain
+    from q36eval.reports.text import plain
 
     console = Console()
     console.print(Text(plain(f"{file}: {wanted.id}, judged by {', '.join(body['checks'])}", limit=2_000)))

@@ -1,19 +1,13 @@
-"""What `q36eval canaries --branch NAME` prints."""
+"""What `q36eval canaries --branch NAME` prints, and `--repeat N` after it: whether all runs agree."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from q36eval.app.canary_details import (
-    at_risk,
-    choices_words,
-    divergence_of,
-    first_difference,
-    flips,
-    margin_words,
-    reasons,
-)
-from q36eval.app.canary_figures import (
+from q36eval.app.canary_repeating import Agreement, Differing, Repeat
+from q36eval.app.cli.tables import plain_table
+from q36eval.app.figures.answers import shortened
+from q36eval.app.figures.canaries import (
     FAILURE_RATE,
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
@@ -25,13 +19,20 @@ from q36eval.app.canary_figures import (
     other_rows,
     rate_rows,
 )
-from q36eval.app.cli.tables import plain_table
-from q36eval.app.evals_model import shortened
+from q36eval.app.figures.canary_items import (
+    at_risk,
+    choices_words,
+    divergence_of,
+    first_difference,
+    flips,
+    margin_words,
+    reasons,
+)
 from q36eval.canaries.must_pass import Standing
 from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome, ProbeName
-from q36eval.reports._text import plain
-from q36eval.reports.answers import unable_words
+from q36eval.reports.story import unable_words
+from q36eval.reports.text import number, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,7 +44,7 @@ LABELS = {
     Standing.FLIPPED: "✗ confirmed flip",
     Standing.UNSTABLE: "~ unstable",
     Standing.NO_CANARY: "– no canary, the reference fails",
-    Standing.UNCONFIRMED: "? flipped once, not asked again",
+    Standing.UNCONFIRMED: "? flipped once, not repeated",
     Standing.UNKNOWN: "? not known",
 }
 FLIPS_SHOWN = 3
@@ -77,7 +78,7 @@ def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
     from rich.text import Text
 
     if not run.measurements and not run.items:
-        yield Text("No canary was asked.")
+        yield Text("No canary was evaluated.")
         return
     yield Text(must_pass_words(run))
     yield from _must_pass_lines(run)
@@ -117,11 +118,11 @@ def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator["Text"]:
         yield Text(f"  {plain(item.cluster)}: {plain(margin_words(item) or '')}")
 
 
-def _flip_parts(found: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
+def _flip_parts(flipped: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
     from rich.text import Text
 
     for direction, title in (("regression", "lost"), ("improvement", "gained")):
-        chosen = [item for item in found if item.flip == direction]
+        chosen = [item for item in flipped if item.flip == direction]
         shown = _one_of_each(chosen)[:FLIPS_SHOWN]
         if chosen:
             more = f", {len(shown)} of them in full" if len(shown) < len(chosen) else ""
@@ -146,7 +147,7 @@ def flip_lines(item: ItemOutcome) -> Iterator["Text"]:
 
     must = " (must pass)" if item.must_pass else ""
     yield Text(plain(f"{item.cluster}{must}"), style="bold")
-    yield Text(f"  asked      {_short(item.prompt or '', PROMPT_CHARACTERS)}")
+    yield Text(f"  prompt     {_short(item.prompt or '', PROMPT_CHARACTERS)}")
     if item.expected is not None:
         yield Text(f"  expected   {_short(item.expected, ANSWER_CHARACTERS)}")
     wrong = item.branch if item.flip == "regression" else item.reference
@@ -173,11 +174,11 @@ def parting_lines(item: ItemOutcome) -> list[str]:
 
 
 def _divergence_lines(name: str, answer: Answer) -> list[str]:
-    found = divergence_of(answer)
-    if found is None:
+    divergence = divergence_of(answer)
+    if divergence is None:
         return []
-    top = f", its choices: {choices_words(found.top)}" if found.top else ""
-    return [f"token {found.position + 1}: the {name} says {found.said!r}{top}"]
+    top = f", its choices: {choices_words(divergence.top)}" if divergence.top else ""
+    return [f"token {divergence.position + 1}: the {name} says {divergence.said!r}{top}"]
 
 
 def _around(text: str, at: int) -> str:
@@ -189,3 +190,60 @@ def _around(text: str, at: int) -> str:
 def _short(text: str, most: int) -> str:
     """One harmless line with the text's beginning and end."""
     return plain(shortened(text, most), limit=2 * most)
+
+
+def print_agreement(agreement: Agreement, repeats: Sequence[Repeat]) -> None:
+    """The verdict on repeatability, pass counts by run where they differ, and every question that did."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    console.print(Text(f"\n{agreement_words(agreement)}", style="bold"))
+    for name, repeat in zip(_names(repeats), repeats, strict=True):
+        console.print(Text(plain(f"  {name}: run {repeat.run_id}")))
+    moved = [(group, counts) for group, counts in agreement.passed.items() if len(set(counts)) > 1]
+    if moved:
+        columns = ("right answers of", *_names(repeats))
+        console.print(plain_table(columns, [(group, *map(str, counts)) for group, counts in moved], right=()))
+    for one in agreement.differing:
+        console.print(Text(f"  {plain(_differing_words(one, repeats))}"))
+
+
+def agreement_words(agreement: Agreement) -> str:
+    """One sentence: what agrees over all runs."""
+    must = "agree" if agreement.must_pass_agree else "DIFFER"
+    rates = "agree" if agreement.rates_agree else "DIFFER"
+    count = len(agreement.differing)
+    listed = "no question is unstable" if not count else f"{count} of {agreement.questions} questions are unstable"
+    texts = f"; {agreement.texts_differ} answers differ in their text" if agreement.texts_differ else ""
+    return f"{agreement.runs} runs: must-pass outcomes {must}, pass rates {rates}, {listed}{texts}."
+
+
+def agreement_json(agreement: Agreement, repeats: Sequence[Repeat]) -> dict[str, Any]:
+    """The same as JSON values; scores and standings are in the order of the runs."""
+    return {
+        "must_pass_agree": agreement.must_pass_agree,
+        "rates_agree": agreement.rates_agree,
+        "questions": agreement.questions,
+        "texts_differ": agreement.texts_differ,
+        "batch_sizes": [repeat.rows for repeat in repeats],
+        "runs": [repeat.run_id for repeat in repeats],
+        "right_answers": {group: list(counts) for group, counts in agreement.passed.items()},
+        "unstable": [
+            {"name": one.name, "must_pass": one.must_pass, "scores": one.scores, "standings": one.standings}
+            for one in agreement.differing
+        ],
+    }
+
+
+def _names(repeats: Sequence[Repeat]) -> list[str]:
+    return [
+        f"{place}, the engine's batches" if repeat.rows is None else f"{place}, batches of {repeat.rows}"
+        for place, repeat in enumerate(repeats, 1)
+    ]
+
+
+def _differing_words(one: Differing, repeats: Sequence[Repeat]) -> str:
+    came_out = one.standings if one.must_pass else tuple(number(score) for score in one.scores)
+    pairs = zip(_names(repeats), came_out, strict=True)
+    return f"{one.name}: " + "; ".join(f"{name}: {outcome}" for name, outcome in pairs)

@@ -128,10 +128,11 @@ def _print(moved: "BranchDrift", against: "dict[str, AgainstBlessed]") -> None:
     )
     watched = [metric for metric in moved.metrics if metric.watched]
     for heading, metrics in _unsettled(watched):
-        _print_group(heading, [f"{one.key}{_levels(one)}{_against(against.get(one.key))}" for one in metrics])
+        lines = [f"{figure_name(one.key)}{_levels(one)}{_against(against.get(one.key))}" for one in metrics]
+        _print_group(heading, lines)
     stable = [metric for metric in watched if metric.state.value == "stable"]
     if stable:
-        lines = [f"{one.key}: {one.statement.removeprefix('Stable ').rstrip('.')}" for one in stable]
+        lines = [f"{figure_name(one.key)}: {one.statement.removeprefix('Stable ').rstrip('.')}" for one in stable]
         beside = [_against(against.get(one.key)) for one in stable]
         _print_group("Stable:", [line + more for line, more in zip(lines, beside, strict=True)])
 
@@ -164,6 +165,14 @@ def _heading(metric: "MetricDrift") -> str:
         return metric.statement
     way = "worse" if metric.worse else "better"
     return f"Drifting for the {way} since run {metric.since_run_id}; changed there: {metric.what_changed}."
+
+
+def figure_name(key: str) -> str:
+    """A figure's title beside its key."""
+    from q36eval.metrics import metric_of_key
+
+    metric, slice = metric_of_key(key)
+    return f"{metric.titled(slice)} ({key})"
 
 
 def _levels(metric: "MetricDrift") -> str:

@@ -91,7 +91,7 @@ def evals(
 
 
 def _plan(request: Request, policy: str | None, paths: Paths, *, as_json: bool) -> int:
-    from q36eval.app.cli.eval_plan_report import print_plan
+    from q36eval.app.cli.evals_report import print_plan
     from q36eval.run.eval_plan import plan_of
 
     planned = plan_of(request, load_policy(policy, request.family, paths), paths)

@@ -202,10 +202,10 @@ def _report(one: Judged, history: "History", output: Output) -> None:
 def _print_report(run: "RunRecord") -> None:
     from rich.console import Console
 
-    from q36eval.reports import to_console
+    from q36eval.reports import Document, to_console
 
     if run.report is not None:
-        Console().print(to_console(run.report, run))
+        Console().print(to_console(Document(run.report, run)))
 
 
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:
@@ -231,7 +231,7 @@ def _print_lanes(candidates: list[Candidate]) -> None:
     from rich.text import Text
 
     from q36eval.app.cli.tables import plain_table
-    from q36eval.reports._text import plain
+    from q36eval.reports.text import plain
 
     recommendation = recommend(candidates)
     lanes = [choice.lane for choice in recommendation.lanes]

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from q36eval.errors import Q36Error, UsageError
+from q36eval.app.cli.report_formats import document_of
+from q36eval.errors import Q36Error
 
 if TYPE_CHECKING:
     from q36eval.history import RunRecord
@@ -30,12 +31,10 @@ def announce(run: "RunRecord", measurements: "Sequence[Measurement]", log: TextI
     from q36eval.reports import to_annotations
     from q36eval.reports.github_report import ANNOTATIONS_PER_LEVEL, to_summary
 
-    report = run.report
-    if report is None:
-        raise UsageError(f"Run {run.id} has no verdict to report; it is {run.state} and only measured.")
-    for line in to_annotations(report, run, per_level=max(1, ANNOTATIONS_PER_LEVEL // branches)):
+    document = document_of(run, measurements)
+    for line in to_annotations(document, per_level=max(1, ANNOTATIONS_PER_LEVEL // branches)):
         print(line, file=log)
-    _append(lambda left: to_summary(report, run, measurements, limit_bytes=left))
+    _append(lambda left: to_summary(document, limit_bytes=left))
 
 
 @contextmanager

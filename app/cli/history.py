@@ -49,11 +49,11 @@ def show(
     from rich.text import Text
 
     from q36eval.app.cli.tables import print_plain
-    from q36eval.reports import to_console
+    from q36eval.reports import Document, to_console
 
     console = Console()
     if record.report is not None:
-        console.print(to_console(record.report, record))
+        console.print(to_console(Document(record.report, record)))
         for line in _review_lines(history, record):
             console.print(Text(line))
         return
@@ -65,7 +65,7 @@ def show(
 
 def _review_lines(history: "History", run: "RunRecord") -> list[str]:
     """What the verdict hung on besides, who signed, and what was decided before."""
-    from q36eval.reports._text import plain
+    from q36eval.reports.text import plain
 
     lines = []
     if run.circumstances is not None:

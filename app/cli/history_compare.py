@@ -78,14 +78,14 @@ def _criterion_row(one: "ComparedCriterion") -> list[str]:
 
 
 def _measurement_row(one: "ComparedMeasurement") -> list[str]:
-    from q36eval.reports._text import number
+    from q36eval.reports.text import number
 
     return [one.key, number(one.a), number(one.b), *_difference_cells(one.difference)]
 
 
 def _judged(result: "CriterionResult | None") -> str:
     """The verdict with the figure that it was given on, in the margin's own terms."""
-    from q36eval.reports._text import figure_text, verdict_text
+    from q36eval.reports.text import figure_text, verdict_text
 
     if result is None:
         return "not judged"
@@ -94,7 +94,7 @@ def _judged(result: "CriterionResult | None") -> str:
 
 
 def _difference_cells(difference: "PairedDifference | None") -> list[str]:
-    from q36eval.reports._text import number
+    from q36eval.reports.text import number
 
     if difference is None:
         return ["–", "–", "–"]

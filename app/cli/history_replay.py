@@ -113,7 +113,7 @@ def _print_replay(replayed: "Replay") -> None:
 
 
 def _print_lines(lines: list[str]) -> None:
-    from q36eval.reports._text import plain
+    from q36eval.reports.text import plain
 
     for line in lines[:SHOWN]:
         print(f"  {plain(line)}")
@@ -144,7 +144,7 @@ def _under_policy(history: "History", record: "RunRecord", policy: str, as_json:
 
 
 def _print_retrial(retrial: "Retrial", record: "RunRecord") -> None:
-    from q36eval.reports._text import plain
+    from q36eval.reports.text import plain
 
     report = retrial.report
     was = (

@@ -1,15 +1,17 @@
 """What `q36eval kl` prints and plots."""
 
+import os
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.cli.tables import plain_table
-from q36eval.app.kl_model import GROUPINGS, KLFigures, attribution_of, interval_words
+from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of, interval_words
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
 from q36eval.measured_on import recorded_unverified
-from q36eval.reports._text import number, plain
+from q36eval.reports.text import number, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,6 +26,22 @@ _SPACE = "\ue000"
 """Stands for a space while the text is made harmless, which would join runs of them; for private use, so in no text."""
 
 
+def check_file(file: Path) -> None:
+    """Refuse what cannot become a plot, before hours of passes.
+
+    Raises:
+        UsageError: it is a folder or in none, it may not be written, or plotly is not installed.
+    """
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder; name the HTML file to write, such as {file / 'attribution.html'}.")
+    if not file.parent.is_dir():
+        raise UsageError(f"The folder {file.parent} does not exist; name a file in one that does.")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"{file} may not be written; name another file.")
+    if find_spec("plotly") is None:
+        raise UsageError("The plot needs plotly: install q36eval[ui].")
+
+
 def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None) -> None:
     """Refuse a plot that could not be written before anything is measured.
 
@@ -31,8 +49,6 @@ def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None
         UsageError: the file cannot become a plot, or what is measured will only be a bound (of which there are no
             tokens to draw).
     """
-    from q36eval.app.attribution_plot import check_plot as check_file
-
     if file is None:
         return
     check_file(file)
@@ -96,7 +112,7 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     Raises:
         EngineError: the run scored no token.
     """
-    from q36eval.app.kl_figures import (
+    from q36eval.app.figures.kl_plots import (
         divergences_of,
         histogram_figure,
         layers_figure,
@@ -124,16 +140,16 @@ def write_plot(run: "RunRecord", history: "History", paths: Paths, file: Path) -
     write_page(file, f"{run.family}/{run.branch}, run {run.id}", plots)
 
 
-def _bounds(found: Sequence["Measurement"], non_finite: str) -> Iterator["RenderableType"]:
+def _bounds(bounds: Sequence["Measurement"], non_finite: str) -> Iterator["RenderableType"]:
     """The bound and its gap by their whole names, for a bound must not be taken for the divergence."""
     from rich.text import Text
 
     rows = [
-        (m.metric, f"{number(m.value)} nats", interval_words(m.effect_interval), f"{m.counts.scored:,}") for m in found
+        (m.metric, f"{number(m.value)} nats", interval_words(m.effect_interval), f"{m.counts.scored:,}") for m in bounds
     ]
     yield plain_table(("", "value", "95 % interval", "tokens"), rows, right=(3,), whole=(0,))
     yield Text(non_finite)
-    for m in found:
+    for m in bounds:
         yield Text(plain(f"{m.metric}: {m.note}"))
 
 
@@ -143,7 +159,7 @@ def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["Rende
     from q36eval.kl.measurements import BOUND_GAP, LOWER_BOUND
 
     # what was measured decides, for a pack may hold no more though nobody asked for bounds
-    bounds = [m for m in (figures.get(LOWER_BOUND.name), figures.get(BOUND_GAP.name)) if m is not None]
+    bounds = [m for m in (figures.get(LOWER_BOUND.metric.name), figures.get(BOUND_GAP.metric.name)) if m is not None]
     if bounds:
         yield from _bounds(bounds, figures.non_finite())
         return

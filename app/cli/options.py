@@ -180,7 +180,7 @@ def print_json(body: Any) -> None:
 
 def say(sentence: str) -> None:
     """One line on stderr; what a branch is called moves no cursor and is no command to a pipeline's runner."""
-    from q36eval.reports._text import SENTENCE, plain
+    from q36eval.reports.text import SENTENCE, plain
 
     with suppress(OSError):
         print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)

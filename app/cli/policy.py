@@ -65,7 +65,7 @@ def show(policy: PolicyArgument, as_json: JsonOption = False) -> None:
         return
     import yaml
 
-    from q36eval.reports._text import plain
+    from q36eval.reports.text import plain
 
     print(f"# whole; made of {plain(', '.join(whole['lineage'])) or 'no other'}")
     del whole["lineage"]
@@ -95,7 +95,7 @@ def check(
         print_json({**asdict(checked), "sound": checked.sound})
     else:
         from q36eval.app.cli.policy_report import LONG
-        from q36eval.reports._text import plain
+        from q36eval.reports.text import plain
 
         for sentence in checked.problems:
             print(f"wrong: {plain(sentence, LONG)}")

@@ -9,7 +9,7 @@ import typer
 
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
 from q36eval.app.cli.options import open_history, say
-from q36eval.app.cli.report_formats import FORMATS, check_formats
+from q36eval.app.cli.report_formats import FORMATS, check_formats, document_of
 from q36eval.errors import StorageError, UsageError
 from q36eval.files import write_atomically
 
@@ -41,12 +41,12 @@ def report(
     record = history.get_run(run)
     measurements = history.measurements(record.id)
     if into is not None:
-        _put_into(into, FORMATS[format].text(record, measurements))
+        _put_into(into, FORMATS[format].text(document_of(record, measurements)))
         return
     if format == "github":
         announce(record, measurements, sys.stdout)
     if format != "github" or not os.environ.get(SUMMARY_VARIABLE):
-        sys.stdout.write(FORMATS[format].text(record, measurements))
+        sys.stdout.write(FORMATS[format].text(document_of(record, measurements)))
 
 
 def _put_into(file: Path, card: str) -> None:

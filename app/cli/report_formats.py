@@ -12,11 +12,11 @@ from q36eval.errors import StorageError, UsageError
 from q36eval.files import write_atomically
 
 if TYPE_CHECKING:
-    from q36eval.gate import GateReport
     from q36eval.history import RunRecord
     from q36eval.records import Measurement
+    from q36eval.reports import Document
 
-    Writer = Callable[[GateReport, RunRecord | None, Sequence[Measurement]], str]
+    Writer = Callable[[Document], str]
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,11 @@ class ReportFormat:
     file: str
     writer: str
 
-    def text(self, run: "RunRecord", measurements: "Sequence[Measurement]") -> str:
-        """The report of a gate run.
-
-        Raises:
-            UsageError: the run has no verdict.
-        """
+    def text(self, document: "Document") -> str:
+        """The report in this format."""
         module, _, function = self.writer.partition(":")
         write: Writer = getattr(import_module(module), function)
-        return write(_verdict_of(run), run, measurements)
+        return write(document)
 
 
 FORMATS = {
@@ -47,16 +43,16 @@ FORMATS = {
 }
 
 
-def check_formats(asked: Sequence[str] | None) -> list[str]:
+def check_formats(named: Sequence[str] | None) -> list[str]:
     """The formats asked for; all where none was named.
 
     Raises:
         UsageError: there is no such format.
     """
-    unknown = [name for name in asked or [] if name not in FORMATS]
+    unknown = [name for name in named or [] if name not in FORMATS]
     if unknown:
         raise UsageError(f"There is no report format {unknown[0]!r}; formats are: {', '.join(FORMATS)}.")
-    return list(asked or FORMATS)
+    return list(named or FORMATS)
 
 
 def make_report_folder(folder: Path | None, distinct: bool, formats: Sequence[str]) -> None:
@@ -93,8 +89,11 @@ def write_reports(
         UsageError: the run has no verdict.
         StorageError: a file cannot be written; the verdict stays in history.
     """
+    if not formats:
+        return
+    document = document_of(run, measurements)
     for name in formats:
-        text = FORMATS[name].text(run, measurements)
+        text = FORMATS[name].text(document)
         path = folder / FORMATS[name].file
         try:
             write_atomically(path, text)
@@ -109,10 +108,17 @@ def write_reports(
 
 def report_json(run: "RunRecord", measurements: "Sequence[Measurement]") -> object:
     """The run's JSON report as a document."""
-    return json.loads(FORMATS["json"].text(run, measurements))
+    return json.loads(FORMATS["json"].text(document_of(run, measurements)))
 
 
-def _verdict_of(run: "RunRecord") -> "GateReport":
+def document_of(run: "RunRecord", measurements: "Sequence[Measurement]") -> "Document":
+    """The run's report, for every format.
+
+    Raises:
+        UsageError: the run has no verdict.
+    """
+    from q36eval.reports import Document
+
     if run.report is None:
         raise UsageError(f"Run {run.id} has no verdict to report; it is {run.state} and only measured.")
-    return run.report
+    return Document(run.report, run, measurements)

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.canary_details import choices_words
+from q36eval.app.figures.canary_items import choices_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

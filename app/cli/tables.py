@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.reports._text import SENTENCE, plain
+from q36eval.reports.text import SENTENCE, plain
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,7 +2,7 @@
 
 import re
 
-from q36eval.reports._text import plain
+from q36eval.reports.text import plain
 
 MAX_BLOCK_CHARACTERS = 20_000
 

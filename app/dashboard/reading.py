@@ -1,16 +1,18 @@
 """Reads history for the pages, through its public interface only, and keeps what cannot change."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
+from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, standing_waivers
 from q36eval.app.dashboard.started import Started, file_of, shown_source
-from q36eval.app.kl_figures import divergences_of
+from q36eval.app.figures.kl_plots import divergences_of
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift
 from q36eval.gate.report import SignOff, Waiver
@@ -111,8 +113,8 @@ class Reader:
 
     def runs_of(self, family: str, branch: str, limit: int) -> list[RunRecord]:
         """The newest runs of a branch in full, newest first; a run in full is a hundred times its summary."""
-        found = self.summaries(RunFilter(family=family, branch=branch), limit=limit)
-        return [self.run(summary.id) for summary in found]
+        summaries = self.summaries(RunFilter(family=family, branch=branch), limit=limit)
+        return [self.run(summary.id) for summary in summaries]
 
     def measurements(self, run: RunRecord) -> list[Measurement]:
         """Measurements of a run, without the evidence per cluster."""
@@ -151,8 +153,8 @@ class Reader:
         return self._file(run, TOKENS) or self._states()[0] / "tokens" / run.id / TOKENS
 
     def _file(self, run: RunRecord, name: str) -> Path | None:
-        found = (RunFiles(state).find(self.history, run.id, name) for state in self._states())
-        return next((path for path in found if path is not None), None)
+        files = (RunFiles(state).find(self.history, run.id, name) for state in self._states())
+        return next((path for path in files if path is not None), None)
 
     def _states(self) -> list[Path]:
         """Working states that may hold the files of its runs: that of its file, and this program's own."""
@@ -300,8 +302,8 @@ def _read_recent(key: str | None, source: str, name: str, _read: Callable[[Histo
 
 
 def _read_measurements(key: str | None, source: str, run_id: str, moment: str) -> list[Measurement]:
-    found = _history(key, source).measurements(run_id)
-    return [measurement.model_copy(update={"clusters": None}) for measurement in found]
+    measurements = _history(key, source).measurements(run_id)
+    return [measurement.model_copy(update={"clusters": None}) for measurement in measurements]
 
 
 def _read_failures(key: str | None, source: str, run_id: str, moment: str) -> list[ProbeFailure]:
@@ -331,8 +333,8 @@ def _read_followed(
 
 def _read_figures(key: str | None, source: str, family: str, branch: str, metric: str, stand: str) -> dict[str, float]:
     history = _history(key, source)
-    found = {point.run.id: point.value for point in history.metric_series(branch, family, [metric])}
-    return _of_stand(history, family, branch, stand, found)
+    figures = {point.run.id: point.value for point in history.metric_series(branch, family, [metric])}
+    return _of_stand(history, family, branch, stand, figures)
 
 
 def _decided(run: RunRecord) -> str:
@@ -359,3 +361,27 @@ _drift: Callable[..., BranchDrift] = _cached(_read_drift, None, 64)
 _followed: Callable[..., FollowedMetrics] = _cached(_read_followed, None, 32)
 _comparison: Callable[..., Comparison] = _cached(_read_comparison, None, 4)
 _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, None, 4)
+
+
+def branch_rows(reader: Reader, now: datetime) -> list[BranchRow]:
+    """Every branch, without what only its newest report tells."""
+    reviews = _reviews(reader)
+    return [branch_row(of, reviews[of.family, of.branch], now) for of in reader.branches()]
+
+
+def detailed(reader: Reader, rows: Iterable[BranchRow], now: datetime) -> list[BranchRow]:
+    """The rows with what their newest reports tell; slower, so of the rows of one page only."""
+    reviews = _reviews(reader)
+    return [
+        row
+        if row.of.judged is None
+        else branch_row(row.of, replace(reviews[row.key], report=reader.run(row.of.judged.id).report), now)
+        for row in rows
+    ]
+
+
+def _reviews(reader: Reader) -> dict[BranchKey, Review]:
+    waivers, drifts = standing_waivers(reader.waiver_records()), reader.kept_drifts()
+    keys = [(of.family, of.branch) for of in reader.branches()]
+    blessings = {key: next(iter(reader.blessings(*key)), None) for key in keys}
+    return {key: Review(blessings[key], waivers.get(key, ()), drifts.get(key)) for key in keys}

@@ -66,10 +66,10 @@ def writer(typed: str) -> str:
     Raises:
         UsageError: nothing may be written, or no name was typed that others could read.
     """
-    found = permission()
-    if found.why is not None:
-        raise UsageError(found.why)
-    name = (found.name or typed).strip()
+    allowed = permission()
+    if allowed.why is not None:
+        raise UsageError(allowed.why)
+    name = (allowed.name or typed).strip()
     if not name:
         raise UsageError("Type your name first: whoever reads this later asks you.")
     if name != line(name) or not any(map(str.isalnum, name)):

@@ -21,8 +21,9 @@ from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy, SchemeFigure
 from q36eval.gate.margins import held_to, schemes_found
 from q36eval.gate.noise import floor_of, floor_unit
-from q36eval.gate.policy import is_distance, stricter
+from q36eval.gate.policy import stricter
 from q36eval.history import History
+from q36eval.metrics import metric_of
 from q36eval.schemes import mixture_name, parts_of
 from q36eval.stats import loss_limit
 
@@ -144,7 +145,7 @@ def _calibrated(
             scheme=wanted.scheme,
         )
 
-    if not is_distance(criterion.probe, criterion.metric):
+    if not metric_of(criterion.probe, criterion.metric).is_distance:
         return result("not calibrated", None, "a consequence has the same margin for every scheme")
     if margin.against == "blessed":
         return result("not calibrated", None, "it is held against the blessed run, whatever the scheme")

@@ -6,48 +6,11 @@ from dataclasses import dataclass
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.competence import PAIRED
 from q36eval.gate.margins import held_to
+from q36eval.metrics import metric_of
 from q36eval.records import DeclaredFigure, Lane, ProbeName
 from q36eval.run.declared import Declared
 from q36eval.run.measurable import power_of
 from q36eval.stats import least_clusters
-
-WORDS = {
-    "accuracy": "accuracy, the mean over items",
-    "macro_accuracy": "accuracy, the mean of the tasks' means",
-    "items_lost": "items lost",
-    "answers_changed": "share of answers that changed, right or wrong",
-    "choice_margin": "lead of the right choice over the best wrong one",
-    "perplexity": "perplexity per token",
-    "word_perplexity": "perplexity per word",
-    "byte_perplexity": "perplexity per byte",
-    "kl_divergence": "divergence from the reference, KL(reference || branch)",
-    "reverse_kl_divergence": "divergence the other way, KL(branch || reference)",
-    "kl_macro_average": "divergence, its slices equally weighted",
-    "kl_median": "divergence that half of all tokens do not exceed",
-    "kl_max": "greatest divergence of a token",
-    "kl_document_max": "mean divergence of each source's worst document",
-    "top1_agreement": "share of tokens with the reference's likeliest token",
-    "delta_p_rms": "root mean square change of the label's probability",
-    "label_probability": "mean probability of the label",
-    "non_finite_tokens": "tokens without finite figures",
-    "must_pass_flips": "must-pass prompts flipped in every batch",
-    "must_pass_unstable": "must-pass prompts flipped in some batches only",
-    "fixed_prompt_failure_rate": "share of the other fixed prompts answered wrong",
-    "failure_rate": "share of draws answered wrong",
-    "cut_off_rate": "share of draws without an end within their budget",
-    "at_risk": "share of answers with a margin below 0.5 nats",
-    "right_numbers_wrong_conclusion": "share of draws with right amounts and a wrong comparison",
-    "schema_accuracy": "share of tool calls that meet their schema",
-    "call_trigger_agreement": "share of turns that call a tool as the reference does",
-    "thinking_failure_rate": "share of sampled answers with reasoning that are wrong",
-    "thinking_unended_rate": "share of sampled answers whose reasoning never ends",
-    "thinking_loop_rate": "share of sampled answers with reasoning that go round",
-    "thinking_budget_used": "mean share of the budget that an answer with reasoning takes",
-    "thinking_length_ratio": "length of answers with reasoning over the reference's",
-    "decisive_margin": "mean least margin of an answer",
-    "decisive_margin_ratio": "mean least margin of an answer, over the reference's",
-}
-"""What metrics are, where their name does not say it."""
 
 WHOSE = {"reference": "the reference's", "blessed": "the last blessed run's"}
 UNDECIDED = "INCONCLUSIVE (exit 3), which blocks as well"
@@ -67,6 +30,7 @@ class Rule:
     """
 
     id: str
+    title: str
     probe: str
     asks: str
     evidence: str
@@ -143,6 +107,7 @@ def _rule_of(criterion: Criterion, declared: Declared, power: str) -> Rule:
     unit = "" if figure is None else figure.unit
     return Rule(
         criterion.id,
+        criterion.heading,
         criterion.probe,
         f"{_what(criterion)}: {allowed(criterion, unit)}{' whatever the scheme' if criterion.margin.schemes else ''}",
         _evidence(criterion),
@@ -168,7 +133,7 @@ def _by_scheme(criterion: Criterion, unit: str) -> tuple[str, ...]:
 
 
 def _what(criterion: Criterion) -> str:
-    words = WORDS.get(criterion.metric, criterion.metric.replace("_", " "))
+    words = metric_of(criterion.probe, criterion.metric).label
     return words if criterion.slice == "all" else f"{words} ({criterion.slice})"
 
 
@@ -214,16 +179,16 @@ def _evidence(criterion: Criterion) -> str:
 
 def _able(criterion: Criterion, figure: DeclaredFigure | None) -> str:
     """What the reference must be able to do; empty where no answers that are right or wrong are compared."""
-    asked = criterion.informative
-    if asked is None or criterion.probe in (ProbeName.KL, ProbeName.WEIGHTS):
+    informative = criterion.informative
+    if informative is None or criterion.probe in (ProbeName.KL, ProbeName.WEIGHTS):
         return ""
     if figure is not None and not (figure.estimator in PAIRED and figure.bounded):
         return ""
-    items = "1 item" if asked.min_items == 1 else f"{asked.min_items:,} items"
+    items = "1 item" if informative.min_items == 1 else f"{informative.min_items:,} items"
     return (
-        f"The reference must solve at least {items} and {100 * asked.min_share:.4g} % of a family (above chance for "
-        f"multiple choice); other families are left out, and those left must hold {100 * asked.min_weight:.4g} % of "
-        f"the items"
+        f"The reference must solve at least {items} and {100 * informative.min_share:.4g} % of a family (above chance "
+        f"for multiple choice); other families are left out, and those left must hold "
+        f"{100 * informative.min_weight:.4g} % of the items"
     )
 
 

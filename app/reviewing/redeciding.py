@@ -41,7 +41,7 @@ def decide_again(
     own = policy_of(run)
     if (run.family, run.branch) != (family, branch):
         raise UsageError(f"Run {run.id} is of {run.family}/{run.branch}, not of {family}/{branch}.")
-    if policy is not None and policy != own:
+    if policy is not None and policy.untitled != own.untitled:
         raise UsageError(
             f"Run {run.id} was judged by another policy ({own.name}) than this {policy.name}; leave --policy out, or "
             f"see what this one says of it with `q36eval history replay {run.id} --policy …`."

@@ -12,7 +12,7 @@ from q36eval.gate import CriterionResult, GateReport, Policy
 from q36eval.history import Decision, History, RunRecord
 from q36eval.history.deciding import replayed, under
 from q36eval.records import Record
-from q36eval.reports import to_json
+from q36eval.reports import Document, to_json
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ def replay(history: History, run: RunRecord) -> Replay:
     assert run.report is not None, "what was decided has a report"
     measurements = history.measurements(run.id)
     decided = run.model_copy(update={"report": report, "verdict": report.verdict})
-    return Replay(run, to_json(run.report, run, measurements), to_json(report, decided, measurements))
+    return Replay(
+        run, to_json(Document(run.report, run, measurements)), to_json(Document(report, decided, measurements))
+    )
 
 
 def earlier_decision(history: History, run: RunRecord, text: str) -> Decision | None:
@@ -67,7 +69,7 @@ def earlier_decision(history: History, run: RunRecord, text: str) -> Decision | 
     measurements = history.measurements(run.id)
     for decision in reversed(history.earlier_decisions(run.id)):
         kept = {"report": decision.report, "verdict": decision.report.verdict, "circumstances": decision.circumstances}
-        if to_json(decision.report, run.model_copy(update=kept), measurements) == text:
+        if to_json(Document(decision.report, run.model_copy(update=kept), measurements)) == text:
             return decision
     return None
 
@@ -187,6 +189,6 @@ def _verdict(result: CriterionResult | None) -> str | None:
 
 
 def _margin(result: CriterionResult | None) -> str | None:
-    from q36eval.reports._text import margin_text
+    from q36eval.reports.text import margin_text
 
     return None if result is None else margin_text(result.margin, result.unit)

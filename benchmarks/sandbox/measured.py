@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.sandbox.ladder import LADDER_BITS, fp8_blocks, make_rung, round_to_integers
 from q36eval.app.cli.options import load_policy, open_history
 from q36eval.app.console import ConsoleProgress
-from q36eval.app.evals_model import GROUP_COLUMNS, group_rows, seconds_by_group
+from q36eval.app.figures.evals import GROUP_COLUMNS, group_rows, seconds_by_group
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Family, Paths
 from q36eval.history import History, RunRecord

@@ -90,6 +90,7 @@ def attempts_of(policy: Policy, tried: Tried | None) -> Attempts | None:
 def judged_content(policy: Policy) -> dict[str, Any]:
     """What of a policy decides: not its name, nor its words, nor how often it may be tried."""
     criteria = [
-        criterion.model_dump(mode="json", exclude={"note": True, "margin": {"source"}}) for criterion in policy.criteria
+        criterion.model_dump(mode="json", exclude={"note": True, "title": True, "margin": {"source"}})
+        for criterion in policy.criteria
     ]
     return {"alpha": policy.alpha, "criteria": sorted(criteria, key=lambda criterion: criterion["id"])}

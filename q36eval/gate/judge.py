@@ -187,7 +187,7 @@ def _reasons(failures: Sequence[ProbeFailure]) -> str:
 
 def _blank(criterion: Criterion) -> CriterionResult:
     return CriterionResult(
-        **criterion.model_dump(include={"id", "probe", "metric", "slice", "lanes", "tier", "confidence"}),
+        **criterion.model_dump(include={"id", "title", "probe", "metric", "slice", "lanes", "tier", "confidence"}),
         margin=criterion.margin,
         verdict=CriterionVerdict.NOT_MEASURED,
         reason="",

@@ -4,22 +4,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from q36eval.gate.policy import Criterion, Policy
+from q36eval.metrics import METRICS, NOISE_FLOOR, metric_of
 from q36eval.records import Measurement, ProbeName, Record
 from q36eval.stats import loss_limit
-
-FLOORED_METRICS = (
-    "kl_divergence",
-    "reverse_kl_divergence",
-    "perplexity",
-    "kl_macro_average",
-    "kl_p99",
-    "kl_max",
-    "top1_agreement",
-)
-"""Metrics of the KL probe whose floor is measured, in the unit of their margin's loss (`floor_unit`)."""
-
-COUNTED = ("non_finite_tokens",)
-"""Metrics of the KL probe that no noise moves."""
 
 FLOOR_BY_PERTURBATION = "kl_noise_floor"
 """The measurement that holds KL by perturbation (its slice), and as `all` the largest of them."""
@@ -34,17 +21,22 @@ class NoiseFloor(Record):
 
 def floor_metric(metric: str) -> str:
     """Name of the measurement that holds a metric's floor, slice by slice."""
-    return f"{metric}_noise_floor"
+    return f"{metric}{NOISE_FLOOR}"
+
+
+def floored_metrics() -> list[str]:
+    """Metrics of the KL probe whose floor is measured, in the unit of their margin's loss (`floor_unit`)."""
+    return [name for (probe, name), metric in METRICS.items() if probe is ProbeName.KL and metric.floor_unit]
 
 
 def floor_unit(metric: str) -> str:
     """The unit of a metric's floor."""
-    return "fraction" if metric == "top1_agreement" else "nats/token"
+    return metric_of(ProbeName.KL, metric).floor_unit or "nats/token"
 
 
 def is_floor(metric: str) -> bool:
     """Whether a measurement of the KL probe holds a metric's floor."""
-    return metric in map(floor_metric, FLOORED_METRICS)
+    return metric in map(floor_metric, floored_metrics())
 
 
 def of_reference_alone(probe: ProbeName, metric: str) -> bool:
@@ -54,7 +46,7 @@ def of_reference_alone(probe: ProbeName, metric: str) -> bool:
 
 def has_floor(probe: ProbeName, metric: str) -> bool:
     """Whether a floor belongs to that metric, be it measured or not."""
-    return probe is ProbeName.KL and metric not in COUNTED
+    return metric_of(probe, metric).moved_by_noise
 
 
 def floor_of(criterion: Criterion, measurements: Iterable[Measurement]) -> NoiseFloor | None:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from q36eval.metrics import criterion_title, metric_of
 from q36eval.records import Lane, ProbeName
 from q36eval.schemes import mixture_name, parts_of
 from q36eval.stats import LookShares, MarginKind
@@ -18,9 +19,6 @@ def is_release(purpose: object) -> bool:
 
 THRESHOLD_KINDS = ("max_value", "min_retention")
 """Margins that limit a loss in nats per token, of which a threshold may be a multiple."""
-
-PERPLEXITIES = ("perplexity", "word_perplexity", "byte_perplexity")
-"""Metrics of the eval probe that measure a distance from the reference, and no consequence of it."""
 
 NON_FINITE = "non_finite_tokens"
 """The KL probe's census of scored tokens at which the branch's figures are NaN or infinite."""
@@ -42,6 +40,11 @@ def _is_none(value: object) -> bool:
 def _is_empty(schemes: object) -> bool:
     """What names no scheme is written as it was before schemes were known: signatures are of what was written."""
     return not schemes
+
+
+def _is_untitled(title: object) -> bool:
+    """A title is written where a person gave one."""
+    return not title
 
 
 class SchemeFigure(PolicyModel):
@@ -127,16 +130,6 @@ def stricter(kind: MarginKind, value: float, other: float) -> bool:
     return value > other if kind in ("min_recovery", "min_retention") else value < other
 
 
-def is_distance(probe: ProbeName, metric: str) -> bool:
-    """Whether a metric says how far a branch is from the reference, which depends on the scheme.
-
-    What users notice (answers, scores, margins of answers) does not: there the same loss is the same harm.
-    """
-    if probe is ProbeName.KL:
-        return metric != NON_FINITE
-    return probe is ProbeName.EVALS and metric in PERPLEXITIES
-
-
 PAIRED_KINDS: tuple[MarginKind, ...] = ("max_increase", "min_recovery")
 """Margins that hold a branch's answers against a baseline's."""
 
@@ -162,6 +155,7 @@ class Informative(PolicyModel):
 class Criterion(PolicyModel):
     """One rule over one measurement.
 
+    `title` is what people call it, and decides nothing; without one it is made of the metric's label (`heading`).
     `confidence` is the one-sided confidence of the bound that must lie inside the margin for PASS. `min_scored` and
     `min_clusters` are the least items and independent clusters to judge on, clusters counted by weight (as many as
     would weigh as much were they of equal size); without it unbounded figures ask for 30.
@@ -175,6 +169,7 @@ class Criterion(PolicyModel):
     """
 
     id: CriterionId
+    title: str = Field(default="", exclude_if=_is_untitled)
     probe: ProbeName
     metric: str = Field(min_length=1)
     slice: str = "all"
@@ -191,6 +186,11 @@ class Criterion(PolicyModel):
     on_inconclusive: Literal["inconclusive", "fail"] = "inconclusive"
     waivable: bool = True
     note: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What people call it."""
+        return criterion_title(self.title, self.probe, self.metric, self.slice)
 
     @property
     def look_shares(self) -> LookShares:
@@ -220,7 +220,7 @@ class Criterion(PolicyModel):
 
     @model_validator(mode="after")
     def _schemes_are_named_for_distances(self) -> "Criterion":
-        distance = self.margin.kind != "max_count" and is_distance(self.probe, self.metric)
+        distance = self.margin.kind != "max_count" and metric_of(self.probe, self.metric).is_distance
         if self.margin.schemes and not distance:
             raise ValueError(
                 f"criterion {self.id!r} names schemes, and {self.probe}.{self.metric} has one margin for every scheme: "
@@ -277,6 +277,11 @@ class Policy(PolicyModel):
             if lane not in guarded:
                 raise ValueError(f"no blocking criterion guards lane {lane.value!r}, so it could never pass")
         return self
+
+    @property
+    def untitled(self) -> "Policy":
+        """The same without its criteria's titles, by which two policies are compared: a title decides nothing."""
+        return self.model_copy(update={"criteria": tuple(c.model_copy(update={"title": ""}) for c in self.criteria)})
 
     @property
     def lanes(self) -> tuple[Lane, ...]:

@@ -239,7 +239,10 @@ def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
     informative = change.get("informative")
     if margin["kind"] in PAIRED_KINDS:
         informative = {**(inherited["informative"] or {}), **(informative or {})}
-    return {**inherited, **change, "margin": margin, "informative": informative}
+    kept = dict(inherited)
+    if {"probe", "metric", "slice"} & change.keys():
+        kept.pop("title", None)  # it was of another figure
+    return {**kept, **change, "margin": margin, "informative": informative}
 
 
 def _still_inside(figure: Mapping[str, Any], margin: Mapping[str, Any], inherited: Mapping[str, Any]) -> bool:

@@ -131,6 +131,10 @@ class CriterionPart(TypedDict, total=False):
     """One rule over one measurement; of an inherited criterion only what changes."""
 
     id: Required[Annotated[CriterionId, Field(description="Its name; an inherited criterion is changed by its id.")]]
+    title: Annotated[
+        str,
+        Field(max_length=80, description="What people call it; by default the metric's own label. It decides nothing."),
+    ]
     probe: Annotated[ProbeName, Field(description="The probe that measures it.")]
     metric: Annotated[str, Field(min_length=1, description="The measurement, as `q36eval history show` names it.")]
     slice: Annotated[str, Field(description="The part of what was asked; all by default.")]

@@ -10,6 +10,7 @@ from q36eval.gate.attempts import Attempts, Tried
 from q36eval.gate.competence import Competence
 from q36eval.gate.noise import NoiseFloor
 from q36eval.gate.policy import Margin, Purpose, SchemeFigure, is_release
+from q36eval.metrics import criterion_title
 from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
 
@@ -189,21 +190,23 @@ class HeldMargin(Record):
 class CriterionResult(Record):
     """One criterion judged.
 
-    `figure` and `figure_interval` are in the margin's own terms (recovery and retention as ratios, losses as losses);
-    `loss`, `loss_interval` and `limit` are what was tested: `p_pass` against loss >= limit, `p_fail` against
-    loss <= limit, `p_fail_adjusted` after Holm. Both bounds of an interval hold one-sided at the criterion's
-    `confidence`. Figures are None where nothing could be judged. `to_turn` says in the loss' unit by how much the bound
-    that decided would have to move for another verdict: of a PASS how far the upper bound lies inside the limit, of a
-    FAIL how far the lower one lies outside, of an INCONCLUSIVE how far the upper bound lies outside. `noise_floor` is
-    what the reference loses against itself in that figure, None where it was not measured or the metric has none.
-    `competence` is there where answers are compared that are right or wrong: figures and counts are then those of the
-    families that the reference can do. `causes` say why answers of either side are not right, also of those left out.
-    `waived_by` is there only where waivers made a difference; the verdict beside it stays what was found. `margin` is
-    the one that held; `held` says why it was that one, where it depends on the scheme. `anomalous` says that the branch
-    gains more than is plausible, whether or not that was signed.
+    `title` is the policy's, where it gives one; `heading` is always there. `figure` and `figure_interval` are in the
+    margin's own terms (recovery and retention as ratios, losses as losses); `loss`, `loss_interval` and `limit` are
+    what was tested: `p_pass` against loss >= limit, `p_fail` against loss <= limit, `p_fail_adjusted` after Holm. Both
+    bounds of an interval hold one-sided at the criterion's `confidence`. Figures are None where nothing could be
+    judged. `to_turn` says in the loss' unit by how much the bound that decided would have to move for another verdict:
+    of a PASS how far the upper bound lies inside the limit, of a FAIL how far the lower one lies outside, of an
+    INCONCLUSIVE how far the upper bound lies outside. `noise_floor` is what the reference loses against itself in that
+    figure, None where it was not measured or the metric has none. `competence` is there where answers are compared that
+    are right or wrong: figures and counts are then those of the families that the reference can do. `causes` say why
+    answers of either side are not right, also of those left out. `waived_by` is there only where waivers made a
+    difference; the verdict beside it stays what was found. `margin` is the one that held; `held` says why it was that
+    one, where it depends on the scheme. `anomalous` says that the branch gains more than is plausible, whether or not
+    that was signed.
     """
 
     id: str
+    title: str = Field(default="", exclude_if=_is_absent)
     probe: ProbeName
     metric: str
     slice: str
@@ -234,6 +237,16 @@ class CriterionResult(Record):
     waived_by: tuple[Waiver, ...] = ()
     held: HeldMargin | None = Field(default=None, exclude_if=_is_absent)
     anomalous: bool = Field(default=False, exclude_if=_is_absent)
+
+    @property
+    def heading(self) -> str:
+        """What people call it."""
+        return criterion_title(self.title, self.probe, self.metric, self.slice)
+
+    @property
+    def name(self) -> str:
+        """What people call it, with the id that commands and waivers take."""
+        return f"{self.heading} ({self.id})"
 
     @property
     def waived(self) -> bool:

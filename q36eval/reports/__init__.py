@@ -1,9 +1,22 @@
-"""The gate's report: terminal, JSON, Markdown, JUnit XML, HTML, GitHub. Model text is inert in all of them."""
+"""The gate's report: one `Document`, rendered for terminal, JSON, Markdown, JUnit XML, HTML, GitHub and model cards.
+
+Model text is inert in all of them. Imports the gate's data and nothing that reads history.
+"""
 
 from q36eval.reports.console_report import to_console
+from q36eval.reports.document import Document
 from q36eval.reports.github_report import to_annotations, to_summary
 from q36eval.reports.json_report import json_schema, to_json
 from q36eval.reports.junit_report import to_junit
 from q36eval.reports.markdown_report import to_markdown
 
-__all__ = ["json_schema", "to_annotations", "to_console", "to_json", "to_junit", "to_markdown", "to_summary"]
+__all__ = [
+    "Document",
+    "json_schema",
+    "to_annotations",
+    "to_console",
+    "to_json",
+    "to_junit",
+    "to_markdown",
+    "to_summary",
+]

@@ -11,7 +11,7 @@ import yaml
 from q36eval.errors import UsageError
 from q36eval.measured_on import MeasuredOn, recorded_subject
 from q36eval.reports._card_figures import CardFigure
-from q36eval.reports._text import plain
+from q36eval.reports.text import plain
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCardData
@@ -45,7 +45,7 @@ def _eval_result(run: "RunRecord", figure: CardFigure, on: MeasuredOn) -> "EvalR
     from huggingface_hub import EvalResult
 
     suite = run.suites.get(figure.key.partition(".")[0], "unknown")
-    asked = {OURS: plain(suite), "items_in_suite": figure.planned, "num_few_shot": on.num_fewshot}
+    arguments = {OURS: plain(suite), "items_in_suite": figure.planned, "num_few_shot": on.num_fewshot}
     return EvalResult(
         task_type=TASK_TYPE,
         dataset_type=plain(on.dataset or OWN_ITEMS),
@@ -53,7 +53,7 @@ def _eval_result(run: "RunRecord", figure: CardFigure, on: MeasuredOn) -> "EvalR
         dataset_config=plain(figure.part or "") or None if on.dataset else plain(figure.where),
         dataset_name=plain(figure.where),
         dataset_revision=None if on.revision is None else plain(on.revision),
-        dataset_args=_without_none(asked),
+        dataset_args=_without_none(arguments),
         metric_type=plain(figure.metric),
         metric_name=plain(figure.words),
         metric_value=_value(figure.value),

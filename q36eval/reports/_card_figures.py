@@ -9,38 +9,14 @@ from q36eval.gate.margins import held_words
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.measured_on import MeasuredOn, recorded
+from q36eval.metrics import Metric, metric_of, metric_of_key
 from q36eval.records import Counts, Interval, Measurement, ProbeName
-from q36eval.reports._text import figure_text, floor_text, interval_text, margin_text, number, verdict_text, why_text
 from q36eval.reports.evals_figures import EvalsFigures, percent, percent_interval, why_none
+from q36eval.reports.text import figure_text, floor_text, interval_text, margin_text, number, verdict_text
 from q36eval.stats import MAX_ERRORED_SHARE, MAX_UNREADABLE_SHARE
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
-
-METRICS = {
-    "kl_divergence": "KL divergence from the reference",
-    "accuracy": "accuracy",
-    "macro_accuracy": "accuracy, mean of tasks",
-    "perplexity": "perplexity per token",
-    "word_perplexity": "perplexity per word",
-    "byte_perplexity": "perplexity per byte",
-    "failure_rate": "share of wrong answers",
-    "must_pass_flips": "must-pass prompts that flipped",
-    "fixed_prompt_failure_rate": "share of wrong answers to other fixed prompts",
-    "thinking_failure_rate": "share of wrong answers with reasoning, sampled",
-    "thinking_unended_rate": "share of answers whose reasoning never ends",
-    "must_pass_unstable": "prompts that flipped in some batches only",
-    "non_finite_tokens": "tokens without finite figures",
-    "integrity_faults": "stored tensors that are damaged, missing or surplus",
-    "coverage_faults": "parts quantized otherwise than declared",
-    "error_outliers": "weights whose error stands out in their class",
-    "errors_beyond_scheme": "weights further from the reference's than their scheme can take them",
-    "unquantized_differences": "unquantized tensors that differ from the reference's",
-    "configuration_differences": "differences in configuration, tokenizer or chat template",
-    "decisive_margin_ratio": "preference for the right choice, share kept",
-}
-FRACTIONS = ("fraction",)
-"""Units whose figures are shown in percent."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +50,17 @@ class CardFigure:
     @property
     def words(self) -> str:
         """The metric's name as people say it, with its unit where that is none of its own."""
-        name = METRICS.get(self.metric, self.metric.replace("_", " "))
+        name = self.described.label
         return f"{name}, {self.unit}" if "/" in self.unit else name
 
-    def told(self, value: float | None) -> str:
+    @property
+    def described(self) -> Metric:
+        """What the metric is."""
+        return metric_of_key(self.key)[0]
+
+    def shown(self, value: float | None) -> str:
         """A value of this figure, a share in percent."""
-        return percent(value) if self.unit in FRACTIONS else number(value)
+        return percent(value) if self.described.is_share else number(value)
 
     @property
     def items(self) -> str:
@@ -133,15 +114,9 @@ def card_checks(report: GateReport, run: "RunRecord") -> list[CardCheck]:
     ]
 
 
-def not_measured(report: GateReport, run: "RunRecord") -> list[tuple[str, str]]:
-    """What the policy asks for and the run did not measure: what it is, and the reason."""
-    missing = [result for result in report.criteria if not _told(result)]
-    return [(called(result, run), why_text(result).replace(_key(result), "of it")) for result in missing]
-
-
 def called(result: CriterionResult, run: "RunRecord") -> str:
     """What a criterion judges, in words. Its id may be a benchmark's name, and its items another's."""
-    name = METRICS.get(result.metric, result.metric.replace("_", " "))
+    name = metric_of(result.probe, result.metric).label
     if result.probe is ProbeName.WEIGHTS:
         return name + _of_slice(result.slice)
     return f"{name} ({_place(run, result.probe, result.slice)[1]})"
@@ -209,14 +184,14 @@ def _unjudged(evals: EvalsFigures, run: "RunRecord", planned: Mapping[str, int |
             yield _of_measurement(m, run, text, "recovery", percent_interval(interval), interval, planned)
         else:
             interval = m.effect_interval
-            text, told = _change(m.effect), _change_interval(interval)
-            yield _of_measurement(m, run, text, "change", told, interval, planned)
+            text, bounds = _change(m.effect), _change_interval(interval)
+            yield _of_measurement(m, run, text, "change", bounds, interval, planned)
     for perplexity in evals.perplexities():
-        for found in (perplexity.token, perplexity.word):
-            if found is not None:
-                interval = found.effect_interval
-                told = why_none(interval) or f"[{interval.lower:.4f}, {interval.upper:.4f}]"
-                yield _of_measurement(found, run, f"× {found.effect:.4f}", "ratio", told, interval, {})
+        for ratio in (perplexity.token, perplexity.word):
+            if ratio is not None:
+                interval = ratio.effect_interval
+                bounds = why_none(interval) or f"[{interval.lower:.4f}, {interval.upper:.4f}]"
+                yield _of_measurement(ratio, run, f"× {ratio.effect:.4f}", "ratio", bounds, interval, {})
 
 
 def _of_measurement(
@@ -224,7 +199,7 @@ def _of_measurement(
     run: "RunRecord",
     compared: str,
     comparison: str,
-    told: str,
+    bounds_text: str,
     interval: Interval,
     planned: Mapping[str, int | None],
 ) -> CardFigure:
@@ -240,7 +215,7 @@ def _of_measurement(
         reference=m.reference_value,
         compared=compared,
         comparison=comparison,
-        interval=told,
+        interval=bounds_text,
         bounds=_finite(interval),
         counts=m.counts,
         planned=planned.get(f"{m.metric}[{m.slice}]"),

@@ -2,14 +2,52 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from q36eval.gate.noise import floor_metric
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.records import Interval, Measurement, ProbeName
-from q36eval.reports._axis import Axis
-from q36eval.reports._text import figure_text, html, interval_text, margin_text, name_text, number, verdict_text
 from q36eval.reports.flips import Flips, flips
 from q36eval.reports.story import distance_text
+from q36eval.reports.text import figure_text, html, interval_text, margin_text, name_text, number, verdict_text
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps [low, high] to [left, right] pixels, by its logarithm where `log`. What lies outside stays at the end."""
+
+    low: float
+    high: float
+    left: float
+    right: float
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        """The place of a value; of NaN the left end."""
+        if math.isnan(value):
+            return self.left
+        inside = min(max(value, self.low), self.high)
+        share = (self._scaled(inside) - self._scaled(self.low)) / (self._scaled(self.high) - self._scaled(self.low))
+        return self.left + share * (self.right - self.left)
+
+    def beyond(self, value: float) -> int:
+        """-1 where a value lies left of the axis, 1 where right of it, else 0."""
+        return -1 if value < self.low else 1 if value > self.high else 0
+
+    def _scaled(self, value: float) -> float:
+        return math.log10(value) if self.log else value
+
+    @classmethod
+    def decades(cls, values: Sequence[float], left: float, right: float) -> "Axis":
+        """A logarithmic axis of whole decades around the positive finite ones of `values`."""
+        fit = [value for value in values if value > 0 and math.isfinite(value)] or [1.0]
+        low, high = math.floor(math.log10(min(fit))), math.ceil(math.log10(max(fit)))
+        return cls(10.0**low, 10.0 ** max(high, low + 1), left, right, log=True)
+
+    def powers(self) -> list[float]:
+        """The powers of ten on a logarithmic axis."""
+        return [10.0**power for power in range(round(math.log10(self.low)), round(math.log10(self.high)) + 1)]
+
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 1060, 250, 720, 26, 30
 MARK = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "NOT_MEASURED": "∅"}
@@ -43,8 +81,8 @@ def _limit(result: CriterionResult) -> float:
 def _criterion_row(result: CriterionResult, axis: Axis, y: float) -> Iterator[str]:
     interval, limit = result.loss_interval, _limit(result)
     assert interval is not None, "only criteria with one are drawn"
-    told = f"{figure_text(result)} {interval_text(result.margin, result.figure_interval)}"
-    hover = "; ".join(filter(None, (f"{result.id}: {told}", distance_text(result))))
+    words = f"{figure_text(result)} {interval_text(result.margin, result.figure_interval)}"
+    hover = "; ".join(filter(None, (f"{result.id}: {words}", distance_text(result))))
     yield f'<g class="{result.verdict}"><title>{html(hover)}</title>'
     yield _label(name_text(result), y)
     value = math.nan if result.loss is None else result.loss / limit
@@ -95,26 +133,26 @@ def flips_plot(measurements: Sequence[Measurement]) -> str:
     shown = flips(measurements)
     if not shown:
         return ""
-    most = max(max(found.lost, found.gained) for found in shown) or 1
+    most = max(max(group.lost, group.gained) for group in shown) or 1
     axis = Axis(-most, most, LEFT, RIGHT)
     height = TOP + ROW * len(shown) + 8
     ticks = ((-most, f"{most} lost"), (0, "0"), (most, f"{most} gained"))
     parts = [part for value, words in ticks for part in _tick(axis.at(value), words, height)]
-    for place, found in enumerate(shown):
-        parts += _flips_row(found, axis, TOP + ROW * place + ROW / 2)
+    for place, group in enumerate(shown):
+        parts += _flips_row(group, axis, TOP + ROW * place + ROW / 2)
     caption = (
-        "The same items asked of both: left those that only the reference answers right, right those that only the "
+        "The same items for both: left those that only the reference answers right, right those that only the "
         "branch does."
     )
     return _figure("Items lost and gained", caption, parts, height)
 
 
-def _flips_row(found: Flips, axis: Axis, y: float) -> Iterator[str]:
-    words = f"-{found.lost}  +{found.gained}  of {found.of}"
-    yield f"<g><title>{html(f'{found.name}: {words}')}</title>"
-    yield _label(found.name, y)
+def _flips_row(group: Flips, axis: Axis, y: float) -> Iterator[str]:
+    words = f"-{group.lost}  +{group.gained}  of {group.of}"
+    yield f"<g><title>{html(f'{group.name}: {words}')}</title>"
+    yield _label(group.name, y)
     zero = axis.at(0)
-    for cls, end in (("FAIL", axis.at(-found.lost)), ("blue", axis.at(found.gained))):
+    for cls, end in (("FAIL", axis.at(-group.lost)), ("blue", axis.at(group.gained))):
         left, width = min(zero, end), abs(end - zero)
         yield f'<g class="{cls}"><rect class="dot" x="{left:.1f}" y="{y - 7}" width="{width:.1f}" height="14"/></g>'
     yield f'<text x="{RIGHT + 16}" y="{y + 4}">{html(words)}</text></g>'

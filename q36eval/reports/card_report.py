@@ -8,14 +8,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from q36eval.gate.report import GateReport, LaneResult, StageState
+from q36eval.gate.report import GateReport, LaneResult
 from q36eval.measured_on import recorded_subject, recorded_unverified
-from q36eval.records import DeploymentIdentity, Lane, Measurement, Verdict
+from q36eval.records import DeploymentIdentity, Lane, Verdict
 from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
-from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures, not_measured
-from q36eval.reports._text import markdown as md
-from q36eval.reports._text import plain, waiver_text
-from q36eval.reports.answers import TITLE, answer_lines
+from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures
+from q36eval.reports.document import Document
+from q36eval.reports.story import TITLE, answer_lines
+from q36eval.reports.text import markdown as md
+from q36eval.reports.text import plain, waiver_text, why_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -28,23 +29,30 @@ USES = {
 }
 
 
-def to_card(report: GateReport, run: "RunRecord", measurements: Sequence[Measurement] = ()) -> str:
+def to_card(document: Document) -> str:
     """A model card: evaluation results as YAML metadata, then the section on quality between `BEGIN` and `END`.
 
-    `measurements` are the run's; without them only what the policy judges is told. The same input gives the same bytes.
+    The same input gives the same bytes.
+
+    Raises:
+        ValueError: the document is of no run.
     """
-    figures = card_figures(report, run, measurements)
-    body = "\n".join(_section(report, run, figures))
+    run = document.run
+    if run is None:
+        raise ValueError("a model card is of a run")
+    figures = card_figures(document.report, run, document.measurements)
+    body = "\n".join(_section(document, run, figures))
     return f"---\n{card_data(run, figures).to_yaml(line_break=None)}\n---\n\n{BEGIN}\n{body}\n{END}\n"
 
 
-def _section(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) -> Iterator[str]:
+def _section(document: Document, run: "RunRecord", figures: Sequence[CardFigure]) -> Iterator[str]:
+    report = document.report
     yield from ("## Measured quality", "")
     yield from _fitness(report, run)
     yield from _figure_table(figures)
     yield from _check_table(report, run)
     yield from _answers(report, run)
-    yield from _missing(report, run)
+    yield from _missing(document, run)
     yield from ("", "### How it was measured", "")
     yield from _how(report, run, figures)
 
@@ -83,7 +91,7 @@ def _lane_sentence(lane: LaneResult, names: Mapping[str, str]) -> str:
 def _figure_table(figures: Sequence[CardFigure]) -> Iterator[str]:
     if not figures:
         return
-    header = ("measured", "on", "this model", "reference", "compared", "interval", "items", "asked for", "result")
+    header = ("measured", "on", "this model", "reference", "compared", "interval", "items", "required", "result")
     yield from ("", "### Figures", "")
     yield from _table(header, map(_cells, figures))
     floors = [
@@ -92,14 +100,14 @@ def _figure_table(figures: Sequence[CardFigure]) -> Iterator[str]:
         if figure.floor not in (None, "not measured")
     ]
     if floors:
-        told = "; ".join(map(md, floors))
-        yield from ("", f"Noise floor, what the reference differs from itself in other batches: {told}.")
+        listed = "; ".join(map(md, floors))
+        yield from ("", f"Noise floor, what the reference differs from itself in other batches: {listed}.")
 
 
 def _cells(figure: CardFigure) -> tuple[str, ...]:
     compared = f"{figure.comparison} {figure.compared}".strip() if figure.comparison else ""
-    told = (figure.words, figure.where, figure.told(figure.value), figure.told(figure.reference), compared)
-    return (*told, figure.interval, figure.items, figure.margin, figure.result)
+    cells = (figure.words, figure.where, figure.shown(figure.value), figure.shown(figure.reference), compared)
+    return (*cells, figure.interval, figure.items, figure.margin, figure.result)
 
 
 def _check_table(report: GateReport, run: "RunRecord") -> Iterator[str]:
@@ -107,28 +115,32 @@ def _check_table(report: GateReport, run: "RunRecord") -> Iterator[str]:
     if checks:
         yield from ("", "### Counted", "")
         rows = ((check.name, check.count, check.items, check.margin, check.result) for check in checks)
-        yield from _table(("what", "count", "of", "asked for", "result"), rows)
+        yield from _table(("what", "count", "of", "required", "result"), rows)
 
 
 def _answers(report: GateReport, run: "RunRecord") -> Iterator[str]:
     names = {result.id: called(result, run) for result in report.criteria}
-    told = answer_lines(report)
-    if told:
+    lines = answer_lines(report)
+    if lines:
         yield from ("", f"### {TITLE}", "")
-        yield from (f"- {md(names[name])}: {md(words)}." for name, words in told)
+        yield from (f"- {md(names[name])}: {md(words)}." for name, words in lines)
 
 
-def _missing(report: GateReport, run: "RunRecord") -> Iterator[str]:
-    criteria = not_measured(report, run)
-    stages = [stage for stage in report.stages if stage.state is not StageState.MEASURED]
+def _missing(document: Document, run: "RunRecord") -> Iterator[str]:
+    gaps, order = document.gaps, [result.id for result in document.report.criteria]
     yield from ("", "### Not measured", "")
-    for name, reason in criteria:
-        yield f"- {md(name)}: {md(reason)}"
-    for stage in stages:
-        yield f"- stage {md(stage.name)}: {stage.state}, {stage.items:,} of {stage.planned:,} items"
-    for failure in report.failures:
-        yield f"- probe {failure.probe}, {failure.kind}: {md(failure.reason)}"
-    if not (criteria or stages or report.failures):
+    for result in sorted(
+        (result for gap in gaps for result in gap.criteria), key=lambda result: order.index(result.id)
+    ):
+        # the reason may name the measurement by its key, which is no name for a reader of cards
+        reason = why_text(result).replace(f"{result.probe}.{result.metric}[{result.slice}]", "of it")
+        yield f"- {md(called(result, run))}: {md(reason)}"
+    for gap in gaps:
+        if gap.stage is not None:
+            yield f"- stage {md(gap.stage.name)}: {md(gap.reason)}"
+        if gap.failure is not None:
+            yield f"- {md(gap.reason)}"
+    if not gaps:
         yield "- Nothing that the policy asks for."
     yield "- Speed, memory and safety are no subject of this gate."
 
@@ -136,14 +148,15 @@ def _missing(report: GateReport, run: "RunRecord") -> Iterator[str]:
 def _how(report: GateReport, run: "RunRecord", figures: Sequence[CardFigure]) -> Iterator[str]:
     levels = {figure.bounds.level for figure in figures if figure.bounds is not None}
     if levels:
-        told = " and ".join(f"{50 * (1 + level):g} %" for level in sorted(levels))
-        yield f"- Same items for both, compared item by item; each bound of an interval holds one-sided at {told}."
+        level_text = " and ".join(f"{50 * (1 + level):g} %" for level in sorted(levels))
+        bounds = f"each bound of an interval holds one-sided at {level_text}"
+        yield f"- Same items for both, compared item by item; {bounds}."
     if run.identity is not None:
         yield f"- {_deployment('Branch', run.identity)}"
     if run.reference_identity is not None:
         yield f"- {_deployment('Reference', run.reference_identity)}"
     suites = ", ".join(f"{md(name)} `{_code(sha256[:16])}`" for name, sha256 in sorted(run.suites.items()))
-    yield f"- What was asked: {suites or 'nothing'}; policy {md(report.policy)}; {_extent(run)}."
+    yield f"- Evaluated suites: {suites or 'none'}; policy {md(report.policy)}; {_extent(run)}."
     unverified = recorded_unverified(run.provenance)
     if unverified is not None:
         yield f"- {md(unverified[0].upper() + unverified[1:])}."
@@ -156,9 +169,9 @@ def _extent(run: "RunRecord") -> str:
     limit = run.provenance.get("max_items", "all")
     some = "" if limit == "all" else f", limited to {md(str(limit))} items of a group in whole blocks"
     if "exhaustive" not in run.provenance:
-        return f"how much was asked is told by the counts{some}"
+        return f"how much was evaluated is shown by the counts{some}"
     everything = run.provenance["exhaustive"] is True
-    return ("every item asked" if everything else "asked until what the policy judges was settled") + some
+    return ("every item evaluated" if everything else "evaluated until the verdict was resolved") + some
 
 
 def _deployment(what: str, identity: DeploymentIdentity) -> str:
@@ -175,10 +188,10 @@ def _code_version(run: "RunRecord") -> str:
     packages = run.provenance.get("packages")
     version = packages.get("q36eval") if isinstance(packages, dict) else None
     commit = run.provenance.get("git_commit")
-    told = f"q36eval {md(str(version))}" if version else "q36eval"
+    version_text = f"q36eval {md(str(version))}" if version else "q36eval"
     if commit:
-        told += f" at commit `{_code(str(commit)[:12])}`"
-    return told + (", with uncommitted changes" if run.provenance.get("git_dirty") else "")
+        version_text += f" at commit `{_code(str(commit)[:12])}`"
+    return version_text + (", with uncommitted changes" if run.provenance.get("git_dirty") else "")
 
 
 def _code(text: str) -> str:

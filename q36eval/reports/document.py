@@ -1,104 +1,226 @@
-"""The JSON report as a model: what a program may rely on, published as a versioned JSON Schema.
+"""A gate run's report, built once: everything that is said of it, in plain text that each format lays out and escapes.
 
-The version grows when a field goes or changes its meaning; a new field alone does not raise it. Every field is always
-there, but those of a criterion that only some have (`held`, `anomalous`, a margin's `schemes`, `beyond`,
-`beyond_margins` and `of`). Floats that JSON has no number for are the texts NaN, Infinity and -Infinity.
+What was not measured, and why, is worked out here alone (`not_measured`).
 """
 
-from datetime import datetime
-from typing import Any, Literal
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
+from q36eval.records import Measurement, ProbeFailure
+from q36eval.reports import story
+from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
+from q36eval.reports.next_step import NextStep, next_steps
+from q36eval.reports.text import (
+    ADVISORY_NOTE,
+    COLUMNS,
+    counts_text,
+    figure_text,
+    floor_lines,
+    floor_text,
+    held_lines,
+    interval_text,
+    margin_text,
+    name_text,
+    number,
+    verdict_text,
+    why_text,
+)
+from q36eval.reports.ui_address import Link, links
 
-from q36eval.gate.report import Circumstances, GateReport
-from q36eval.records import DeploymentIdentity, Record, Verdict
-
-SCHEMA_ID: Literal["urn:q36eval:report:2"] = "urn:q36eval:report:2"
-"""Names the published schema; the number is that of `GateReport.schema_version`."""
-
-
-class EvalGroup(Record):
-    """One group of tasks. Shares are in [0, 1], recovery is branch / reference; None is not measured."""
-
-    score: float | None
-    reference_score: float | None
-    items_lost: int | None
-    items_gained: int | None
-    mcnemar_p: float | None
-    answers_changed: float | None
-    choice_margin_change_nats: float | None
-    recovery: float | None
-    recovery_interval: tuple[float, float] | None
-    scored: int
-    errored: int
-    planned: int | None
-
-
-class EffectiveLengthFound(Record):
-    """The longest length in tokens up to which that much is recovered; None where not even the shortest is."""
-
-    at_least: float
-    by_value: int | None
-    by_lower_bound: int | None
-    measured: tuple[int, ...]
-    not_measured: tuple[int, ...]
+if TYPE_CHECKING:
+    from q36eval.history.records import RunRecord
 
 
-class EvalsSection(Record):
-    """What accuracy alone hides of the evals, by group of tasks."""
+@dataclass(frozen=True)
+class Gap:
+    """Something that was not measured, and why: `criteria` that it kept from judgement, a `stage` or a `failure`.
 
-    groups: dict[str, EvalGroup]
-    effective_length: dict[str, EffectiveLengthFound]
+    `judged`: the criterion has a verdict all the same, and no figure that could be published. `told`: the criteria's
+    own reasons say already what failed.
+    """
 
-
-class RunSection(Record):
-    """The run that was judged: what of, when, with what. Times are UTC, `timings` are seconds."""
-
-    id: str
-    family: str
-    branch: str
-    identity: DeploymentIdentity | None
-    reference_identity: DeploymentIdentity | None
-    policy: dict[str, Any] | None
-    suites: dict[str, str]
-    provenance: dict[str, Any]
-    state: Literal["running", "finished", "interrupted"]
-    started: datetime
-    finished: datetime | None
-    verdict: Verdict | None
-    circumstances: Circumstances | None
-    timings: dict[str, float]
+    reason: str
+    criteria: tuple[CriterionResult, ...] = ()
+    stage: Stage | None = None
+    failure: ProbeFailure | None = None
+    judged: bool = False
+    told: bool = False
 
 
-class ReportDocument(Record):
-    """One gate run's report. `schema` names the version of this document, `evals` is None where none was measured."""
+def not_measured(report: GateReport) -> tuple[Gap, ...]:
+    """What was not measured and why: criteria by their reason (blocking ones first), stages, probes that failed."""
+    grouped: dict[str, list[CriterionResult]] = {}
+    without_figure = []
+    for result in report.criteria:
+        if result.verdict is CriterionVerdict.NOT_MEASURED:
+            grouped.setdefault(result.reason, []).append(result)
+        elif any(figure is None or math.isnan(figure) for figure in (result.value, result.figure)):
+            without_figure.append(Gap(why_text(result), (result,), judged=True))
+    known = " ".join(grouped)
+    return (
+        *(Gap(why, tuple(sorted(of, key=lambda r: r.tier != "blocking"))) for why, of in grouped.items()),
+        *without_figure,
+        *(Gap(story.stage_text(s), stage=s) for s in report.stages if s.state is not StageState.MEASURED),
+        *(Gap(_failed(f), failure=f, told=f.reason in known) for f in report.failures),
+    )
 
-    schema_id: Literal["urn:q36eval:report:2"] = Field(default=SCHEMA_ID, alias="schema")
+
+def _failed(failure: ProbeFailure) -> str:
+    return f"the {failure.probe} probe {failure.kind}: {failure.reason}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a list: what it is about (empty where it speaks for itself), its result, and what is said of it."""
+
+    text: str
+    about: tuple[str, ...] = ()
+    result: CriterionResult | None = None
+    long: bool = False
+    """Whether it lists names that are worth more room than a line of another's text gets."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands under it; nothing is shown of an empty one."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One criterion in the table, cells by `COLUMNS`."""
+
+    result: CriterionResult
+    cells: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Document:
+    """One report. Text in it is as people and models wrote it: every format makes it harmless in its own way.
+
+    `measurements` are the run's; without them only what the policy judges is reported.
+    """
+
     report: GateReport
-    run: RunSection | None
-    evals: EvalsSection | None
+    run: "RunRecord | None" = None
+    measurements: Sequence[Measurement] = ()
+
+    @property
+    def subject(self) -> str:
+        """Family and branch; empty without a run."""
+        return "" if self.run is None else f"{self.run.family}/{self.run.branch}"
+
+    @cached_property
+    def evals(self) -> EvalsFigures:
+        """What accuracy alone hides of the evals."""
+        return EvalsFigures(self.measurements)
+
+    @cached_property
+    def decided(self) -> Section:
+        """What decided and how nearly."""
+        title = story.decided_title(self.report)
+        return Section(title, tuple(_judged(r, story.decision_line(r)) for r in story.decided_by(self.report)))
+
+    @cached_property
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """What to do about it."""
+        return next_steps(self.report, self.run)
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """Where the UI shows it, where one is named."""
+        return links(self.report, self.run)
+
+    @cached_property
+    def criteria(self) -> tuple[Row, ...]:
+        """Every criterion."""
+        return tuple(_row(result) for result in self.report.criteria)
+
+    @property
+    def advisory_note(self) -> str:
+        """What the star of advisory criteria means; empty where none has it."""
+        return ADVISORY_NOTE if any(result.tier == "advisory" for result in self.report.criteria) else ""
+
+    @cached_property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What was not measured, and why."""
+        return not_measured(self.report)
+
+    @cached_property
+    def held(self) -> Section:
+        """Which margins held, of those that depend on the scheme."""
+        lines = (Entry(line, long=True) for line in held_lines(self.report))
+        return Section("Margins that depend on the scheme", tuple(lines))
+
+    @cached_property
+    def floors(self) -> Section:
+        """What the reference differs from itself by."""
+        return Section("Noise floor: the reference against itself", _lines(floor_lines(self.report)))
+
+    @cached_property
+    def details(self) -> tuple[Section, ...]:
+        """What stands below the table: why, what is missing, what would help, and in what order it was evaluated."""
+        report, names = self.report, story.by_id(self.report)
+        answers = (Entry(words, (names[name].name,)) for name, words in story.answer_lines(report))
+        why = (_judged(result, why_text(result)) for result in story.reasons(report))
+        missing = (
+            Entry(gap.reason, tuple(result.name for result in gap.criteria))
+            for gap in self.gaps
+            if gap.stage is None and not gap.judged and not gap.told
+        )
+        helping = (
+            Entry(story.remedy_text(remedy), (names[remedy.criterion].name,))
+            if remedy.criterion in names
+            else Entry(story.remedy_text(remedy), (remedy.criterion,))
+            for remedy in report.remedies
+        )
+        stages = (Entry(story.stage_text(stage), (stage.name,)) for stage in report.stages)
+        return (
+            Section(story.TITLE, tuple(answers)),
+            Section("Why", tuple(why)),
+            Section("Not measured", tuple(missing)),
+            Section("What would help", tuple(helping)),
+            Section("Evaluated, in this order", tuple(stages)),
+            Section("Notes", _lines(story.notes(report, self.run))),
+        )
+
+    @cached_property
+    def lengths(self) -> tuple[str, ...]:
+        """Up to which length of the prompts enough is recovered, in sentences."""
+        lengths = effective_lengths(self.evals, recovery_asked(self.report))
+        return tuple(map(effective_words, lengths.values()))
+
+    def deciding_lane(self, lane: LaneResult) -> tuple[str, tuple[str, ...]]:
+        """What decided a lane: how that is called, and the criteria's names."""
+        results = story.decided_by(self.report, lane)
+        return "decided by" if lane.decisive else "smallest headroom:", tuple(result.name for result in results)
 
 
-class _Published(GenerateJsonSchema):
-    """A schema of what is written: every field is there that no rule leaves out, and floats may be the texts of what is
-    no number."""
-
-    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
-        return {"anyOf": [super().float_schema(schema), {"enum": ["NaN", "Infinity", "-Infinity"]}]}
-
-    def field_title_should_be_set(self, _schema: Any) -> bool:
-        return False
-
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])  # a field that is always there has no default
-
-    def field_is_required(self, field: Any, *_total: Any, **_more: Any) -> bool:
-        return field.get("serialization_exclude_if") is None
+def _judged(result: CriterionResult, text: str) -> Entry:
+    return Entry(text, (result.name,), result)
 
 
-def report_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of the JSON report."""
-    schema = ReportDocument.model_json_schema(by_alias=True, mode="serialization", schema_generator=_Published)
-    return {"$schema": GenerateJsonSchema.schema_dialect, "$id": SCHEMA_ID, **schema}
+def _lines(texts: Iterable[str]) -> tuple[Entry, ...]:
+    return tuple(Entry(text) for text in texts)
+
+
+def _row(result: CriterionResult) -> Row:
+    texts = (
+        name_text(result),
+        ", ".join(result.lanes),
+        number(result.value),
+        number(result.reference_value),
+        figure_text(result),
+        interval_text(result.margin, result.figure_interval),
+        floor_text(result),
+        margin_text(result.margin, result.unit),
+        counts_text(result),
+        verdict_text(result),
+    )
+    return Row(result, dict(zip(COLUMNS, texts, strict=True)))

@@ -8,7 +8,7 @@ from typing import Any
 from q36eval.gate.report import GateReport
 from q36eval.paired import EffectiveLength, RecoveryAt, effective_length
 from q36eval.records import Interval, Measurement, ProbeName
-from q36eval.reports._text import number
+from q36eval.reports.text import number
 from q36eval.stats import mcnemar
 
 SUITE = "suite"
@@ -96,14 +96,14 @@ class EvalsFigures:
 
     def lengths(self, group: str) -> list[LengthFigures]:
         """Each length of such a group, ascending."""
-        found = []
+        lengths = []
         for slice_name in self._slices("accuracy"):
             prefix, _, value = slice_name.rpartition("/")
             if prefix == group and value.isdigit():
                 kind = "macro_" if ("macro_accuracy", slice_name) in self._found else ""
                 pair = (self._found[f"{kind}accuracy", slice_name], self._found.get((f"{kind}recovery", slice_name)))
-                found += [] if pair[1] is None else [LengthFigures(int(value), pair[0], pair[1])]
-        return sorted(found, key=lambda figures: figures.length)
+                lengths += [] if pair[1] is None else [LengthFigures(int(value), pair[0], pair[1])]
+        return sorted(lengths, key=lambda figures: figures.length)
 
     def effective_length(self, group: str, at_least: float = DEFAULT_RECOVERY) -> EffectiveLength:
         """The longest length up to which that much is recovered."""
@@ -111,7 +111,7 @@ class EvalsFigures:
         return effective_length({f.length: RecoveryAt(*_value_and_lower(f.recovery)) for f in lengths}, at_least)
 
     def _slices(self, metric: str) -> list[str]:
-        return [name for found, name in self._found if found == metric]
+        return [name for measured, name in self._found if measured == metric]
 
     def _group(self, name: str) -> GroupFigures:
         return GroupFigures(
@@ -127,8 +127,8 @@ class EvalsFigures:
         )
 
     def _count(self, metric: str, name: str) -> int | None:
-        found = self._found.get((metric, name))
-        return None if found is None else int(found.value)
+        measurement = self._found.get((metric, name))
+        return None if measurement is None else int(measurement.value)
 
 
 def _value_and_lower(m: Measurement) -> tuple[float, float]:
@@ -186,17 +186,18 @@ def used_words(figures: GroupFigures) -> str:
     return f"{scored} of {planned}" if planned is not None and planned != scored else str(scored)
 
 
-def effective_words(found: EffectiveLength) -> str:
+def effective_words(length: EffectiveLength) -> str:
     """The effective length as a sentence, by what was seen and by what is shown."""
-    rule = f"Effective length (recovery ≥ {percent(found.at_least)} at it and every shorter one)"
-    if not found.measured:
+    rule = f"Effective length (recovery ≥ {percent(length.at_least)} at it and every shorter one)"
+    if not length.measured:
         return f"{rule}: not measured."
-    shortest = min((*found.measured, *found.missing))
+    shortest = min((*length.measured, *length.missing))
     seen, shown = (
-        f"below {shortest:,}" if length is None else f"{length:,}" for length in (found.by_value, found.by_lower_bound)
+        f"below {shortest:,}" if length is None else f"{length:,}"
+        for length in (length.by_value, length.by_lower_bound)
     )
-    more = " (the longest measured)" if found.is_whole else ""
-    gap = f"; not measured at {', '.join(f'{length:,}' for length in found.missing)}" if found.missing else ""
+    more = " (the longest measured)" if length.is_whole else ""
+    gap = f"; not measured at {', '.join(f'{length:,}' for length in length.missing)}" if length.missing else ""
     return f"{rule}: {seen} tokens{more} by the estimates, {shown} by their lower bounds{gap}."
 
 
@@ -237,23 +238,24 @@ def figures_json(figures: EvalsFigures, at_least: Mapping[str, float] | float = 
         },
         "effective_length": {
             group: {
-                "at_least": found.at_least,
-                "by_value": found.by_value,
-                "by_lower_bound": found.by_lower_bound,
-                "measured": list(found.measured),
-                "not_measured": list(found.missing),
+                "at_least": length.at_least,
+                "by_value": length.by_value,
+                "by_lower_bound": length.by_lower_bound,
+                "measured": list(length.measured),
+                "not_measured": list(length.missing),
             }
-            for group, found in lengths.items()
+            for group, length in lengths.items()
         },
     }
 
 
 def effective_lengths(figures: EvalsFigures, at_least: Mapping[str, float] | float) -> dict[str, EffectiveLength]:
     """By group with lengths; `at_least` as for `figures_json`."""
-    asked = {} if isinstance(at_least, float | int) else at_least
+    by_group = {} if isinstance(at_least, float | int) else at_least
     everywhere = at_least if isinstance(at_least, float | int) else DEFAULT_RECOVERY
     return {
-        group: figures.effective_length(group, asked.get(group, everywhere)) for group in figures.groups_with_lengths()
+        group: figures.effective_length(group, by_group.get(group, everywhere))
+        for group in figures.groups_with_lengths()
     }
 
 

@@ -20,10 +20,10 @@ class Flips:
 def flips(measurements: Sequence[Measurement]) -> list[Flips]:
     """Of every group of eval tasks, then of every family of canaries and their lanes; where items can be told apart."""
     figures = EvalsFigures(measurements)
-    found = [_flips_of(f"evals: {group.name}", group.accuracy) for group in figures.groups()]
+    counted = [_flips_of(f"evals: {group.name}", group.accuracy) for group in figures.groups()]
     rates = [m for m in measurements if m.probe is ProbeName.CANARIES and m.metric == "failure_rate"]
-    found += [_flips_of(f"canaries: {m.slice}", m) for m in rates]
-    return [one for one in found if one is not None]
+    counted += [_flips_of(f"canaries: {m.slice}", m) for m in rates]
+    return [one for one in counted if one is not None]
 
 
 def _flips_of(name: str, measurement: Measurement) -> Flips | None:

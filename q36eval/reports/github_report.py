@@ -1,16 +1,13 @@
 """The report for GitHub Actions: a job summary, and annotations as workflow commands, within GitHub's limits."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from typing import Literal
 
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.records import Measurement
-from q36eval.reports._text import markdown, plain, why_text
+from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.reports.document import Document
 from q36eval.reports.markdown_report import to_markdown
 from q36eval.reports.story import decided_by, decision_line
-
-if TYPE_CHECKING:
-    from q36eval.history.records import RunRecord
+from q36eval.reports.text import markdown, plain, why_text
 
 SUMMARY_LIMIT_BYTES = 1024 * 1024
 """What GitHub keeps of one step's summary; a larger one is refused as a whole (its documentation, "Workflow commands
@@ -22,17 +19,10 @@ ANNOTATIONS_PER_LEVEL = 10
 Level = Literal["error", "warning", "notice"]
 
 
-def to_summary(
-    report: GateReport,
-    run: "RunRecord | None" = None,
-    measurements: Sequence[Measurement] = (),
-    *,
-    limit_bytes: int = SUMMARY_LIMIT_BYTES,
-) -> str:
+def to_summary(document: Document, *, limit_bytes: int = SUMMARY_LIMIT_BYTES) -> str:
     """The Markdown report, cut after a whole line where it would exceed `limit_bytes` of UTF-8."""
-    whole = to_markdown(report, run, measurements)
-    where = "" if run is None else f" All of it: `q36eval report {run.id}`."
-    return _cut(whole, where, limit_bytes)
+    where = "" if document.run is None else f" All of it: `q36eval report {document.run.id}`."
+    return _cut(to_markdown(document), where, limit_bytes)
 
 
 def unjudged_summary(branch: str, problem: str, *, limit_bytes: int = SUMMARY_LIMIT_BYTES) -> str:
@@ -54,24 +44,22 @@ def _cut(whole: str, where: str, limit_bytes: int) -> str:
     return text if len(text.encode("utf-8")) <= limit_bytes else ""
 
 
-def to_annotations(
-    report: GateReport, run: "RunRecord | None" = None, *, per_level: int = ANNOTATIONS_PER_LEVEL
-) -> list[str]:
+def to_annotations(document: Document, *, per_level: int = ANNOTATIONS_PER_LEVEL) -> list[str]:
     """Workflow commands, one a line, for the runner's log.
 
     The verdict is an error where the gate blocks and a notice where it passes. What decided it are errors, the open
     ones that did not decide are warnings, and so are advisory and waived criteria that did not pass. At most
     `per_level` of each level; of one alone it is the verdict.
     """
-    subject = "" if run is None else f" of {run.family}/{run.branch}"
+    report, subject = document.report, f" of {document.subject}" if document.subject else ""
     verdict: Level = "notice" if report.exit_code == 0 else "error"
     errors = [_command(verdict, f"q36eval{subject}", f"{report.headline} (policy {report.policy})")]
-    # of a run that only awaits a signature nothing decided, and what is nearest to turning is no error
+    # of a run that only awaits a signature nothing decided, and what has the smallest headroom is no error
     decisive = decided_by(report) if report.decisive else ()
-    errors += [_command("error", result.id, f"{_words(result)}: {decision_line(result)}") for result in decisive]
+    errors += [_command("error", result.name, f"{_words(result)}: {decision_line(result)}") for result in decisive]
     named = {result.id for result in decisive}
     others = [r for r in report.criteria if r.id not in named and r.verdict is not CriterionVerdict.PASS]
-    warnings = [_command("warning", result.id, f"{_words(result)}: {why_text(result)}") for result in others]
+    warnings = [_command("warning", result.name, f"{_words(result)}: {why_text(result)}") for result in others]
     return [
         *_at_most(errors, per_level, "error", "of what decided"),
         *_at_most(warnings, per_level, "warning", "that did not pass"),

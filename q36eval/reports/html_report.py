@@ -1,135 +1,81 @@
-"""The report as one HTML file to open, mail and keep: no script, no network, light and dark."""
+"""The report as one HTML file to open, mail and keep: style inside, no script, nothing fetched, light and dark."""
 
-from collections.abc import Iterator, Sequence
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from q36eval.gate.report import CriterionResult, GateReport, LaneResult
-from q36eval.records import DeploymentIdentity, Measurement, Verdict
-from q36eval.reports._page import bullets, page, section, table
+from q36eval.gate.report import CriterionVerdict, LaneResult
+from q36eval.records import DeploymentIdentity, Verdict
 from q36eval.reports._plots import MARK, criteria_plot, flips_plot, kl_plot
-from q36eval.reports._text import (
-    ADVISORY_NOTE,
-    COLUMNS,
-    NUMERIC,
-    SENTENCE,
-    counts_text,
-    figure_text,
-    floor_text,
-    held_lines,
-    html,
-    interval_text,
-    margin_text,
-    name_text,
-    number,
-    verdict_text,
-    why_text,
-)
-from q36eval.reports.answers import TITLE, answer_lines
-from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
-from q36eval.reports.next_step import next_steps
-from q36eval.reports.story import (
-    decided_by,
-    decided_title,
-    decision_line,
-    not_measured,
-    notes,
-    reasons,
-    remedy_text,
-    stage_text,
-)
-from q36eval.reports.ui_address import links
+from q36eval.reports.document import Document, Entry, Row, Section
+from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, html, number, verdict_text
 
 if TYPE_CHECKING:
-    from q36eval.gate.report import CriterionVerdict
     from q36eval.history.records import RunRecord
 
 
-def to_html(report: GateReport, run: "RunRecord | None" = None, measurements: Sequence[Measurement] = ()) -> str:
+def to_html(document: Document) -> str:
     """Verdict first, lanes, what decided and how nearly, what to do; plots; then all criteria, gaps and provenance."""
-    subject = "" if run is None else f" {run.family}/{run.branch}"
-    body = "\n".join(filter(None, (*_verdict(report, run), *_sections(report, run, measurements))))
-    return page(f"{report.headline}{subject}", body)
+    body = "\n".join(filter(None, (*_verdict(document), *_sections(document))))
+    return page(f"{document.report.headline} {document.subject}".rstrip(), body)
 
 
-def _verdict(report: GateReport, run: "RunRecord | None") -> Iterator[str]:
+def _verdict(document: Document) -> Iterator[str]:
+    report, run = document.report, document.run
     named = "" if run is None else f" {html(run.family)}/{html(run.branch)}"
     yield f"<h1>{_says(report.verdict, report.headline)}{named}</h1>"
-    told = [f"policy {html(report.policy)}", f"exit code {report.exit_code}"]
+    facts = [f"policy {html(report.policy)}", f"exit code {report.exit_code}"]
     if run is not None:
-        told = [f"run {html(run.id)}", f"{run.started:%Y-%m-%d %H:%M} UTC", *told]
-    yield f'<p class="soft">{", ".join(told)}</p>'
-    yield f'<div class="lanes">{"".join(_lane(report, lane) for lane in report.lanes)}</div>'
+        facts = [f"run {html(run.id)}", f"{run.started:%Y-%m-%d %H:%M} UTC", *facts]
+    yield f'<p class="soft">{", ".join(facts)}</p>'
+    yield f'<div class="lanes">{"".join(_lane(document, lane) for lane in report.lanes)}</div>'
 
 
-def _lane(report: GateReport, lane: LaneResult) -> str:
-    named = ", ".join(html(result.id) for result in decided_by(report, lane))
-    how = "decided by" if lane.decisive else "nearest to turning:"
-    told = f'<p class="soft">{how} {named}</p>' if named else ""
-    return (
-        f'<div class="lane {lane.verdict}"><h3>{html(lane.lane)}</h3>{_says(lane.verdict, lane.headline)}{told}</div>'
-    )
+def _lane(document: Document, lane: LaneResult) -> str:
+    how, names = document.deciding_lane(lane)
+    by = f'<p class="soft">{how} {", ".join(map(html, names))}</p>' if names else ""
+    return f'<div class="lane {lane.verdict}"><h3>{html(lane.lane)}</h3>{_says(lane.verdict, lane.headline)}{by}</div>'
 
 
-def _says(verdict: "Verdict | CriterionVerdict", words: str) -> str:
+def _says(verdict: Verdict | CriterionVerdict, words: str) -> str:
     return f'<span class="verdict {verdict}">{MARK[verdict]} {html(words)}</span>'
 
 
-def _sections(report: GateReport, run: "RunRecord | None", measurements: Sequence[Measurement]) -> Iterator[str]:
-    decided = [
-        f"<b>{html(r.id)}</b> {_says(r.verdict, verdict_text(r))}: {html(decision_line(r))}" for r in decided_by(report)
-    ]
-    yield section(decided_title(report), bullets(decided))
-    steps = [f"<code>{html(step.command)}</code> {html(step.why)}" for step in next_steps(report, run)]
+def _sections(document: Document) -> Iterator[str]:
+    report, run = document.report, document.run
+    yield _listed(document.decided)
+    steps = (f"<code>{html(step.command)}</code> {html(step.why)}" for step in document.next_steps)
     yield section("Next", bullets(steps))
-    seen = [f'<a href="{html(link.address)}">{html(link.words)}</a>' for link in links(report, run)]
+    seen = (f'<a href="{html(link.address)}">{html(link.words)}</a>' for link in document.links)
     yield section("In the review UI", bullets(seen))
     yield section("Criteria against their margins", criteria_plot(report))
-    yield section("KL divergence by slice", kl_plot(report, measurements))
-    yield section("Flips", flips_plot(measurements), _lengths(report, measurements))
-    yield section("All criteria", table(COLUMNS, map(_cells, report.criteria), NUMERIC), _advisory(report))
-    answers = [f"<b>{html(name)}</b>: {html(told)}" for name, told in answer_lines(report)]
-    yield section(TITLE, bullets(answers))
-    yield section("Margins that depend on the scheme", bullets(html(line, SENTENCE) for line in held_lines(report)))
-    why = [f"<b>{html(r.id)}</b> {_says(r.verdict, verdict_text(r))}: {html(why_text(r))}" for r in reasons(report)]
-    yield section("Why", bullets(why))
-    yield section("Not measured", bullets(_gap(reason, names) for reason, names in not_measured(report)))
-    helping = [f"<b>{html(remedy.criterion)}</b>: {html(remedy_text(remedy))}" for remedy in report.remedies]
-    yield section("What would help", bullets(helping))
-    yield section(
-        "Asked, in this order", bullets(f"<b>{html(s.name)}</b>: {html(stage_text(s))}" for s in report.stages)
-    )
-    yield section("Notes", bullets(html(note) for note in notes(report, run)))
+    yield section("KL divergence by slice", kl_plot(report, document.measurements))
+    lengths = "".join(f"<p>{html(sentence)}</p>" for sentence in document.lengths)
+    yield section("Flips", flips_plot(document.measurements), lengths)
+    advisory = f'<p class="soft">{html(document.advisory_note)}</p>' if document.advisory_note else ""
+    yield section("All criteria", table(COLUMNS, map(_cells, document.criteria), NUMERIC), advisory)
+    yield _listed(document.held)
+    for each in document.details:
+        yield _listed(each)
     yield section("What was judged", *([] if run is None else _provenance(run)))
 
 
-def _cells(result: CriterionResult) -> tuple[str, ...]:
-    cells = (
-        name_text(result),
-        ", ".join(result.lanes),
-        number(result.value),
-        number(result.reference_value),
-        figure_text(result),
-        interval_text(result.margin, result.figure_interval),
-        floor_text(result),
-        margin_text(result.margin, result.unit),
-        counts_text(result),
-    )
-    return (*map(html, cells), _says(result.verdict, verdict_text(result)))
+def _listed(listed: Section) -> str:
+    return section(listed.title, bullets(map(_entry, listed.entries)))
 
 
-def _advisory(report: GateReport) -> str:
-    advisory = any(result.tier == "advisory" for result in report.criteria)
-    return f'<p class="soft">{html(ADVISORY_NOTE)}</p>' if advisory else ""
+def _entry(entry: Entry) -> str:
+    text = html(entry.text, SENTENCE if entry.long else MAX_CHARACTERS)
+    if not entry.about:
+        return text
+    named = ", ".join(f"<b>{html(name)}</b>" for name in entry.about)
+    verdict = "" if entry.result is None else f" {_says(entry.result.verdict, verdict_text(entry.result))}"
+    return f"{named}{verdict}: {text}"
 
 
-def _lengths(report: GateReport, measurements: Sequence[Measurement]) -> str:
-    lengths = effective_lengths(EvalsFigures(measurements), recovery_asked(report))
-    return "".join(f"<p>{html(effective_words(found))}</p>" for found in lengths.values())
-
-
-def _gap(reason: str, names: tuple[str, ...]) -> str:
-    named = ", ".join(f"<b>{html(name)}</b>" for name in names)
-    return f"{named}: {html(reason)}" if named else html(reason)
+def _cells(row: Row) -> tuple[str, ...]:
+    return (*map(html, tuple(row.cells.values())[:-1]), _says(row.result.verdict, row.cells["verdict"]))
 
 
 def _provenance(run: "RunRecord") -> Iterator[str]:
@@ -153,3 +99,94 @@ def _value(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {inner}" for name, inner in value.items()) or "–"
     return str(value)
+
+
+STYLE = """
+:root { color-scheme: light dark; --back: #ffffff; --card: #f6f7f9; --line: #d5d9e0; --ink: #1c2128; --soft: #59636e;
+  --pass: #1a7f37; --fail: #cf222e; --open: #9a6700; --none: #6e40c9; --blue: #0969da; --band: #1a7f3718; }
+@media (prefers-color-scheme: dark) { :root { --back: #0f1318; --card: #181d24; --line: #343c47; --ink: #e3e8ee;
+  --soft: #9aa5b1; --pass: #3fb950; --fail: #ff6a61; --open: #d9a520; --none: #b28cf5; --blue: #58a6ff;
+  --band: #3fb95022; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--back); color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", Roboto,
+  "Helvetica Neue", Arial, sans-serif; }
+main { max-width: 1080px; margin: 0 auto; padding: 28px 20px 60px; overflow-wrap: anywhere; }
+h1 { font-size: 30px; line-height: 1.2; margin: 0 0 4px; }
+h2 { font-size: 18px; margin: 34px 0 10px; padding-bottom: 4px; border-bottom: 1px solid var(--line); }
+p { margin: 6px 0; }
+.soft { color: var(--soft); }
+.lanes { display: flex; flex-wrap: wrap; gap: 14px; margin-top: 18px; }
+.lane { flex: 1 1 300px; background: var(--card); border: 1px solid var(--line); border-left: 5px solid var(--soft);
+  border-radius: 6px; padding: 12px 16px; }
+.lane h3 { margin: 0; font-size: 15px; font-weight: 600; }
+.lane .verdict { font-size: 20px; }
+.verdict { font-weight: 700; white-space: nowrap; }
+.PASS { color: var(--pass); } .FAIL { color: var(--fail); } .INCONCLUSIVE { color: var(--open); }
+.NOT_MEASURED { color: var(--none); }
+.lane.PASS, .lane.FAIL, .lane.INCONCLUSIVE { color: var(--ink); }
+.lane.PASS { border-left-color: var(--pass); } .lane.FAIL { border-left-color: var(--fail); }
+.lane.INCONCLUSIVE { border-left-color: var(--open); }
+ul { margin: 6px 0; padding-left: 22px; }
+li { margin: 3px 0; }
+code { font: 13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; background: var(--card);
+  border: 1px solid var(--line); border-radius: 4px; padding: 1px 6px; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td { min-width: 50px; }
+th { color: var(--soft); font-weight: 600; white-space: nowrap; }
+td.n, th.n { text-align: right; }
+td.id { font-weight: 600; min-width: 150px; }
+figure { margin: 0; }
+figcaption { color: var(--soft); font-size: 13px; margin: 4px 0 8px; }
+svg { display: block; width: 100%; min-width: 760px; height: auto; }
+svg text { font: 12px system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; fill: var(--ink); }
+svg .tick { fill: var(--soft); font-size: 11px; }
+svg .grid { stroke: var(--line); stroke-width: 1; }
+svg .limit { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 4 3; }
+svg .floor { stroke: var(--soft); stroke-width: 2; }
+svg .band { fill: var(--band); }
+svg .head { font-weight: 600; }
+svg .bar { stroke: currentColor; stroke-width: 3; stroke-linecap: round; }
+svg .dot { fill: currentColor; }
+svg .arrow { fill: currentColor; }
+svg .says { fill: currentColor; font-weight: 600; }
+svg .blue { color: var(--blue); }
+@media print { main { max-width: none; } section { break-inside: avoid; } }
+""".strip()
+
+
+def page(title: str, body: str) -> str:
+    """A whole document. `body` is HTML already."""
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode("utf-8")).digest()).decode("ascii")
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def section(title: str, *content: str) -> str:
+    """A heading and what stands under it; nothing where there is nothing."""
+    parts = [part for part in content if part]
+    return "" if not parts else "\n".join((f"<section>\n<h2>{html(title)}</h2>", *parts, "</section>"))
+
+
+def bullets(items: Iterable[str]) -> str:
+    """A list of entries that are HTML already."""
+    entries = "\n".join(f"<li>{item}</li>" for item in items)
+    return f"<ul>\n{entries}\n</ul>" if entries else ""
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[str] = ()) -> str:
+    """A table whose cells are HTML already; the columns named in `numeric` are set right, the first is a row's name."""
+    classes = [' class="n"' if name in numeric else "" for name in header]
+    heads = "".join(f'<th scope="col"{cls}>{html(name)}</th>' for name, cls in zip(header, classes, strict=True))
+    classes[0] = ' class="id"'
+    body = "\n".join(
+        f"<tr>{''.join(f'<td{cls}>{cell}</td>' for cell, cls in zip(row, classes, strict=True))}</tr>" for row in rows
+    )
+    return f'<div class="wide"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'

@@ -1,20 +1,114 @@
-"""The report as one JSON document."""
+"""The JSON report: what a program may rely on, published as a versioned JSON Schema.
+
+The version grows when a field goes or changes its meaning; a new field alone does not raise it. Every field is always
+there, but those of a criterion that only some have (`title`, `held`, `anomalous`, a margin's `schemes`, `beyond`,
+`beyond_margins` and `of`). Floats that JSON has no number for are the texts NaN, Infinity and -Infinity.
+"""
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from q36eval.files import canonical_json, printable_json
-from q36eval.gate.report import GateReport
-from q36eval.records import Measurement
-from q36eval.reports.document import EvalsSection, ReportDocument, RunSection, report_schema
-from q36eval.reports.evals_figures import EvalsFigures, figures_json, recovery_asked
+from q36eval.gate.report import Circumstances, GateReport
+from q36eval.records import DeploymentIdentity, Record, Verdict
+from q36eval.reports.document import Document
+from q36eval.reports.evals_figures import figures_json, recovery_asked
 
-if TYPE_CHECKING:
-    from q36eval.history.records import RunRecord
+SCHEMA_ID: Literal["urn:q36eval:report:2"] = "urn:q36eval:report:2"
+"""Names the published schema; the number is that of `GateReport.schema_version`."""
 
 
-def to_json(report: GateReport, run: "RunRecord | None" = None, measurements: Sequence[Measurement] = ()) -> str:
+class EvalGroup(Record):
+    """One group of tasks. Shares are in [0, 1], recovery is branch / reference; None is not measured."""
+
+    score: float | None
+    reference_score: float | None
+    items_lost: int | None
+    items_gained: int | None
+    mcnemar_p: float | None
+    answers_changed: float | None
+    choice_margin_change_nats: float | None
+    recovery: float | None
+    recovery_interval: tuple[float, float] | None
+    scored: int
+    errored: int
+    planned: int | None
+
+
+class EffectiveLengthFound(Record):
+    """The longest length in tokens up to which that much is recovered; None where not even the shortest is."""
+
+    at_least: float
+    by_value: int | None
+    by_lower_bound: int | None
+    measured: tuple[int, ...]
+    not_measured: tuple[int, ...]
+
+
+class EvalsSection(Record):
+    """What accuracy alone hides of the evals, by group of tasks."""
+
+    groups: dict[str, EvalGroup]
+    effective_length: dict[str, EffectiveLengthFound]
+
+
+class RunSection(Record):
+    """The run that was judged: what of, when, with what. Times are UTC, `timings` are seconds."""
+
+    id: str
+    family: str
+    branch: str
+    identity: DeploymentIdentity | None
+    reference_identity: DeploymentIdentity | None
+    policy: dict[str, Any] | None
+    suites: dict[str, str]
+    provenance: dict[str, Any]
+    state: Literal["running", "finished", "interrupted"]
+    started: datetime
+    finished: datetime | None
+    verdict: Verdict | None
+    circumstances: Circumstances | None
+    timings: dict[str, float]
+
+
+class ReportDocument(Record):
+    """One gate run's report. `schema` names the version of this document, `evals` is None where none was measured."""
+
+    schema_id: Literal["urn:q36eval:report:2"] = Field(default=SCHEMA_ID, alias="schema")
+    report: GateReport
+    run: RunSection | None
+    evals: EvalsSection | None
+
+
+class _Published(GenerateJsonSchema):
+    """A schema of what is written: every field is there that no rule leaves out, and floats may be the texts of what is
+    no number."""
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        return {"anyOf": [super().float_schema(schema), {"enum": ["NaN", "Infinity", "-Infinity"]}]}
+
+    def field_title_should_be_set(self, _schema: Any) -> bool:
+        return False
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])  # a field that is always there has no default
+
+    def field_is_required(self, field: Any, *_total: Any, **_more: Any) -> bool:
+        return field.get("serialization_exclude_if") is None
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the JSON report."""
+    schema = ReportDocument.model_json_schema(by_alias=True, mode="serialization", schema_generator=_Published)
+    return {"$schema": GenerateJsonSchema.schema_dialect, "$id": SCHEMA_ID, **schema}
+
+
+def to_json(document: Document) -> str:
     """`{"evals": …, "report": …, "run": …, "schema": …}` with sorted keys: the same input gives the same bytes.
 
     `evals` holds recovery, flips and counts by group of tasks, and effective lengths; null where none was measured.
@@ -22,9 +116,15 @@ def to_json(report: GateReport, run: "RunRecord | None" = None, measurements: Se
 
     ASCII only, so text of models can neither drive a terminal nor break an encoding; non-finite numbers are strings.
     """
-    document = ReportDocument(report=report, run=_run_section(run), evals=_evals_section(report, measurements))
-    body = json.loads(document.model_dump_json(by_alias=True))
-    return printable_json(body, indent=2)
+    run, figures = document.run, document.evals
+    written = ReportDocument(
+        report=document.report,
+        run=None if run is None else RunSection.model_validate_json(run.model_dump_json(exclude={"report"})),
+        evals=EvalsSection.model_validate(figures_json(figures, recovery_asked(document.report)))
+        if figures.measured
+        else None,
+    )
+    return printable_json(json.loads(written.model_dump_json(by_alias=True)), indent=2)
 
 
 def json_schema() -> str:
@@ -33,14 +133,3 @@ def json_schema() -> str:
     definitions = schema.pop("$defs")
     lines = ",\n".join(f"  {json.dumps(name)}: {canonical_json(definitions[name])}" for name in sorted(definitions))
     return canonical_json(schema)[:-1] + ', "$defs": {\n' + lines + "\n}}\n"
-
-
-def _run_section(run: "RunRecord | None") -> RunSection | None:
-    return None if run is None else RunSection.model_validate_json(run.model_dump_json(exclude={"report"}))
-
-
-def _evals_section(report: GateReport, measurements: Sequence[Measurement]) -> EvalsSection | None:
-    figures = EvalsFigures(measurements)
-    if not figures.measured:
-        return None
-    return EvalsSection.model_validate(figures_json(figures, recovery_asked(report)))

@@ -5,13 +5,14 @@ its test case, counts are those of the cases, the time of the run stands at the 
 """
 
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
-from q36eval.records import Measurement, Verdict
-from q36eval.reports._text import (
+from q36eval.records import Verdict
+from q36eval.reports.document import Document
+from q36eval.reports.story import answers_text, distance_text, notes, stage_text
+from q36eval.reports.text import (
     SENTENCE,
     figure_text,
     floor_text,
@@ -21,8 +22,6 @@ from q36eval.reports._text import (
     plain,
     why_text,
 )
-from q36eval.reports.answers import answers_text
-from q36eval.reports.story import distance_text, notes, stage_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -31,12 +30,13 @@ LIMIT = 4000
 """Characters of a case's output; messages stay one line of `plain` text."""
 
 
-def to_junit(report: GateReport, run: "RunRecord | None" = None, _measurements: Sequence[Measurement] = ()) -> str:
+def to_junit(document: Document) -> str:
     """One test case per criterion and per lane, and one for the verdict.
 
     Blocking: FAIL and INCONCLUSIVE are failures (type = verdict), NOT_MEASURED is an error. Advisory or waived: skipped
     with the reason.
     """
+    report, run = document.report, document.run
     branch = "branch" if run is None else f"{run.family}.{run.branch}"
     suites = ET.Element("testsuites", name="q36eval")
     suite = ET.SubElement(suites, "testsuite", name=plain(f"q36eval gate {branch}"))
@@ -75,7 +75,7 @@ def _properties(suite: ET.Element, report: GateReport, run: "RunRecord | None") 
 
 
 def _criterion_case(suite: ET.Element, classname: str, result: CriterionResult) -> None:
-    case = ET.SubElement(suite, "testcase", classname=plain(classname), name=plain(result.id))
+    case = ET.SubElement(suite, "testcase", classname=plain(classname), name=plain(f"{result.id}: {result.heading}"))
     figures = plain(_figures(result), SENTENCE)
     _add_result(case, result, figures)
     answers = plain(answers_text(result), LIMIT)

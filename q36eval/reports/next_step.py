@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from q36eval.errors import ExitCode
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.records import ProbeName, Verdict
-from q36eval.reports._text import plain
 from q36eval.reports.story import chance_text, decided_by, stopped_early
+from q36eval.reports.text import plain
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -93,7 +93,7 @@ def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextSt
             yield from _more_items(report, run)
             return
         if not _asked_whole(report, run):
-            yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "asks every item of the suite")
+            yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "evaluates every item of the suite")
         yield NextStep(
             f"q36eval gate {branch_option(run)} --suite NAME", "a larger suite: more items narrow the interval"
         )
@@ -101,8 +101,8 @@ def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextSt
 
 def _beyond_the_reference(result: CriterionResult) -> bool:
     """Whether it was not measured since the reference cannot do it: measured again, it would be as it is."""
-    found = result.competence
-    return result.verdict is CriterionVerdict.NOT_MEASURED and found is not None and bool(found.left_out)
+    competence = result.competence
+    return result.verdict is CriterionVerdict.NOT_MEASURED and competence is not None and bool(competence.left_out)
 
 
 def _more_items(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:

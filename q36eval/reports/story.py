@@ -1,9 +1,11 @@
-"""What every report tells beside its tables: what decided and how nearly, what is missing, where asking stopped."""
+"""The sentences that reports and pages share: what decided, what would help, what the reference can do. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.gate.attempts import Attempts
+from q36eval.gate.competence import causes_words, family_words, is_able
+from q36eval.gate.policy import Informative
 from q36eval.gate.report import (
     CriterionResult,
     CriterionVerdict,
@@ -15,8 +17,8 @@ from q36eval.gate.report import (
     StageState,
 )
 from q36eval.measured_on import recorded_unverified
-from q36eval.records import ProbeFailure
-from q36eval.reports._text import figure_text, margin_text, number, why_text
+from q36eval.records import FailureCauses, FamilyCompetence, Measurement
+from q36eval.reports.text import figure_text, margin_text, number, why_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -72,30 +74,30 @@ def _loss_text(result: CriterionResult, loss: float) -> str:
 
 
 def decided_by(report: GateReport, lane: LaneResult | None = None) -> tuple[CriterionResult, ...]:
-    """The criteria that decided the whole or a lane: those that kept it from PASS, else those nearest to it."""
-    found = by_id(report)
+    """The criteria that decided the whole or a lane: what kept it from PASS, else what has the smallest headroom."""
+    criteria = by_id(report)
     if lane is not None:
         names: Iterable[str] = lane.decisive or lane.nearest
     else:
         names = report.decisive or dict.fromkeys(name for lane in report.lanes for name in lane.nearest)
-    return tuple(found[name] for name in names if name in found)
+    return tuple(criteria[name] for name in names if name in criteria)
 
 
 def decision_line(result: CriterionResult) -> str:
     """One criterion that decided: figure against margin, and how far from turning."""
-    told = [f"{figure_text(result)} (margin: {margin_text(result.margin, result.unit)})"]
+    parts = [f"{figure_text(result)} (margin: {margin_text(result.margin, result.unit)})"]
     if result.verdict is CriterionVerdict.NOT_MEASURED:
-        told = [why_text(result)]
+        parts = [why_text(result)]
     elif result.anomalous:
-        told += ["an implausible gain, which counts once a reviewer signs the run"]
+        parts += ["an implausible gain, which counts once a reviewer signs the run"]
     elif result.margin.kind != COUNTED:
-        told += filter(None, [distance_text(result)])
-    return "; ".join(told)
+        parts += filter(None, [distance_text(result)])
+    return "; ".join(parts)
 
 
 def decided_title(report: GateReport) -> str:
     """What the list of decisive criteria is called."""
-    return "Decided by" if report.decisive else "Nearest to turning"
+    return "Decided by" if report.decisive else "Smallest headroom"
 
 
 def waits_for_signature(report: GateReport) -> bool:
@@ -110,36 +112,20 @@ def reasons(report: GateReport) -> tuple[CriterionResult, ...]:
     return tuple(result for result in report.criteria if result.verdict not in silent or result.anomalous)
 
 
-def not_measured(report: GateReport) -> list[tuple[str, tuple[str, ...]]]:
-    """Why something was not measured, and the criteria (blocking first) that it kept from being judged."""
-    grouped: dict[str, list[CriterionResult]] = {}
-    for result in report.criteria:
-        if result.verdict is CriterionVerdict.NOT_MEASURED:
-            grouped.setdefault(result.reason, []).append(result)
-    ordered = [(why, sorted(results, key=lambda r: r.tier != "blocking")) for why, results in grouped.items()]
-    told = [(why, tuple(result.id for result in results)) for why, results in ordered]
-    known = " ".join(grouped)
-    return told + [(_failure_text(failure), ()) for failure in report.failures if failure.reason not in known]
-
-
-def _failure_text(failure: ProbeFailure) -> str:
-    return f"the {failure.probe} probe {failure.kind}: {failure.reason}"
-
-
 def stage_text(stage: Stage) -> str:
-    """How far a stage was asked, and what was settled after it."""
+    """How much of a stage was evaluated, and what was resolved after it."""
     match stage.state:
         case StageState.NOT_ASKED:
-            return f"not asked ({stage.planned:,} planned)"
+            return f"not evaluated ({stage.planned:,} planned)"
         case StageState.PARTLY:
-            words = f"{stage.items:,} of {stage.planned:,} asked, part of it not measured"
+            words = f"{stage.items:,} of {stage.planned:,} evaluated, part of it not measured"
         case _:
-            words = f"{stage.items:,} of {stage.planned:,} asked"
+            words = f"{stage.items:,} of {stage.planned:,} evaluated"
     return words if not stage.settled else f"{words}; the verdict stood, by {', '.join(stage.settled)}"
 
 
 def stopped_early(report: GateReport) -> bool:
-    """Whether the verdict stood before everything was asked."""
+    """Whether the verdict stood before everything was evaluated."""
     return any(stage.state is StageState.NOT_ASKED for stage in report.stages)
 
 
@@ -147,19 +133,19 @@ def remedy_text(remedy: Remedy) -> str:
     """What would help one criterion, with the chance of PASS then."""
     if remedy.note:
         return remedy.note
-    told = [f"{remedy.items or 0:,} {remedy.kind} were evaluated"]
+    parts = [f"{remedy.items or 0:,} {remedy.kind} were evaluated"]
     if remedy.needed is not None:
-        told.append(f"at the loss observed {remedy.needed:,} pass 4 times in 5")
+        parts.append(f"at the loss observed {remedy.needed:,} pass 4 times in 5")
     elif remedy.hopeless:
-        told.append("at the loss observed no number of them passes")
+        parts.append("at the loss observed no number of them passes")
     if remedy.needed_lossless is not None:
-        told.append(f"were nothing lost, {remedy.needed_lossless:,} would")
-    told += [_option_text(option, remedy.kind) for option in remedy.options]
+        parts.append(f"were nothing lost, {remedy.needed_lossless:,} would")
+    parts += [_option_text(option, remedy.kind) for option in remedy.options]
     if not remedy.options and remedy.kind == "items":
-        told.append("no suite here asks more of them")
+        parts.append("no suite here asks more of them")
     elif not remedy.options:
-        told.append("more of them come with a larger corpus (--corpus FILE)")
-    return "; ".join(told)
+        parts.append("more of them come with a larger corpus (--corpus FILE)")
+    return "; ".join(parts)
 
 
 def _option_text(option: MoreItems, kind: str) -> str:
@@ -185,27 +171,27 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
 
 def attempts_text(attempts: Attempts) -> tuple[str, ...]:
     """The earlier gates of the same deployment, what they do to the chance of a false PASS, and what was reused."""
-    told = []
+    sentences = []
     if attempts.reused is not None:
-        told.append(
-            f"{attempts.reused.items:,} items were not asked again: this engine repeats itself, and the answers are "
-            f"those of run {attempts.reused.run_id}"
+        sentences.append(
+            f"{attempts.reused.items:,} items were not evaluated again: this engine repeats itself, and the answers "
+            f"are those of run {attempts.reused.run_id}"
         )
     if attempts.earlier:
-        told.append(f"gated before, {_times(len(attempts.earlier))}: {_earlier_text(attempts)}")
-        told.append(_chance_text(attempts))
+        sentences.append(f"gated before, {_times(len(attempts.earlier))}: {_earlier_text(attempts)}")
+        sentences.append(_chance_text(attempts))
     if attempts.unfinished:
         named = ", ".join(reversed(attempts.unfinished[-EARLIER_SHOWN:]))
-        told.append(
+        sentences.append(
             f"begun before and left without a verdict, {_times(len(attempts.unfinished))}: {named}; whoever saw such a "
             "gate go badly and ended it tried once more than is counted here"
         )
     if attempts.too_many:
-        told.append(
+        sentences.append(
             f"the policy allows {_sets(attempts.allowed or 0)}, and this is number {attempts.answer_sets}: a PASS "
             "needs a reviewer's sign-off"
         )
-    return tuple(told)
+    return tuple(sentences)
 
 
 def _times(count: int) -> str:
@@ -233,10 +219,94 @@ def _chance_text(attempts: Attempts) -> str:
     if attempts.answer_sets == 1:
         return (
             f"all of them rest on the same answers: a branch just at a margin still passes at most {each} of the time, "
-            "and gating it again tells nothing new"
+            "and gating it again adds nothing"
         )
     return (
         f"with this one they rest on {_sets(attempts.answer_sets)}: a branch just at a margin passes one gate at most "
         f"{each} of the time, and at least one of so many over other items {attempts.false_pass_any:.1%} (over the "
         "same items less)"
     )
+
+
+TITLE = "What the reference can do, and why answers are not right"
+
+NOT_RIGHT = "not right"
+"""The column that `not_right_cell` stands in."""
+
+LEFT_OUT = "left out, since the reference cannot do enough of it"
+
+DEFAULTS = Informative()
+"""What a policy asks of the reference where it says nothing."""
+
+
+NAMED = 4
+"""So many families of a criterion are named where people read; the pages and the JSON report name all."""
+
+
+def answer_lines(report: GateReport) -> list[tuple[str, str]]:
+    """The id of every criterion that compares answers, and what is to be known of them, in short lines."""
+    lines = [(result.id, words) for result in report.criteria for words in (_summary(result), _left_out_short(result))]
+    return [(name, words) for name, words in lines if words]
+
+
+def _left_out_short(result: CriterionResult) -> str:
+    """The same as `left_out_text`, in one line however many they are."""
+    families = () if result.competence is None else result.competence.left_out
+    if len(families) <= NAMED:
+        return left_out_text(result)
+    others = len(families) - NAMED
+    return f"{len(families)} families {LEFT_OUT}, among them {_listed(families[:NAMED])} (and {others} more)"
+
+
+def _summary(result: CriterionResult) -> str:
+    return "; ".join(filter(None, (able_text(result), not_right_text(result.causes))))
+
+
+def answers_text(result: CriterionResult) -> str:
+    """What the reference solves, which families were left out and why, and both sides' failures by cause."""
+    return "; ".join(filter(None, (_summary(result), left_out_text(result))))
+
+
+def able_text(result: CriterionResult) -> str:
+    """`the reference solves 3,612 of 3,800 items`; empty where no answers were compared, or nothing is known."""
+    competence = result.competence
+    return (
+        f"the reference solves {competence.informative:,} of {competence.items:,} items"
+        if competence and competence.items
+        else ""
+    )
+
+
+def left_out_text(result: CriterionResult) -> str:
+    """Every family that dropped out, with its counts; empty where none did."""
+    competence = result.competence
+    if competence is None or not competence.left_out:
+        return ""
+    return f"{LEFT_OUT}: {_listed(competence.left_out)}"
+
+
+def not_right_text(causes: FailureCauses | None) -> str:
+    """`not right: branch 20 wrong, 5 cut off at their budget; reference none`; empty where that is not known."""
+    if causes is None:
+        return ""
+    branch, reference = causes_words(causes.branch), causes_words(causes.reference)
+    return f"{NOT_RIGHT}: branch {branch or 'none'}; reference {reference or 'none'}"
+
+
+def not_right_cell(causes: FailureCauses | None) -> str:
+    """The same for a column: `branch 20 wrong, 5 cut off at their budget; reference 22 wrong`."""
+    return not_right_text(causes).removeprefix(f"{NOT_RIGHT}: ") or "–"
+
+
+def unable_words(measurements: Iterable[Measurement]) -> list[str]:
+    """A sentence for every family of which the reference can do too little for a comparison to say anything."""
+    families = {family.name: family for measurement in measurements for family in measurement.competence or ()}
+    unable = [family for family in families.values() if not is_able(family, DEFAULTS)]
+    return [
+        f"No evidence: the reference solves {family_words(family)}."
+        for family in sorted(unable, key=lambda family: family.name)
+    ]
+
+
+def _listed(families: Sequence[FamilyCompetence]) -> str:
+    return ", ".join(family_words(family) for family in families)

@@ -71,8 +71,8 @@ def ui_root() -> str | None:
 
     Without user, query or fragment: it stands in Markdown and HTML unescaped, and is read by many.
     """
-    found = os.environ.get(UI_URL, "").strip()
-    return found if _PLAIN_ADDRESS.fullmatch(found) else None
+    root = os.environ.get(UI_URL, "").strip()
+    return root if _PLAIN_ADDRESS.fullmatch(root) else None
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.history import History
 from q36eval.kl.attribution import Attribution, Blame, Direction, Sample, Suspect
 from q36eval.kl.corpus import CorpusDocument
+from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.provenance import provenance
 from q36eval.records import Clusters, Counts, Measurement, ProbeName
-from q36eval.records import Direction as Better
 from q36eval.run.drift import keep_drifts
 
 if TYPE_CHECKING:
@@ -168,12 +168,8 @@ def _measurement(blamed: Blame) -> Measurement:
     """`attributed_kl[direction/suspect]`."""
     tokens = sum(blamed.clusters.units)
     reference = blamed.clusters.reference
-    return Measurement(
-        probe=ProbeName.KL,
-        metric="attributed_kl",
-        slice=f"{blamed.direction}/{blamed.suspect}",
-        unit="nats/token",
-        direction=Better.LOWER_IS_BETTER,
+    return METRICS[ProbeName.KL, "attributed_kl"].measured(
+        f"{blamed.direction}/{blamed.suspect}",
         estimator="mean" if reference is None else "paired_mean",
         value=sum(blamed.clusters.branch) / tokens,
         reference_value=None if reference is None else sum(reference) / tokens,

@@ -10,6 +10,7 @@ from typing import Any
 
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy
+from q36eval.metrics import METRICS, metric_of
 from q36eval.records import DeclaredFigure, Direction, ProbeName, Schedule
 from q36eval.run.declared import Declared, suites_with
 from q36eval.run.weights import declared_figures as of_weights
@@ -25,16 +26,8 @@ from q36eval.stats import (
     unseen_share,
 )
 
-ASSUMED_SCORE = 0.8
+ASSUMED_SCORE = METRICS[ProbeName.EVALS, "accuracy"].assumed_mean or 0.0
 """Share that the reference is taken to get right where nothing of it was captured yet."""
-
-ASSUMED_SHARES = {
-    "accuracy": ASSUMED_SCORE,
-    "failure_rate": 0.05,
-    "right_numbers_wrong_conclusion": 0.02,
-    "schema_accuracy": 0.95,
-}
-"""Mean score that a reference is taken to have, by metric, while nothing of it is captured."""
 
 FLIPS = 0.04
 """Share of changed answers, half of them each way, of the branch without loss that is told of."""
@@ -72,7 +65,7 @@ def power_of(criterion: Criterion, policy: Policy, figure: DeclaredFigure) -> Sh
 
     Items are taken to weigh the same: where several share a source they show less (`q36eval evals --plan` knows).
     """
-    score = ASSUMED_SHARES.get(figure.metric)
+    score = metric_of(figure.probe, figure.metric).assumed_mean
     kinds = ("min_recovery", "max_increase")
     if figure.items is None or score is None or criterion.margin.kind not in kinds:
         return None

@@ -220,9 +220,9 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
         raise UsageError(
             f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off."
         )
-    policy = None if request.policy is None else json.loads(request.policy.model_dump_json())
+    policy = None if request.policy is None else json.loads(request.policy.untitled.model_dump_json())
     mine = (request.family.name, request.branch.name, suites, policy)
-    if (run.family, run.branch, run.suites, run.policy) != mine:
+    if (run.family, run.branch, run.suites, _untitled(run.policy)) != mine:
         raise UsageError(
             f"Run {run.id} was made for another request of {run.branch} (family, suite or policy differ); repeat its "
             f"options, or start a new run."
@@ -233,6 +233,14 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
         raise UsageError(f"Run {run.id} was begun with {given}; resume it with the same, or start a new run.")
     history.clear_failures(run.id)
     return history.update_run(run.id, state=RunState.RUNNING)
+
+
+def _untitled(policy: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A policy as a run keeps it, without its criteria's titles, which decide nothing (`Policy.untitled`)."""
+    if policy is None:
+        return None
+    criteria = [{key: value for key, value in one.items() if key != "title"} for one in policy["criteria"]]
+    return {**policy, "criteria": criteria}
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from q36eval.engines.base import Engine
 from q36eval.gate.integrity import ENGINE_DRIFT
+from q36eval.metrics import METRICS
 from q36eval.probes import Captures, Digest, Progress, WorkItem
-from q36eval.records import Answer, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, Counts, ItemOutcome, Measurement, ProbeName
 from q36eval.run.items import Work, finished_items, known_of
 from q36eval.stats import DEFAULT_LEVEL, proportion_interval
 
@@ -89,18 +90,11 @@ def check_order(
     errored = [answer for _, answer in pairs if answer.score is None]
     repeats = work.probe.reference_repeats(outcomes)
     explained = most_disagreements(len(first), repeats, deterministic=deterministic)
-    count = float(len(differing))
-    return Measurement(
-        probe=work.probe.name,
-        metric=ENGINE_DRIFT,
-        unit="items",
-        direction=Direction.LOWER_IS_BETTER,
-        estimator="census",
-        value=count,
+    return METRICS[work.probe.name, ENGINE_DRIFT].counted(
+        len(differing),
+        Counts(total=len(first), scored=len(first) - len(errored), errored=len(errored)),
+        level=DEFAULT_LEVEL,
         reference_value=float(explained),
-        effect=count,
-        effect_interval=Interval(lower=count, upper=count, level=DEFAULT_LEVEL, method="census"),
-        counts=Counts(total=len(first), scored=len(first) - len(errored), errored=len(errored)),
         note=_note(len(first), differing, errored, explained),
     )
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from q36eval.checkpoints.inspection import Inspection, Section
 from q36eval.gate.margins import QUANTIZED_TENSORS
-from q36eval.records import Counts, DeclaredFigure, Direction, Estimator, Interval, Measurement, ProbeName
+from q36eval.metrics import METRICS
+from q36eval.records import Counts, DeclaredFigure, Measurement, ProbeName
 
-METRICS = {
+CENSUSES = {
     Section.INTEGRITY: ("integrity_faults", "every stored tensor was used once, every parameter filled once"),
     Section.COVERAGE: ("coverage_faults", "what is quantized is what the configuration declares"),
     Section.OUTLIERS: ("error_outliers", "no weight's error stands out in its class"),
@@ -17,8 +18,6 @@ METRICS = {
         "configuration, tokenizer, chat template and generation config are as the reference's",
     ),
 }
-UNIT, DIRECTION = "faults", Direction.LOWER_IS_BETTER
-ESTIMATOR: Estimator = "census"
 OF_ITSELF = (Section.INTEGRITY, Section.COVERAGE)
 """What is judged without a reference's weights."""
 NOTED = 20
@@ -38,7 +37,7 @@ def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> lis
     `errors_beyond_scheme`.
     """
     figures: list[Measurement] = []
-    for section in METRICS:
+    for section in CENSUSES:
         if section not in inspection.measured:
             continue
         messages = [f"{finding.subject}: {finding.message}" for finding in inspection.blocking_in(section)]
@@ -55,39 +54,22 @@ def _schemes(inspection: Inspection) -> list[Measurement]:
         return []
     note = ", ".join(f"{name} {count}" for name, count in counts.items()) or "nothing is quantized"
     return [
-        _counted(QUANTIZED_TENSORS, "tensors", count, max(1, count), slice=name).model_copy(update={"note": note})
+        METRICS[ProbeName.WEIGHTS, QUANTIZED_TENSORS].counted(
+            count, Counts(total=max(1, count), scored=max(1, count), errored=0), name, note=note
+        )
         for name, count in {"all": sum(counts.values()), **counts}.items()
     ]
 
 
 def declared_figures(*, against_reference: bool = True) -> list[DeclaredFigure]:
     """What `measurements` gives of a whole checkpoint, with the reference's weights beside it or without them."""
-    known = [(metric, UNIT) for section, (metric, _) in METRICS.items() if against_reference or section in OF_ITSELF]
-    return [
-        DeclaredFigure(ProbeName.WEIGHTS, metric, "all", ESTIMATOR, DIRECTION, unit)
-        for metric, unit in (*known, (QUANTIZED_TENSORS, "tensors"))
-    ]
+    names = [name for section, (name, _) in CENSUSES.items() if against_reference or section in OF_ITSELF]
+    return [METRICS[ProbeName.WEIGHTS, name].declared() for name in (*names, QUANTIZED_TENSORS)]
 
 
 def _census(section: Section, messages: Sequence[str], scored: int, errored: int) -> Measurement:
-    metric, clean = METRICS[section]
+    name, clean = CENSUSES[section]
     scored = max(1, scored, len(messages))
     noted = [*messages[:NOTED], *([f"and {len(messages) - NOTED} more"] if len(messages) > NOTED else [])]
-    figure = _counted(metric, UNIT, len(messages), scored, errored)
-    return figure.model_copy(update={"note": " ".join(noted) or clean})
-
-
-def _counted(metric: str, unit: str, faults: int, scored: int, errored: int = 0, slice: str = "all") -> Measurement:
-    count = float(faults)
-    return Measurement(
-        probe=ProbeName.WEIGHTS,
-        metric=metric,
-        slice=slice,
-        unit=unit,
-        direction=DIRECTION,
-        estimator=ESTIMATOR,
-        value=count,
-        effect=count,
-        effect_interval=Interval(lower=count, upper=count, level=0.95, method="census"),
-        counts=Counts(total=scored + errored, scored=scored, errored=errored),
-    )
+    counts = Counts(total=scored + errored, scored=scored, errored=errored)
+    return METRICS[ProbeName.WEIGHTS, name].counted(len(messages), counts, note=" ".join(noted) or clean)

@@ -11,7 +11,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from canary_records import HOSTILE, answer, item, outcomes
 
-from q36eval.app.canary_details import (
+from q36eval.app.canary_repeating import Repeat, agreement
+from q36eval.app.cli.canaries_report import agreement_json, agreement_words, print_summary
+from q36eval.app.figures.canaries import CanaryRun, canaries_json, fails_words, margin_rows, must_pass_words, rate_rows
+from q36eval.app.figures.canary_items import (
     at_risk,
     divergence_of,
     first_difference,
@@ -20,10 +23,6 @@ from q36eval.app.canary_details import (
     margin_words,
     reasons,
 )
-from q36eval.app.canary_figures import CanaryRun, canaries_json, fails_words, margin_rows, must_pass_words, rate_rows
-from q36eval.app.canary_repeating import Repeat, agreement
-from q36eval.app.cli.canaries_report import print_summary
-from q36eval.app.cli.repeats_report import agreement_json, agreement_words
 from q36eval.canaries.must_pass import Standing
 from q36eval.canaries.specification import load_specs
 from q36eval.canaries.summary import summarize_outcomes
@@ -89,9 +88,9 @@ def test_old_runs_and_empty_ones_are_shown_too(tmp_path: Path, capsys: Any) -> N
     history = History.open(tmp_path / "history.sqlite")
     empty = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
     print_summary(empty, history)
-    assert "No canary was asked." in capsys.readouterr().out
+    assert "No canary was evaluated." in capsys.readouterr().out
     bare = [item("a/1", Answer(score=1.0, text="x"), Answer(score=0.0, text="y"), must_pass=True)]
-    assert "1 flipped once, not asked again" in must_pass_words(CanaryRun((), tuple(bare)))
+    assert "1 flipped once, not repeated" in must_pass_words(CanaryRun((), tuple(bare)))
     history.add_items(empty.id, bare)
     print_summary(empty, history)
     assert "part at character 1" in capsys.readouterr().out

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from q36eval.app.cli.eval_plan_report import print_plan
+from q36eval.app.cli.evals_report import print_plan
 from q36eval.engines import open_engine
 from q36eval.engines.base import Scored
 from q36eval.errors import EngineError

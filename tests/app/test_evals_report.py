@@ -11,15 +11,15 @@ import pytest
 
 from q36eval.app.cli.evals_report import evals_body, print_summary
 from q36eval.app.dashboard.drawing.charts import recovery_figure
-from q36eval.app.dashboard.models.evals import length_points, select, task_points
-from q36eval.app.evals_model import MOST_PROMPT, Flip, flips_of, largest, shortened
+from q36eval.app.figures.answers import MOST_PROMPT, shortened
+from q36eval.app.figures.evals import Flip, flips_of, largest, length_points, select, task_points
 from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.suite import TaskGroup
 from q36eval.evals.summaries import suite_measurements
 from q36eval.gate import Criterion, Margin, Policy, decide
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Lane, ProbeName
-from q36eval.reports import to_json, to_markdown
+from q36eval.reports import Document, to_json, to_markdown
 from q36eval.reports.evals_figures import EvalsFigures
 
 MAIN = Path(__file__).parents[2] / "app" / "dashboard" / "main.py"
@@ -211,19 +211,21 @@ def test_reports_show_recovery_flips_and_counts_and_ask_what_the_policy_asks(run
     history = History.open(run[0])
     found = history.measurements(run[1].id)
     strict, lenient = (decide(policy(recovery), found, (), (), on=run[1].started.date()) for recovery in (0.99, 0.8))
-    markdown = to_markdown(strict, run[1], found)
+    markdown = to_markdown(Document(strict, run[1], found))
     assert (
         "| mmlu | 92.3 % | 97.4 % | 94.7 % (1 of 40 items errored, more than 1%) | 3 | 1 | 0.625 | 10.3 %" in markdown
     )
     assert "| 39 of 500 | 1 |" in markdown
     assert "recovery ≥ 99.0 % at it and every shorter one): 512 tokens" in markdown
-    assert "recovery ≥ 80.0 % at it and every shorter one): 16,384 tokens" in to_markdown(lenient, run[1], found)
-    assert markdown == to_markdown(strict, run[1], found)
-    assert "## Evals" not in to_markdown(strict, run[1])
-    document = json.loads(to_json(strict, run[1], found))
+    assert "recovery ≥ 80.0 % at it and every shorter one): 16,384 tokens" in to_markdown(
+        Document(lenient, run[1], found)
+    )
+    assert markdown == to_markdown(Document(strict, run[1], found))
+    assert "## Evals" not in to_markdown(Document(strict, run[1]))
+    document = json.loads(to_json(Document(strict, run[1], found)))
     assert document["evals"]["groups"]["ruler"]["items_lost"] == 1
     assert document["evals"]["effective_length"]["ruler"]["at_least"] == 0.99
-    assert json.loads(to_json(strict, run[1]))["evals"] is None
+    assert json.loads(to_json(Document(strict, run[1])))["evals"] is None
 
 
 def test_nothing_measured_is_said(tmp_path: Path, capsys: Any) -> None:

@@ -30,8 +30,8 @@ class ItemLines:
 
 def lines_of(items: Iterable[ItemOutcome]) -> ItemLines:
     """Of items in the order history gives them; texts that are equal have equal digests."""
-    found = tuple(map(_without_texts, items))
-    return ItemLines(found, {(item.group, item.item_key): place for place, item in enumerate(found)})
+    lines = tuple(map(_without_texts, items))
+    return ItemLines(lines, {(item.group, item.item_key): place for place, item in enumerate(lines)})
 
 
 def _without_texts(item: ItemOutcome) -> ItemOutcome:
@@ -55,11 +55,11 @@ def read_whole(
     reader: Reader, run: RunRecord, lines: ItemLines, chosen: Sequence[ItemOutcome], *, flips_only: bool = False
 ) -> list[ItemOutcome]:
     """The chosen ones of `lines` with their texts; `flips_only` as they were read."""
-    history, found = reader.history, []
+    history, whole = reader.history, []
     for item in chosen:
         place = lines.places[item.group, item.item_key]
-        found += history.items(run.id, item.probe, flips_only=flips_only, limit=1, offset=place)
-    return found
+        whole += history.items(run.id, item.probe, flips_only=flips_only, limit=1, offset=place)
+    return whole
 
 
 def _read(

@@ -1,8 +1,13 @@
-"""Pieces that several pages draw."""
+"""Pieces that several pages draw: choices that an address may make, badges, tables and charts that can be saved."""
 
-from collections.abc import Sequence
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from q36eval.app.dashboard.inert import line
@@ -67,11 +72,11 @@ def choose_run(
     `parameter` is its name there, `label` goes before those of the two fields, and `otherwise` is taken where neither
     the address nor memory names one.
     """
-    asked = st.query_params.get(parameter)
-    chosen = _run_asked_for(reader, asked)
-    if asked and chosen is None:
+    named = st.query_params.get(parameter)
+    chosen = _run_asked_for(reader, named)
+    if named and chosen is None:
         st.warning("The address names no run of this history, or several; showing another.")
-        st.text(line(asked))
+        st.text(line(named))
     remembered = _run_asked_for(reader, st.session_state.get(f"last_{parameter}"))
     chosen = chosen or remembered or reader.run(otherwise or "latest")
     keys = sorted((of.family, of.branch) for of in reader.branches())
@@ -101,9 +106,9 @@ def newest_runs(reader: Reader, key: BranchKey, limit: int = RUNS_OFFERED) -> li
     return reader.summaries(RunFilter(family=key[0], branch=key[1]), limit=limit)
 
 
-def _run_asked_for(reader: Reader, asked: str | None) -> RunRecord | None:
+def _run_asked_for(reader: Reader, named: str | None) -> RunRecord | None:
     try:
-        return reader.run(asked) if asked else None
+        return reader.run(named) if named else None
     except UsageError:
         return None
 
@@ -136,3 +141,92 @@ def plain_table(rows: Sequence[dict[str, str]], alt: str) -> None:
     cells = [{name: line(value) for name, value in row.items()} for row in rows]
     height = "content" if len(rows) <= ROWS_SHOWN_WHOLE else "auto"
     st.dataframe(cells, hide_index=True, height=height, alt=alt)
+
+
+def follow_address(name: str, key: str, options: Sequence[str]) -> None:
+    """Set the widget `key` to what the address asks for by `name`, where that is one of its options.
+
+    Without one the widget keeps what was chosen, or takes the first option where that is no longer among them.
+    """
+    named = st.query_params.get(name)
+    if named in options:
+        st.session_state[key] = named
+    elif st.session_state.get(key) not in options:
+        st.session_state[key] = options[0]
+
+
+def forget(*names: str) -> None:
+    """Take filters out of the address: a person chose otherwise."""
+    for name in names:
+        st.query_params.pop(name, None)
+
+
+FORMATS = ("PNG", "SVG")
+FORMAT_KEY = "chart_format"
+
+_FIGURE = re.compile(r"[-+0-9.,eE %\[\]()]*")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_UNSAFE_IN_NAMES = re.compile(r"[^\w.-]+")
+
+
+def csv_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
+    """The rows as CSV in UTF-8, marked as such for spreadsheets; columns as in the first row that has each.
+
+    A cell that a spreadsheet would run as a formula is quoted with an apostrophe: what a model said ends up here.
+    """
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_cell(name) for name in columns])
+    writer.writerows([_cell(row.get(name, "")) for name in columns] for row in rows)
+    return text.getvalue().encode("utf-8-sig")
+
+
+def _cell(value: str) -> str:
+    safe = line(value)
+    return f"'{safe}" if safe.startswith(_FORMULA) and _FIGURE.fullmatch(safe) is None else safe
+
+
+def file_name(*parts: str) -> str:
+    """A file's name of these parts, without what a file system or a shell would read otherwise."""
+    return "-".join(cleaned for part in parts if (cleaned := _UNSAFE_IN_NAMES.sub("-", part).strip("-.")))
+
+
+def table(rows: Sequence[dict[str, str]], alt: str, name: str) -> None:
+    """A plain table with a button that saves all of it as CSV; `name` is that of the file."""
+    plain_table(rows, alt)
+    csv_button(rows, alt, name)
+
+
+def csv_button(rows: Sequence[Mapping[str, str]], alt: str, name: str) -> None:
+    """Saves rows as CSV; they are only written out when somebody presses it."""
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        st.download_button(
+            "CSV",
+            partial(csv_bytes, rows),
+            f"{file_name(name)}.csv",
+            "text/csv",
+            key=f"csv {name}",
+            help=f"Save as CSV: {alt}",
+            on_click="ignore",
+            type="tertiary",
+            icon=":material/download:",
+        )
+
+
+def choose_format() -> None:
+    """Which kind of file the camera of every chart saves; one choice for all pages."""
+    st.session_state[FORMAT_KEY] = st.session_state.get(FORMAT_KEY) or FORMATS[0]
+    with st.sidebar:
+        st.segmented_control("The camera of a chart saves", FORMATS, key=FORMAT_KEY, width="stretch")
+
+
+def chart(figure: go.Figure, alt: str, name: str) -> None:
+    """A chart whose camera button saves it, as it is drawn, in the chosen format; `name` is that of the file."""
+    image = {
+        "format": (st.session_state.get(FORMAT_KEY) or FORMATS[0]).lower(),
+        "filename": file_name(name),
+        "scale": 2,
+    }
+    config = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
+    st.plotly_chart(figure, key=f"chart {name}", alt=alt, config=config | {"toImageButtonOptions": image})

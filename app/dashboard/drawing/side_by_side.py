@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from q36eval.app.dashboard.inert import block, line
-from q36eval.app.dashboard.models.canaries import Choice
+from q36eval.app.figures.answers import Choice
 
 Pieces = Sequence[tuple[str, bool]]
 """A text in order; True marks what the other text does not have."""
@@ -99,8 +99,8 @@ def side_by_side(
         {"title": line(title), "mark": mark, "pieces": [[block(text), marked] for text, marked in side]}
         for title, mark, side in zip(titles, ("del", "ins"), pieces, strict=True)
     ]
-    told = "" if parting is None else line(parting)
-    data = {"sides": sides, "parting": told, "choices": [_choice(choice) for choice in choices]}
+    parting_line = "" if parting is None else line(parting)
+    data = {"sides": sides, "parting": parting_line, "choices": [_choice(choice) for choice in choices]}
     _component()(key=key, data=data)
 
 

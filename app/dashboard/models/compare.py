@@ -6,7 +6,7 @@ from q36eval.app.dashboard.look import criterion_label
 from q36eval.gate.report import CriterionResult
 from q36eval.history import RunRecord, RunSummary
 from q36eval.history.comparing import ComparedCriterion, Comparison, FlipCounts, PairedDifference
-from q36eval.reports._text import figure_text, number
+from q36eval.reports.text import figure_text, number
 
 ALL, MOVED, TURNED = "all", "moved", "verdict differs"
 CHOICES = (ALL, MOVED, TURNED)
@@ -26,14 +26,14 @@ def default_pair(runs: Sequence[RunSummary], blessed: str | None) -> tuple[str, 
     return (judged[1] if len(judged) > 1 else newest), newest
 
 
-def headline(found: Comparison, a: RunRecord, b: RunRecord) -> str:
+def headline(comparison: Comparison, a: RunRecord, b: RunRecord) -> str:
     """What came of holding B against A, in one line."""
-    turned = sum(_turned(one) for one in found.criteria)
-    worse = sum(one.difference is not None and one.difference.movement == "worse" for one in found.criteria)
-    better = sum(one.difference is not None and one.difference.movement == "better" for one in found.criteria)
+    turned = sum(_turned(one) for one in comparison.criteria)
+    worse = sum(one.difference is not None and one.difference.movement == "worse" for one in comparison.criteria)
+    better = sum(one.difference is not None and one.difference.movement == "better" for one in comparison.criteria)
     if a.id == b.id:
         return "A and B are the same run."
-    of = f"Of {len(found.criteria)} criteria {turned} have another verdict in B"
+    of = f"Of {len(comparison.criteria)} criteria {turned} have another verdict in B"
     return f"{of}; {worse} moved for the worse and {better} for the better, beyond what pairing leaves to chance."
 
 
@@ -54,7 +54,8 @@ def criterion_rows(criteria: Sequence[ComparedCriterion]) -> list[dict[str, str]
     """One row of plain text per criterion."""
     return [
         {
-            "criterion": one.id,
+            "criterion": _heading(one),
+            "id": one.id,
             "A": _judged(one.a),
             "A judged": _figure(one.a),
             "B": _judged(one.b),
@@ -67,16 +68,21 @@ def criterion_rows(criteria: Sequence[ComparedCriterion]) -> list[dict[str, str]
     ]
 
 
-def measurement_rows(found: Comparison) -> list[dict[str, str]]:
+def measurement_rows(comparison: Comparison) -> list[dict[str, str]]:
     """Figures beside the criteria, as `criterion_rows`; there are such where neither run was judged."""
     return [
         {"figure": m.key, "A": number(m.a), "B": number(m.b), **_difference(m.difference), "unit": m.unit, "why": m.why}
-        for m in found.measurements
+        for m in comparison.measurements
     ]
 
 
+def _heading(one: ComparedCriterion) -> str:
+    result = one.b or one.a
+    return one.id if result is None else result.heading
+
+
 def _judged(result: CriterionResult | None) -> str:
-    return "not asked" if result is None else criterion_label(result)
+    return "not judged" if result is None else criterion_label(result)
 
 
 def _figure(result: CriterionResult | None) -> str:
@@ -96,9 +102,9 @@ def _difference(difference: PairedDifference | None) -> dict[str, str]:
     }
 
 
-def differing_rows(found: Comparison) -> list[dict[str, str]]:
+def differing_rows(comparison: Comparison) -> list[dict[str, str]]:
     """What was measured, or with what, that is not the same in both runs."""
-    return [{"field": one.field, "A": _short(one.a), "B": _short(one.b)} for one in found.differing]
+    return [{"field": one.field, "A": _short(one.a), "B": _short(one.b)} for one in comparison.differing]
 
 
 def _short(value: str | None) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from q36eval.drift import AgainstBlessed, BranchDrift, DriftPoint, DriftState, MetricDrift
-from q36eval.reports._text import number
+from q36eval.reports.text import number
 
 STATE_LABELS = {
     DriftState.DRIFTING: ("▲ DRIFTING", "red"),
@@ -138,29 +138,29 @@ def state_label(state: DriftState, worse: bool) -> tuple[str, str]:
     return (f"{label} FOR THE WORSE", colour) if worse else (f"{label} FOR THE BETTER", "blue")
 
 
-def in_order(found: BranchDrift, text: str = "") -> list[MetricDrift]:
+def in_order(drift: BranchDrift, text: str = "") -> list[MetricDrift]:
     """Metrics whose key holds the text: what drifts for the worse first, then whatever is not stable."""
-    holding = (metric for metric in found.metrics if text in metric.key.lower())
+    holding = (metric for metric in drift.metrics if text in metric.key.lower())
     return sorted(holding, key=lambda one: (not one.watched, ORDER.index(one.state), not one.worse, one.key))
 
 
-def against_words(found: AgainstBlessed | None) -> str:
+def against_words(against: AgainstBlessed | None) -> str:
     """The newest run held against the blessed one, item by item."""
-    if found is None:
+    if against is None:
         return ""
-    if found.interval is None or found.effect is None:
-        return f"Not paired with the blessed run: {found.note}"
-    sign = "×" if found.no_change == 1.0 else "+" if found.effect > 0 else ""
-    moved = "leaves out no change" if found.moved else "holds no change"
+    if against.interval is None or against.effect is None:
+        return f"Not paired with the blessed run: {against.note}"
+    sign = "×" if against.no_change == 1.0 else "+" if against.effect > 0 else ""
+    moved = "leaves out no change" if against.moved else "holds no change"
     return (
-        f"Paired with the blessed run over {found.clusters} clusters: {sign}{number(found.effect)} "
-        f"[{number(found.interval.lower)}, {number(found.interval.upper)}], which {moved}."
+        f"Paired with the blessed run over {against.clusters} clusters: {sign}{number(against.effect)} "
+        f"[{number(against.interval.lower)}, {number(against.interval.upper)}], which {moved}."
     )
 
 
-def change_rows(found: BranchDrift) -> list[dict[str, str]]:
+def change_rows(drift: BranchDrift) -> list[dict[str, str]]:
     """Runs with which something of the deployment changed, newest first."""
     return [
         {"when (UTC)": f"{one.started:%Y-%m-%d %H:%M}", "run": one.run_id, "changed": ", ".join(one.changed)}
-        for one in found.changes
+        for one in drift.changes
     ]

@@ -1,4 +1,4 @@
-"""What the overview says of each branch: latest verdict per lane, freshness, blessing and what needs a person. Pure."""
+"""What the overview says of each branch and of what is being measured now, and what needs a person. Pure."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from q36eval.drift import BranchDrift, DriftState
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
-from q36eval.history import Blessing, BranchKey, BranchSummary, RunState, RunSummary, WaiverRecord
+from q36eval.history import Blessing, BranchKey, BranchSummary, RunProgress, RunState, RunSummary, WaiverRecord
 from q36eval.records import Lane, Verdict
 
 STALE_AFTER = timedelta(days=30)
@@ -121,12 +121,12 @@ def age_text(since: datetime, now: datetime) -> str:
 
 def standing_waivers(records: Iterable[WaiverRecord]) -> dict[BranchKey, tuple[Waiver, ...]]:
     """Waivers by branch that were not revoked, the expired ones among them."""
-    found: dict[BranchKey, tuple[Waiver, ...]] = {}
+    by_branch: dict[BranchKey, tuple[Waiver, ...]] = {}
     for record in records:
         if record.revoked is None:
             key = (record.family, record.branch)
-            found[key] = (*found.get(key, ()), record.waiver)
-    return found
+            by_branch[key] = (*by_branch.get(key, ()), record.waiver)
+    return by_branch
 
 
 def _freshness(judged: RunSummary, now: datetime) -> str:
@@ -165,8 +165,10 @@ def _needs(of: BranchSummary, review: Review, now: datetime) -> Iterable[Need]:
 
 def _verdict_needs(judged: RunSummary, report: GateReport | None) -> Iterable[Need]:
     """What the verdict leaves open; without its report, whose criteria it names, only that it does."""
-    missing = [] if report is None else _ids(report, CriterionVerdict.NOT_MEASURED)
-    open_ = [] if report is None else [name for name in report.decisive if name not in missing]
+    missing = [] if report is None else _headings(report, CriterionVerdict.NOT_MEASURED)
+    by_id = {} if report is None else {result.id: result for result in report.criteria}
+    decisive = [by_id[name] for name in report.decisive if name in by_id] if report is not None else []
+    open_ = [one.heading for one in decisive if one.verdict is not CriterionVerdict.NOT_MEASURED]
     if judged.verdict is Verdict.FAIL:
         yield Need(Urgency.FAILED, f"Failed: {names(open_)}" if open_ else "Failed.")
     elif judged.awaiting_sign_off:
@@ -180,8 +182,8 @@ def _verdict_needs(judged: RunSummary, report: GateReport | None) -> Iterable[Ne
         yield Need(Urgency.NOT_DECIDED, f"Not measured: {names(missing)}")
 
 
-def _ids(report: GateReport, verdict: CriterionVerdict) -> list[str]:
-    return [result.id for result in report.criteria if result.verdict is verdict]
+def _headings(report: GateReport, verdict: CriterionVerdict) -> list[str]:
+    return [result.heading for result in report.criteria if result.verdict is verdict]
 
 
 def _waiver_needs(waivers: Sequence[Waiver], today: date) -> Iterable[Need]:
@@ -197,3 +199,45 @@ def names(of: Sequence[str], limit: int = MOST_NAMES) -> str:
     """A list in words, cut at a readable length."""
     shown = ", ".join(of[:limit])
     return shown if len(of) <= limit else f"{shown} and {len(of) - limit} more"
+
+
+SILENT_AFTER = timedelta(minutes=10)
+"""A gate says how far it is every second while it asks; loading a checkpoint may take minutes."""
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run in state `running`; `share` is what is done of its stage, None where it never said; `silent` a dead one."""
+
+    id: str
+    family: str
+    branch: str
+    share: float | None
+    words: str
+    silent: bool
+
+
+def live_runs(running: Iterable[tuple[RunSummary, RunProgress | None]], now: datetime) -> list[LiveRun]:
+    """Each of them with how far it is; those that are silent come last."""
+    live = [_live(run, progress, now) for run, progress in running]
+    return sorted(live, key=lambda live: (live.silent, live.family, live.branch, live.id))
+
+
+def resume_command(branch: str, run_id: str) -> str:
+    """What continues an interrupted run."""
+    return f"q36eval gate --branch {shlex.quote(branch)} --resume {run_id}"
+
+
+def _live(run: RunSummary, progress: RunProgress | None, now: datetime) -> LiveRun:
+    last = run.started if progress is None else progress.at
+    silent = now - last > SILENT_AFTER
+    begun = f"begun {age_text(run.started, now)}"
+    if progress is None:
+        words = f"{begun}, has not said how far it is"
+    else:
+        of = f" {progress.done:,} of {progress.total:,}" if progress.total else ""
+        words = f"{progress.stage}{of} · {begun}"
+    if silent:
+        words += f" · no sign of life since {age_text(last, now)}"
+    share = None if progress is None or not progress.total else min(1.0, progress.done / progress.total)
+    return LiveRun(run.id, run.family, run.branch, share, words, silent)

@@ -9,9 +9,12 @@ from q36eval.files import canonical_json
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Waiver
 from q36eval.history import Decision, RunEvent, RunRecord
+from q36eval.metrics import metric_of
 from q36eval.records import DeploymentIdentity, Measurement
 from q36eval.reports import story
-from q36eval.reports._text import (
+from q36eval.reports.document import not_measured
+from q36eval.reports.story import NOT_RIGHT, able_text, left_out_text, not_right_cell
+from q36eval.reports.text import (
     figure_text,
     floor_text,
     interval_text,
@@ -20,7 +23,6 @@ from q36eval.reports._text import (
     number,
     why_text,
 )
-from q36eval.reports.answers import NOT_RIGHT, able_text, left_out_text, not_right_cell
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def margin_bars(criteria: Sequence[CriterionResult]) -> list[MarginBar]:
         interval = result.loss_interval
         bars.append(
             MarginBar(
-                id=result.id if result.tier == "blocking" else f"{result.id} (advisory)",
+                id=result.heading if result.tier == "blocking" else f"{result.heading} (advisory)",
                 verdict=result.verdict,
                 label=criterion_label(result),
                 share=result.loss / result.limit,
@@ -75,8 +77,8 @@ def _floor_detail(result: CriterionResult) -> str:
 
 
 def not_drawn(criteria: Sequence[CriterionResult]) -> list[str]:
-    """Ids of the criteria that `margin_bars` leaves to the table."""
-    return [result.id for result in criteria if not margin_bars([result])]
+    """Names of the criteria that `margin_bars` leaves to the table."""
+    return [result.heading for result in criteria if not margin_bars([result])]
 
 
 def _share(bound: float, limit: float) -> float | None:
@@ -92,7 +94,8 @@ def criteria_rows(criteria: Iterable[CriterionResult]) -> list[dict[str, str]]:
 def _criterion_row(result: CriterionResult) -> dict[str, str]:
     counts = result.counts
     return {
-        "criterion": result.id,
+        "criterion": result.heading,
+        "id": result.id,
         "verdict": criterion_label(result),
         "judged": figure_text(result),
         "interval": interval_text(result.margin, result.figure_interval),
@@ -115,27 +118,27 @@ def _criterion_row(result: CriterionResult) -> dict[str, str]:
     }
 
 
-def not_measured(report: GateReport) -> list[str]:
+def gap_lines(report: GateReport) -> list[str]:
     """One sentence for every reason why something was not measured, with the criteria that it kept from judgement."""
-    found = story.not_measured(report)
-    return [f"{', '.join(ids)}: {why}" if ids else why for why, ids in found]
+    gaps = [gap for gap in not_measured(report) if gap.stage is None and not gap.judged and not gap.told]
+    return [": ".join(filter(None, (", ".join(result.name for result in gap.criteria), gap.reason))) for gap in gaps]
 
 
 def decided_by(report: GateReport, lane: LaneResult | None = None) -> list[Deciding]:
-    """What the verdict hangs on: what kept it from PASS, else what is nearest to turning it."""
+    """What the verdict hangs on: what kept it from PASS, else what has the smallest headroom."""
     return [
-        Deciding(result, criterion_label(result), f"{result.id}: {story.decision_line(result)}")
+        Deciding(result, criterion_label(result), f"{result.name}: {story.decision_line(result)}")
         for result in story.decided_by(report, lane)
     ]
 
 
 def stage_rows(report: GateReport, timings: Mapping[str, float]) -> list[dict[str, str]]:
-    """The stages in the order of asking, how far each was asked, and its seconds."""
+    """The stages in the order of evaluation, how much of each was evaluated, and its seconds."""
     listed = {stage.name: stage for stage in report.stages}
     return [
         {
             "stage": name,
-            "asked": "–" if name not in listed else story.stage_text(listed[name]),
+            "evaluated": "–" if name not in listed else story.stage_text(listed[name]),
             "seconds": f"{timings[name]:.1f}" if name in timings else "–",
         }
         for name in dict.fromkeys((*timings, *listed))
@@ -175,7 +178,7 @@ def signature_rows(sign_offs: Iterable[SignOff], report: GateReport) -> list[dic
             "owner": one.owner,
             "at (UTC)": f"{one.at:%Y-%m-%d %H:%M}",
             "reason": one.reason,
-            "counts": "yes" if one in report.signed_by else "of what was found, not asked for or replaced since",
+            "counts": "yes" if one in report.signed_by else "of a report that did not need one, or was replaced since",
         }
         for one in sign_offs
     ]
@@ -198,19 +201,20 @@ def measurement_rows(measurements: Iterable[Measurement]) -> list[dict[str, str]
     """Everything that was measured, judged or not, in plain text."""
     return [
         {
-            "measurement": found.key,
-            "branch": number(found.value),
-            "reference": number(found.reference_value),
-            "effect": number(found.effect),
-            "interval": f"[{number(found.effect_interval.lower)}, {number(found.effect_interval.upper)}]",
-            "level": f"{found.effect_interval.level:.1%}",
-            "unit": found.unit,
-            "better": "lower" if found.direction.value.startswith("lower") else "higher",
-            "scored": str(found.counts.scored),
-            "errored": str(found.counts.errored),
-            "note": found.note,
+            "measurement": measurement.key,
+            "what it is": metric_of(measurement.probe, measurement.metric).titled(measurement.slice),
+            "branch": number(measurement.value),
+            "reference": number(measurement.reference_value),
+            "effect": number(measurement.effect),
+            "interval": f"[{number(measurement.effect_interval.lower)}, {number(measurement.effect_interval.upper)}]",
+            "level": f"{measurement.effect_interval.level:.1%}",
+            "unit": measurement.unit,
+            "better": "lower" if measurement.direction.value.startswith("lower") else "higher",
+            "scored": str(measurement.counts.scored),
+            "errored": str(measurement.counts.errored),
+            "note": measurement.note,
         }
-        for found in measurements
+        for measurement in measurements
     ]
 
 

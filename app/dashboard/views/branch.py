@@ -4,17 +4,24 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.drift_charts import drift_figure
-from q36eval.app.dashboard.drawing.exporting import chart, choose_format, table
-from q36eval.app.dashboard.drawing.parts import branch_label, page_of, page_offset, reader_or_stop
+from q36eval.app.dashboard.drawing.charts import drift_figure
+from q36eval.app.dashboard.drawing.parts import (
+    branch_label,
+    chart,
+    choose_format,
+    page_of,
+    page_offset,
+    reader_or_stop,
+    table,
+)
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import look_of
 from q36eval.app.dashboard.models.drift import against_words, change_rows, drift_picture, in_order, state_label
 from q36eval.app.dashboard.models.overview import BranchRow
-from q36eval.app.dashboard.reading import Reader
-from q36eval.app.dashboard.rows import branch_rows, detailed
+from q36eval.app.dashboard.reading import Reader, branch_rows, detailed
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
 from q36eval.history import BranchKey, RunFilter, RunState, RunSummary
+from q36eval.metrics import metric_of_key
 from q36eval.records import Verdict
 
 METRICS_PER_PAGE = 3
@@ -46,11 +53,11 @@ def draw() -> None:
 
 
 def _choose_branch(keys: list[BranchKey]) -> BranchKey:
-    asked = (st.query_params.get("family", ""), st.query_params.get("branch", ""))
-    if "branch" in st.query_params and asked not in keys:
+    named = (st.query_params.get("family", ""), st.query_params.get("branch", ""))
+    if "branch" in st.query_params and named not in keys:
         st.warning("The address names no branch of this history; showing another.")
-        st.text(line(f"{asked[1]} (family {asked[0]})"))
-    chosen = asked if asked in keys else st.session_state.get("branch_last", keys[0])
+        st.text(line(f"{named[1]} (family {named[0]})"))
+    chosen = named if named in keys else st.session_state.get("branch_last", keys[0])
     st.session_state["branch_branch"] = chosen if chosen in keys else keys[0]
 
     def follow() -> None:
@@ -109,30 +116,30 @@ def _draw_drift(reader: Reader, key: BranchKey) -> None:
         watched = [metric.key for metric in in_order(standing, text) if metric.watched]
         shown = list(page_of(watched, METRICS_PER_PAGE, "drift_page"))
     st.caption(LEGEND)
-    found = reader.followed(*key, shown)
-    metrics = {metric.key: metric for metric in found.metrics}
+    followed = reader.followed(*key, shown)
+    metrics = {metric.key: metric for metric in followed.metrics}
     for metric in (metrics[name] for name in shown if name in metrics):
-        _draw_metric(metric, found.against.get(metric.key), standing, RUNS_DRAWN[drawn or "all"])
+        _draw_metric(metric, followed.against.get(metric.key), standing, RUNS_DRAWN[drawn or "all"])
     if not shown:
         st.info("No finished run of this branch has measured such a metric.")
 
 
-def _draw_state(found: BranchDrift) -> None:
-    if not found.metrics:
+def _draw_state(drift: BranchDrift) -> None:
+    if not drift.metrics:
         return
-    label, colour = state_label(found.state, found.worse)
+    label, colour = state_label(drift.state, drift.worse)
     st.badge(label, color=colour)
-    st.text(line(found.statement))
-    baseline = "the blessed run" if found.blessed_run_id else "the oldest run that compares (none is blessed)"
-    length = f"{found.in_control_run_length:,.0f}"
+    st.text(line(drift.statement))
+    baseline = "the blessed run" if drift.blessed_run_id else "the oldest run that compares (none is blessed)"
+    length = f"{drift.in_control_run_length:,.0f}"
     st.caption(
-        f"{found.watched} metrics decide that, over {found.runs:,} runs, from {baseline} on. While nothing "
+        f"{drift.watched} metrics decide that, over {drift.runs:,} runs, from {baseline} on. While nothing "
         f"changes and runs scatter normally and independently, they raise one false alarm in {length} runs, or fewer."
     )
-    changes = change_rows(found)
+    changes = change_rows(drift)
     if changes:
         with st.expander(f"What changed in the deployment, and with which run ({len(changes)})"):
-            table(changes, "Changes of the deployment between runs", f"changes {found.branch}")
+            table(changes, "Changes of the deployment between runs", f"changes {drift.branch}")
 
 
 def _draw_metric(metric: MetricDrift, against: AgainstBlessed | None, standing: BranchDrift, most_runs: int) -> None:
@@ -147,6 +154,8 @@ def _draw_metric(metric: MetricDrift, against: AgainstBlessed | None, standing: 
 
 
 def _draw_words(metric: MetricDrift, against: AgainstBlessed | None) -> None:
+    described, slice = metric_of_key(metric.key)
+    st.text(line(described.titled(slice)))
     st.code(line(metric.key), language=None, wrap_lines=True)
     label, colour = state_label(metric.state, metric.worse)
     st.badge(label, color=colour)
@@ -155,8 +164,7 @@ def _draw_words(metric: MetricDrift, against: AgainstBlessed | None) -> None:
         st.text(line(against_words(against)))
     if metric.change_points:
         st.text(line(f"In hindsight its level changed at {', '.join(metric.change_points)} (advisory)."))
-    better = "lower" if metric.direction.value.startswith("lower") else "higher"
-    st.text(line(f"In {metric.unit}; {better} is better."))
+    st.text(line(f"In {metric.unit}; {described.better} is better. {described.meaning}"))
     if metric.since_run_id is not None:
         run = {"run": metric.since_run_id}
         st.page_link("views/run.py", label="The run it began with", icon=":material/rule:", query_params=run)
@@ -174,11 +182,11 @@ def _draw_runs(reader: Reader, key: BranchKey) -> None:
     )
     with page_at:
         offset = page_offset(reader.count_runs(wanted), RUNS_PER_PAGE, "runs_page")
-    found = reader.summaries(wanted, limit=RUNS_PER_PAGE, offset=offset)
+    runs = reader.summaries(wanted, limit=RUNS_PER_PAGE, offset=offset)
     blessed = {one.run_id for one in reader.blessings(*key)[:1]}
-    for run in found:
+    for run in runs:
         _draw_run(run, run.id in blessed)
-    if not found:
+    if not runs:
         st.info("No run of this branch is like this. Choose any.")
 
 
@@ -189,7 +197,9 @@ def _draw_run(run: RunSummary, blessed: bool) -> None:
         verdict.badge(f"{look.label if run.verdict else '– ' + run.state}", color=look.colour)
         waived = "\nwith waivers" * run.waived + "\nawaits a signature" * run.awaiting_sign_off
         when.text(f"{run.started:%Y-%m-%d %H:%M} UTC\n{run.id}{chr(10) + '★ blessed' if blessed else ''}")
-        lanes.text("\n".join(f"{lane}: {look_of(found).label}" for lane, found in run.lanes.items()) + waived)
+        lanes.text(
+            "\n".join(f"{lane}: {look_of(verdict_found).label}" for lane, verdict_found in run.lanes.items()) + waived
+        )
         checkpoint = "unknown" if run.checkpoint_sha256 is None else run.checkpoint_sha256[:12]
         of.text(
             line(f"policy {run.policy or '–'}")

@@ -4,46 +4,56 @@ import shlex
 
 import streamlit as st
 
-from q36eval.app.canary_details import margin_words, reasons
-from q36eval.app.canary_figures import (
+from q36eval.app.dashboard.drawing.charts import margin_scatter
+from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
+from q36eval.app.dashboard.drawing.parts import (
+    chart,
+    choose_format,
+    choose_run,
+    csv_button,
+    follow_address,
+    forget,
+    page_of,
+    reader_or_stop,
+    table,
+    verdict_badge,
+)
+from q36eval.app.dashboard.drawing.side_by_side import side_by_side
+from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.reading import Reader
+from q36eval.app.figures.answers import diff_pieces
+from q36eval.app.figures.canaries import (
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
     RATE_COLUMNS,
     CanaryRun,
+    failure_rows,
     margin_rows,
+    must_pass_rows,
     must_pass_words,
     other_rows,
     rate_rows,
     table_rows,
 )
-from q36eval.app.dashboard.drawing.addressed import follow_address, forget
-from q36eval.app.dashboard.drawing.canary_charts import margin_scatter
-from q36eval.app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
-from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
-from q36eval.app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
-from q36eval.app.dashboard.drawing.side_by_side import side_by_side
-from q36eval.app.dashboard.inert import block, line
-from q36eval.app.dashboard.models.canaries import (
-    ALL,
+from q36eval.app.figures.canary_items import (
     OUTCOMES,
     Filter,
     MarginPoint,
     asked_for,
     choices,
     counts_by_canary,
-    diff_pieces,
-    failure_rows,
     margin_point_rows,
     margin_points,
-    must_pass_rows,
+    margin_words,
     outcome_label,
     parting_words,
+    reasons,
     risk_rows,
     select,
 )
-from q36eval.app.dashboard.reading import Reader
 from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.history import RunRecord
+from q36eval.metrics import ALL
 from q36eval.records import Answer, ItemOutcome, ProbeName
 
 ITEMS_PER_PAGE = 5
@@ -69,10 +79,10 @@ def draw() -> None:
 
 
 def _draw_empty(reader: Reader, run: RunRecord) -> None:
-    st.warning("No canary was asked in this run.")
+    st.warning("No canary was evaluated in this run.")
     for failure in reader.failures(run):
         st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
-    st.caption("This asks them all:")
+    st.caption("This evaluates them all:")
     st.code(line(f"q36eval canaries --branch {shlex.quote(run.branch)}"), language=None)
 
 
@@ -109,21 +119,21 @@ def _draw_margins(points: list[MarginPoint], undrawn: int, name: str) -> None:
 
 def _draw_answers(reader: Reader, run: RunRecord, lines: ItemLines) -> None:
     st.subheader("Answers", anchor=False)
-    asked = st.query_params.get("item")
-    if asked:
-        found = asked_for(lines.items, asked, st.query_params.get("canary"))
+    named = st.query_params.get("item")
+    if named:
+        shown_items = asked_for(lines.items, named, st.query_params.get("canary"))
         st.button("Show all questions", key="canary_all", on_click=forget, args=("item", "canary", "outcome", "must"))
-        if not found:
+        if not shown_items:
             st.warning("This run has no question of that name or key:")
-            st.text(line(asked))
+            st.text(line(named))
     else:
-        found = select(lines.items, _choose_filter(lines))
-    st.caption(f"{len(found)} of {len(lines.items)} questions, regressions first.")
-    csv_button([_answer_row(item) for item in found], "the questions listed here", f"canary questions {run.id}")
-    shown = page_of(found, ITEMS_PER_PAGE, "canaries_page")
+        shown_items = select(lines.items, _choose_filter(lines))
+    st.caption(f"{len(shown_items)} of {len(lines.items)} questions, regressions first.")
+    csv_button([_answer_row(item) for item in shown_items], "the questions listed here", f"canary questions {run.id}")
+    shown = page_of(shown_items, ITEMS_PER_PAGE, "canaries_page")
     for item in read_whole(reader, run, lines, shown):
         _draw_item(item, run)
-    if not found and not asked:
+    if not shown_items and not named:
         st.text("No question fits these filters.")
 
 

@@ -2,8 +2,7 @@
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.exporting import table
-from q36eval.app.dashboard.drawing.parts import choose_run, newest_runs, page_of, reader_or_stop
+from q36eval.app.dashboard.drawing.parts import choose_run, newest_runs, page_of, reader_or_stop, table
 from q36eval.app.dashboard.inert import block, line
 from q36eval.app.dashboard.look import look_of
 from q36eval.app.dashboard.models.compare import (
@@ -34,12 +33,12 @@ def draw() -> None:
         a = choose_run(reader, "compare_a", "a", "A: ", first)
         b = choose_run(reader, "compare_b", "b", "B: ", second)
         st.button("Swap A and B", on_click=_swap, args=(a.id, b.id), icon=":material/swap_vert:", key="compare_swap")
-    found = reader.comparison(a, b)
+    comparison = reader.comparison(a, b)
     _draw_verdicts(a, b)
-    st.text(headline(found, a, b))
-    _draw_differing(found)
-    _draw_criteria(found)
-    _draw_flips(found)
+    st.text(headline(comparison, a, b))
+    _draw_differing(comparison)
+    _draw_criteria(comparison)
+    _draw_flips(comparison)
 
 
 def _default(reader: Reader) -> tuple[str, str]:
@@ -66,9 +65,9 @@ def _draw_verdicts(a: RunRecord, b: RunRecord) -> None:
             st.page_link("views/run.py", label=f"Run {name}", icon=":material/rule:", query_params={"run": run.id})
 
 
-def _draw_differing(found: Comparison) -> None:
-    rows = differing_rows(found)
-    apart = sorted(set(found.apart.values()))
+def _draw_differing(comparison: Comparison) -> None:
+    rows = differing_rows(comparison)
+    apart = sorted(set(comparison.apart.values()))
     if apart:
         st.warning("Some figures are of something else in the two runs:")
     for why in apart:
@@ -80,28 +79,30 @@ def _draw_differing(found: Comparison) -> None:
         table(rows, "Fields that differ between the two runs", "differing")
 
 
-def _draw_criteria(found: Comparison) -> None:
-    if found.criteria:
+def _draw_criteria(comparison: Comparison) -> None:
+    if comparison.criteria:
         st.subheader("Criteria", anchor=False)
         which = st.segmented_control("Show", CHOICES, default=CHOICES[0], key="compare_which", required=True)
-        rows = criterion_rows(select(found.criteria, which))
+        rows = criterion_rows(select(comparison.criteria, which))
         if rows:
             table(rows, "Criteria of both runs with their paired difference", "compared criteria")
         else:
             st.text("No criterion is like this.")
-        st.caption("Intervals are of B against A over what both asked, each holds by itself; of many some miss.")
-    if found.measurements:
+        st.caption(
+            "Intervals are of B against A over the items of both runs. Each holds by itself, so of many some miss."
+        )
+    if comparison.measurements:
         st.subheader("Figures", anchor=False)
-        table(measurement_rows(found), "Figures of both runs with their paired difference", "compared figures")
+        table(measurement_rows(comparison), "Figures of both runs with their paired difference", "compared figures")
 
 
-def _draw_flips(found: Comparison) -> None:
+def _draw_flips(comparison: Comparison) -> None:
     st.subheader("Flips between the two", anchor=False)
-    for counts in found.flips:
+    for counts in comparison.flips:
         st.text(flip_words(counts))
-    if not found.flips:
-        st.text("No items to hold beside each other: the runs asked none, or other ones.")
-    for flip in page_of(found.flipped, FLIPS_PER_PAGE, "compare_flips"):
+    if not comparison.flips:
+        st.text("No items to compare: the runs evaluated none, or different ones.")
+    for flip in page_of(comparison.flipped, FLIPS_PER_PAGE, "compare_flips"):
         _draw_flip(flip)
 
 
@@ -110,7 +111,7 @@ def _draw_flip(flip: BetweenRuns) -> None:
         st.badge(WAYS[flip.way], color="red" if flip.way == "lost" else "green")
         st.text(line(f"{flip.probe} · {flip.group} · {flip.cluster}"))
         if flip.prompt is not None:
-            with st.expander("What was asked, and what was expected"):
+            with st.expander("Prompt and expected answer"):
                 st.code(block(flip.prompt), language=None, wrap_lines=True)
                 st.code(block(flip.expected or "–"), language=None, wrap_lines=True)
         for column, name, answer in zip(st.columns(2), "AB", (flip.a, flip.b), strict=True):

@@ -4,46 +4,52 @@ import shlex
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.addressed import follow_address, forget
 from q36eval.app.dashboard.drawing.charts import recovery_figure, scores_figure
-from q36eval.app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
 from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
-from q36eval.app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from q36eval.app.dashboard.drawing.parts import (
+    chart,
+    choose_format,
+    choose_run,
+    csv_button,
+    follow_address,
+    forget,
+    page_of,
+    reader_or_stop,
+    table,
+    verdict_badge,
+)
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
 from q36eval.app.dashboard.inert import block, line
-from q36eval.app.dashboard.models.canaries import diff_pieces
-from q36eval.app.dashboard.models.evals import (
-    ALL,
-    DIRECTIONS,
-    answer_choices,
-    flip_rows,
-    length_points,
-    pair_rows,
-    point_rows,
-    score_pairs,
-    select,
-    task_points,
-)
 from q36eval.app.dashboard.reading import Reader
-from q36eval.app.evals_model import (
+from q36eval.app.figures.answers import diff_pieces, shortened
+from q36eval.app.figures.evals import (
+    DIRECTIONS,
     GROUP_COLUMNS,
     PART_COLUMNS,
     PERPLEXITY_COLUMNS,
     Flip,
+    answer_choices,
     answer_words,
+    flip_rows,
     flip_words,
     flips_of,
     group_rows,
+    length_points,
     length_rows,
     macro_words,
+    pair_rows,
     perplexity_rows,
-    shortened,
+    point_rows,
+    score_pairs,
+    select,
+    task_points,
     task_rows,
 )
 from q36eval.history import RunRecord
+from q36eval.metrics import ALL
 from q36eval.records import Answer, ItemOutcome, ProbeName
-from q36eval.reports._text import number
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
+from q36eval.reports.text import number
 
 FLIPS_PER_PAGE = 5
 
@@ -70,18 +76,18 @@ def _draw_empty(reader: Reader, run: RunRecord) -> None:
     st.warning("No item of the evals was scored in this run.")
     for failure in reader.failures(run):
         st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
-    st.caption("This asks them:")
+    st.caption("This evaluates them:")
     st.code(line(f"q36eval evals --branch {shlex.quote(run.branch)}"), language=None)
 
 
 def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
-    st.caption("The same items asked of reference and branch. Recovery is the branch's score over the reference's.")
+    st.caption("The same items for reference and branch. Recovery is the branch's score over the reference's.")
     rows = [dict(zip(GROUP_COLUMNS[:SHOWN_COLUMNS], row, strict=False)) for row in group_rows(figures)]
     table(rows, "Score, recovery and flips by group", f"evals {run.id}")
     for sentence in (*macro_words(figures), *answer_words(figures)):
         st.text(line(sentence))
-    asked = {} if run.report is None else recovery_asked(run.report)
-    lengths = effective_lengths(figures, asked)
+    required = {} if run.report is None else recovery_asked(run.report)
+    lengths = effective_lengths(figures, required)
     groups = [group.name for group in figures.groups() if group.name in lengths or task_rows(figures, group.name)]
     perplexities = perplexity_rows(figures)
     titles = [*(line(name).replace("_", " ") for name in groups), *(["Perplexity"] if perplexities else [])]
@@ -139,19 +145,19 @@ def _draw_flips(reader: Reader, run: RunRecord) -> None:
     if not flips:
         st.text("No item is answered with full marks by one of the two only.")
         return
-    asked = st.query_params.get("item")
-    if asked:
-        found = [flip for flip in flips if len(asked) >= 8 and flip.item_key.startswith(asked)]
+    named = st.query_params.get("item")
+    if named:
+        chosen = [flip for flip in flips if len(named) >= 8 and flip.item_key.startswith(named)]
         st.button("Show all flips", key="evals_all", on_click=forget, args=("item", "group", "direction"))
-        if not found:
+        if not chosen:
             st.warning("This run has no flip of that key:")
-            st.text(line(asked))
+            st.text(line(named))
     else:
-        found = _choose_flips(flips)
-    st.caption(f"{len(found)} of {len(flips)} flips, lost ones first, in each the largest first.")
-    shown = page_of(found, FLIPS_PER_PAGE, "evals_page")
+        chosen = _choose_flips(flips)
+    st.caption(f"{len(chosen)} of {len(flips)} flips, lost ones first, in each the largest first.")
+    shown = page_of(chosen, FLIPS_PER_PAGE, "evals_page")
     _draw_page(reader, run, lines, [by_key[flip.group, flip.item_key] for flip in shown])
-    csv_button(flip_rows(found), "the flips listed here", f"flips {run.id}")
+    csv_button(flip_rows(chosen), "the flips listed here", f"flips {run.id}")
 
 
 def _choose_flips(flips: list[Flip]) -> list[Flip]:
@@ -184,8 +190,8 @@ def _draw_flip(flip: Flip, run: RunRecord) -> None:
         sides = (_said(flip.reference), _said(flip.branch))
         titles = (f"Reference: score {number(flip.reference.score)}", f"Branch: score {number(flip.branch.score)}")
         choices = answer_choices(flip)
-        told = "How likely each choice was, among the choices" if choices else None
-        side_by_side(titles, diff_pieces(*sides), f"flip {flip.group} {flip.item_key}", told, choices)
+        parting = "How likely each choice was, among the choices" if choices else None
+        side_by_side(titles, diff_pieces(*sides), f"flip {flip.group} {flip.item_key}", parting, choices)
         left, right = st.columns(2)
         if flip.expected is not None:
             left.caption("Expected")

@@ -4,14 +4,30 @@ import shlex
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.exporting import chart, choose_format, csv_button, table
-from q36eval.app.dashboard.drawing.parts import choose_run, page_of, reader_or_stop, verdict_badge
+from q36eval.app.dashboard.drawing.parts import (
+    chart,
+    choose_format,
+    choose_run,
+    csv_button,
+    page_of,
+    reader_or_stop,
+    table,
+    verdict_badge,
+)
 from q36eval.app.dashboard.inert import block, line
-from q36eval.app.dashboard.models.kl import ALL, margins_by_group, select_worst, worst_rows
 from q36eval.app.dashboard.reading import Reader
-from q36eval.app.kl_figures import binned, histogram_figure, layers_figure, marks_of, points_figure
-from q36eval.app.kl_model import GROUPINGS, KLFigures, attribution_of, point_rows
+from q36eval.app.figures.kl import (
+    GROUPINGS,
+    KLFigures,
+    attribution_of,
+    margins_by_group,
+    point_rows,
+    select_worst,
+    worst_rows,
+)
+from q36eval.app.figures.kl_plots import binned, histogram_figure, layers_figure, marks_of, points_figure
 from q36eval.history import RunRecord
+from q36eval.metrics import ALL
 from q36eval.token_files import WorstToken
 
 GROUP_COLUMNS = {
@@ -57,8 +73,8 @@ def _draw_empty(reader: Reader, run: RunRecord) -> None:
 
 def _draw_headline(figures: KLFigures, run: RunRecord) -> None:
     st.caption("Divergence of the branch's next-token distribution from the reference's, in nats per token.")
-    told = figures.headline_words()
-    for column, (name, value, beside) in zip(st.columns(max(1, len(told))), told, strict=False):
+    figures_shown = figures.headline_words()
+    for column, (name, value, beside) in zip(st.columns(max(1, len(figures_shown))), figures_shown, strict=False):
         with column.container(border=True):
             st.metric(name, value)
             st.text(line(beside))
@@ -121,10 +137,10 @@ def _draw_blame(reader: Reader, run: RunRecord) -> None:
         return
     st.text(line(f"From attribution {blamed.id} of this branch, {blamed.started:%Y-%m-%d %H:%M} UTC."))
     figures = KLFigures(reader.measurements(reader.run(blamed.id)))
-    for what, found in (("class of tensors", figures.classes()), ("layers", figures.layers())):
-        if found:
-            chart(layers_figure(found, what), f"KL by {what} with its interval", f"kl attributed by {what} {run.id}")
-            csv_button(point_rows(found, what), f"KL by {what}", f"kl attribution by {what} {run.id}")
+    for what, series in (("class of tensors", figures.classes()), ("layers", figures.layers())):
+        if series:
+            chart(layers_figure(series, what), f"KL by {what} with its interval", f"kl attributed by {what} {run.id}")
+            csv_button(point_rows(series, what), f"KL by {what}", f"kl attribution by {what} {run.id}")
 
 
 def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
@@ -134,11 +150,11 @@ def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
     of, kind = st.columns(2)
     slices, kinds = ([ALL, *sorted({getattr(token, field) for token in worst})] for field in ("slice", "kind"))
     chosen_slice = of.selectbox("Slice", slices, key="kl_slice", format_func=line)
-    found = select_worst(worst, chosen_slice, kind.selectbox("Kind of token", kinds, key="kl_kind", format_func=line))
-    st.caption(f"{len(found)} of {len(worst)}, the worst first. ⟦ ⟧ holds the token that was to be told.")
-    for token in page_of(found, TOKENS_PER_PAGE, "kl_page"):
+    chosen = select_worst(worst, chosen_slice, kind.selectbox("Kind of token", kinds, key="kl_kind", format_func=line))
+    st.caption(f"{len(chosen)} of {len(worst)}, the worst first. ⟦ ⟧ marks the token that was predicted.")
+    for token in page_of(chosen, TOKENS_PER_PAGE, "kl_page"):
         _draw_token(token)
-    csv_button(worst_rows(found), "these tokens", f"worst tokens {run.id}")
+    csv_button(worst_rows(chosen), "these tokens", f"worst tokens {run.id}")
 
 
 def _draw_token(token: WorstToken) -> None:

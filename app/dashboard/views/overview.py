@@ -9,10 +9,16 @@ from q36eval.app.dashboard.drawing.parts import page_offset, reader_or_stop
 from q36eval.app.dashboard.drawing.sparkline import SparkPoint, sparkline, words
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.models.live import LiveRun, live_runs, resume_command
-from q36eval.app.dashboard.models.overview import BranchRow, Urgency, by_need, drift_need
-from q36eval.app.dashboard.reading import Reader
-from q36eval.app.dashboard.rows import branch_rows, detailed
+from q36eval.app.dashboard.models.overview import (
+    BranchRow,
+    LiveRun,
+    Urgency,
+    by_need,
+    drift_need,
+    live_runs,
+    resume_command,
+)
+from q36eval.app.dashboard.reading import Reader, branch_rows, detailed
 from q36eval.drift import FEWEST_RUNS
 from q36eval.history import RunFilter, RunState
 from q36eval.records import Verdict

@@ -5,8 +5,15 @@ import shlex
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.charts import margin_figure
-from q36eval.app.dashboard.drawing.exporting import chart, choose_format, table
-from q36eval.app.dashboard.drawing.parts import choose_run, reader_or_stop, verdict_badge, verdict_heading
+from q36eval.app.dashboard.drawing.parts import (
+    chart,
+    choose_format,
+    choose_run,
+    reader_or_stop,
+    table,
+    verdict_badge,
+    verdict_heading,
+)
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import look_of
 from q36eval.app.dashboard.models.run import (
@@ -15,11 +22,11 @@ from q36eval.app.dashboard.models.run import (
     decided_by,
     decision_rows,
     event_rows,
+    gap_lines,
     identity_rows,
     margin_bars,
     measurement_rows,
     not_drawn,
-    not_measured,
     provenance_rows,
     signature_rows,
     stage_rows,
@@ -32,6 +39,7 @@ from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord, RunState
 from q36eval.measured_on import recorded_unverified
+from q36eval.reports import Document
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import decided_title, notes, remedy_text
 from q36eval.reports.ui_address import evidence_place
@@ -69,9 +77,9 @@ def _draw_verdict(reader: Reader, run: RunRecord) -> None:
         with column.container(border=True):
             st.caption(f"Lane: {lane.lane.value}")
             verdict_badge(lane.verdict, " with waivers" if lane.waived else "")
-            told = lane.decisive or lane.nearest
-            if told:
-                st.text(line(f"{'decided by' if lane.decisive else 'nearest to turning:'} {', '.join(told)}"))
+            how, names = Document(run.report, run).deciding_lane(lane)
+            if names:
+                st.text(line(f"{how} {', '.join(names)}"))
             if lane.waived:
                 st.text(line(f"waived: {', '.join(lane.waived)}"))
 
@@ -92,23 +100,23 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
         st.info("This run was interrupted and has no verdict. This goes on where it stopped:")
         st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)} --resume {run.id}"), language=None)
     elif run.state is RunState.RUNNING:
-        found = reader.progress(run.id)
-        told = "This run is going on, or was killed; it has no verdict yet."
-        if found is not None and found.total:
-            st.progress(min(1.0, found.done / found.total))
-            st.text(line(f"{found.stage}: {found.done:,} of {found.total:,}"))
-            told += f" Last heard of at {found.at:%H:%M:%S} UTC."
-        st.info(told)
+        progress = reader.progress(run.id)
+        sentence = "This run is going on, or was killed; it has no verdict yet."
+        if progress is not None and progress.total:
+            st.progress(min(1.0, progress.done / progress.total))
+            st.text(line(f"{progress.stage}: {progress.done:,} of {progress.total:,}"))
+            sentence += f" Last heard of at {progress.at:%H:%M:%S} UTC."
+        st.info(sentence)
     else:
         st.info("This run only measured: no policy judged it, so it has no verdict.")
 
 
 def _draw_deciding(report: GateReport, run: RunRecord) -> None:
-    found = decided_by(report)
-    if found:
+    deciding = decided_by(report)
+    if deciding:
         st.subheader(decided_title(report), anchor=False)
         with st.container(border=True):
-            for one in found:
+            for one in deciding:
                 _draw_one_deciding(one, run)
     steps = next_steps(report, run)
     if steps:
@@ -130,7 +138,7 @@ def _draw_one_deciding(one: Deciding, run: RunRecord) -> None:
 
 def _draw_gaps(reader: Reader, run: RunRecord) -> None:
     """What is missing, before any figure: a run is only as good as what it measured."""
-    missing = [] if run.report is None else not_measured(run.report)
+    missing = [] if run.report is None else gap_lines(run.report)
     if missing and run.report is not None:
         label = look_of(CriterionVerdict.NOT_MEASURED).label
         count = sum(result.verdict is CriterionVerdict.NOT_MEASURED for result in run.report.criteria)
@@ -210,7 +218,7 @@ def _draw_review(reader: Reader, run: RunRecord) -> None:
 
 def _draw_story(reader: Reader, run: RunRecord) -> None:
     stages = [] if run.report is None else stage_rows(run.report, run.timings)
-    _table_or(stages, "Stages in the order of asking", run, "Its stages were not kept.")
+    _table_or(stages, "Stages in the order of evaluation", run, "Its stages were not kept.")
     _table_or(event_rows(reader.events(run.id)), "Events", run, "Nothing was written down while it ran.")
 
 
@@ -222,21 +230,21 @@ def _draw_replay(reader: Reader, run: RunRecord) -> None:
     if not st.button("Decide it again", key="replay", icon=":material/replay:"):
         return
     try:
-        found = replay(reader.history, run)
+        replayed = replay(reader.history, run)
     except Q36Error as error:
         st.error("It cannot be decided again.")
         st.text(line(str(error)))
         return
-    if found.identical:
+    if replayed.identical:
         st.success("✓ The report is the same to the byte.")
-        st.text(f"{len(found.again.encode())} bytes, SHA-256 {found.sha256}")
+        st.text(f"{len(replayed.again.encode())} bytes, SHA-256 {replayed.sha256}")
         return
-    same = "every verdict is the same" if found.same_verdicts else "a verdict differs"
-    st.warning(f"≠ The report is another: {same}, {len(found.differences)} values differ.")
-    for difference in found.differences[:DIFFERENCES_SHOWN]:
+    same = "every verdict is the same" if replayed.same_verdicts else "a verdict differs"
+    st.warning(f"≠ The report is another: {same}, {len(replayed.differences)} values differ.")
+    for difference in replayed.differences[:DIFFERENCES_SHOWN]:
         st.text(line(difference))
-    if len(found.differences) > DIFFERENCES_SHOWN:
-        st.text(f"and {len(found.differences) - DIFFERENCES_SHOWN} more")
+    if len(replayed.differences) > DIFFERENCES_SHOWN:
+        st.text(f"and {len(replayed.differences) - DIFFERENCES_SHOWN} more")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from written_history import POLICY, evidence, identity
 
-from q36eval.app.dashboard.drawing.drift_charts import drift_figure
+from q36eval.app.dashboard.drawing.charts import drift_figure
 from q36eval.app.dashboard.drawing.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
 from q36eval.app.dashboard.models.drift import drift_picture
-from q36eval.app.dashboard.models.live import live_runs
-from q36eval.app.dashboard.models.overview import Review, Urgency, branch_row, by_need
+from q36eval.app.dashboard.models.overview import Review, Urgency, branch_row, by_need, live_runs
 from q36eval.app.dashboard.reading import Reader, forget
 from q36eval.app.dashboard.views.overview import NEEDS
 from q36eval.drift import branch_drift
@@ -45,8 +44,8 @@ def test_overview_names_verdict_blessing_and_what_needs_a_person(visit: Visit, w
     text = shown(app)
     for found in ("structured: ✓ PASS", "freeform: ✗ FAIL", "? INCONCLUSIVE", "– not judged", "★ blessed by Jana"):
         assert found in text
-    assert "→ Not measured: mmlu, perplexity, ruler, short-answers" in text
-    assert "→ Failed: must-pass-freeform, must-pass-structured, " in text
+    assert "→ Not measured: Multiple-choice accuracy, Perplexity, RULER accuracy, Short-answer accuracy" in text
+    assert "→ Failed: Must-pass prompts (chat and prose), Must-pass prompts (JSON and tool calls), " in text
     assert f"q36eval gate --branch w4a16 --resume {written[1]['interrupted'].id}" in text
     order = [text.index(f"{name}\nfamily") for name in ("int2-experts", "main", "w4a16", "fp8-head")]
     assert order == sorted(order), "what needs a person most comes first"

@@ -12,20 +12,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from canary_records import HOSTILE, answer, item, outcomes
 
-from q36eval.app.canary_figures import CanaryRun
-from q36eval.app.dashboard.drawing.canary_charts import margin_scatter
+from q36eval.app.dashboard.drawing.charts import margin_scatter
 from q36eval.app.dashboard.drawing.item_lines import lines_of
-from q36eval.app.dashboard.models.canaries import (
-    Filter,
-    Held,
-    asked_for,
-    choices,
-    diff_pieces,
-    margin_points,
-    must_pass_rows,
-    risk_rows,
-    select,
-)
+from q36eval.app.figures.answers import Held, diff_pieces
+from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
+from q36eval.app.figures.canary_items import Filter, asked_for, choices, margin_points, risk_rows, select
 from q36eval.history import History
 
 

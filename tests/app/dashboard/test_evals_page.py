@@ -10,8 +10,7 @@ import pytest
 from written_history import HOSTILE
 
 from q36eval.app.dashboard.drawing.charts import recovery_figure
-from q36eval.app.dashboard.models.evals import RecoveryPoint, answer_choices
-from q36eval.app.evals_model import flips_of
+from q36eval.app.figures.evals import RecoveryPoint, answer_choices, flips_of
 from q36eval.history import History
 from q36eval.records import Answer, Counts, Direction, Interval, ItemOutcome, Measurement, ProbeName
 

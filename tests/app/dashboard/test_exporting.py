@@ -6,7 +6,7 @@ import io
 import pytest
 from written_history import HOSTILE
 
-from q36eval.app.dashboard.drawing.exporting import csv_bytes, file_name
+from q36eval.app.dashboard.drawing.parts import csv_bytes, file_name
 
 
 def read(data: bytes) -> list[list[str]]:

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from written_history import identity, outcome
 
-from q36eval.app.canary_details import reasons
 from q36eval.app.dashboard.drawing.charts import margin_figure
 from q36eval.app.dashboard.inert import block, figure_text, line
-from q36eval.app.dashboard.models.canaries import Filter, outcome_label, select
 from q36eval.app.dashboard.models.run import identity_rows, margin_bars, not_drawn
+from q36eval.app.figures.canary_items import Filter, outcome_label, reasons, select
 from q36eval.records import Answer, Interval
 
 Written = tuple[Path, dict[str, Any]]

@@ -10,9 +10,8 @@ import pytest
 from written_history import write_run
 
 from q36eval.app.dashboard.models.review import queue
-from q36eval.app.dashboard.reading import Reader, forget
+from q36eval.app.dashboard.reading import Reader, branch_rows, forget
 from q36eval.app.dashboard.reviewer import permission_of
-from q36eval.app.dashboard.rows import branch_rows
 from q36eval.app.dashboard.started import Started, shown_source
 from q36eval.app.dashboard.writing import bless
 from q36eval.app.reviewing.redeciding import decide_again
@@ -189,7 +188,7 @@ def test_queue_has_what_waits_and_the_address_of_a_server_no_password(visit: Vis
     rows = queue(branch_rows(reader, runs["pass"].started))
     assert [row.of.branch for row in rows] == ["int2-experts", "main", "fp8-head"][: len(rows)]
     app = visit(path, "review")
-    assert "→ Failed: must-pass-freeform" in shown(app)
+    assert "→ Failed: Must-pass prompts (chat and prose)" in shown(app)
     assert shown_source("postgresql+psycopg://eva:secret@db.example.org:5432/q36?password=x") == (
         "postgresql://db.example.org/q36"
     )

@@ -58,9 +58,9 @@ def test_explain_says_what_blocks_and_what_only_warns(tmp_path: Path) -> None:
     assert {rule["id"] for rule in lane["warns"]} == {"unstable-prompts", "margins-freeform", "kl-czech"}
     text = commands.q36eval("policy", "explain", policy, state=tmp_path).stdout
     before, _, after = text.partition("never blocking:")
-    assert "- mmlu: " in before
+    assert "- Multiple-choice accuracy (mmlu): " in before
     assert "Undecided: FAIL (exit 1)" in before
-    assert "- kl-czech: " in after
+    assert "- KL divergence on Czech (kl-czech): " in after
     assert "Lane structured is not judged: a PASS says nothing about it." in after
 
 

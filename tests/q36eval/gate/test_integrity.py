@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from q36eval.gate import Criterion, GateReport, Margin, Policy, Waiver, decide
 from q36eval.records import Lane, ProbeFailure, ProbeName, Verdict
-from q36eval.reports import to_junit, to_markdown
+from q36eval.reports import Document, to_junit, to_markdown
 
 BOTH = (Lane.STRUCTURED, Lane.FREEFORM)
 RULE = "integrity.non-finite-tokens"
@@ -40,8 +40,8 @@ def test_one_such_token_fails_every_lane_of_a_policy_that_judges_only_the_mean()
     report = decided(1)
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, (RULE,))
     assert {lane.verdict for lane in report.lanes} == {Verdict.FAIL}
-    assert RULE in to_markdown(report)
-    assert RULE in to_junit(report)
+    assert RULE in to_markdown(Document(report))
+    assert RULE in to_junit(Document(report))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rich.console import Console
 from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
 from q36eval.gate.noise import NoiseFloor, below_floor, margins_below_floor
 from q36eval.records import Counts, Direction, Interval, Lane, Measurement, ProbeName, Verdict
-from q36eval.reports import to_console, to_junit, to_markdown
+from q36eval.reports import Document, to_console, to_junit, to_markdown
 from q36eval.stats import MarginKind
 
 DOCUMENTS = [1e-5 + 1e-7 * (i % 7) for i in range(120)]
@@ -135,14 +135,14 @@ def test_one_sentence_names_criterion_margin_floor_and_perturbation() -> None:
 
 def to_console_text(report: GateReport) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=150, force_terminal=False).print(to_console(report))
+    Console(file=stream, width=150, force_terminal=False).print(to_console(Document(report)))
     return stream.getvalue()
 
 
 @pytest.mark.parametrize("write", [to_console_text, to_markdown, to_junit])
 def test_the_floor_stands_beside_the_figure(write: object) -> None:
     assert callable(write)
-    lines = write(decided([floor(3.7e-6)])).splitlines()
+    lines = write(Document(decided([floor(3.7e-6)]))).splitlines()
     assert any("3.7e-06" in line and "1.03e-05" in line for line in lines), lines
 
 

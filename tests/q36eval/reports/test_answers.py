@@ -8,14 +8,13 @@ import pytest
 from rich.console import Console
 
 from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
-from q36eval.history.records import RunRecord
 from q36eval.records import FailureCauses, FamilyCompetence, Lane, Measurement
-from q36eval.reports import to_json, to_junit, to_markdown
-from q36eval.reports.answers import unable_words
+from q36eval.reports import Document, to_json, to_junit, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.console_report import to_console
 from q36eval.reports.html_report import to_html
 from q36eval.reports.next_step import next_steps
+from q36eval.reports.story import unable_words
 from tests.q36eval.reports.report_samples import accuracy, run_of
 
 HARD = FamilyCompetence(name="json-nested", items=100, informative=3, causes={"cut_off": 90, "wrong": 7})
@@ -34,13 +33,13 @@ def judged(*families: FamilyCompetence) -> tuple[GateReport, Measurement]:
     return decide(Policy(name="p", criteria=(rule,)), [found]), found
 
 
-def in_a_terminal(report: GateReport, run: RunRecord) -> str:
+def in_a_terminal(document: Document) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=400).print(to_console(report, run))
+    Console(file=stream, width=400).print(to_console(document))
     return stream.getvalue()
 
 
-Format = Callable[[GateReport, RunRecord], str]
+Format = Callable[[Document], str]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ Format = Callable[[GateReport, RunRecord], str]
 )
 def test_every_format_names_what_was_left_out_and_why_answers_fail(written: Format) -> None:
     report, _ = judged(EASY, HARD)
-    text = " ".join(written(report, run_of()).replace("&#45;", "-").split())
+    text = " ".join(written(Document(report, run_of())).replace("&#45;", "-").split())
     for told in ("the reference solves 399 of 500 items", "3 of 100 in json-nested", "90 cut off at their budget"):
         assert told in text
     assert "branch 91 cut off at their budget, 12 wrong; reference 90 cut off at their budget, 11 wrong" in text
@@ -75,6 +74,6 @@ def test_what_cannot_be_judged_says_so_in_one_sentence() -> None:
 
 def test_programs_read_the_same() -> None:
     report, _ = judged(EASY, HARD)
-    (criterion,) = json.loads(to_json(report, run_of()))["report"]["criteria"]
+    (criterion,) = json.loads(to_json(Document(report, run_of())))["report"]["criteria"]
     assert criterion["competence"]["left_out"] == [HARD.model_dump(mode="json")]
     assert criterion["causes"]["branch"] == {"cut_off": 91, "wrong": 12}

@@ -24,6 +24,7 @@ from q36eval.records import (
     ProbeFailure,
     ProbeName,
 )
+from q36eval.reports import Document
 from q36eval.reports.card_report import to_card, update_card
 from q36eval.stats import summarize
 from tests.q36eval.gate.evidence import competence_of
@@ -122,7 +123,7 @@ def judged(*measurements: Measurement, waivers: tuple[Waiver, ...] = (), failed:
 
 def test_it_loads_as_a_model_card_and_its_results_are_the_measurements() -> None:
     found = [accuracy("mmlu", 4), divergence(0.01)]
-    card = ModelCard(to_card(judged(*found), run({"mmlu": REAL}), found))
+    card = ModelCard(to_card(Document(judged(*found), run({"mmlu": REAL}), found)))
     results = {result.metric_type: result for result in card.data.eval_results}
     assert card.data.model_name == "fp8-head"
     mmlu, kl = results["accuracy"], results["kl_divergence"]
@@ -140,20 +141,20 @@ def test_the_hub_keeps_datasets_apart_that_are_on_no_hub() -> None:
     """It groups results by the dataset's type, config and revision, and then knows one name for all of them."""
     found = [accuracy("mmlu", 4), accuracy("other", 4), divergence(0.01)]
     on = {"mmlu": LOOK_ALIKE, "other": {"title": "short answers"}}
-    loaded = ModelCard(to_card(judged(*found), run(on), found)).data.eval_results
+    loaded = ModelCard(to_card(Document(judged(*found), run(on), found))).data.eval_results
     assert {result.dataset_name for result in loaded} == {LOOK_ALIKE["title"], "short answers", "texts"}
 
 
 def test_fit_lanes_first_and_the_same_bytes_every_time() -> None:
     found = [accuracy("mmlu", 4), divergence(0.01)]
-    text = to_card(judged(*found), run({"mmlu": REAL}), found)
-    assert text == to_card(judged(*reversed(found)), run({"mmlu": REAL}), list(reversed(found)))
+    text = to_card(Document(judged(*found), run({"mmlu": REAL}), found))
+    assert text == to_card(Document(judged(*reversed(found)), run({"mmlu": REAL}), list(reversed(found))))
     assert text.index("**Fit for structured output") < text.index("### Figures")
     ruined = [accuracy("mmlu", 300), divergence(0.01)]
-    text = to_card(judged(*ruined), run({"mmlu": REAL}), ruined)
+    text = to_card(Document(judged(*ruined), run({"mmlu": REAL}), ruined))
     assert "**Not fit for free-form text (chat, prose)**, because of: accuracy (MMLU, 57 subjects, 5-shot)." in text
     missing = [accuracy("mmlu", 4)]
-    text = to_card(judged(*missing), run({"mmlu": REAL}), missing)
+    text = to_card(Document(judged(*missing), run({"mmlu": REAL}), missing))
     assert "**Not shown to be fit for free-form text" in text
 
 
@@ -161,9 +162,9 @@ def test_fit_lanes_first_and_the_same_bytes_every_time() -> None:
 @pytest.mark.parametrize("wrong", [4, 300])
 def test_items_in_a_benchmarks_form_never_bear_its_name(measured_on: dict[str, Any] | None, wrong: int) -> None:
     found = [accuracy("mmlu", wrong), divergence(0.01)]
-    texts = [to_card(judged(*found), run(measured_on), found), to_card(judged(), run(measured_on))]
+    texts = [to_card(Document(judged(*found), run(measured_on), found)), to_card(Document(judged(), run(measured_on)))]
     waiver = Waiver(owner="eva", reason="known", criterion="mmlu", expires=DAY)
-    texts.append(to_card(judged(*found, waivers=(waiver,)), run(measured_on), found))
+    texts.append(to_card(Document(judged(*found, waivers=(waiver,)), run(measured_on), found)))
     for text in texts:
         assert "mmlu" not in text.lower()
 
@@ -175,10 +176,10 @@ def numbers(text: str) -> set[str]:
 def test_no_number_that_was_not_measured() -> None:
     """Neither of a criterion that was not measured, nor a margin's source, nor what a crashed probe left behind."""
     found = [accuracy("mmlu", 37, errored=40), accuracy("other", 23), divergence(0.01)]
-    told = numbers(to_card(judged(*found), run({"mmlu": REAL}), found))
+    told = numbers(to_card(Document(judged(*found), run({"mmlu": REAL}), found)))
     assert not {"90.8", "90.75", "0.5555", "0.9075"} & told
     assert "94.2" in told  # of the group that no criterion judges
-    crashed = to_card(judged(*found, failed=True), run({"mmlu": REAL}), found)
+    crashed = to_card(Document(judged(*found, failed=True), run({"mmlu": REAL}), found))
     assert not {"90.8", "94.2", "0.9425"} & numbers(crashed)
     assert [result.metric_type for result in ModelCard(crashed).data.eval_results] == ["kl_divergence"]
     assert "its probe crashed" in crashed
@@ -187,7 +188,7 @@ def test_no_number_that_was_not_measured() -> None:
         each.model_copy(update={"verdict": CriterionVerdict.NOT_MEASURED}) if each.metric == "accuracy" else each
         for each in report.criteria
     ]
-    text = to_card(report.model_copy(update={"criteria": tuple(criteria)}), run({"mmlu": REAL}))
+    text = to_card(Document(report.model_copy(update={"criteria": tuple(criteria)}), run({"mmlu": REAL})))
     assert not {"90.8", "0.9075"} & numbers(text)
 
 
@@ -196,13 +197,13 @@ def test_figures_that_are_no_finite_numbers(value: float, told: list[str]) -> No
     """Infinite is what was measured, and told as text; NaN is no figure."""
     interval = Interval(lower=0.0, upper=math.inf, level=0.95, method="none: infinite")
     other = accuracy("g", 4).model_copy(update={"value": value, "effect": value, "effect_interval": interval})
-    card = ModelCard(to_card(judged(), run({"g": LOOK_ALIKE}), [other]))
+    card = ModelCard(to_card(Document(judged(), run({"g": LOOK_ALIKE}), [other])))
     assert [result.metric_value for result in card.data.eval_results or []] == told
     json.dumps(card.data.to_dict(), allow_nan=False)
 
 
 def test_nothing_measured_is_still_a_card() -> None:
-    card = ModelCard(to_card(judged(), run(identity=None, reference_identity=None)))
+    card = ModelCard(to_card(Document(judged(), run(identity=None, reference_identity=None))))
     assert card.data.eval_results is None
     assert "the run holds no measurement of it" in card.text
     assert "Infinity" not in card.text
@@ -211,7 +212,7 @@ def test_nothing_measured_is_still_a_card() -> None:
 def test_a_waived_failure_is_told_as_one() -> None:
     found = [accuracy("mmlu", 300), divergence(0.01)]
     waiver = Waiver(owner="eva", reason="known", criterion="mmlu", expires=DAY)
-    text = to_card(judged(*found, waivers=(waiver,)), run({"mmlu": REAL}), found)
+    text = to_card(Document(judged(*found, waivers=(waiver,)), run({"mmlu": REAL}), found))
     assert "with exceptions: accuracy (MMLU, 57 subjects, 5-shot)" in text
     assert "waived by eva until 2026-05-01: known" in text
     assert "FAIL (waived)" in text
@@ -223,7 +224,7 @@ def test_hostile_text_is_inert_and_no_path_of_the_machine_is_told() -> None:
     hostile = run(on, branch=f"/home/someone/{HOSTILE}", suites={"evals": HOSTILE, HOSTILE: HOSTILE})
     waiver = Waiver(owner=HOSTILE, reason=HOSTILE, criterion="mmlu", expires=DAY)
     for report in (judged(*found, waivers=(waiver,)), judged(*found, failed=True)):
-        text = to_card(report, hostile, found)
+        text = to_card(Document(report, hostile, found))
         assert not {c for c in text if c != "\n" and (ord(c) < 32 or c in "\x7f\u202e\x00")}
         body = ModelCard(text).text
         assert "<script>" not in body
@@ -253,12 +254,12 @@ Words of mine.
 
 def test_it_goes_into_a_card_that_is_there_and_replaces_only_its_own() -> None:
     first, second = [accuracy("mmlu", 4), divergence(0.01)], [accuracy("mmlu", 8)]
-    once = update_card(OTHERS, to_card(judged(*first), run({"mmlu": REAL}), first))
+    once = update_card(OTHERS, to_card(Document(judged(*first), run({"mmlu": REAL}), first)))
     card = ModelCard(once)
     assert [result.metric_type for result in card.data.eval_results] == ["accuracy", "kl_divergence", "accuracy"]
     assert (card.data.model_name, card.data.license) == ("mine", "apache-2.0")
     assert card.text.startswith("# My model\n\nWords of mine.\n")
-    newer = to_card(judged(*second), run({"mmlu": REAL}), second)
+    newer = to_card(Document(judged(*second), run({"mmlu": REAL}), second))
     twice = update_card(once, newer)
     assert update_card(twice, newer) == twice
     values = [result.metric_value for result in ModelCard(twice).data.eval_results]
@@ -269,7 +270,7 @@ def test_it_goes_into_a_card_that_is_there_and_replaces_only_its_own() -> None:
 
 def test_into_an_empty_file_and_never_into_a_broken_one() -> None:
     found = [accuracy("mmlu", 4), divergence(0.01)]
-    card = to_card(judged(*found), run({"mmlu": REAL}), found)
+    card = to_card(Document(judged(*found), run({"mmlu": REAL}), found))
     assert ModelCard(update_card("", card)).data.eval_results == ModelCard(card).data.eval_results
     assert "# Title" in update_card("# Title\n", card)
     marked = update_card("\ufeff---\nlicense: mit\n---\n# Title\n", card)
@@ -283,11 +284,11 @@ def test_a_published_branch_is_called_by_its_repository() -> None:
     subject = {"base_model": "Qwen/Qwen3.6-35B-A3B", "repository": "me/Q-NVFP4", "revision": "fp8-head"}
     record = run({})
     record = record.model_copy(update={"provenance": record.provenance | {"subject": subject}})
-    text = to_card(judged(*found), record, found)
+    text = to_card(Document(judged(*found), record, found))
     metadata = yaml.safe_load(text.split("---\n")[1])
     assert (metadata["base_model"], metadata["base_model_relation"]) == ("Qwen/Qwen3.6-35B-A3B", "quantized")
     assert metadata["model-index"][0]["name"] == "Q-NVFP4"
     assert "at revision `fp8-head`" in text
     made_here = {**subject, "base_model": "the sandbox (trained here)"}
     record = record.model_copy(update={"provenance": record.provenance | {"subject": made_here}})
-    assert "base_model" not in yaml.safe_load(to_card(judged(*found), record, found).split("---\n")[1])
+    assert "base_model" not in yaml.safe_load(to_card(Document(judged(*found), record, found)).split("---\n")[1])

@@ -11,8 +11,8 @@ from report_samples import clean_report, hostile_report, measured, run_of, with_
 
 from q36eval.gate import GateReport
 from q36eval.history.records import RunRecord
-from q36eval.reports import json_schema, to_json
-from q36eval.reports.document import RunSection
+from q36eval.reports import Document, json_schema, to_json
+from q36eval.reports.json_report import RunSection
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "schemas" / "report.schema.json"
 
@@ -25,7 +25,7 @@ def published() -> Draft202012Validator:
 
 
 def document(report: GateReport, run: RunRecord | None = None, **more: Any) -> Any:
-    return json.loads(to_json(report, run, **more))
+    return json.loads(to_json(Document(report, run, **more)))
 
 
 def test_the_published_schema_is_the_codes() -> None:

@@ -7,9 +7,9 @@ from report_samples import HOSTILE, clean_report, criterion, hostile_report, mea
 
 from q36eval.gate import Policy, decide
 from q36eval.records import Verdict
-from q36eval.reports import to_annotations, to_markdown, to_summary
-from q36eval.reports._text import plain
+from q36eval.reports import Document, to_annotations, to_markdown, to_summary
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, unjudged_annotation, unjudged_summary
+from q36eval.reports.text import plain
 
 
 def commands(log: str) -> list[tuple[str, dict[str, str], str]]:
@@ -29,20 +29,22 @@ def unescaped(text: str) -> str:
 
 
 def test_annotations_say_the_verdict_and_what_decided() -> None:
-    found = commands("\n".join(to_annotations(with_distances(hostile_report()), run_of("int2"))))
+    found = commands("\n".join(to_annotations(Document(with_distances(hostile_report()), run_of("int2")))))
     assert found[0] == ("error", {"title": "q36eval of sandbox/int2"}, found[0][2])
     assert found[0][2].startswith("FAIL (policy p ")
     errors = {title["title"]: message for level, title, message in found[1:] if level == "error"}
-    assert set(errors) == {"bad", "facts", "kl"}
-    assert "outside the margin by 1.25 points of recovery, 25 % of its width" in errors["facts"]
+    assert set(errors) == {"Bad (bad)", "Accuracy (facts) (facts)", "KL divergence from the reference (kl)"}
+    assert "outside the margin by 1.25 points of recovery, 25 % of its width" in errors["Accuracy (facts) (facts)"]
     warnings = {title["title"]: message for level, title, message in found if level == "warning"}
-    assert set(warnings) == {"gone", "hint"}
-    assert warnings["hint"].startswith("FAIL (advisory)")
-    assert commands("\n".join(to_annotations(clean_report()))) == [("notice", {"title": "q36eval"}, "PASS (policy p)")]
+    assert set(warnings) == {"Gone (gone)", "Hint (hint)"}
+    assert warnings["Hint (hint)"].startswith("FAIL (advisory)")
+    assert commands("\n".join(to_annotations(Document(clean_report())))) == [
+        ("notice", {"title": "q36eval"}, "PASS (policy p)")
+    ]
 
 
 def test_no_text_is_a_command_of_its_own() -> None:
-    lines = to_annotations(hostile_report(waive=True), run_of())
+    lines = to_annotations(Document(hostile_report(waive=True), run_of()))
     log = "\n".join(lines)
     assert len(commands(log)) == len(lines) == len(re.split(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]", log))
     assert {level for level, _, _ in commands(log)} <= {"error", "warning"}
@@ -55,7 +57,7 @@ def test_what_passes_is_no_error_where_only_a_signature_is_missing() -> None:
     unsigned = clean_report().model_copy(
         update={"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "awaiting_sign_off": True, "headline": "awaiting"}
     )
-    assert [(level, message) for level, _, message in commands("\n".join(to_annotations(unsigned)))] == [
+    assert [(level, message) for level, _, message in commands("\n".join(to_annotations(Document(unsigned))))] == [
         ("error", "awaiting (policy p)")
     ]
 
@@ -64,7 +66,7 @@ def test_at_most_ten_of_a_level_and_the_last_says_how_many_more() -> None:
     blocking = tuple(criterion(f"c{i}") for i in range(30))
     advisory = tuple(criterion(f"a{i}", "advisory") for i in range(30))
     judged = decide(Policy(name="p", criteria=(*blocking, *advisory)), [])
-    found = commands("\n".join(to_annotations(judged)))
+    found = commands("\n".join(to_annotations(Document(judged))))
     for level, more in (("error", "and 22 more"), ("warning", "and 21 more")):
         mine = [message for of, _, message in found if of == level]
         assert len(mine) == 10
@@ -77,7 +79,7 @@ def test_branches_of_one_step_share_what_it_shows(per_level: int) -> None:
     blocking = tuple(criterion(f"c{i}") for i in range(30))
     advisory = tuple(criterion(f"a{i}", "advisory") for i in range(30))
     judged = decide(Policy(name="p", criteria=(*blocking, *advisory)), [])
-    found = commands("\n".join(to_annotations(judged, per_level=per_level)))
+    found = commands("\n".join(to_annotations(Document(judged), per_level=per_level)))
     errors = [message for level, _, message in found if level == "error"]
     assert (len(errors), len(found)) == (per_level, 2 * per_level)
     assert errors[0].startswith("INCONCLUSIVE")
@@ -114,16 +116,16 @@ def test_hidden_text_is_shown_as_such() -> None:
 
 @pytest.mark.parametrize("limit", [0, 90, 400, 1500, 2500])
 def test_a_summary_is_cut_after_a_whole_line(limit: int) -> None:
-    whole = to_markdown(hostile_report(), run_of(), measured())
-    cut = to_summary(hostile_report(), run_of(), measured(), limit_bytes=limit)
+    whole = to_markdown(Document(hostile_report(), run_of(), measured()))
+    cut = to_summary(Document(hostile_report(), run_of(), measured()), limit_bytes=limit)
     assert len(cut.encode()) <= limit < len(whole.encode())
     kept = cut.rpartition("\n\nCut here")[0]
     assert (limit <= 400) == (kept == "")
     assert whole.startswith(kept + "\n" if kept else "")
-    assert to_summary(hostile_report(), run_of(), measured()) == whole
+    assert to_summary(Document(hostile_report(), run_of(), measured())) == whole
     assert SUMMARY_LIMIT_BYTES == 2**20
 
 
 def test_very_long_text_stays_short() -> None:
     assert len(HOSTILE) > 20_000
-    assert len(to_summary(hostile_report(), run_of(), measured())) < 12_000
+    assert len(to_summary(Document(hostile_report(), run_of(), measured()))) < 12_000

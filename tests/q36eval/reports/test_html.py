@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from report_samples import clean_report, hostile_report, measured, run_of, with_distances
 
-from q36eval.reports._axis import Axis
+from q36eval.reports import Document
+from q36eval.reports._plots import Axis
 from q36eval.reports.flips import Flips, flips
 from q36eval.reports.html_report import to_html
 
@@ -22,7 +23,7 @@ SCREENS = os.environ.get("Q36EVAL_SCREENS")
 
 
 def hostile_page() -> str:
-    return to_html(with_distances(hostile_report(waive=True)), run_of(family="f" * 200), measured())
+    return to_html(Document(with_distances(hostile_report(waive=True)), run_of(family="f" * 200), measured()))
 
 
 class _Elements(HTMLParser):
@@ -38,7 +39,10 @@ class _Elements(HTMLParser):
 
 
 def test_text_brings_no_element_and_no_attribute() -> None:
-    hostile, clean = _Elements(hostile_page()), _Elements(to_html(clean_report(), run_of("main"), measured(0.001)))
+    hostile, clean = (
+        _Elements(hostile_page()),
+        _Elements(to_html(Document(clean_report(), run_of("main"), measured(0.001)))),
+    )
     assert not hostile.tags & {"script", "img", "a", "iframe", "link", "object", "form"}
     assert hostile.tags - clean.tags <= {"ul", "li", "b", "path"}  # lists of reasons, arrows of bars
     assert not [name for name in hostile.attributes if name.startswith("on") or name in ("href", "src", "style")]

@@ -8,7 +8,7 @@ from lxml import etree
 from report_samples import clean_report, hostile_report, run_of
 
 from q36eval.gate import GateReport
-from q36eval.reports import to_junit
+from q36eval.reports import Document, to_junit
 
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parent / "junit.xsd"))
 
@@ -16,20 +16,20 @@ SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parent / "junit.xsd"))
 @pytest.mark.parametrize("judged", [clean_report(), hostile_report(), hostile_report(waive=True)])
 def test_the_schema_accepts_it(judged: GateReport) -> None:
     for run in (None, run_of(), run_of("main", finished=None)):
-        SCHEMA.assertValid(etree.fromstring(to_junit(judged, run).encode()))
+        SCHEMA.assertValid(etree.fromstring(to_junit(Document(judged, run)).encode()))
 
 
 def test_a_parser_reads_what_the_gate_said() -> None:
-    (suite,) = JUnitXml.fromstring(to_junit(hostile_report(), run_of()).encode())
+    (suite,) = JUnitXml.fromstring(to_junit(Document(hostile_report(), run_of())).encode())
     found = {case.name: [type(result) for result in case.result] for case in suite}
     assert found == {
-        "good": [],
-        "bad": [Failure],
-        "gone": [Error],
-        "hint": [Skipped],
-        "facts": [Failure],
-        "needles": [],
-        "kl": [Failure],
+        "good: Good": [],
+        "bad: Bad": [Failure],
+        "gone: Gone": [Error],
+        "hint: Hint": [Skipped],
+        "facts: Accuracy (facts)": [Failure],
+        "needles: Accuracy (needles)": [],
+        "kl: KL divergence from the reference": [Failure],
         "lane structured": [Failure],
         "lane freeform": [Failure],
         "verdict": [Failure],
@@ -42,13 +42,13 @@ def test_a_parser_reads_what_the_gate_said() -> None:
 
 
 def test_it_is_green_exactly_when_the_gate_passes() -> None:
-    (suite,) = JUnitXml.fromstring(to_junit(clean_report(), run_of("main")).encode())
+    (suite,) = JUnitXml.fromstring(to_junit(Document(clean_report(), run_of("main"))).encode())
     assert [case.name for case in suite if case.result] == []
     assert suite.time == 90.5
 
 
 def test_a_waived_failure_is_skipped_with_the_waiver() -> None:
-    (suite,) = JUnitXml.fromstring(to_junit(hostile_report(waive=True)).encode())
-    (case,) = (case for case in suite if case.name == "bad")
+    (suite,) = JUnitXml.fromstring(to_junit(Document(hostile_report(waive=True))).encode())
+    (case,) = (case for case in suite if case.name == "bad: Bad")
     assert isinstance(case.result[0], Skipped)
     assert "waived by" in case.result[0].message

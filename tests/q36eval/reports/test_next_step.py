@@ -14,7 +14,7 @@ from q36eval.app.cli.main import app
 from q36eval.gate import GateReport, Policy, Stage, StageState, decide
 from q36eval.gate.report import MoreItems, Remedy
 from q36eval.records import Verdict
-from q36eval.reports import to_console, to_markdown
+from q36eval.reports import Document, to_console, to_markdown
 from q36eval.reports.html_report import to_html
 from q36eval.reports.next_step import next_steps
 
@@ -73,8 +73,12 @@ def test_what_would_help_most_is_offered_with_its_chance_and_shown_in_every_form
     assert [step.command.partition("main ")[2] for step in told] == ["", "--suite release", "--exhaustive"]
     assert told[1].why == "mmlu: chance of PASS 97 %"
     console = Console(width=400, record=True, file=io.StringIO())
-    console.print(to_console(report))
-    for text in (console.export_text(), html.unescape(to_markdown(report)), html.unescape(to_html(report))):
+    console.print(to_console(Document(report)))
+    for text in (
+        console.export_text(),
+        html.unescape(to_markdown(Document(report))),
+        html.unescape(to_html(Document(report))),
+    ):
         assert "400 items were evaluated; at the loss observed 5,300 pass 4 times in 5" in text
         assert "--suite release evaluates 14,042 items: chance of PASS 97 %, over 99 % were nothing lost" in text
         assert "at the loss observed no number of them passes" in text

@@ -22,12 +22,12 @@ from rich.console import Console
 
 from q36eval.gate import GateReport, Margin, Policy, decide
 from q36eval.records import Counts, Measurement, ProbeName
-from q36eval.reports import to_console, to_json, to_markdown
-from q36eval.reports._text import margin_text, plain
+from q36eval.reports import Document, to_console, to_json, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
 from q36eval.reports.junit_report import to_junit
 from q36eval.reports.next_step import next_steps
+from q36eval.reports.text import margin_text, plain
 
 OWN_TAGS = {
     *("h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "strong", "code"),
@@ -37,7 +37,7 @@ OWN_TAGS = {
 def console_text(judged: GateReport, width: int = 120, *, colours: bool = False) -> str:
     stream = io.StringIO()
     Console(file=stream, width=width, force_terminal=colours, color_system="standard" if colours else None).print(
-        to_console(judged, run_of())
+        to_console(Document(judged, run_of()))
     )
     return stream.getvalue()
 
@@ -46,8 +46,8 @@ def test_the_same_input_gives_the_same_bytes() -> None:
     judged = clean_report()
     again = GateReport.model_validate_json(judged.model_dump_json())
     for write in (to_json, to_markdown, to_html):
-        assert write(judged, run_of(), measured()) == write(again, run_of(), measured())
-    document = json.loads(to_json(judged, run_of()))
+        assert write(Document(judged, run_of(), measured())) == write(Document(again, run_of(), measured()))
+    document = json.loads(to_json(Document(judged, run_of())))
     assert GateReport.model_validate(document["report"]) == judged
     assert list(document["report"]) == sorted(document["report"])
 
@@ -55,8 +55,8 @@ def test_the_same_input_gives_the_same_bytes() -> None:
 def test_items_that_nothing_vouches_for_are_told_in_every_format() -> None:
     run = run_of().model_copy(update={"provenance": {"unverified": ["cais/mmlu", "openai/gsm8k (1 of 2 splits)"]}})
     stream = io.StringIO()
-    Console(file=stream, width=200).print(to_console(clean_report(), run))
-    texts = [write(clean_report(), run) for write in (to_json, to_markdown, to_html, to_junit, to_card)]
+    Console(file=stream, width=200).print(to_console(Document(clean_report(), run)))
+    texts = [write(Document(clean_report(), run)) for write in (to_json, to_markdown, to_html, to_junit, to_card)]
     for text in (*texts, stream.getvalue()):
         shown = html_unescape(text).replace("\\", "")
         assert "cais/mmlu" in shown
@@ -64,17 +64,19 @@ def test_items_that_nothing_vouches_for_are_told_in_every_format() -> None:
         assert "nverified" in shown
     for nothing in ({}, {"unverified": []}, {"unverified": 3}):
         known = run_of().model_copy(update={"provenance": nothing})
-        assert "nverified items" not in to_markdown(clean_report(), known) + to_card(clean_report(), known)
+        assert "nverified items" not in to_markdown(Document(clean_report(), known)) + to_card(
+            Document(clean_report(), known)
+        )
 
 
 def test_verdict_first_and_every_reason_shown() -> None:
-    for text in (to_markdown(hostile_report(), run_of()), console_text(hostile_report())):
+    for text in (to_markdown(Document(hostile_report(), run_of())), console_text(hostile_report())):
         assert text.lstrip("# ").startswith("FAIL")
         for told in ("more faults were counted than the margin allows", "NOT MEASURED", "hint", "gone"):
             assert told in text
-        order = [text.index(title) for title in ("Decided by", "Why", "Not measured", "Asked, in this order")]
+        order = [text.index(title) for title in ("Decided by", "Why", "Not measured", "Evaluated, in this order")]
         assert order == sorted(order)
-        assert "not asked (800 planned)" in text
+        assert "not evaluated (800 planned)" in text
         assert "q36eval attribute" in text
 
 
@@ -83,8 +85,8 @@ def test_how_near_a_pass_was_is_told() -> None:
     judged = judged.model_copy(
         update={"lanes": tuple(ln.model_copy(update={"nearest": ("kl",)}) for ln in judged.lanes)}
     )
-    for text in (to_markdown(judged), console_text(judged, 200)):
-        assert "Nearest to turning" in text
+    for text in (to_markdown(Document(judged)), console_text(judged, 200)):
+        assert "Smallest headroom" in text
         assert "inside the margin by 0.0035 nats/token, 25 % of its width" in text
 
 
@@ -117,7 +119,7 @@ def test_narrow_terminals_lose_columns_not_verdicts() -> None:
 
 
 def test_markdown_renders_to_nothing_but_our_elements() -> None:
-    text = to_markdown(hostile_report(waive=True), run_of(), measured())
+    text = to_markdown(Document(hostile_report(waive=True), run_of(), measured()))
     assert text.replace("\n", "").isprintable()
     rendered = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
     tags = set(re.findall(r"</?([a-zA-Z][^\s/>]*)", rendered))
@@ -130,7 +132,7 @@ def test_markdown_renders_to_nothing_but_our_elements() -> None:
 
 
 def test_json_is_ascii_and_gives_the_text_back() -> None:
-    text = to_json(hostile_report(), run_of(), measured())
+    text = to_json(Document(hostile_report(), run_of(), measured()))
     assert text.isascii()
     assert not re.search(r"##\w*\[", text)
     assert not [line for line in text.splitlines() if line.lstrip().startswith("::")]
@@ -156,13 +158,18 @@ def test_which_margin_held_is_told_with_the_ceiling_and_both_sources() -> None:
         counted = [quantized("all", len(schemes)), *(quantized(name, 1) for name in schemes)]
         judged = decide(policy, [*measured(0.004), *counted])
         held = judged.criteria[0].margin.value
-        texts = (to_markdown(judged), to_html(judged), console_text(judged, 400), to_junit(judged, run_of()))
+        texts = (
+            to_markdown(Document(judged)),
+            to_html(Document(judged)),
+            console_text(judged, 400),
+            to_junit(Document(judged, run_of())),
+        )
         for text in texts:
             plain_text = html_unescape(text.replace("\\", ""))
             assert all(words in plain_text for words in told), text
             assert "ceiling ≤ 0.1 nats/token (ours" in plain_text
-        assert json.loads(to_json(judged))["report"]["criteria"][0]["margin"]["value"] == held
-        card = to_card(judged, run_of("main"), measured(0.004))
+        assert json.loads(to_json(Document(judged)))["report"]["criteria"][0]["margin"]["value"] == held
+        card = to_card(Document(judged, run_of("main"), measured(0.004)))
         assert f"≤ {held:g} nats/token" in card
         assert ("no accepted figure" in card) == (schemes == ("NVFP4",))
 
@@ -180,6 +187,10 @@ def test_an_anomalous_gain_is_told_with_what_lifts_it() -> None:
     assert judged.criteria[0].anomalous
     steps = [step.command for step in next_steps(judged, run_of("main"))]
     assert [step.split()[1] for step in steps] == ["sign-off", "gate"]
-    for text in (to_markdown(judged, run_of("main")), console_text(judged, 200), to_html(judged, run_of("main"))):
+    for text in (
+        to_markdown(Document(judged, run_of("main"))),
+        console_text(judged, 200),
+        to_html(Document(judged, run_of("main"))),
+    ):
         assert "implausible gain" in text
         assert "anomalous" in text

@@ -5,6 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from report_samples import HOSTILE, hostile_report, run_of
 
+from q36eval.reports import Document
 from q36eval.reports.html_report import to_html
 from q36eval.reports.markdown_report import to_markdown
 from q36eval.reports.ui_address import UI_URL, links
@@ -23,8 +24,8 @@ def test_every_report_leads_to_the_run_and_to_what_decided(monkeypatch: pytest.M
     query = parse_qs(urlsplit(lost.address).query)
     assert query == {"run": [run.id], "outcome": ["regression"]}
     for link in found:
-        assert f"](<{link.address}>)" in to_markdown(report, run)
-        assert f'<a href="{link.address.replace("&", "&amp;")}">' in to_html(report, run)
+        assert f"](<{link.address}>)" in to_markdown(Document(report, run))
+        assert f'<a href="{link.address.replace("&", "&amp;")}">' in to_html(Document(report, run))
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from q36eval.gate.noise import floor_metric
+from q36eval.gate.report import GateReport
 from q36eval.history import SeriesRun
+from q36eval.metrics import ALL, METRICS
 from q36eval.records import Interval, Measurement, ProbeName
-from q36eval.reports._text import number
+from q36eval.reports.text import number
+from q36eval.token_files import WorstToken
 
-ALL = "all"
 GROUPINGS = {
     "slice": "slice",
     "kind": "kind of token",
@@ -20,20 +22,21 @@ GROUPINGS = {
 _GROUPED = re.compile(r"^(kind|position|entropy)=(.*)$", re.DOTALL)
 
 HEADLINE = (
-    ("kl_divergence", "KL(ref‖branch), mean"),
-    ("kl_macro_average", "  mean of the slices' means"),
-    ("kl_median", "  median"),
-    ("kl_p90", "  90 % of tokens below"),
-    ("kl_p95", "  95 %"),
-    ("kl_p99", "  99 %"),
-    ("kl_p99.9", "  99.9 %"),
-    ("kl_max", "  greatest"),
-    ("reverse_kl_divergence", "KL(branch‖ref), mean"),
-    ("top1_agreement", "same likeliest token"),
-    ("perplexity", "perplexity"),
-    ("label_probability", "probability of the label"),
-    ("delta_p_rms", "  its change, root mean square"),
+    "kl_divergence",
+    "  kl_macro_average",
+    "  kl_median",
+    "  kl_p90",
+    "  kl_p95",
+    "  kl_p99",
+    "  kl_p99.9",
+    "  kl_max",
+    "reverse_kl_divergence",
+    "top1_agreement",
+    "perplexity",
+    "label_probability",
+    "  delta_p_rms",
 )
+"""The metrics over all tokens, in order; an indented one says more of that before it."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,13 @@ class KLFigures:
 
     def headline(self) -> list[Row]:
         """The figures over all tokens."""
-        found = [(label, self.get(metric)) for metric, label in HEADLINE]
-        return [_row(label, m) for label, m in found if m is not None]
+        rows = []
+        for line in HEADLINE:
+            name = line.strip()
+            m = self.get(name)
+            if m is not None:
+                rows.append(_row(line.removesuffix(name) + METRICS[ProbeName.KL, name].short, m))
+        return rows
 
     def non_finite(self) -> str:
         """How many tokens had no finite figure, and how many the engine could not score, as a sentence."""
@@ -114,19 +122,19 @@ class KLFigures:
 
     def floor(self, slice_name: str = ALL) -> float | None:
         """What the reference diverges from itself by in a slice, in nats/token; None where it was not measured."""
-        found = self.get(floor_metric("kl_divergence"), slice_name)
-        return None if found is None or not math.isfinite(found.value) else found.value
+        measurement = self.get(floor_metric("kl_divergence"), slice_name)
+        return None if measurement is None or not math.isfinite(measurement.value) else measurement.value
 
     def floors(self, grouping: str) -> dict[str, float]:
         """The floor of each group that has one, by the group's name."""
-        found = ((grouping_of(name)[1], self.floor(name)) for name in self.groups(grouping))
-        return {name: value for name, value in found if value is not None}
+        pairs = ((grouping_of(name)[1], self.floor(name)) for name in self.groups(grouping))
+        return {name: value for name, value in pairs if value is not None}
 
     def headline_words(self) -> list[tuple[str, str, str]]:
         """The four figures to know first: name, value, interval or reference."""
         shown = (("kl_divergence", "Mean KL, nats"), ("kl_p99", "99 % of tokens below, nats"))
-        found = [(name, self.get(metric)) for metric, name in shown]
-        words = [(name, number(m.value), interval_words(m.effect_interval)) for name, m in found if m is not None]
+        measured = [(name, self.get(metric)) for metric, name in shown]
+        words = [(name, number(m.value), interval_words(m.effect_interval)) for name, m in measured if m is not None]
         top1, perplexity = self.get("top1_agreement"), self.get("perplexity")
         if top1 is not None:
             words.append(("Same likeliest token", f"{top1.value:.2%}", _percent_interval(top1.effect_interval)))
@@ -137,22 +145,24 @@ class KLFigures:
 
     def classes(self) -> dict[str, list[Point]]:
         """Of an attribution: KL by class of tensors, what each costs alone, and what restoring it gives back."""
-        found: dict[str, list[Point]] = {}
+        by_direction: dict[str, list[Point]] = {}
         for (metric, name), m in self._found.items():
             direction, _, suspect = name.partition("/")
             if metric == "attributed_kl" and suspect and re.match(r"^layers? \d", suspect) is None:
-                found.setdefault(direction, []).append(_point(suspect, m))
-        return {direction: sorted(points, key=lambda p: -p.mean) for direction, points in found.items()}
+                by_direction.setdefault(direction, []).append(_point(suspect, m))
+        return {direction: sorted(points, key=lambda p: -p.mean) for direction, points in by_direction.items()}
 
     def layers(self) -> dict[str, list[Point]]:
         """Of an attribution: KL by run of layers, in the order of the layers; what each costs alone, and restored."""
-        found: dict[str, list[tuple[int, Point]]] = {}
+        by_direction: dict[str, list[tuple[int, Point]]] = {}
         for (metric, name), m in self._found.items():
             match = re.match(r"^(restored|alone)/layers? (\d+)(?:-\d+)?$", name)
             if metric == "attributed_kl" and match is not None:
                 direction, first = match.groups()
-                found.setdefault(direction, []).append((int(first), _point(name.split("/", 1)[1], m)))
-        return {direction: [p for _, p in sorted(pairs, key=lambda x: x[0])] for direction, pairs in found.items()}
+                by_direction.setdefault(direction, []).append((int(first), _point(name.split("/", 1)[1], m)))
+        return {
+            direction: [p for _, p in sorted(pairs, key=lambda x: x[0])] for direction, pairs in by_direction.items()
+        }
 
     def _of(self, metric: str, names: Sequence[str]) -> list[Measurement]:
         return [self._found[metric, name] for name in names if (metric, name) in self._found]
@@ -216,7 +226,7 @@ def _row(label: str, m: Measurement) -> Row:
     if m.estimator == "paired_mean":
         change = f"change {m.effect:+.5f} {_fixed(m.effect_interval, 5)}"
         return Row(label, f"{number(m.value)} (ref {number(m.reference_value)})", change, tokens)
-    if m.metric == "top1_agreement":
+    if METRICS[ProbeName.KL, m.metric].is_share:
         return Row(label, f"{m.value:.2%}", _percent_interval(m.effect_interval), tokens)
     unit = " nats" if m.unit == "nats/token" else ""
     return Row(label, f"{number(m.value)}{unit}", interval_words(m.effect_interval), tokens)
@@ -237,3 +247,24 @@ def _point(name: str, m: Measurement) -> Point:
 def attribution_of(runs: Sequence[SeriesRun]) -> SeriesRun | None:
     """The newest attribution among a branch's finished runs (`History.series_runs`: oldest first)."""
     return next((run for run in reversed(runs) if "attribute" in run.suites), None)
+
+
+def margins_by_group(report: GateReport | None, grouping: str) -> dict[str, float]:
+    """The greatest mean KL that the policy allows each group of a grouping, by the group's name."""
+    margins = {}
+    for result in () if report is None else report.criteria:
+        judged = result.probe is ProbeName.KL and result.metric == "kl_divergence" and result.margin.kind == "max_value"
+        kind, name = grouping_of(result.slice)
+        if judged and kind == grouping:
+            margins[name] = result.margin.value
+    return margins
+
+
+def select_worst(worst: Sequence[WorstToken], of: str = ALL, kind: str = ALL) -> list[WorstToken]:
+    """The tokens of one slice and of one kind, or of `ALL`."""
+    return [token for token in worst if of in (ALL, token.slice) and kind in (ALL, token.kind)]
+
+
+def worst_rows(worst: Sequence[WorstToken]) -> list[dict[str, str]]:
+    """Tokens with their context and all their figures."""
+    return [{name: str(value) for name, value in token.model_dump().items()} for token in worst]

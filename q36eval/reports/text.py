@@ -109,14 +109,14 @@ def held_text(result: CriterionResult) -> str | None:
     held = result.held
     if held is None:
         return None
-    told = [held_words(held) or f"the accepted figure for {mixture_name(held.schemes or ())} holds"]
+    parts = [held_words(held) or f"the accepted figure for {mixture_name(held.schemes or ())} holds"]
     for words, value, source in (
         *(() if held.accepted is None else ((held.accepted.scheme, held.accepted.value, held.accepted.source),)),
         ("ceiling", held.ceiling, held.ceiling_source),
     ):
         margin = result.margin.model_copy(update={"value": value})
-        told.append(f"{words} {margin_text(margin, result.unit)} ({source})")
-    return "; ".join(told)
+        parts.append(f"{words} {margin_text(margin, result.unit)} ({source})")
+    return "; ".join(parts)
 
 
 def margin_source_text(result: CriterionResult) -> str:
@@ -180,8 +180,8 @@ def verdict_text(result: CriterionResult) -> str:
 
 
 def name_text(result: CriterionResult) -> str:
-    """The criterion's id, with a star where it is advisory."""
-    return result.id if result.tier == "blocking" else f"{result.id}*"
+    """The criterion's title with its id, and a star where it is advisory."""
+    return result.name if result.tier == "blocking" else f"{result.name}*"
 
 
 ADVISORY_NOTE = "* advisory: shown, never blocking"
@@ -189,8 +189,8 @@ ADVISORY_NOTE = "* advisory: shown, never blocking"
 
 def waiver_text(result: CriterionResult) -> str | None:
     """Who excused it, until when and why."""
-    told = [f"waived by {waiver.owner} until {waiver.expires}: {waiver.reason}" for waiver in result.waived_by]
-    return "; ".join(told) or None
+    waivers = [f"waived by {waiver.owner} until {waiver.expires}: {waiver.reason}" for waiver in result.waived_by]
+    return "; ".join(waivers) or None
 
 
 def why_text(result: CriterionResult) -> str:

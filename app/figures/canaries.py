@@ -7,21 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from q36eval.app.canary_details import (
-    at_risk,
-    divergence_of,
-    failures_of,
-    flips,
-    margin_of,
-    reasons,
-    scores_of,
-)
-from q36eval.app.evals_model import shortened
+from q36eval.app.figures.answers import shortened
+from q36eval.app.figures.canary_items import at_risk, divergence_of, failures_of, flips, margin_of, reasons, scores_of
 from q36eval.canaries.must_pass import Standing, standing
+from q36eval.metrics import metric_of
 from q36eval.records import Interval, ItemOutcome, Lane, Measurement, ProbeName
-from q36eval.reports._text import number
-from q36eval.reports.answers import NOT_RIGHT, not_right_cell
 from q36eval.reports.evals_figures import change_words, percent, percent_interval, why_none
+from q36eval.reports.story import NOT_RIGHT, not_right_cell
+from q36eval.reports.text import number
 
 FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK = "failure_rate", "decisive_margin", "decisive_margin_ratio", "at_risk"
 IN_TABLES = (FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK)
@@ -53,7 +46,7 @@ STANDINGS = {
     Standing.FLIPPED: "confirmed flips",
     Standing.UNSTABLE: "unstable",
     Standing.NO_CANARY: "the reference itself fails",
-    Standing.UNCONFIRMED: "flipped once, not asked again",
+    Standing.UNCONFIRMED: "flipped once, not repeated",
     Standing.UNKNOWN: "not known",
 }
 ALWAYS_TOLD = (Standing.PASSED, Standing.FLIPPED)
@@ -85,11 +78,11 @@ class CanaryRun:
 
     def must_pass(self) -> dict[Standing, list[ItemOutcome]]:
         """The must-pass prompts by how they came out."""
-        found: dict[Standing, list[ItemOutcome]] = {name: [] for name in STANDINGS}
+        by_standing: dict[Standing, list[ItemOutcome]] = {name: [] for name in STANDINGS}
         for item in self.items:
             if item.must_pass:
-                found[standing(item)].append(item)
-        return {kind: sorted(items, key=lambda item: item.cluster) for kind, items in found.items()}
+                by_standing[standing(item)].append(item)
+        return {kind: sorted(items, key=lambda item: item.cluster) for kind, items in by_standing.items()}
 
     def in_slice(self, name: str) -> list[ItemOutcome]:
         """The family questions of one canary or of all. Which canaries a lane holds is not in the outcomes: none."""
@@ -103,9 +96,9 @@ def rate_rows(run: CanaryRun) -> list[tuple[str, ...]]:
 
 def _rate_row(run: CanaryRun, m: Measurement) -> tuple[str, ...]:
     items = run.in_slice(m.slice)
-    asked = Counter(item.cluster for item in items)
+    times = Counter(item.cluster for item in items)
     if m.slice == "all":  # sampled answers, several of one prompt, have figures of their own
-        items = [item for item in items if asked[item.cluster] == 1]
+        items = [item for item in items if times[item.cluster] == 1]
     flipped = Counter(item.flip for item in items)
     lost, gained = (str(flipped[way]) if items else "–" for way in ("regression", "improvement"))
     return (
@@ -184,7 +177,8 @@ def other_rows(run: CanaryRun) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for m in run.measurements:
         if m.metric not in IN_TABLES and (m.metric != FLIPS or m.slice in TOTALS):
-            is_share = m.unit == "fraction" and m.estimator != "census"
+            metric = metric_of(m.probe, m.metric)
+            is_share = metric.is_share
             shown = percent if is_share else number
             value = shown(m.value)
             if m.estimator == "mean":  # a comparison by itself: the interval is the figure's own
@@ -193,18 +187,17 @@ def other_rows(run: CanaryRun) -> list[tuple[str, ...]]:
             if m.reference_value is not None:
                 change = _points(m.effect, m.effect_interval) if is_share else change_words(m)
             values = (shown(m.reference_value), value, change)
-            name = m.metric.replace("_", " ")
-            rows.append((name, m.slice, *values, str(m.counts.scored), str(m.counts.errored)))
+            rows.append((metric.label, m.slice, *values, str(m.counts.scored), str(m.counts.errored)))
     return rows
 
 
 def must_pass_words(run: CanaryRun) -> str:
     """How many came out how, in one line."""
-    found = run.must_pass()
-    total = sum(map(len, found.values()))
+    by_standing = run.must_pass()
+    total = sum(map(len, by_standing.values()))
     if not total:
-        return "No fixed prompt was asked."
-    parts = [f"{len(items)} {STANDINGS[name]}" for name, items in found.items() if items or name in ALWAYS_TOLD]
+        return "No fixed prompt was evaluated."
+    parts = [f"{len(items)} {STANDINGS[name]}" for name, items in by_standing.items() if items or name in ALWAYS_TOLD]
     words = f"Fixed prompts, {total}: {', '.join(parts)}."
     flips = run.get(FLIPS, "all")
     if flips is None:
@@ -287,3 +280,23 @@ def _json_number(value: float) -> float | str:
 def table_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
     """Rows with their column names, as a page shows them."""
     return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def must_pass_rows(run: CanaryRun) -> list[dict[str, str]]:
+    """The must-pass prompts that did not simply pass: confirmed flips, unstable ones, what is no canary, not known."""
+    rows = []
+    for kind, items in run.must_pass().items():
+        for item in items if kind is not Standing.PASSED else ():
+            side = item.reference if kind is Standing.NO_CANARY else item.branch
+            why = "; ".join(reasons(side))
+            batches = batches_words(item) or "–"
+            rows.append({"prompt": item.cluster, "outcome": STANDINGS[kind], "in other batches": batches, "why": why})
+    return rows
+
+
+def failure_rows(items: Sequence[ItemOutcome]) -> list[dict[str, str]]:
+    """Which checks failed, and how many answers of each deployment did."""
+    return [
+        {"check": check, "failure": code, "branch": str(branch), "reference": str(reference)}
+        for check, code, branch, reference in failures_by_check(items)
+    ]

@@ -1,13 +1,15 @@
-"""What people read of an eval run: rows per group, per length and per task, and the flips. Pure."""
+"""What people read of an eval run: rows and points per group, per length and per task, and the flips. Pure."""
 
+import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from q36eval.records import Answer, ItemOutcome, ProbeName
-from q36eval.reports._text import number
-from q36eval.reports.answers import NOT_RIGHT, not_right_cell, not_right_text, unable_words
+from q36eval.app.figures.answers import Choice, Held, shortened
+from q36eval.metrics import ALL
+from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 from q36eval.reports.evals_figures import (
     SUITE,
     EvalsFigures,
@@ -19,6 +21,8 @@ from q36eval.reports.evals_figures import (
     recovery_words,
     used_words,
 )
+from q36eval.reports.story import NOT_RIGHT, not_right_cell, not_right_text, unable_words
+from q36eval.reports.text import number
 
 GROUP_COLUMNS = (
     "group",
@@ -36,9 +40,6 @@ GROUP_COLUMNS = (
 )
 PART_COLUMNS = ("score", "reference", "recovery [95 %]", "items", "errored", NOT_RIGHT)
 PERPLEXITY_COLUMNS = ("perplexity of", "per token", "per word", "per byte", "tokens", "errored")
-
-MOST_PROMPT = 4_000
-"""A longer prompt loses its middle where it is shown; history keeps it whole."""
 
 
 def group_rows(figures: EvalsFigures, seconds: dict[str, float] | None = None) -> list[tuple[str, ...]]:
@@ -67,30 +68,32 @@ def _group_row(group: GroupFigures, seconds: float | None) -> tuple[str, ...]:
 def answer_words(figures: EvalsFigures) -> list[str]:
     """Of each group why answers of either side are not right, then the families that the reference cannot do."""
     groups = [group.accuracy for group in figures.groups()]
-    told = [f"{found.slice}: {not_right_text(found.causes)}" for found in groups if found.causes is not None]
-    return [*told, *unable_words(groups)]
+    sentences = [
+        f"{accuracy.slice}: {not_right_text(accuracy.causes)}" for accuracy in groups if accuracy.causes is not None
+    ]
+    return [*sentences, *unable_words(groups)]
 
 
 def length_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
     """A row for each length, its tokens and then PART_COLUMNS."""
     return [
         (
-            f"{found.length:,}",
-            percent(found.accuracy.value),
-            percent(found.accuracy.reference_value),
-            recovery_words(found.recovery),
-            str(found.accuracy.counts.scored),
-            str(found.accuracy.counts.errored),
-            not_right_cell(found.accuracy.causes),
+            f"{length.length:,}",
+            percent(length.accuracy.value),
+            percent(length.accuracy.reference_value),
+            recovery_words(length.recovery),
+            str(length.accuracy.counts.scored),
+            str(length.accuracy.counts.errored),
+            not_right_cell(length.accuracy.causes),
         )
-        for found in figures.lengths(group)
+        for length in figures.lengths(group)
     ]
 
 
 def tasks_of(figures: EvalsFigures, group: str) -> list[GroupFigures]:
     """The tasks of a group; its lengths are no tasks."""
     by_length = group in figures.groups_with_lengths()
-    lengths = {f"{group}/{found.length}" for found in figures.lengths(group)} if by_length else set()
+    lengths = {f"{group}/{length.length}" for length in figures.lengths(group)} if by_length else set()
     return [part for part in figures.slices(group) if part.name not in lengths]
 
 
@@ -114,14 +117,14 @@ def perplexity_rows(figures: EvalsFigures) -> list[tuple[str, ...]]:
     """A row for all documents and for each slice of them, under PERPLEXITY_COLUMNS."""
     return [
         (
-            found.name,
-            ratio_words(found.token),
-            ratio_words(found.word),
-            ratio_words(found.byte),
-            f"{found.token.counts.scored:,}",
-            f"{found.token.counts.errored:,}",
+            perplexity.name,
+            ratio_words(perplexity.token),
+            ratio_words(perplexity.word),
+            ratio_words(perplexity.byte),
+            f"{perplexity.token.counts.scored:,}",
+            f"{perplexity.token.counts.errored:,}",
         )
-        for found in figures.perplexities()
+        for perplexity in figures.perplexities()
     ]
 
 
@@ -183,7 +186,7 @@ class Flip:
 
 def flips_of(items: Iterable[ItemOutcome]) -> list[Flip]:
     """All eval flips: regressions, then improvements, in each the largest first."""
-    found = [
+    flipped = [
         Flip(
             direction=item.flip,
             group=item.group,
@@ -197,7 +200,7 @@ def flips_of(items: Iterable[ItemOutcome]) -> list[Flip]:
         for item in items
         if item.probe is ProbeName.EVALS and item.flip is not None and _has_right_answers(item)
     ]
-    return sorted(found, key=lambda flip: (flip.direction != "regression", *(-x for x in flip.size), flip.item_key))
+    return sorted(flipped, key=lambda flip: (flip.direction != "regression", *(-x for x in flip.size), flip.item_key))
 
 
 def _has_right_answers(item: ItemOutcome) -> bool:
@@ -232,8 +235,6 @@ def flip_words(flip: Flip) -> str:
 
 def flip_json(flip: Flip) -> dict[str, Any]:
     """A flip as JSON values; of a long prompt the middle is left out."""
-    import json
-
     sides = {
         name: json.loads(answer.model_dump_json())
         for name, answer in (("reference", flip.reference), ("branch", flip.branch))
@@ -249,15 +250,130 @@ def flip_json(flip: Flip) -> dict[str, Any]:
     }
 
 
-def shortened(text: str, most: int = MOST_PROMPT) -> str:
-    """The text without its middle where it is longer than `most` characters, the end being what was asked last."""
-    if len(text) <= most:
-        return text
-    head = most // 4
-    tail = most - head
-    return f"{text[:head]}\n[… {len(text) - most:,} characters …]\n{text[-tail:]}"
-
-
 def _margin(answer: Answer) -> float | None:
-    found = answer.detail.get("margin_nats")
-    return None if found is None else float(found)
+    margin = answer.detail.get("margin_nats")
+    return None if margin is None else float(margin)
+
+
+DIRECTIONS = {"lost": "regression", "gained": "improvement"}
+
+
+@dataclass(frozen=True)
+class RecoveryPoint:
+    """A recovery to draw, as a share of the reference; a bound is None where it is not identified."""
+
+    name: str
+    value: float
+    lower: float | None
+    upper: float | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class ScorePair:
+    """One task's score under both deployments, for tasks whose recovery was not measured."""
+
+    name: str
+    reference: float
+    branch: float
+    items: int
+
+
+def score_pairs(figures: EvalsFigures, group: str) -> list[ScorePair]:
+    """The tasks of a group that have a score under both, the most lost first."""
+    pairs = []
+    for part in tasks_of(figures, group):
+        ours, theirs = part.accuracy.value, part.accuracy.reference_value
+        if theirs is not None and math.isfinite(ours) and math.isfinite(theirs):
+            pairs.append(ScorePair(part.name.removeprefix(f"{group}/"), theirs, ours, part.accuracy.counts.scored))
+    return sorted(pairs, key=lambda pair: (pair.branch - pair.reference, pair.name))
+
+
+def pair_rows(pairs: Sequence[ScorePair]) -> list[dict[str, str]]:
+    """Scores as they are drawn."""
+    return [
+        {"task": p.name, "reference": repr(p.reference), "branch": repr(p.branch), "items": str(p.items)} for p in pairs
+    ]
+
+
+def point_rows(points: Sequence[RecoveryPoint], what: str) -> list[dict[str, str]]:
+    """Recoveries as they are drawn; a bound that is not identified is empty."""
+    return [
+        {
+            what: point.name,
+            "recovery": repr(point.value),
+            "lower": "" if point.lower is None else repr(point.lower),
+            "upper": "" if point.upper is None else repr(point.upper),
+        }
+        for point in points
+    ]
+
+
+def flip_rows(flips: Iterable[Flip]) -> list[dict[str, str]]:
+    """One row of plain text per flip."""
+    return [
+        {
+            "direction": "lost" if flip.direction == "regression" else "gained",
+            "group": flip.group,
+            "task": flip.stratum,
+            "key": flip.item_key,
+            "reference": number(flip.reference.score),
+            "branch": number(flip.branch.score),
+            "reference margin, nats": number(flip.reference_margin),
+            "branch margin, nats": number(flip.branch_margin),
+        }
+        for flip in flips
+    ]
+
+
+def answer_choices(flip: Flip) -> list[Choice]:
+    """How likely each deployment held each answer that it could choose, among them; empty where it could say anything.
+
+    The shares are those of the likelihoods among the choices alone, so that long answers do not look impossible.
+    """
+    sides = [_shares(answer.detail.get("log_likelihoods"), answer.text) for answer in (flip.reference, flip.branch)]
+    names = dict.fromkeys(name for side in sides for name in side)
+    return [Choice(name, sides[0].get(name), sides[1].get(name)) for name in names]
+
+
+def _shares(likelihoods: object, said: str | None) -> dict[str, Held]:
+    if not isinstance(likelihoods, dict):
+        return {}
+    values = {str(name): float(value) for name, value in likelihoods.items() if isinstance(value, int | float | str)}
+    best = max((value for value in values.values() if math.isfinite(value)), default=None)
+    if best is None:
+        return {}
+    weights = {name: math.exp(value - best) if math.isfinite(value) else 0.0 for name, value in values.items()}
+    total = sum(weights.values())
+    return {
+        name: Held(weight / total, f"{100 * weight / total:.3g} % ({number(values[name])} nats)", name == said)
+        for name, weight in weights.items()
+    }
+
+
+def task_points(figures: EvalsFigures, group: str) -> list[RecoveryPoint]:
+    """The tasks of a group, the least recovered first; what has no recovery cannot be drawn."""
+    pairs = ((part.name.removeprefix(f"{group}/"), part.recovery) for part in tasks_of(figures, group))
+    return sorted(_points(pairs), key=lambda point: (point.value, point.name))
+
+
+def length_points(figures: EvalsFigures, group: str) -> list[RecoveryPoint]:
+    """The lengths of a group in tokens, ascending."""
+    return _points((f"{length.length:,}", length.recovery) for length in figures.lengths(group))
+
+
+def _points(pairs: Iterable[tuple[str, Measurement | None]]) -> list[RecoveryPoint]:
+    return [_point(name, m) for name, m in pairs if m is not None and math.isfinite(m.value)]
+
+
+def _point(name: str, m: Measurement) -> RecoveryPoint:
+    bounds = (m.effect_interval.lower, m.effect_interval.upper)
+    lower, upper = (bound if math.isfinite(bound) else None for bound in bounds)
+    detail = f"{name}: {recovery_words(m)}, {m.counts.scored} items"
+    return RecoveryPoint(name=name, value=m.value, lower=lower, upper=upper, detail=detail)
+
+
+def select(flips: Sequence[Flip], group: str = ALL, direction: str = ALL) -> list[Flip]:
+    """The flips of one group and direction (a key of DIRECTIONS), or of `ALL`."""
+    wanted = DIRECTIONS.get(direction)
+    return [flip for flip in flips if group in (ALL, flip.group) and wanted in (None, flip.direction)]

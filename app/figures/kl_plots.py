@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from q36eval.app.dashboard.inert import figure_text
-from q36eval.app.kl_model import Point
+from q36eval.app.figures.kl import Point
 
 BINS_PER_DECADE = 8
 SMALLEST_DRAWN = 1e-12
@@ -19,6 +19,9 @@ SMALLEST_DRAWN = 1e-12
 BLUE, ORANGE, RED, TEAL = "#3b7dd8", "#d98032", "#e0483e", "#12a594"
 FAR_APART = 20.0
 HEIGHT = 340
+
+DIRECTIONS = {"restored": "restored: KL falls by", "alone": "alone: KL is"}
+"""Of an attribution: which way a part was tried."""
 
 
 def divergences_of(path: Path) -> NDArray[np.float64]:
@@ -170,8 +173,9 @@ def series_figure(
 
 def layers_figure(layers: Mapping[str, Sequence[Point]], title: str = "layers") -> go.Figure:
     """What each part costs, from an attribution: quantized alone, and what restoring it gives back."""
-    names = {"restored": "restored: KL falls by", "alone": "alone: KL is"}
-    return series_figure({names[key]: layers[key] for key in names if key in layers}, title, [BLUE, ORANGE])
+    return series_figure(
+        {words: layers[key] for key, words in DIRECTIONS.items() if key in layers}, title, [BLUE, ORANGE]
+    )
 
 
 def write_page(path: Path, heading: str, figures: Mapping[str, go.Figure]) -> None:

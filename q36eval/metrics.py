@@ -1,0 +1,599 @@
+"""Every metric that is measured: its unit, its direction, how it is estimated, and what it is in plain words.
+
+A metric is described here and nowhere else. Probes build their measurements and declarations from it; policies,
+reports, model cards, drift, pages and docs/metrics.md read it. To add one: an entry in `METRICS`, and the code that
+computes it. Slices (families, tasks, lanes, kinds of tokens) are data, not metrics.
+
+`python -m q36eval.metrics` prints docs/metrics.md.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from q36eval.records import Counts, DeclaredFigure, Direction, Estimator, Interval, Measurement, ProbeName
+
+LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
+WEIGHTS, KL, EVALS, CANARIES = ProbeName.WEIGHTS, ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES
+
+ALL = "all"
+"""The slice that holds everything."""
+
+SHARE, POSITIVE = (0.0, 1.0), (0.0, math.inf)
+PAIRED: tuple[Estimator, ...] = ("paired_mean", "paired_proportions")
+NOISE_FLOOR = "_noise_floor"
+
+FloorUnit = Literal["nats/token", "fraction"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric.
+
+    `label` continues a sentence ("KL divergence from the reference"), `meaning` is one of its own, `short` is for a
+    narrow table. `bounds` are the least and the greatest value that one unit can have, None where it is unbounded or a
+    count. `floor_unit` is the unit of its noise floor, None where no floor of it is measured. `assumed_mean` is what a
+    reference is taken to score while nothing of it is captured.
+    """
+
+    probe: ProbeName
+    name: str
+    label: str
+    meaning: str
+    unit: str = "fraction"
+    direction: Direction = LOWER
+    estimator: Estimator = "mean"
+    bounds: tuple[float, float] | None = None
+    short: str = ""
+    floor_unit: FloorUnit | None = None
+    assumed_mean: float | None = None
+
+    @property
+    def title(self) -> str:
+        """The label as a heading."""
+        return self.label[:1].upper() + self.label[1:]
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether more of it is better."""
+        return self.direction is HIGHER
+
+    @property
+    def better(self) -> str:
+        """Which way is better, in a word."""
+        return "higher" if self.higher_is_better else "lower"
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a unit's value lies between finite bounds; of a census everything is counted."""
+        if self.estimator in ("census", "derived"):
+            return True
+        return self.bounds is not None and all(map(math.isfinite, self.bounds))
+
+    @property
+    def is_share(self) -> bool:
+        """Whether people read it in percent."""
+        return self.unit == "fraction" and self.estimator != "census"
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether it says how far a branch is from the reference, which depends on the quantization scheme.
+
+        What users notice (answers, scores, margins of answers) does not: there the same loss is the same harm.
+        """
+        return self.moved_by_noise or self.estimator == "perplexity"
+
+    @property
+    def moved_by_noise(self) -> bool:
+        """Whether the reference differs from itself in it, so that a noise floor belongs to it, measured or not."""
+        return self.probe is KL and self.estimator != "census"
+
+    def titled(self, slice: str = ALL) -> str:
+        """A heading for one slice: `KL divergence from the reference (czech)`."""
+        return self.title if slice == ALL else f"{self.title} ({slice})"
+
+    def declared(self, slice: str = ALL, *, items: int | None = None, clusters: int | None = None) -> DeclaredFigure:
+        """What will be measured of a slice, before anything is evaluated."""
+        return DeclaredFigure(
+            probe=self.probe,
+            metric=self.name,
+            slice=slice,
+            estimator=self.estimator,
+            direction=self.direction,
+            unit=self.unit,
+            bounded=self.bounded,
+            items=items,
+            clusters=clusters,
+        )
+
+    def measured(self, slice: str = ALL, **fields: Any) -> Measurement:
+        """What was measured of a slice; `fields` are those of `Measurement` that say how much, and on what."""
+        described = {
+            "probe": self.probe,
+            "metric": self.name,
+            "slice": slice,
+            "unit": self.unit,
+            "direction": self.direction,
+            "estimator": self.estimator,
+        }
+        return Measurement.model_validate(described | fields)
+
+    def counted(
+        self, count: float, counts: Counts, slice: str = ALL, *, level: float = 0.95, **fields: Any
+    ) -> Measurement:
+        """A census: everything was counted, so the interval is the count itself."""
+        exact = Interval(lower=count, upper=count, level=level, method="census")
+        return self.measured(
+            slice, value=float(count), effect=float(count), effect_interval=exact, counts=counts, **fields
+        )
+
+
+def _registry(metrics: Iterable[Metric]) -> dict[tuple[ProbeName, str], Metric]:
+    found: dict[tuple[ProbeName, str], Metric] = {}
+    for metric in metrics:
+        if found.setdefault((metric.probe, metric.name), metric) is not metric:
+            raise ValueError(f"the metric {metric.probe}.{metric.name} is described twice")
+    return found
+
+
+def _weights() -> Iterator[Metric]:
+    for name, label, meaning in (
+        (
+            "integrity_faults",
+            "stored tensors that are damaged, missing or surplus",
+            "Tensors that are not used exactly once, and parameters that are not filled exactly once.",
+        ),
+        (
+            "coverage_faults",
+            "parts quantized otherwise than declared",
+            "Modules whose stored form is not the one that the configuration declares.",
+        ),
+        (
+            "error_outliers",
+            "weights whose error stands out in their class",
+            "Weights whose error against the reference is far from that of their like, such as an expert with a wrong "
+            "scale.",
+        ),
+        (
+            "errors_beyond_scheme",
+            "weights further from the reference's than their scheme can take them",
+            "Weights whose error against the reference is more than rounding to their stored grid can cost.",
+        ),
+        (
+            "unquantized_differences",
+            "unquantized tensors that differ from the reference's",
+            "Tensors that are stored unquantized and are not equal to the reference's, bit for bit.",
+        ),
+        (
+            "configuration_differences",
+            "differences in configuration, tokenizer or chat template",
+            "What of configuration, tokenizer, chat template and generation config is not as the reference's.",
+        ),
+    ):
+        yield Metric(WEIGHTS, name, label, meaning, "faults", estimator="census")
+    yield Metric(
+        WEIGHTS,
+        "quantized_tensors",
+        "quantized tensors",
+        "How many tensors are stored quantized, in all and by scheme.",
+        "tensors",
+        estimator="census",
+    )
+
+
+def _kl() -> Iterator[Metric]:
+    nats = Metric(KL, "", "", "", "nats/token")
+    yield replace(
+        nats,
+        name="kl_divergence",
+        label="KL divergence from the reference",
+        meaning="Mean over tokens of KL(reference || branch), the divergence of the branch's next-token distribution.",
+        short="KL(ref‖branch), mean",
+        floor_unit="nats/token",
+    )
+    yield replace(
+        nats,
+        name="reverse_kl_divergence",
+        label="KL divergence the other way",
+        meaning="Mean over tokens of KL(branch || reference).",
+        short="KL(branch‖ref), mean",
+        floor_unit="nats/token",
+    )
+    yield replace(
+        nats,
+        name="kl_macro_average",
+        label="KL divergence, slices weighted equally",
+        meaning="Mean of the slices' mean KL divergences.",
+        estimator="stratified_mean",
+        short="mean of the slices' means",
+        floor_unit="nats/token",
+    )
+    for percentage, words in (("50", "median"), ("90", "90 % of tokens below"), ("95", "95 %"), ("99", "99 %"),
+                              ("99.9", "99.9 %")):  # fmt: skip
+        yield replace(
+            nats,
+            name="kl_median" if percentage == "50" else f"kl_p{percentage}",
+            label="median KL divergence of a token"
+            if percentage == "50"
+            else f"{percentage} % quantile of KL divergence",
+            meaning=f"The KL divergence that {percentage} % of all tokens do not exceed.",
+            estimator="quantile",
+            bounds=POSITIVE,
+            short=words,
+            floor_unit="nats/token" if percentage == "99" else None,
+        )
+    yield replace(
+        nats,
+        name="kl_max",
+        label="greatest KL divergence of a token",
+        meaning="The greatest KL divergence of any token seen; it bounds that of other texts from below only.",
+        estimator="maximum",
+        bounds=POSITIVE,
+        short="greatest",
+        floor_unit="nats/token",
+    )
+    yield replace(
+        nats,
+        name="kl_document_max",
+        label="mean KL divergence of each source's worst document",
+        meaning="Of every source its worst document's mean KL divergence, by which catastrophes are counted.",
+        estimator="maximum",
+        bounds=POSITIVE,
+    )
+    yield Metric(
+        KL,
+        "top1_agreement",
+        "share of tokens with the reference's likeliest token",
+        "How often branch and reference hold the same token likeliest.",
+        direction=HIGHER,
+        bounds=SHARE,
+        short="same likeliest token",
+        floor_unit="fraction",
+    )
+    yield Metric(
+        KL,
+        "perplexity",
+        "perplexity per token",
+        "Perplexity of the branch on the same texts; judged as its ratio to the reference's.",
+        "perplexity",
+        estimator="perplexity",
+        short="perplexity",
+        floor_unit="nats/token",
+    )
+    yield Metric(
+        KL,
+        "delta_p_rms",
+        "root mean square change of the label's probability",
+        "Root mean square over tokens of how far the probability of the text's own token moved (llama.cpp's RMS Δp).",
+        "probability",
+        estimator="root_mean_square",
+        bounds=POSITIVE,
+        short="its change, root mean square",
+    )
+    # unbounded on purpose: between bounds a bet must allow for labels that turn from certain to impossible
+    yield Metric(
+        KL,
+        "label_probability",
+        "mean probability of the label",
+        "Mean probability of the text's own token; its change is llama.cpp's mean Δp.",
+        "probability",
+        HIGHER,
+        "paired_mean",
+        short="probability of the label",
+    )
+    yield Metric(
+        KL,
+        "non_finite_tokens",
+        "tokens without finite figures",
+        "Scored tokens at which the branch's figures are NaN or infinite.",
+        "tokens",
+        estimator="census",
+    )
+    yield replace(
+        nats,
+        name="kl_divergence_lower_bound",
+        label="lower bound of the KL divergence",
+        meaning="A lower bound of the mean KL divergence, from the reference's likeliest tokens alone.",
+    )
+    yield replace(
+        nats,
+        name="kl_divergence_bound_gap",
+        label="gap between the KL divergence and its lower bound",
+        meaning="How far the bound lies below the mean KL divergence, where both are known.",
+    )
+    yield replace(
+        nats,
+        name="attributed_kl",
+        label="KL divergence attributed to a part of the model",
+        meaning="What quantizing one class of tensors or one run of layers alone costs, or restoring it gives back.",
+    )
+    yield replace(
+        nats,
+        name="kl_noise_floor",
+        label="KL divergence of the reference from itself",
+        meaning="The KL divergence of the reference from itself under one perturbation of how it is computed.",
+    )
+
+
+def _evals() -> Iterator[Metric]:
+    accuracy = Metric(
+        EVALS,
+        "accuracy",
+        "accuracy",
+        "Mean score over items: a task weighs by its size.",
+        direction=HIGHER,
+        estimator="paired_mean",
+        bounds=SHARE,
+        assumed_mean=0.8,
+    )
+    yield accuracy
+    yield replace(
+        accuracy,
+        name="macro_accuracy",
+        label="accuracy, mean of tasks",
+        meaning="Mean of the tasks' mean scores: all tasks weigh alike.",
+        assumed_mean=None,
+    )
+    kept = Metric(
+        EVALS,
+        "recovery",
+        "recovery of accuracy",
+        "Accuracy of the branch over that of the reference; 1 = nothing lost.",
+        "of the reference",
+        HIGHER,
+        "derived",
+    )
+    yield kept
+    yield replace(
+        kept,
+        name="macro_recovery",
+        label="recovery of accuracy, mean of tasks",
+        meaning="Mean of the tasks' scores under the branch over that under the reference.",
+    )
+    count = Metric(EVALS, "", "", "", "items", estimator="census")
+    yield replace(
+        count,
+        name="items_lost",
+        label="items lost",
+        meaning="Items with full marks under the reference and fewer under the branch.",
+    )
+    yield replace(
+        count,
+        name="items_gained",
+        label="items gained",
+        meaning="Items with full marks under the branch and fewer under the reference.",
+        direction=HIGHER,
+    )
+    yield replace(
+        count,
+        name="items_planned",
+        label="items planned",
+        meaning="How many items the suite has; fewer were evaluated where an answer was certain earlier.",
+        direction=HIGHER,
+    )
+    yield Metric(
+        EVALS,
+        "answers_changed",
+        "share of answers that changed, right or wrong",
+        "Share of items with another choice or another text than the reference's.",
+        "share of items",
+        bounds=SHARE,
+    )
+    yield Metric(
+        EVALS,
+        "choice_margin",
+        "lead of the right choice over the best wrong one",
+        "Mean log-likelihood of the right choice less that of the best wrong one.",
+        "nats",
+        HIGHER,
+        "paired_mean",
+    )
+    for name, of in (("perplexity", "token"), ("word_perplexity", "word"), ("byte_perplexity", "byte")):
+        yield Metric(
+            EVALS,
+            name,
+            f"perplexity per {of}",
+            f"Perplexity of whole documents per {of}; judged as its ratio to the reference's.",
+            "perplexity" if of == "token" else f"perplexity per {of}",
+            estimator="perplexity",
+        )
+    yield Metric(
+        EVALS,
+        "effective_length",
+        "effective length",
+        "The longest length in tokens up to which the branch keeps enough of the reference's accuracy.",
+        "tokens",
+        HIGHER,
+        "derived",
+    )
+
+
+def _canaries() -> Iterator[Metric]:
+    rate = Metric(CANARIES, "", "", "", estimator="paired_proportions", bounds=SHARE)
+    yield replace(
+        rate,
+        name="failure_rate",
+        label="share of wrong answers",
+        meaning="Share of the drawn prompts that are answered wrong.",
+        assumed_mean=0.05,
+    )
+    yield replace(
+        rate,
+        name="cut_off_rate",
+        label="share of answers without an end",
+        meaning="Share of the drawn prompts whose answer does not end within its budget.",
+    )
+    yield replace(
+        rate,
+        name="at_risk",
+        label="share of answers at risk",
+        meaning="Share of answers whose decisive margin lies below 0.5 nats.",
+    )
+    yield replace(
+        rate,
+        name="right_numbers_wrong_conclusion",
+        label="share of answers with right amounts and a wrong comparison",
+        meaning="Share of discount prompts whose amounts are right and whose comparison of them is wrong.",
+        assumed_mean=0.02,
+    )
+    yield replace(
+        rate,
+        name="schema_accuracy",
+        label="share of tool calls that meet their schema",
+        meaning="Share of tool calls whose arguments meet the tool's schema.",
+        direction=HIGHER,
+        assumed_mean=0.95,
+    )
+    yield replace(
+        rate,
+        name="fixed_prompt_failure_rate",
+        label="share of wrong answers to other fixed prompts",
+        meaning="Share of fixed prompts off the absolute list that are answered wrong.",
+    )
+    yield Metric(
+        CANARIES,
+        "call_trigger_agreement",
+        "share of turns that call a tool as the reference does",
+        "How often branch and reference agree on whether to call a tool at all.",
+        direction=HIGHER,
+        bounds=SHARE,
+    )
+    margin = Metric(
+        CANARIES,
+        "decisive_margin",
+        "preference for the right choice",
+        "Mean over answers of the least lead of the right token over the best wrong one.",
+        "nats",
+        HIGHER,
+        "paired_mean",
+    )
+    yield margin
+    yield replace(
+        margin,
+        name="decisive_margin_ratio",
+        label="preference for the right choice, share kept",
+        meaning="The mean decisive margin over the reference's; it shrinks before answers flip.",
+        unit="ratio",
+        estimator="ratio",
+    )
+    prompts = Metric(CANARIES, "", "", "", "prompts", estimator="census")
+    yield replace(
+        prompts,
+        name="must_pass_flips",
+        label="must-pass prompts that flipped",
+        meaning="Prompts of the absolute list that the branch answers wrong in every batch, and the reference in none.",
+    )
+    yield replace(
+        prompts,
+        name="must_pass_unstable",
+        label="prompts that flipped in some batches only",
+        meaning="Fixed prompts that the branch answers wrong in some batches and right in others.",
+    )
+    thinking = Metric(CANARIES, "", "", "", estimator="paired_mean", bounds=SHARE)
+    for name, label, meaning in (
+        (
+            "failure_rate",
+            "share of wrong answers with reasoning, sampled",
+            "Share of sampled answers with reasoning that are wrong.",
+        ),
+        (
+            "unended_rate",
+            "share of answers whose reasoning never ends",
+            "Share of sampled answers whose reasoning does not end within its budget.",
+        ),
+        (
+            "loop_rate",
+            "share of answers whose reasoning goes in circles",
+            "Share of sampled answers whose reasoning repeats itself.",
+        ),
+        (
+            "budget_used",
+            "share of the budget that an answer with reasoning takes",
+            "Mean over sampled answers of the tokens taken over the tokens allowed.",
+        ),
+    ):
+        yield replace(thinking, name=f"thinking_{name}", label=label, meaning=meaning)
+    yield Metric(
+        CANARIES,
+        "thinking_length_ratio",
+        "length of answers with reasoning over the reference's",
+        "Mean length of sampled answers with reasoning, over that of the reference's.",
+        "ratio",
+        estimator="ratio",
+    )
+
+
+def _engine() -> Iterator[Metric]:
+    for probe in (EVALS, CANARIES):
+        yield Metric(
+            probe,
+            "engine_drift",
+            "answers that the engine did not repeat",
+            "Items evaluated again at the end of a run that came out otherwise than at its beginning.",
+            "items",
+            estimator="census",
+        )
+
+
+METRICS = _registry((*_weights(), *_kl(), *_evals(), *_canaries(), *_engine()))
+"""Every metric by its probe and name."""
+
+
+def metric_of(probe: ProbeName, name: str) -> Metric:
+    """A metric's description; of one that is not registered (from another version) what its name tells."""
+    found = METRICS.get((probe, name))
+    if found is not None:
+        return found
+    floored = METRICS.get((probe, name.removesuffix(NOISE_FLOOR)))
+    if floored is not None:
+        return replace(
+            floored,
+            name=name,
+            label=f"noise floor of {floored.label}",
+            meaning=f"What the reference differs from itself by in this: {floored.meaning}",
+            unit=floored.floor_unit or floored.unit,
+            direction=LOWER,
+            estimator="mean",
+            short="",
+        )
+    return Metric(probe, name, name.replace("_", " "), "", unit="")
+
+
+def metric_of_key(key: str) -> tuple[Metric, str]:
+    """The metric and the slice of a measurement's key, `probe.metric[slice]`.
+
+    Raises:
+        ValueError: it is no such key.
+    """
+    probe, _, rest = key.partition(".")
+    name, _, slice = rest.partition("[")
+    return metric_of(ProbeName(probe), name), slice.removesuffix("]")
+
+
+def criterion_title(given: str, probe: ProbeName, metric: str, slice: str) -> str:
+    """What people call a criterion: the title that its policy gives, else its metric's label with the slice."""
+    return given or metric_of(probe, metric).titled(slice)
+
+
+def markdown_table() -> str:
+    """docs/metrics.md."""
+    lines = [
+        "# Metrics",
+        "",
+        "Every metric that a probe measures, as a policy names it. `python -m q36eval.metrics` writes this page from",
+        "the code. `q36eval history show RUN` lists what a run measured, slice by slice.",
+    ]
+    for probe in ProbeName:
+        lines += ["", f"## {probe}", "", "| metric | what it is | unit | better | estimator |", "|---|---|---|---|---|"]
+        lines += [
+            f"| `{m.name}` | **{m.title}**. {m.meaning.replace('|', chr(92) + '|')} | {m.unit} | {m.better} | "
+            f"{m.estimator.replace('_', ' ')} |"
+            for (of, _), m in METRICS.items()
+            if of is probe
+        ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown_table(), end="")

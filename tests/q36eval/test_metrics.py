@@ -1,0 +1,145 @@
+"""One entry describes a metric in what probes declare and measure, in policies, reports, cards, drift and docs."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from q36eval.app.cli.drift import figure_name
+from q36eval.app.policies.words import explain
+from q36eval.gate import Criterion, GateReport, Policy, decide
+from q36eval.metrics import METRICS, Metric, criterion_title, markdown_table, metric_of, metric_of_key
+from q36eval.records import Clusters, Counts, Direction, Measurement, ProbeName
+from q36eval.reports import Document, to_console, to_junit, to_markdown
+from q36eval.reports.card_report import to_card
+from q36eval.reports.html_report import to_html
+from q36eval.run.declared import Declared
+from q36eval.run.measurable import never_passes
+from q36eval.stats import summarize
+from tests.q36eval.gate.evidence import competence_of
+from tests.q36eval.reports.report_samples import run_of
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+NEW = Metric(
+    ProbeName.CANARIES,
+    "refusal_rate",
+    "share of needless refusals",
+    "Share of harmless prompts that the branch refuses to answer.",
+    estimator="paired_proportions",
+    bounds=(0.0, 1.0),
+)
+
+
+@pytest.fixture
+def _added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, (NEW.probe, NEW.name), NEW)
+
+
+def criterion(kind: str = "max_increase", title: str = "") -> Criterion:
+    margin = {"kind": kind, "value": 0.05, "source": "test"}
+    fields = {"id": "refusals", "title": title, "probe": "canaries", "metric": NEW.name}
+    return Criterion.model_validate(fields | {"margin": margin, "lanes": ["freeform"]})
+
+
+def measured() -> Measurement:
+    """A branch that refuses 2 of 400 prompts, of which the reference refuses none."""
+    clusters = Clusters(
+        units=(1,) * 400,
+        branch=(1.0, 1.0, *(0.0,) * 398),
+        reference=(0.0,) * 400,
+        errored=(0,) * 400,
+        bounds=METRICS[ProbeName.CANARIES, NEW.name].bounds,
+    )
+    value, reference_value, effect, interval = summarize(clusters, NEW.estimator)
+    return METRICS[ProbeName.CANARIES, NEW.name].measured(
+        value=value,
+        reference_value=reference_value,
+        effect=effect,
+        effect_interval=interval,
+        counts=clusters.counts(),
+        clusters=clusters,
+        competence=competence_of(clusters, NEW.direction, "harmless"),
+    )
+
+
+def reported(title: str = "") -> GateReport:
+    return decide(Policy(name="p", criteria=(criterion(title=title),)), [measured()])
+
+
+@pytest.mark.usefixtures("_added")
+def test_a_metric_added_to_the_registry_is_known_to_policy_validation() -> None:
+    figure = METRICS[ProbeName.CANARIES, NEW.name].declared(items=400, clusters=400)
+    declared = Declared("f", "s", (figure,))
+    assert never_passes(criterion(), declared) is None
+    assert "a max_value margin does not judge refusal_rate" in (never_passes(criterion("max_value"), declared) or "")
+    few = Declared("f", "s", (METRICS[ProbeName.CANARIES, NEW.name].declared(items=20, clusters=20),))
+    assert "cannot be shown by the 20 items" in (never_passes(criterion(), few) or "")
+    (lane,) = explain(Policy(name="p", criteria=(criterion(),)), declared).lanes
+    assert lane.blocks[0].title == "Share of needless refusals"
+    assert lane.blocks[0].asks.startswith("share of needless refusals: worse than the reference's by at most 0.05")
+
+
+@pytest.mark.usefixtures("_added")
+def test_a_metric_added_to_the_registry_is_named_in_every_report_and_on_the_card() -> None:
+    judged, stream = reported(), io.StringIO()
+    assert judged.criteria[0].unit == NEW.unit
+    assert judged.criteria[0].direction is Direction.LOWER_IS_BETTER
+    Console(file=stream, width=200).print(to_console(Document(judged, run_of("main"))))
+    for text in (
+        stream.getvalue(),
+        *(write(Document(judged, run_of("main"))) for write in (to_markdown, to_html, to_junit)),
+    ):
+        assert "Share of needless refusals" in text.replace("\\", "")
+    card = to_card(Document(judged, run_of("main")))
+    assert "| share of needless refusals | canaries | 0.5 % | 0.0 % |" in card
+
+
+@pytest.mark.usefixtures("_added")
+def test_a_metric_added_to_the_registry_is_named_in_drift() -> None:
+    assert figure_name(measured().key) == "Share of needless refusals (canaries.refusal_rate[all])"
+
+
+@pytest.mark.usefixtures("_added")
+def test_a_policys_own_title_is_what_people_read() -> None:
+    assert reported("Refusals").criteria[0].heading == "Refusals"
+    assert criterion_title("", ProbeName.KL, "kl_divergence", "czech") == "KL divergence from the reference (czech)"
+
+
+@pytest.mark.usefixtures("_added")
+def test_a_title_decides_nothing() -> None:
+    plain, titled = reported(), reported("Refusals")
+    untitled = titled.criteria[0].model_copy(update={"title": ""})
+    assert untitled == plain.criteria[0]
+    assert "title" not in plain.criteria[0].model_dump(), "reports of policies without titles are what they were"
+    policies = [Policy(name="p", criteria=(criterion(title=title),)) for title in ("", "Refusals")]
+    assert policies[0] == policies[1].untitled
+
+
+def test_every_metric_says_what_it_is() -> None:
+    for (probe, name), metric in METRICS.items():
+        assert (metric.probe, metric.name) == (probe, name)
+        assert metric.label
+        assert not metric.label.endswith(".")
+        assert metric.unit
+        assert metric.meaning.endswith(".")
+        assert metric.title[0] == metric.title[0].upper()
+
+
+def test_a_noise_floor_and_a_metric_of_another_version_are_described_too() -> None:
+    floor = metric_of(ProbeName.KL, "top1_agreement_noise_floor")
+    assert (floor.unit, floor.direction, floor.estimator) == ("fraction", Direction.LOWER_IS_BETTER, "mean")
+    assert metric_of(ProbeName.KL, "perplexity_noise_floor").unit == "nats/token"
+    assert metric_of(ProbeName.EVALS, "from_tomorrow").title == "From tomorrow"
+    assert metric_of_key("evals.accuracy[mmlu/law]") == (METRICS[ProbeName.EVALS, "accuracy"], "mmlu/law")
+
+
+def test_a_census_is_its_own_interval() -> None:
+    found = METRICS[ProbeName.KL, "non_finite_tokens"].counted(3, Counts(total=9, scored=9, errored=0))
+    interval = found.effect_interval
+    assert (found.value, found.effect, interval.lower, interval.upper) == (3.0, 3.0, 3.0, 3.0)
+    assert (found.unit, found.estimator) == ("tokens", "census")
+
+
+def test_the_docs_table_is_the_registrys() -> None:
+    assert DOCS.read_text(encoding="utf-8") == markdown_table(), "write it anew: python -m q36eval.metrics"
