@@ -133,9 +133,9 @@ def test_one_sentence_names_criterion_margin_floor_and_perturbation() -> None:
     )
 
 
-def to_console_text(report: GateReport) -> str:
+def to_console_text(document: Document) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=150, force_terminal=False).print(to_console(Document(report)))
+    Console(file=stream, width=150, force_terminal=False).print(to_console(document))
     return stream.getvalue()
 
 
