@@ -52,7 +52,7 @@ def _bar_trace(bar: MarginBar, scale: Callable[[float], float]) -> go.Scatter:
     centre = scale(bar.share)
     return go.Scatter(
         x=[centre],
-        y=[figure_text(f"{bar.id}  {bar.label}")],
+        y=[figure_text(f"{bar.title}  {bar.label}")],
         mode="markers",
         marker={"color": look.hex_colour, "symbol": look.marker, "size": 11},
         error_x={
@@ -63,7 +63,7 @@ def _bar_trace(bar: MarginBar, scale: Callable[[float], float]) -> go.Scatter:
             "color": look.hex_colour,
             "thickness": 2,
         },
-        text=[figure_text(f"{bar.id} {bar.label}: {bar.detail}")],
+        text=[figure_text(f"{bar.title} {bar.label}: {bar.detail}")],
         hovertemplate="%{text}<extra></extra>",
     )
 

@@ -33,6 +33,7 @@ class MarginBar:
     """
 
     id: str
+    title: str
     verdict: CriterionVerdict
     label: str
     share: float
@@ -59,7 +60,8 @@ def margin_bars(criteria: Sequence[CriterionResult]) -> list[MarginBar]:
         interval = result.loss_interval
         bars.append(
             MarginBar(
-                id=result.heading if result.tier == "blocking" else f"{result.heading} (advisory)",
+                id=result.id,
+                title=result.name if result.tier == "blocking" else f"{result.name}, advisory",
                 verdict=result.verdict,
                 label=criterion_label(result),
                 share=result.loss / result.limit,
@@ -77,8 +79,8 @@ def _floor_detail(result: CriterionResult) -> str:
 
 
 def not_drawn(criteria: Sequence[CriterionResult]) -> list[str]:
-    """Names of the criteria that `margin_bars` leaves to the table."""
-    return [result.heading for result in criteria if not margin_bars([result])]
+    """Ids of the criteria that `margin_bars` leaves to the table."""
+    return [result.id for result in criteria if not margin_bars([result])]
 
 
 def _share(bound: float, limit: float) -> float | None:

@@ -175,7 +175,7 @@ def _draw_criteria(report: GateReport, run: RunRecord) -> None:
         st.text("No criterion has a loss that could be drawn against its margin; the table has them all.")
     elif left_out:
         st.caption("Only in the table (a count, or no finite figure):")
-        st.text(line(", ".join(left_out)))
+        st.text(line(", ".join(result.name for result in report.criteria if result.id in left_out)))
     table(criteria_rows(report.criteria), "Criteria of the policy", f"criteria {run.id}")
 
 

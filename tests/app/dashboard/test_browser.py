@@ -118,7 +118,7 @@ def test_what_is_shown_can_be_saved(browser: Any, served: tuple[str, dict[str, A
         page.locator("[data-testid=stDownloadButton] button").first.click()
     saved = download.value
     assert saved.suggested_filename == f"criteria-{runs['ruined'].id}.csv"
-    assert saved.path().read_text("utf-8-sig").startswith("criterion,verdict,judged")
+    assert saved.path().read_text("utf-8-sig").startswith("criterion,id,verdict,judged")
     for kind, magic in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         page.get_by_role("radio", name=kind).click()
         page.wait_for_function(SAVES_AS, arg=kind.lower(), timeout=WAIT_S * 1000)

@@ -18,7 +18,7 @@ Written = tuple[Path, dict[str, Any]]
 
 def test_margin_bars_are_shares_of_the_margin_and_finite(written: Written) -> None:
     criteria = written[1]["ruined"].report.criteria
-    bars = {bar.id.removesuffix(" (advisory)"): bar for bar in margin_bars(criteria)}
+    bars = {bar.id: bar for bar in margin_bars(criteria)}
     kl = next(result for result in criteria if result.id == "kl")
     assert bars["kl"].share == pytest.approx(kl.value / 0.014)
     assert set(bars) | set(not_drawn(criteria)) == {result.id for result in criteria}

@@ -40,8 +40,8 @@ def test_run_page_follows_its_address(visit: Visit, written: Written, short: str
     assert app.selectbox(key="run_page_run").value == run.id
     assert word in app.header[0].value
     criteria = next(frame.value for frame in app.dataframe if "criterion" in frame.value)
-    assert sorted(criteria["criterion"]) == sorted(result.id for result in run.report.criteria)
-    by_id = {row["criterion"]: row for row in criteria.to_dict("records")}
+    assert sorted(criteria["id"]) == sorted(result.id for result in run.report.criteria)
+    by_id = {row["id"]: row for row in criteria.to_dict("records")}
     for result in run.report.criteria:
         assert result.verdict.value.replace("_", " ") in by_id[result.id]["verdict"]
         assert by_id[result.id]["reason"].startswith(result.reason.split(" <")[0])
@@ -50,7 +50,8 @@ def test_run_page_follows_its_address(visit: Visit, written: Written, short: str
 def test_run_page_puts_what_was_not_measured_first(visit: Visit, written: Written) -> None:
     app = visit(written[0], "run", run=written[1]["crashed"].id)
     assert "NOT MEASURED: 4 of the policy's criteria" in app.error[0].value
-    assert "mmlu, perplexity, ruler, short-answers: the evals probe crashed" in texts(app)
+    names = "Multiple-choice accuracy (mmlu), Perplexity (perplexity), RULER accuracy (ruler), Short-answer accuracy"
+    assert f"{names} (short-answers): the evals probe crashed" in texts(app)
 
 
 def test_choosing_a_run_changes_the_address(visit: Visit, written: Written) -> None:
