@@ -82,7 +82,7 @@ def _criterion_row(result: CriterionResult, axis: Axis, y: float) -> Iterator[st
     interval, limit = result.loss_interval, _limit(result)
     assert interval is not None, "only criteria with one are drawn"
     words = f"{figure_text(result)} {interval_text(result.margin, result.figure_interval)}"
-    hover = "; ".join(filter(None, (f"{result.id}: {words}", distance_text(result))))
+    hover = "; ".join(filter(None, (f"{result.name}: {words}", distance_text(result))))
     yield f'<g class="{result.verdict}"><title>{html(hover)}</title>'
     yield _label(name_text(result), y)
     value = math.nan if result.loss is None else result.loss / limit

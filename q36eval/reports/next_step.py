@@ -84,9 +84,9 @@ def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextSt
     if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not (open_ or unable):
         yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {_missing(open_)}")
     if unable:
-        named = ", ".join(result.id for result in unable)
+        named = ", ".join(result.name for result in unable)
         yield NextStep(
-            "q36eval ui", f"shows why the reference fails what {named} asks: a larger budget, or other items"
+            "q36eval ui", f"shows why the reference fails the items of {named}: a larger budget, or other items"
         )
     if any(result.verdict is CriterionVerdict.INCONCLUSIVE for result in open_):
         if report.remedies:
@@ -123,7 +123,7 @@ def _asked_whole(report: GateReport, run: "RunRecord") -> bool:
 
 
 def _missing(open_: tuple[CriterionResult, ...]) -> str:
-    names = [result.id for result in open_ if result.verdict is CriterionVerdict.NOT_MEASURED]
+    names = [result.name for result in open_ if result.verdict is CriterionVerdict.NOT_MEASURED]
     return f"{', '.join(names) or 'everything'} was not measured"
 
 

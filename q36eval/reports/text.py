@@ -126,7 +126,7 @@ def margin_source_text(result: CriterionResult) -> str:
 
 def held_lines(report: GateReport) -> list[str]:
     """One sentence per margin that depends on the scheme: which held, and why."""
-    return [f"margin of {result.id}: {text}" for result in report.criteria if (text := held_text(result)) is not None]
+    return [f"margin of {result.name}: {text}" for result in report.criteria if (text := held_text(result)) is not None]
 
 
 def interval_text(margin: Margin, interval: Interval | None) -> str:
@@ -157,7 +157,7 @@ def floor_lines(report: GateReport) -> list[str]:
     for result in report.criteria:
         if has_floor(result.probe, result.metric):
             source = "" if result.noise_floor is None else f" {_floor_unit(result)} ({result.noise_floor.source})"
-            lines.append(f"noise floor of {result.id}: {floor_text(result)}{source}")
+            lines.append(f"noise floor of {result.name}: {floor_text(result)}{source}")
     return lines
 
 

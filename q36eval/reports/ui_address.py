@@ -92,5 +92,5 @@ def links(report: GateReport, run: "RunRecord | None") -> tuple[Link, ...]:
     for result in decided_by(report):
         place = evidence_place(result, run.id)
         if place is not None and result.verdict is not CriterionVerdict.NOT_MEASURED:
-            places.setdefault(place, f"{result.id}: {place.label}")
+            places.setdefault(place, f"{result.name}: {place.label}")
     return tuple(Link(words, place.address(root)) for place, words in places.items())

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 from html import unescape as html_unescape
 
@@ -20,7 +21,7 @@ from report_samples import (
 )
 from rich.console import Console
 
-from q36eval.gate import GateReport, Margin, Policy, decide
+from q36eval.gate import CriterionVerdict, GateReport, Margin, Policy, decide
 from q36eval.records import Counts, Measurement, ProbeName
 from q36eval.reports import Document, to_console, to_json, to_markdown
 from q36eval.reports.card_report import to_card
@@ -194,3 +195,26 @@ def test_an_anomalous_gain_is_told_with_what_lifts_it() -> None:
     ):
         assert "implausible gain" in text
         assert "anomalous" in text
+
+
+def test_what_was_not_measured_is_worked_out_once_and_the_same_in_every_format() -> None:
+    document = Document(hostile_report(), run_of("main"))
+    (gone,) = (gap for gap in document.gaps if gap.criteria)
+    (stage,) = (gap.stage for gap in document.gaps if gap.stage is not None)
+    (failure,) = (gap.failure for gap in document.gaps if gap.failure is not None)
+    assert [result.id for result in gone.criteria] == ["gone"]
+    assert (stage.name, failure.kind) == ("evals", "skipped")
+    for text in (to_markdown(document), console_text(document.report, 400), to_html(document), to_card(document)):
+        shown = html_unescape(text).replace("\\", "")
+        assert plain(gone.reason)[:40] in shown
+        assert "not evaluated (800 planned)" in shown
+
+
+def test_a_criterion_without_a_number_has_no_figure_on_a_card_and_its_verdict_elsewhere() -> None:
+    judged = clean_report()
+    odd = judged.criteria[0].model_copy(update={"value": math.nan, "verdict": CriterionVerdict.FAIL, "reason": "NaN"})
+    document = Document(judged.model_copy(update={"criteria": (odd, *judged.criteria[1:])}), run_of("main"))
+    (gap,) = document.gaps
+    assert gap.judged
+    assert "## Not measured" not in to_markdown(document)
+    assert "- good (canaries): NaN" in to_card(document)
