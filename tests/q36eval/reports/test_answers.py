@@ -67,7 +67,7 @@ def test_what_cannot_be_judged_says_so_in_one_sentence() -> None:
         "that the reference can do, and the policy requires 80 %"
     )
     (step,) = next_steps(report, run_of("main"))
-    assert (step.command, "what it asks" in step.why) == ("q36eval ui", True)
+    assert (step.command, "why the reference fails the items of" in step.why) == ("q36eval ui", True)
     told = unable_words([found])
     assert told == ["No evidence: the reference solves 3 of 500 in json-nested (497 cut off at their budget)."]
 
