@@ -1,4 +1,4 @@
-"""Every sentence that a user can see, in one table: commands, options, errors, messages, stages, pages, reports.
+"""Every sentence that a user can see, in one table: commands, options, metrics, criteria, errors, pages, reports.
 
     python -m benchmarks.words TABLE            write the table; what it held as "before" stays
     python -m benchmarks.words TABLE --restart  take today's sentences as the ones before
@@ -205,9 +205,26 @@ def rows(sentences: Iterator[Sentence]) -> dict[tuple[str, str], str]:
     return {key: ", ".join(sorted(where)) for key, where in places.items()}
 
 
+def judged_sentences() -> Iterator[Sentence]:
+    """What every metric is, and what every criterion of the shipped policies is called."""
+    from q36eval.app.cli.options import load_policy
+    from q36eval.app.policies.files import shipped_policies
+    from q36eval.app.targets import load_family
+    from q36eval.config.paths import Paths
+    from q36eval.metrics import METRICS
+
+    for (probe, name), metric in METRICS.items():
+        yield Sentence("metric", f"{metric.title}: {metric.meaning}", f"{probe}.{name}")
+    paths = Paths.default()
+    for name in shipped_policies(paths):
+        for criterion in load_policy(name, load_family(None, paths), paths).criteria:
+            yield Sentence("criterion", criterion.title, f"{name} {criterion.id}")
+
+
 def all_sentences() -> Iterator[Sentence]:
     """Everything, of the working tree."""
     yield from help_sentences()
+    yield from judged_sentences()
     yield from source_sentences(sources(None))
 
 

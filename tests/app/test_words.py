@@ -39,6 +39,23 @@ def test_the_list_of_commands_shows_a_whole_sentence(name: str) -> None:
     assert len(first) <= 60 or name == "q36eval", first
 
 
+def test_every_metric_has_a_title_and_a_sentence() -> None:
+    metrics = [sentence for sentence in words.judged_sentences() if sentence.kind == "metric"]
+    assert metrics
+    for sentence in metrics:
+        title, _, meaning = sentence.text.partition(": ")
+        assert title[:1].isupper() or title[:1].isdigit(), sentence
+        assert meaning[:1].isupper(), sentence
+        assert meaning.endswith("."), sentence
+
+
+def test_every_criterion_of_the_shipped_policies_has_a_title() -> None:
+    criteria = [sentence for sentence in words.judged_sentences() if sentence.kind == "criterion"]
+    assert criteria
+    untitled = [sentence for sentence in criteria if not sentence.text or sentence.text == sentence.where.split()[1]]
+    assert untitled == []
+
+
 def test_the_extraction_finds_each_kind_of_sentence() -> None:
     source = '''
 """A docstring is read by programmers."""
