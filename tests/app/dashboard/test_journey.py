@@ -109,7 +109,7 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     assert browser.locator("del").all_inner_texts() == ["A"]
     assert browser.locator("ins").all_inner_texts() == ["B"]
     browser.get_by_text("The answers part at token 8: the reference says ' A', the branch ' B'.").wait_for()
-    follow(browser, "Waive it", f"**/review?run={run}&canary={FLIPPED}", "Write the waiver and decide again")
+    follow(browser, "Waive it", f"**/review?run={run}&canary={FLIPPED}", "Your name")
     write(browser, "Your name", "Jana")
     write(browser, "What is known about it", "a near tie; the shop names are alike")
     browser.get_by_role("button", name="Write the waiver and decide again").click()
