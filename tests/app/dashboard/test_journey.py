@@ -8,7 +8,7 @@ import pytest
 from driving import CHROMIUM, WAIT_S, chromium, drawn, problems_of, serving
 from written_history import POLICY, evidence, identity, measured
 
-from q36eval.gate import decide
+from q36eval.gate import Circumstances, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName, Verdict
@@ -60,6 +60,7 @@ def failed(tmp_path: Path) -> tuple[Path, str]:
     for measurement in found:
         history.add_measurement(run.id, measurement)
     history.add_items(run.id, [prompt(canary) for canary in CANARIES])
+    history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
     report = history.finish_run(run.id, decide(policy, found, on=run.started.date())).report
     history.close()
     assert report is not None
