@@ -75,7 +75,7 @@ def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_noth
     def broken(*_: Any) -> None:
         raise RecursionError("a bracket too many")
 
-    monkeypatch.setattr(probe._asked[item.key][0].task, "process_results", broken)
+    monkeypatch.setattr(probe._encoded[item.key][0].task, "process_results", broken)
     digest = probe.digest(engine, item, results)
     assert digest.error == "lm-eval's scoring of the answer failed: RecursionError: a bracket too many"
     (outcome,) = probe.compare(engine, item, results, good)
@@ -137,7 +137,7 @@ def test_a_prompt_longer_than_the_context_is_an_errored_item_that_says_so(
 
 def test_every_prompt_of_the_shipped_suite_fits(planned: Planned) -> None:
     probe, items = planned
-    assert all(encoded.problem is None for _, encoded in probe._asked.values())
+    assert all(encoded.problem is None for _, encoded in probe._encoded.values())
     assert all(item.scores or item.generations for item in items)
 
 
@@ -170,8 +170,8 @@ def test_the_branch_says_how_long_an_item_took_and_the_digest_does_not(engine: A
 def answered(planned: Planned, log_likelihoods: list[float]) -> Answer:
     """What the probe makes of these log-likelihoods of the first multiple-choice document, whose answer is read too."""
     probe, items = planned
-    item = next(item for item in items if item.scores and len(probe._asked[item.key][0].choices) == 4)
-    document, encoded = probe._asked[item.key]
+    item = next(item for item in items if item.scores and len(probe._encoded[item.key][0].choices) == 4)
+    document, encoded = probe._encoded[item.key]
     right = document.target
     rest = iter(log_likelihoods[1:])
     found = [(log_likelihoods[0] if place == right else next(rest), False) for place in range(4)]
@@ -193,8 +193,8 @@ def test_what_a_deployment_holds_impossible_is_an_answer(planned: Planned) -> No
 
 def test_a_document_without_a_figure_still_has_its_tokens_words_and_bytes(planned: Planned) -> None:
     probe, items = planned
-    item = next(item for item in items if probe._asked[item.key][0].group.measure == "perplexity")
-    document, encoded = probe._asked[item.key]
+    item = next(item for item in items if probe._encoded[item.key][0].group.measure == "perplexity")
+    document, encoded = probe._encoded[item.key]
     text = str(document.doc["text"])
     answer = _answer(document, encoded, Digest(error="gone"))
     assert (answer.score, answer.error) == (None, "gone")

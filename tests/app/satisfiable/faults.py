@@ -109,7 +109,7 @@ def of_evals(asked: Asked, criterion: Criterion, margins: float) -> Fault:
         wrong = part(rest, margins * (1.0 - criterion.margin.value) * len(own) / len(rest))
     texts, choices = {}, {}
     for key in wrong:
-        document, encoded = asked.probe._asked[key]
+        document, encoded = asked.probe._encoded[key]
         for number, reading in enumerate(encoded.readings):
             if reading.generation_key is not None:
                 texts[reading.generation_key] = " wrong"

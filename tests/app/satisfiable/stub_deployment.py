@@ -117,7 +117,7 @@ def right_answers(probes: Sequence[Any]) -> RightAnswers:
     for probe in probes:
         for key, (case, _) in getattr(probe, "_by_key", {}).items():
             texts[key] = ("</think>\n\n" if case.generation.enable_thinking else "") + case.answer
-        for document, encoded in getattr(probe, "_asked", {}).values():
+        for document, encoded in getattr(probe, "_encoded", {}).values():
             for number, reading in enumerate(encoded.readings):
                 if reading.generation_key is not None:
                     target = document.target

@@ -38,7 +38,7 @@ def knowing(probe: Any, share: float) -> RightAnswers:
     if not documents:
         return RightAnswers({key: text if key in known else NOTHING for key, text in right.texts.items()}, {})
     texts, choices = dict(right.texts), dict(right.choices)
-    for key, (document, encoded) in probe._asked.items():
+    for key, (document, encoded) in probe._encoded.items():
         for number, reading in enumerate(encoded.readings if key not in known else ()):
             if reading.generation_key is not None:
                 texts[reading.generation_key] = NOTHING
