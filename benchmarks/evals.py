@@ -96,7 +96,7 @@ def ours(engine: Any, suite: Path) -> Pass:
         for item in items:
             scored = {request.key: results[request.key] for request in item.scores}
             digest = probe.digest(engine, item, ItemResults(scored, {r.key: results[r.key] for r in item.generations}))
-            prompt = str(probe._asked[item.key][0].instances[0].args[0])
+            prompt = str(probe._encoded[item.key][0].instances[0].args[0])
             found.responses[prompt], found.metrics[prompt] = digest.values["responses"], digest.values["metrics"]
     return found
 
