@@ -191,7 +191,7 @@ def load_documents(loaded: LoadedSuite, cache_dir: Path, tokenizer: Any = None) 
             document = Document(group, task, instances[0].doc, instances)
             while document.key in documents:
                 if group.task is not None:
-                    raise UsageError(f"The task {task.config.task} of suite {loaded.suite.name} asks one thing twice.")
+                    raise UsageError(f"The task {task.config.task} of suite {loaded.suite.name} holds one item twice.")
                 document = dataclasses.replace(document, copy=document.copy + 1)
             documents[document.key] = document
     return list(documents.values())
@@ -258,7 +258,7 @@ def _built(loaded: LoadedSuite, group: TaskGroup, task: Any, tokenizer: Any) -> 
 def _chat_template(group: TaskGroup, tokenizer: Any) -> Callable[..., str]:
     """As `HFLM.apply_chat_template`."""
     if getattr(tokenizer, "chat_template", None) is None:
-        raise UsageError(f"The group {group.name} asks with the chat template, and the tokenizer has none.")
+        raise UsageError(f"The group {group.name} needs a chat template, and the tokenizer has none.")
 
     def render(history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         settings = {"tokenize": False, "enable_thinking": group.thinking}

@@ -422,7 +422,7 @@ class DeclaredFigure:
 
 
 class ProbeFailure(Record):
-    """A probe that gave no figures. `crashed`: the engine or the probe broke; `skipped`: it was not asked to run."""
+    """A probe that gave no figures. `crashed`: the engine or the probe broke; `skipped`: it was not to run."""
 
     probe: ProbeName
     reason: str

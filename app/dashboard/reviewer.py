@@ -71,7 +71,7 @@ def writer(typed: str) -> str:
         raise UsageError(allowed.why)
     name = (allowed.name or typed).strip()
     if not name:
-        raise UsageError("Type your name first: whoever reads this later asks you.")
+        raise UsageError("Type your name first: whoever reads this later will ask you.")
     if name != line(name) or not any(map(str.isalnum, name)):
         raise UsageError("Type a name that others can read: letters, without invisible or control characters.")
     return name

@@ -43,7 +43,7 @@ RULES = (
         id="integrity.damaged-checkpoint",
         probe=ProbeName.WEIGHTS,
         metric=DAMAGE,
-        source="a damaged checkpoint is not the branch that was asked for; every policy holds this rule",
+        source="a damaged checkpoint is not the requested branch; every policy holds this rule",
     ),
 )
 

@@ -146,19 +146,19 @@ class Circumstances(Record):
 
 
 class StageState(StrEnum):
-    """How far one stage of a run was asked."""
+    """How far one stage of a run was evaluated."""
 
     MEASURED = "measured"
     PARTLY = "partly"
     """A crash or an error kept some of it from being measured."""
-    NOT_ASKED = "not asked"
+    NOT_EVALUATED = "not evaluated"
 
 
 class Stage(Record):
-    """One stage of a run in the order of asking, cheap evidence first.
+    """One stage of a run in the order of evaluation, cheap evidence first.
 
-    `items` counts what was asked of `planned`. `settled` names the criteria by which the verdict stood after this stage
-    whatever was still to come; stages after it are `not asked`.
+    `items` counts what was evaluated of `planned`. `settled` names the criteria by which the verdict stood after this
+    stage whatever was still to come; stages after it are `not evaluated`.
     """
 
     name: str
@@ -275,9 +275,9 @@ class GateReport(Record):
     """The gate's answer. `exit_code` is that of the process; `notes` say what a reader should know beside it.
 
     `criteria` come by tier (blocking first), probe and id, whatever order the policy wrote them in. `stages` is the
-    order of asking, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks it
-    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep what was found. `attempts` is there where the
-    same deployment was gated by the same criteria before, `remedies` say of an INCONCLUSIVE what would help. Of a
+    order of evaluation, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks
+    it (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep theirs. `attempts` is there where the same
+    deployment was gated by the same criteria before, `remedies` say of an INCONCLUSIVE what would help. Of a
     pre-check nothing passes: what would have is INCONCLUSIVE with the headline that nothing was found.
     """
 

@@ -115,7 +115,7 @@ def reasons(report: GateReport) -> tuple[CriterionResult, ...]:
 def stage_text(stage: Stage) -> str:
     """How much of a stage was evaluated, and what was resolved after it."""
     match stage.state:
-        case StageState.NOT_ASKED:
+        case StageState.NOT_EVALUATED:
             return f"not evaluated ({stage.planned:,} planned)"
         case StageState.PARTLY:
             words = f"{stage.items:,} of {stage.planned:,} evaluated, part of it not measured"
@@ -126,7 +126,7 @@ def stage_text(stage: Stage) -> str:
 
 def stopped_early(report: GateReport) -> bool:
     """Whether the verdict stood before everything was evaluated."""
-    return any(stage.state is StageState.NOT_ASKED for stage in report.stages)
+    return any(stage.state is StageState.NOT_EVALUATED for stage in report.stages)
 
 
 def remedy_text(remedy: Remedy) -> str:

@@ -152,7 +152,7 @@ class Running:
             reason = f"the checkpoint is damaged: {damage}"
         self._weights_stage(figures, stands_by)
         self.stages += [
-            Stage(name=probe.name.value, state=StageState.NOT_ASKED, items=0, planned=0) for probe in self.probes
+            Stage(name=probe.name.value, state=StageState.NOT_EVALUATED, items=0, planned=0) for probe in self.probes
         ]
         self._skip(reason)
 

@@ -136,7 +136,7 @@ def unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
         fitting = ", ".join(kind for kind, known in ESTIMATORS_OF_KIND.items() if figure.estimator in known)
         return f"a {margin.kind} margin does not judge {metric}; {fitting or 'no margin'} does"
     if margin.kind == "max_value" and figure.direction is HIGHER:
-        return f"of {metric} higher is better, and a max_value margin asks for less of it"
+        return f"of {metric} higher is better, and a max_value margin requires less of it"
     if margin.kind == "max_count" and figure.direction is HIGHER:
         return f"of {metric} more is no fault, and a max_count margin counts faults"
     if margin.kind == "min_recovery" and figure.direction is LOWER:
@@ -150,13 +150,13 @@ def unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
 
 def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) -> str | None:
     """Where fewer are evaluated than must be scored, or than its margin takes, nothing ever passes."""
-    asks, suite = criterion.min_clusters, declared.suite
+    least, suite = criterion.min_clusters, declared.suite
     if declared.draws is not None and criterion.probe is ProbeName.CANARIES:
         suite += f" with --draws {declared.draws}"
     if figure.items is not None and figure.items < criterion.min_scored:
-        return f"it asks for {criterion.min_scored} scored, and {suite} has {figure.items} of {criterion.slice}"
-    if asks is not None and figure.clusters is not None and figure.clusters < asks:
-        return f"it asks for {asks} clusters, and {suite} has {figure.clusters} of {criterion.slice}"
+        return f"it requires {criterion.min_scored} scored, and {suite} has {figure.items} of {criterion.slice}"
+    if least is not None and figure.clusters is not None and figure.clusters < least:
+        return f"it requires {least} clusters, and {suite} has {figure.clusters} of {criterion.slice}"
     if criterion.margin.kind == "max_share" and figure.clusters is not None:
         needed = least_clusters(criterion.margin.value, criterion.confidence)
         if figure.clusters < needed:
@@ -218,7 +218,7 @@ def without_reference_weights(policy: Policy) -> str | None:
     if not named:
         return None
     return (
-        f"The policy asks for {', '.join(named)}, which {'needs' if len(named) == 1 else 'need'} the reference's "
+        f"The policy requires {', '.join(named)}, which {'needs' if len(named) == 1 else 'need'} the reference's "
         f"weights; with the pack alone the verdict can be FAIL or INCONCLUSIVE, never PASS."
     )
 

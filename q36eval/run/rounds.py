@@ -211,7 +211,7 @@ class _Evaluation:
         name, items = stage or work.probe.name.value, work.of_stage(stage)
         if self.stands:
             self._leave_out(work, items, self.stands)
-            return Stage(name=name, state=StageState.NOT_ASKED, items=0, planned=len(items))
+            return Stage(name=name, state=StageState.NOT_EVALUATED, items=0, planned=len(items))
         stands_by = self._rounds(work, stage)
         self._confirm(work)
         if stands_by:  # within a stage

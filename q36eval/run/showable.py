@@ -56,17 +56,17 @@ def _check(policy: Policy, criterion: Criterion, measurement: Measurement) -> No
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
         return  # that the reference could not be measured is what the verdict must say
     result = judge(criterion.model_copy(update={"informative": None}), [measurement], [])
-    asked = f"{criterion.id} for {criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
+    demand = f"{criterion.id} for {criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
     if result.verdict is CriterionVerdict.NOT_MEASURED:
         raise UsageError(
-            f"The policy {policy.name} asks {asked}, which {counts.scored} scored units of these items cannot show, "
-            f"not even of the reference itself: {result.reason}."
+            f"The policy {policy.name} requires {demand}, which {counts.scored} scored units of these items cannot "
+            f"show, not even of the reference itself: {result.reason}."
         )
     if result.p_pass > 1.0 - criterion.confidence:
         raise UsageError(
-            f"The policy {policy.name} asks {asked}, which {counts.scored} scored units of these items cannot show: a "
-            f"branch that answers each as the reference does could only be held to {_best(result)}; ask more items or "
-            f"widen the margin."
+            f"The policy {policy.name} requires {demand}, which {counts.scored} scored units of these items cannot "
+            f"show: a branch that answers each as the reference does could only be held to {_best(result)}; evaluate "
+            f"more items or widen the margin."
         )
 
 

@@ -58,7 +58,7 @@ def policy(metric: str, part: str, kind: Any, value: float, **settings: Any) -> 
         (("macro_accuracy", "mmlu", "min_recovery", 0.99), "held to"),
         (("answers_changed", "mmlu", "max_value", 0.001), "held to"),
         (("choice_margin", "mmlu", "max_increase", 0.0), "held to"),
-        (("perplexity", "all", "min_retention", 0.9), "asks for 30"),
+        (("perplexity", "all", "min_retention", 0.9), "requires 30"),
         (("accuracy", "mmlu", "max_value", 0.5), "a max_value margin judges"),
     ],
 )

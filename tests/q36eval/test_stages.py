@@ -122,8 +122,8 @@ def test_a_verdict_that_stands_after_a_stage_ends_the_asking_and_keeps_the_stage
     assert rule.seen == [(2, frozenset())], "a probe asked in part is not complete"
     assert [(stage.name, stage.state, stage.items, stage.planned, stage.settled) for stage in found.stages] == [
         ("first", StageState.MEASURED, 2, 2, ("enough",)),
-        ("second", StageState.NOT_ASKED, 0, 2, ()),
-        ("kl", StageState.NOT_ASKED, 0, 2, ()),
+        ("second", StageState.NOT_EVALUATED, 0, 2, ()),
+        ("kl", StageState.NOT_EVALUATED, 0, 2, ()),
     ]
     assert [each.key for each in sink.measurements] == ["canaries.count[a]"]
     assert {(each.probe, each.kind) for each in sink.failures} == {

@@ -75,7 +75,7 @@ def test_a_gate_refuses_what_no_branch_can_pass_and_names_each_criterion() -> No
     said = str(refused.value)
     assert "No branch can pass the policy release over the suite quick" in said
     assert "ruler-128k: the suite quick has no accuracy of 'ruler/131072'" in said
-    assert "failures-freeform: it asks for 1200 scored, and quick has 660" in said
+    assert "failures-freeform: it requires 1200 scored, and quick has 660" in said
     assert "margins-freeform" not in said, "what only warns keeps nothing from being measured"
     refuse_unmeasurable(read_policy(PATHS.policies / "pre-check.yaml"), quick)
 

@@ -78,7 +78,7 @@ def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
     problems = "\n".join(found["problems"])
     assert "kl-slovak: the texts of sandbox give no kl_divergence of 'slovak'" in problems
     assert "too-tight: its margin of 0.001 cannot be shown by the 780 items of all" in problems
-    assert "must-pass-freeform: it asks for 30 scored, and sandbox has 10 of freeform" in problems
+    assert "must-pass-freeform: it requires 30 scored, and sandbox has 10 of freeform" in problems
     assert len(found["problems"]) == 3
 
 
@@ -121,10 +121,10 @@ def test_a_gate_counts_the_draws_that_are_asked_for(tmp_path: Path) -> None:
     gate = ("gate", "--branch", "nowhere", "--policy")
     few = commands.q36eval(*gate, "sandbox", "--draws", "2", state=tmp_path)
     assert few.returncode == 2
-    assert "failures-structured: it asks for 100 scored, and sandbox with --draws 2 has " in few.stderr
+    assert "failures-structured: it requires 100 scored, and sandbox with --draws 2 has " in few.stderr
     assert "over the suite sandbox for the family sandbox (the default; name another with --family)" in few.stderr
     more = own(tmp_path, criteria=[{"id": "failures-structured", "min_scored": 5000}])
-    assert "failures-structured: it asks for 5000 scored" in commands.q36eval(*gate, more, state=tmp_path).stderr
+    assert "failures-structured: it requires 5000 scored" in commands.q36eval(*gate, more, state=tmp_path).stderr
     enough = commands.q36eval(*gate, more, "--draws", "1000", state=tmp_path)
     assert enough.returncode == 2
     assert "No branch can pass" not in enough.stderr

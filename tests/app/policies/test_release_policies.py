@@ -83,7 +83,7 @@ def test_what_the_items_can_show_is_computed_from_what_is_declared() -> None:
 def test_quick_cannot_show_what_a_release_asks() -> None:
     problems = " ".join(check_policy(SHIPPED["release"], PATHS, suite="quick").problems)
     assert "ruler-128k: the suite quick has no accuracy of 'ruler/131072'" in problems
-    assert "failures-structured: it asks for 2000 scored, and quick has 1200 of structured" in problems
+    assert "failures-structured: it requires 2000 scored, and quick has 1200 of structured" in problems
 
 
 def test_the_real_families_are_judged_by_release() -> None:

@@ -132,7 +132,7 @@ def measured(kl: float = 0.2) -> list[Measurement]:
 def stages() -> tuple[Stage, ...]:
     return (
         Stage(name="weights", state=StageState.MEASURED, items=1, planned=1, settled=("bad",)),
-        Stage(name="evals", state=StageState.NOT_ASKED, items=0, planned=800),
+        Stage(name="evals", state=StageState.NOT_EVALUATED, items=0, planned=800),
     )
 
 

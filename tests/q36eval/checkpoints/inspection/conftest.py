@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
-from q36eval.checkpoints.inspection.units import Unit
+from q36eval.checkpoints.inspection.stored import Unit
 from torch import Tensor
 
 from q36eval.checkpoints.inspection import error
