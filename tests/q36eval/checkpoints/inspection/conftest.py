@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
-from q36eval.checkpoints.inspection.stored import Unit
 from torch import Tensor
 
 from q36eval.checkpoints.inspection import error
 from q36eval.checkpoints.inspection.error import WeightError
+from q36eval.checkpoints.inspection.stored import Unit
 
 COMPARE = error._compare
 
