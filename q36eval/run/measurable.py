@@ -150,13 +150,13 @@ def unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
 
 def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) -> str | None:
     """Where fewer are evaluated than must be scored, or than its margin takes, nothing ever passes."""
-    least, suite = criterion.min_clusters, declared.suite
+    needed, suite = criterion.min_clusters, declared.suite
     if declared.draws is not None and criterion.probe is ProbeName.CANARIES:
         suite += f" with --draws {declared.draws}"
     if figure.items is not None and figure.items < criterion.min_scored:
         return f"it requires {criterion.min_scored} scored, and {suite} has {figure.items} of {criterion.slice}"
-    if least is not None and figure.clusters is not None and figure.clusters < least:
-        return f"it requires {least} clusters, and {suite} has {figure.clusters} of {criterion.slice}"
+    if needed is not None and figure.clusters is not None and figure.clusters < needed:
+        return f"it requires {needed} clusters, and {suite} has {figure.clusters} of {criterion.slice}"
     if criterion.margin.kind == "max_share" and figure.clusters is not None:
         needed = least_clusters(criterion.margin.value, criterion.confidence)
         if figure.clusters < needed:
