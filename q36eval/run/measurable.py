@@ -133,8 +133,10 @@ def unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
     if figure.estimator == "derived":
         return f"{metric} is computed from another measurement and no evidence of its own; judge that one"
     if figure.estimator not in ESTIMATORS_OF_KIND[margin.kind]:
-        fitting = ", ".join(kind for kind, known in ESTIMATORS_OF_KIND.items() if figure.estimator in known)
-        return f"a {margin.kind} margin does not judge {metric}; {fitting or 'no margin'} does"
+        wrong_way = {HIGHER: ("max_value", "max_count"), LOWER: ("min_recovery",)}.get(figure.direction, ())
+        fitting = [kind for kind, known in ESTIMATORS_OF_KIND.items() if figure.estimator in known]
+        named = ", ".join(kind for kind in fitting if kind not in wrong_way)
+        return f"a {margin.kind} margin does not judge {metric}; {named or 'no margin'} does"
     if margin.kind == "max_value" and figure.direction is HIGHER:
         return f"of {metric} higher is better, and a max_value margin requires less of it"
     if margin.kind == "max_count" and figure.direction is HIGHER:

@@ -9,7 +9,8 @@ from q36eval.canaries.checks import CHECKS_VERSION, Decision, Failure
 from tests.canaries.hand_labelled import PARTS
 from tests.canaries.judgements import judgement, of_endings, of_hand_labelled, of_labelled, recorded
 
-ANEW = "raise CHECKS_VERSION with a line on what changed, then record: python -m tests.canaries.judgements"
+RECORD = "record them: python -m tests.canaries.judgements"
+ANEW = f"raise CHECKS_VERSION with a line on what changed, then {RECORD}"
 SOURCES: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "labelled": of_labelled,
     "endings": of_endings,
@@ -28,7 +29,7 @@ def test_every_labelled_answer_is_judged_as_was_recorded_for_this_version(source
     _, judgements = recorded()
     before = {name: said for name, said in judgements.items() if name.partition("/")[0] == source}
     now = dict(SOURCES[source]())
-    assert set(now) == set(before), f"answers were added or removed: {ANEW}"
+    assert set(now) == set(before), f"labelled answers were added or removed, which needs no new version; {RECORD}"
     moved = {name: (before[name], said) for name, said in now.items() if said != before[name]}
     assert not moved, f"{len(moved)} answers are judged differently: {ANEW}"
 
