@@ -212,16 +212,19 @@ def canonical_json(
     compact: bool = False,
     indent: int | None = None,
     default: Callable[[Any], Any] | None = None,
+    non_finite: bool = False,
 ) -> str:
     """JSON with sorted keys: one value gives one text, whatever order its keys were put in.
 
     Hashes were made of several spellings, and none may change: each keeps its own. Most are ASCII with a blank after
     commas and colons, as Python writes it, which a new use takes. Texts stay readable without `ascii_only` (questions,
     frozen records); checkpoints and signed reports are `compact`; what is stored to be read is indented. A few hashes
-    are of mappings in the order in which they were put together: those use `json.dumps`, and say so.
+    are of mappings in the order in which they were put together: those use `json.dumps`, and say so. `non_finite` is
+    for what others wrote and only its hash is kept: Python reads NaN and Infinity in a tokenizer's scores or a row of a
+    dataset, and a checkpoint that holds them has an identity too.
 
     Raises:
-        ValueError: it holds NaN or an infinity, which JSON has no number for.
+        ValueError: it holds NaN or an infinity, which JSON has no number for; never with `non_finite`.
     """
     separators = (",", ":") if compact else None
     return json.dumps(
@@ -231,7 +234,7 @@ def canonical_json(
         separators=separators,
         indent=indent,
         default=default,
-        allow_nan=False,
+        allow_nan=non_finite,
     )
 
 
