@@ -157,25 +157,28 @@ def _keys_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+def replacing(path: Path, *, durable: bool = False, follow_links: bool = True) -> Iterator[Path]:
     """A file to write, which takes the place of `path` at the end: that is there whole, or stays as it was.
 
-    It lies beside `path`, whose permissions it takes over; of a link, beside what the link leads to. A device or a
-    pipe, which nothing may take the place of, is itself written to. With `durable` what was written outlives a power
-    failure too, which costs the disk's time.
+    It lies beside `path`, whose permissions it takes over where the file system has any; of a link, beside what the
+    link leads to, unless `follow_links` is false: then the link itself is replaced, so that nothing is written outside
+    the folder. A device or a pipe, which nothing may take the place of, is itself written to. With `durable` what was
+    written outlives a power failure too, which costs the disk's time.
 
     Raises:
         OSError: the disk refuses it.
     """
-    place = path.resolve()
-    if place.exists() and not place.is_file():
+    place = path.resolve() if follow_links else path
+    is_there = place.exists() and not place.is_symlink()  # of a link that was followed there is none left
+    if is_there and not place.is_file():
         yield place
         return
     temporary = place.with_name(f".{place.name}.{os.getpid()}{TEMPORARY}")
     try:
         yield temporary
-        if place.exists():
-            shutil.copymode(place, temporary)
+        if is_there:
+            with contextlib.suppress(OSError):  # some network file systems keep no permissions, and say so
+                shutil.copymode(place, temporary)
         if durable:
             _sync(temporary)
         os.replace(temporary, place)
@@ -187,13 +190,15 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+def write_atomically(path: Path, content: str | bytes, *, durable: bool = False, follow_links: bool = True) -> None:
     """Put `content`, text as UTF-8 with its own line ends, in a file's place, which is there whole or stays as it was.
+
+    `durable` and `follow_links` are those of `replacing`.
 
     Raises:
         OSError: the disk refuses it.
     """
-    with replacing(path, durable=durable) as temporary:
+    with replacing(path, durable=durable, follow_links=follow_links) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
