@@ -46,7 +46,7 @@ class Document:
         """Content hash of what is asked and how it is scored."""
         identity = [self.group.name, self.task.config.task, self.group.metric, self.task.config.output_type]
         arguments = [instance.args for instance in self.instances]
-        body = canonical_json([identity, arguments, self.target], default=str)
+        body = canonical_json([identity, arguments, self.target], default=str, non_finite=True)
         copy = f"\0{self.copy}" if self.copy else ""
         return hashlib.sha256(f"evals\0{body}{copy}".encode()).hexdigest()
 

@@ -157,25 +157,28 @@ def _keys_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+def replacing(path: Path, *, durable: bool = False, follow_links: bool = True) -> Iterator[Path]:
     """A file to write, which takes the place of `path` at the end: that is there whole, or stays as it was.
 
-    It lies beside `path`, whose permissions it takes over; of a link, beside what the link leads to. A device or a
-    pipe, which nothing may take the place of, is itself written to. With `durable` what was written outlives a power
-    failure too, which costs the disk's time.
+    It lies beside `path`, whose permissions it takes over where the file system has any; of a link, beside what the
+    link leads to, unless `follow_links` is false: then the link itself is replaced, so that nothing is written outside
+    the folder. A device or a pipe, which nothing may take the place of, is itself written to. With `durable` what was
+    written outlives a power failure too, which costs the disk's time.
 
     Raises:
         OSError: the disk refuses it.
     """
-    place = path.resolve()
-    if place.exists() and not place.is_file():
+    place = path.resolve() if follow_links else path
+    is_there = place.exists() and not place.is_symlink()  # of a link that was followed there is none left
+    if is_there and not place.is_file():
         yield place
         return
     temporary = place.with_name(f".{place.name}.{os.getpid()}{TEMPORARY}")
     try:
         yield temporary
-        if place.exists():
-            shutil.copymode(place, temporary)
+        if is_there:
+            with contextlib.suppress(OSError):  # some network file systems keep no permissions, and say so
+                shutil.copymode(place, temporary)
         if durable:
             _sync(temporary)
         os.replace(temporary, place)
@@ -187,13 +190,15 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+def write_atomically(path: Path, content: str | bytes, *, durable: bool = False, follow_links: bool = True) -> None:
     """Put `content`, text as UTF-8 with its own line ends, in a file's place, which is there whole or stays as it was.
+
+    `durable` and `follow_links` are those of `replacing`.
 
     Raises:
         OSError: the disk refuses it.
     """
-    with replacing(path, durable=durable) as temporary:
+    with replacing(path, durable=durable, follow_links=follow_links) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
@@ -212,16 +217,19 @@ def canonical_json(
     compact: bool = False,
     indent: int | None = None,
     default: Callable[[Any], Any] | None = None,
+    non_finite: bool = False,
 ) -> str:
     """JSON with sorted keys: one value gives one text, whatever order its keys were put in.
 
     Hashes were made of several spellings, and none may change: each keeps its own. Most are ASCII with a blank after
     commas and colons, as Python writes it, which a new use takes. Texts stay readable without `ascii_only` (questions,
     frozen records); checkpoints and signed reports are `compact`; what is stored to be read is indented. A few hashes
-    are of mappings in the order in which they were put together: those use `json.dumps`, and say so.
+    are of mappings in the order in which they were put together: those use `json.dumps`, and say so. `non_finite` is
+    for what others wrote and only its hash is kept: Python reads NaN and Infinity in a tokenizer's scores or a row of a
+    dataset, and a checkpoint that holds them has an identity too.
 
     Raises:
-        ValueError: it holds NaN or an infinity, which JSON has no number for.
+        ValueError: it holds NaN or an infinity, which JSON has no number for; never with `non_finite`.
     """
     separators = (",", ":") if compact else None
     return json.dumps(
@@ -231,7 +239,7 @@ def canonical_json(
         separators=separators,
         indent=indent,
         default=default,
-        allow_nan=False,
+        allow_nan=non_finite,
     )
 
 

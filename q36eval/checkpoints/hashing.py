@@ -35,7 +35,8 @@ def file_sha256(file: Path) -> str:
 
 
 def _json_sha256(document: Any) -> str:
-    return hashlib.sha256(canonical_json(document, ascii_only=False, compact=True).encode()).hexdigest()
+    canonical = canonical_json(document, ascii_only=False, compact=True, non_finite=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def checkpoint_sha256(path: str | Path) -> str:

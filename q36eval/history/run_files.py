@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from q36eval.files import replacing
+from q36eval.files import TEMPORARY, replacing
 from q36eval.history.records import Artifact
 from q36eval.history.store import History
 from q36eval.locks import exclusive
@@ -111,9 +111,12 @@ class RunFiles:
             shutil.rmtree(folder, ignore_errors=True)
 
     def is_kept(self, history: History, run_id: str) -> bool:
-        """Whether every file in the run's folder is kept by its content as well."""
+        """Whether every file in the run's folder is kept by its content as well.
+
+        What a killed process left half written is no file of the run: nobody finishes it under that name.
+        """
         kept = {artifact.name: artifact.sha256 for artifact in history.artifacts(run_id)}
-        files = [path for path in self.working(run_id).rglob("*") if path.is_file()]
+        files = [path for path in self.working(run_id).rglob("*") if path.is_file() and path.suffix != TEMPORARY]
         return all(kept.get(path.name) == sha256_of(path) and self.path(kept[path.name]).is_file() for path in files)
 
     def all(self) -> Iterator[Path]:

@@ -15,7 +15,7 @@ def write_whole(path: Path, payload: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, payload, durable=True)
+        write_atomically(path, payload, durable=True, follow_links=False)  # packs come from elsewhere
     except OSError as error:
         raise cannot_write(path, error) from error
 

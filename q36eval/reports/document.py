@@ -64,7 +64,7 @@ def not_measured(report: GateReport) -> tuple[Gap, ...]:
     return (
         *(Gap(why, tuple(sorted(of, key=lambda r: r.tier != "blocking"))) for why, of in grouped.items()),
         *without_figure,
-        *(Gap(story.stage_text(s), stage=s) for s in report.stages if s.state is not StageState.MEASURED),
+        *(Gap(story.stage_text(s, report), stage=s) for s in report.stages if s.state is not StageState.MEASURED),
         *(Gap(_failed(f), failure=f, told=f.reason in known) for f in report.failures),
     )
 
@@ -180,7 +180,7 @@ class Document:
             else Entry(story.remedy_text(remedy), (remedy.criterion,))
             for remedy in report.remedies
         )
-        stages = (Entry(story.stage_text(stage), (stage.name,)) for stage in report.stages)
+        stages = (Entry(story.stage_text(stage, report), (stage.name,)) for stage in report.stages)
         return (
             Section(story.TITLE, tuple(answers)),
             Section("Why", tuple(why)),

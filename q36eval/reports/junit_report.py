@@ -11,7 +11,7 @@ from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.records import Verdict
 from q36eval.reports.document import Document
-from q36eval.reports.story import answers_text, distance_text, notes, stage_text
+from q36eval.reports.story import answers_text, distance_text, names_text, notes, stage_text
 from q36eval.reports.text import (
     SENTENCE,
     figure_text,
@@ -45,14 +45,19 @@ def to_junit(document: Document) -> str:
     for result in report.criteria:
         _criterion_case(suite, f"{branch}.{result.probe}", result)
     for lane in report.lanes:
-        _verdict_case(suite, branch, f"lane {lane.lane}", lane.verdict, lane.headline, lane.decisive)
-    _verdict_case(suite, branch, "verdict", report.verdict, report.headline, report.decisive)
+        _verdict_case(
+            suite, branch, f"lane {lane.lane}", lane.verdict, lane.headline, names_text(report, lane.decisive)
+        )
+    _verdict_case(suite, branch, "verdict", report.verdict, report.headline, names_text(report, report.decisive))
     for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
     suite.set("tests", str(len(suite.findall("testcase"))))
     for kind in ("tests", "failures", "errors"):
         suites.set(kind, suite.get(kind, "0"))
-    _output(suite, [f"stage {stage.name}: {stage_text(stage)}" for stage in report.stages] + list(notes(report, run)))
+    _output(
+        suite,
+        [f"stage {stage.name}: {stage_text(stage, report)}" for stage in report.stages] + list(notes(report, run)),
+    )
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
@@ -102,12 +107,10 @@ def _add_result(case: ET.Element, result: CriterionResult, figures: str) -> None
         ET.SubElement(case, tag, type=str(result.verdict), message=message).text = figures
 
 
-def _verdict_case(
-    suite: ET.Element, branch: str, name: str, verdict: Verdict, headline: str, decisive: tuple[str, ...]
-) -> None:
+def _verdict_case(suite: ET.Element, branch: str, name: str, verdict: Verdict, headline: str, decisive: str) -> None:
     case = ET.SubElement(suite, "testcase", classname=plain(branch), name=name)
     if verdict is not Verdict.PASS:
-        message = f"{headline}: {', '.join(decisive)}" if decisive else headline
+        message = f"{headline}: {decisive}" if decisive else headline
         ET.SubElement(case, "failure", type=str(verdict), message=plain(message))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from q36eval.errors import ExitCode
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.records import ProbeName, Verdict
-from q36eval.reports.story import chance_text, decided_by, stopped_early
+from q36eval.reports.story import chance_text, decided_by, names_text, stopped_early
 from q36eval.reports.text import plain
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def _more_items(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     for remedy in report.remedies:
         for option in remedy.options:
             offered.setdefault(option.option, []).append((remedy.criterion, option.chance))
-    for name, helped in sorted(offered.items(), key=lambda each: -max(chance for _, chance in each[1])):
-        why = ", ".join(f"{criterion}: chance of PASS {chance_text(chance)}" for criterion, chance in helped)
-        yield NextStep(f"q36eval gate {branch_option(run)} {name}", why)
+    for options, helped in sorted(offered.items(), key=lambda each: -max(chance for _, chance in each[1])):
+        chances = (f"{names_text(report, [name])}: chance of PASS {chance_text(chance)}" for name, chance in helped)
+        yield NextStep(f"q36eval gate {branch_option(run)} {options}", ", ".join(chances))
 
 
 def _asked_whole(report: GateReport, run: "RunRecord") -> bool:

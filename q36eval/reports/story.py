@@ -34,6 +34,12 @@ def by_id(report: GateReport) -> dict[str, CriterionResult]:
     return {result.id: result for result in report.criteria}
 
 
+def names_text(report: GateReport, ids: Iterable[str]) -> str:
+    """Criteria as people call them; of one that the report does not hold its id."""
+    criteria = by_id(report)
+    return ", ".join(criteria[name].name if name in criteria else name for name in ids)
+
+
 def distance_text(result: CriterionResult) -> str | None:
     """How far the criterion is from another verdict; None where that is not known."""
     if result.margin.kind == COUNTED:
@@ -112,8 +118,8 @@ def reasons(report: GateReport) -> tuple[CriterionResult, ...]:
     return tuple(result for result in report.criteria if result.verdict not in silent or result.anomalous)
 
 
-def stage_text(stage: Stage) -> str:
-    """How much of a stage was evaluated, and what was resolved after it."""
+def stage_text(stage: Stage, report: GateReport) -> str:
+    """How much of a stage was evaluated, and whether it decided the verdict, by which criteria."""
     match stage.state:
         case StageState.NOT_EVALUATED:
             return f"not evaluated ({stage.planned:,} planned)"
@@ -121,7 +127,7 @@ def stage_text(stage: Stage) -> str:
             words = f"{stage.items:,} of {stage.planned:,} evaluated, part of it not measured"
         case _:
             words = f"{stage.items:,} of {stage.planned:,} evaluated"
-    return words if not stage.settled else f"{words}; the verdict stood, by {', '.join(stage.settled)}"
+    return words if not stage.settled else f"{words}; this decided the verdict, by {names_text(report, stage.settled)}"
 
 
 def stopped_early(report: GateReport) -> bool:
@@ -142,7 +148,7 @@ def remedy_text(remedy: Remedy) -> str:
         parts.append(f"were nothing lost, {remedy.needed_lossless:,} would")
     parts += [_option_text(option, remedy.kind) for option in remedy.options]
     if not remedy.options and remedy.kind == "items":
-        parts.append("no suite here asks more of them")
+        parts.append("no suite here has more of them")
     elif not remedy.options:
         parts.append("more of them come with a larger corpus (--corpus FILE)")
     return "; ".join(parts)

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -58,6 +59,7 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
+            request = _by_its_own_policy(run, request)
         note(history, run.id, EventKind.BEGUN if resume is None else EventKind.RESUMED, f"by process {os.getpid()}")
         for failure in failures:
             history.add_failure(run.id, failure)
@@ -233,6 +235,11 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
         raise UsageError(f"Run {run.id} was begun with {given}; resume it with the same, or start a new run.")
     history.clear_failures(run.id)
     return history.update_run(run.id, state=RunState.RUNNING)
+
+
+def _by_its_own_policy(run: RunRecord, request: Request) -> Request:
+    """The request with the policy that the run keeps, whose titles may differ: it is judged as it will be replayed."""
+    return request if run.policy is None else replace(request, policy=Policy.model_validate(run.policy))
 
 
 def _untitled(policy: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from q36eval.errors import EngineError, UsageError
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord, RunState
+from q36eval.history.deciding import replayed
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Progress
@@ -67,14 +68,17 @@ def gate(
         batch_rows: int | None = None,
         max_items: int | None = None,
         fresh: bool = True,  # each test asks for itself
+        title: str = "",
     ) -> RunRecord:
         target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, family, paths)
+        policy = read_policy(policy_file)
+        titled = tuple(criterion.model_copy(update={"title": title}) for criterion in policy.criteria)
         request = Request(
             family=family,
             branch=target,
             reference=resolve("bf16", family, paths),
             suite="sandbox",
-            policy=read_policy(policy_file),
+            policy=policy.model_copy(update={"criteria": titled}),
             probes=probes,
             resume=resume,
             engine=EngineOptions(emulate_activations=not weights_only, batch_rows=batch_rows),
@@ -231,8 +235,10 @@ def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
         gate("main", resume=interrupted.id, batch_rows=4)
     with pytest.raises(UsageError, match="begun with no --max-items"):
         gate("main", resume=interrupted.id, max_items=10)
-    resumed = gate("main", resume=interrupted.id)
+    resumed = gate("main", resume=interrupted.id, title="worded otherwise since")
     assert kl_of(gate, resumed) == kl_of(gate, served)
+    # a title decides nothing, and the run is judged by the policy that it keeps: else nobody could sign its report
+    assert resumed.report == replayed(gate.history, resumed)  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="finished"):
         gate("main", resume=interrupted.id)
 

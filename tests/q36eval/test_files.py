@@ -19,6 +19,7 @@ from q36eval.files import (
     replacing,
     write_atomically,
 )
+from q36eval.references._files import write_whole
 
 
 class Pair(BaseModel):
@@ -116,6 +117,29 @@ def test_a_link_stays_one_and_what_it_leads_to_is_replaced(tmp_path: Path) -> No
         write_atomically(tmp_path / "link", text)
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "elsewhere" / "file").read_text() == text
+
+
+def test_a_link_in_a_folder_from_elsewhere_is_replaced_itself(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("not ours")
+    pack = tmp_path / "pack"
+    pack.mkdir()
+    for name, place in (("a", tmp_path / "outside"), ("b", tmp_path / "nowhere"), ("c", Path(os.devnull))):
+        (pack / name).symlink_to(place)
+        write_whole(pack / name, b"ours")
+        assert not (pack / name).is_symlink()
+        assert (pack / name).read_bytes() == b"ours"
+    assert (tmp_path / "outside").read_text() == "not ours"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_file_system_without_permissions_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr("shutil.copymode", refuse)
+    for text in ("first", "second"):
+        write_atomically(tmp_path / "file", text)
+    assert (tmp_path / "file").read_text() == "second"
 
 
 def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def stage_rows(report: GateReport, timings: Mapping[str, float]) -> list[dict[st
     return [
         {
             "stage": name,
-            "evaluated": "–" if name not in listed else story.stage_text(listed[name]),
+            "evaluated": "–" if name not in listed else story.stage_text(listed[name], report),
             "seconds": f"{timings[name]:.1f}" if name in timings else "–",
         }
         for name in dict.fromkeys((*timings, *listed))

@@ -142,7 +142,7 @@ def _template_text(folder: Path) -> str:
         return (folder / "chat_template.jinja").read_text(encoding="utf-8", errors="replace")
     if (folder / "tokenizer_config.json").is_file():
         template = read_json(folder / "tokenizer_config.json").get("chat_template") or ""
-        return template if isinstance(template, str) else canonical_json(template)
+        return template if isinstance(template, str) else canonical_json(template, non_finite=True)
     return ""
 
 

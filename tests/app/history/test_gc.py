@@ -10,6 +10,7 @@ import pytest
 from q36eval.app.history.collecting import Plan, Removal, Retention, Wanted, plan, remove
 from q36eval.config import Paths
 from q36eval.errors import UsageError
+from q36eval.files import TEMPORARY
 from q36eval.history import History, RunRecord
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive
@@ -192,6 +193,7 @@ def test_a_folder_goes_once_all_of_it_is_kept_by_its_content(tmp_path: Path) -> 
     ):
         folder.mkdir()
         (folder / name).write_bytes(content)
+        (folder / f".{TOKENS}.1{TEMPORARY}").write_bytes(b"what a killed process left half written")
         files.drop_working(history, run.id)
         assert folder.exists() == stays, name
         shutil.rmtree(folder, ignore_errors=True)

@@ -63,3 +63,13 @@ def test_a_changed_configuration_changes_the_checkpoint_hash(folder: Path) -> No
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-5}))
     assert checkpoint_sha256(folder) != before
+
+
+def test_numbers_that_json_does_not_have_have_a_hash_too(tmp_path: Path) -> None:
+    """Python reads and writes them: scores of a tokenizer may be infinite, and a checkpoint says what it likes."""
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": [["<unk>", -Infinity], ["a", NaN]]}}')
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": [{"name": "default", "weight": NaN}]}')
+    first = tokenizer_sha256(tmp_path), chat_template_sha256(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": [["<unk>", 0.0], ["a", NaN]]}}')
+    assert tokenizer_sha256(tmp_path) != first[0]
+    assert [len(sha256) for sha256 in first] == [64, 64]

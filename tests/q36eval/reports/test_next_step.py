@@ -72,6 +72,9 @@ def test_what_would_help_most_is_offered_with_its_chance_and_shown_in_every_form
     told = next_steps(report, run_of("main"))
     assert [step.command.partition("main ")[2] for step in told] == ["", "--suite release", "--exhaustive"]
     assert told[1].why == "mmlu: chance of PASS 97 %"
+    judged = report.criteria[0]
+    of_it = report.model_copy(update={"remedies": (helping[0].model_copy(update={"criterion": judged.id}),)})
+    assert next_steps(of_it, run_of("main"))[1].why == f"{judged.name}: chance of PASS 97 %"
     console = Console(width=400, record=True, file=io.StringIO())
     console.print(to_console(Document(report)))
     for text in (
