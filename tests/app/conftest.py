@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,22 @@ from tests.once import built_once
 REPOSITORY = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def small_floor() -> Iterator[None]:
-    """Every perturbation scores three documents, where a gate's score 12,000 tokens, which takes ten seconds.
+@contextmanager
+def three_documents() -> Iterator[None]:
+    """Every perturbation of a noise floor scores three documents, not a gate's 12,000 tokens, which take ten seconds.
 
     tests/kl/test_floor.py shows that the figures of a floor are right.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("q36eval.kl.floor.TOKENS", 1000)
         patch.setattr("q36eval.kl.floor.DOCUMENTS", 3)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_floor() -> Iterator[None]:
+    """For one file at a time: a process runs files of other folders in between, and those mean the whole floor."""
+    with three_documents():
         yield
 
 
@@ -46,7 +54,7 @@ def some_documents() -> list[CorpusDocument]:
 
 @pytest.fixture(scope="session")
 def with_reference(
-    tmp_path_factory: pytest.TempPathFactory, small_floor: None, some_documents: list[CorpusDocument]
+    tmp_path_factory: pytest.TempPathFactory, some_documents: list[CorpusDocument]
 ) -> Callable[[Path], Path]:
     """Gives a new state what the sandbox's reference said of those documents, and its noise floor; returns the state.
 
@@ -58,7 +66,7 @@ def with_reference(
         family = load_family(None, paths)
         bf16 = resolve("bf16", family, paths)
         request = Request(family, bf16, bf16, "sandbox", policy=None, probes=(ProbeName.KL,))
-        with pytest.MonkeyPatch.context() as patch:
+        with three_documents(), pytest.MonkeyPatch.context() as patch:
             patch.setattr("q36eval.run.measure.build_probes", lambda *_: [KLProbe(some_documents)])
             measure(request, paths, History.open(paths.history), Silent())
 

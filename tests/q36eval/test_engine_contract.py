@@ -25,7 +25,7 @@ from q36eval.engines import (
 from q36eval.engines.opening import KINDS, Kind
 from q36eval.engines.parts import parts_of
 from q36eval.errors import EngineError, UsageError
-from q36eval.gate import Policy
+from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.probes import Progress
 from q36eval.records import Measurement, ProbeName, Verdict
@@ -98,7 +98,7 @@ def runs(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
             branch=Target(branch, checkpoints[branch]),
             reference=Target("reference", checkpoints["reference"]),
             suite=str(suite),
-            policy=Policy.load(state / "policy.yaml"),
+            policy=read_policy(state / "policy.yaml"),
             probes=(ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS),
             engine=EngineOptions(kind=KIND),
             corpus=state / "corpus.yaml",
