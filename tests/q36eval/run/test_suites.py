@@ -15,7 +15,7 @@ from q36eval.run.material import corpus_of
 from q36eval.run.plan import Limits, build_evals, build_probes
 from q36eval.run.suites import suite_place
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PATHS = Paths(ROOT, ROOT / "nowhere")
 
 

@@ -15,7 +15,7 @@ from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.progress import Estimate
 from q36eval.run.rounds import Evaluated, run_probes
-from tests.q36eval.test_runner import IDENTITY, CountingEngine, LengthProbe, MemorySink, Silent, measured
+from tests.q36eval.run.test_rounds import IDENTITY, CountingEngine, LengthProbe, MemorySink, Silent, measured
 
 
 class Staged(LengthProbe):

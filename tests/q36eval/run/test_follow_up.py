@@ -14,7 +14,7 @@ from q36eval.references import Capture
 from q36eval.run.capture import captured
 from q36eval.run.items import SECOND
 from q36eval.run.rounds import run_probes
-from tests.q36eval.test_runner import IDENTITY, CountingEngine, MemorySink, Silent
+from tests.q36eval.run.test_rounds import IDENTITY, CountingEngine, MemorySink, Silent
 
 
 class Speaker(CountingEngine):
