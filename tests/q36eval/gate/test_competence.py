@@ -15,7 +15,6 @@ from q36eval.gate.competence import share_above_chance
 from q36eval.gate.judge import judge
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Clusters, FamilyCompetence, Lane, Measurement, ProbeName, Schedule
-from tests.profiles import sized
 
 SHIPPED = sorted((Path(__file__).parents[3] / "data" / "policies").glob("*.yaml"))
 
@@ -194,7 +193,7 @@ FAMILIES = st.lists(st.tuples(st.integers(20, 300), st.floats(0, 1), LOSSES), mi
 
 
 @given(FAMILIES, st.integers(0, 3), st.sampled_from([10, 50, 300]), st.sampled_from(["failure_rate", "accuracy"]))
-@settings(max_examples=sized(10, 25), deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_items_that_both_get_wrong_pass_nothing_by_dropping_a_family(
     drawn: list[tuple[int, float, float]], which: int, more: int, kind: str
 ) -> None:

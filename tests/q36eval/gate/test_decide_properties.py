@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, SignOff, Waiver, decide
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
-from tests.profiles import sized
 
 DAY = date(2026, 5, 1)
 GOODNESS = {"FAIL": 0, "INCONCLUSIVE": 1, "NOT_MEASURED": 1, "PASS": 2}
@@ -128,7 +127,7 @@ ROUNDING = 1e-12
 TAIL = 1e-3
 """Below this, far from any confidence, a bootstrap's p-values are those of its tail and need not keep their order."""
 
-drawing = settings(max_examples=sized(10, 30), deadline=None, suppress_health_check=list(HealthCheck))
+drawing = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def by_id(report: GateReport) -> dict[str, CriterionVerdict]:

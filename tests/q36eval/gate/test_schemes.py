@@ -15,7 +15,6 @@ from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_for, schemes_found
 from q36eval.records import Clusters, Counts, Lane, Measurement, ProbeName, Verdict
 from q36eval.schemes import parts_of, scheme_name
-from tests.profiles import sized
 
 CEILING = 0.1
 FIGURES = {"W4A16": 0.014, "FP8_BLOCK": 0.004, "NVFP4 + FP8_BLOCK": 0.05}
@@ -118,7 +117,7 @@ def test_a_census_that_lost_a_part_is_no_inspection() -> None:
         assert schemes_found(whole[:lost] + whole[lost + 1 :]) is None
 
 
-@settings(max_examples=sized(4, 8))
+@settings(max_examples=8)
 @given(name=st.text(min_size=1, max_size=20), source=st.text(min_size=1, max_size=20))
 def test_only_the_census_decides_and_no_name_does(name: str, source: str) -> None:
     """What the policy, its sources, notes and the census' notes are called changes no margin."""

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from q36eval.gate import CriterionVerdict, PolicyRule, Waiver, decide, failed_lanes
 from q36eval.records import Lane, Measurement, ProbeName, Schedule, Verdict
-from tests.profiles import sized
 
 DECIDED = (CriterionVerdict.PASS, CriterionVerdict.FAIL)
 
 
-@settings(max_examples=sized(20, 60), deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 120), st.integers(0, 30), st.integers(120, 400), st.integers(0, 60))
 def test_what_is_settled_is_what_the_decision_says_whatever_the_other_criteria_show(
     lost: int, gained: int, items: int, tools_broken: int
@@ -55,7 +54,7 @@ ALL_PROBES = frozenset(ProbeName)
 DAY = date(2030, 1, 1)
 
 
-@settings(max_examples=sized(20, 60), deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     lost=st.integers(0, 60), broken=st.integers(0, 60), faults=st.integers(0, 1), taken=st.integers(0, 3),
     excused=st.sampled_from([None, "mmlu", "tools", "intact"]),
