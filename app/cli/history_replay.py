@@ -154,8 +154,10 @@ def _print_retrial(retrial: "Retrial", record: "RunRecord") -> None:
     for lane in report.lanes:
         decided_by = f", decided by {', '.join(lane.decisive)}" if lane.decisive else ""
         lines.append(f"{lane.lane}: {lane.headline}{decided_by}")
+    names = {result.id: result.name for result in report.criteria}
     for one in retrial.changes:
-        lines.append(f"{one.id}: {_held(one.was, one.margin_was)} -> {_held(one.now, one.margin_now)}: {one.reason}")
+        change = f"{_held(one.was, one.margin_was)} -> {_held(one.now, one.margin_now)}"
+        lines.append(f"{names.get(one.id, one.id)}: {change}: {one.reason}")
     lines.append(f"Judged as before, by the same margin: {retrial.unchanged} of {len(report.criteria)} criteria.")
     if record.circumstances is not None:
         lines.append(f"Waivers and the blessed run are those of {record.circumstances.on}.")

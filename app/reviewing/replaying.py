@@ -148,7 +148,7 @@ class Retrial(Record):
     changes: tuple[Change, ...]
     unchanged: int
     asked_short: bool
-    """The run stopped asking where its own policy was settled, so another may want for evidence."""
+    """The run stopped once its own policy was decided, so another policy may lack evidence."""
 
 
 def retry(history: History, run: RunRecord, policy: Policy) -> Retrial:
@@ -177,7 +177,7 @@ def _change(name: str, was: CriterionResult | None, now: CriterionResult | None)
         now=_verdict(now),
         margin_was=_margin(was),
         margin_now=_margin(now),
-        reason="that policy does not ask for it" if now is None else now.reason,
+        reason="that policy does not judge it" if now is None else now.reason,
     )
 
 

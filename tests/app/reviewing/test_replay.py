@@ -91,7 +91,7 @@ def test_another_policy_says_what_it_would_and_leaves_the_verdict_alone(tmp_path
     assert [(one["id"], one["was"]) for one in found["changes"]] == [("tools", "PASS")]
     assert found["unchanged"] == 2
     shown = commands.q36eval("history", "replay", run.id, "--policy", str(file), state=tmp_path).stdout
-    assert "tools: PASS (worse by ≤ 0.1) -> INCONCLUSIVE (worse by ≤ 0.02)" in shown
+    assert "(tools): PASS (worse by ≤ 0.1) -> INCONCLUSIVE (worse by ≤ 0.02)" in shown
     assert history.get_run(run.id) == run
 
 
