@@ -75,17 +75,17 @@ def measure_repeatedly(
 def agreement(repeats: Sequence[Repeat]) -> Agreement:
     """Compare the runs question by question; a question that a run lacks differs."""
     by_key: list[dict[str, ItemOutcome]] = [{item.item_key: item for item in repeat.items} for repeat in repeats]
-    keys = {key: item for found in by_key for key, item in found.items()}
+    keys = {key: item for items in by_key for key, item in items.items()}
     differing, texts = [], 0
     for key, item in keys.items():
-        found = [items.get(key) for items in by_key]
-        scores = tuple(None if one is None else one.branch.score for one in found)
+        outcomes = [items.get(key) for items in by_key]
+        scores = tuple(None if one is None else one.branch.score for one in outcomes)
         standings: tuple[Standing, ...] = ()
         if item.must_pass:
-            standings = tuple(Standing.UNKNOWN if one is None else standing(one) for one in found)
+            standings = tuple(Standing.UNKNOWN if one is None else standing(one) for one in outcomes)
         if len(set(scores)) > 1 or len(set(standings)) > 1 or Standing.UNSTABLE in standings:
             differing.append(Differing(item.cluster, item.must_pass, scores, standings))
-        texts += len({None if one is None else one.branch.text for one in found}) > 1
+        texts += len({None if one is None else one.branch.text for one in outcomes}) > 1
     counts = [Counter(item.group for item in repeat.items if item.branch.score == 1.0) for repeat in repeats]
     groups = sorted({item.group for item in keys.values()})
     passed = {group: tuple(count[group] for count in counts) for group in groups}

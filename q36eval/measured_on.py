@@ -59,10 +59,10 @@ def recorded(
         name = name.rpartition("/")[0]
     name = name if name in by_slice else "all"
     try:
-        found = MeasuredOn.model_validate(by_slice.get(name))
+        measured_on = MeasuredOn.model_validate(by_slice.get(name))
     except ValidationError:
         return None, None
-    return found, "" if name == slice_name else slice_name.removeprefix(f"{name}/")
+    return measured_on, "" if name == slice_name else slice_name.removeprefix(f"{name}/")
 
 
 def recorded_unverified(provenance: Mapping[str, Any]) -> str | None:

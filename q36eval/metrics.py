@@ -130,11 +130,11 @@ class Metric:
 
 
 def _registry(metrics: Iterable[Metric]) -> dict[tuple[ProbeName, str], Metric]:
-    found: dict[tuple[ProbeName, str], Metric] = {}
+    by_key: dict[tuple[ProbeName, str], Metric] = {}
     for metric in metrics:
-        if found.setdefault((metric.probe, metric.name), metric) is not metric:
+        if by_key.setdefault((metric.probe, metric.name), metric) is not metric:
             raise ValueError(f"the metric {metric.probe}.{metric.name} is described twice")
-    return found
+    return by_key
 
 
 def _weights() -> Iterator[Metric]:
@@ -542,9 +542,9 @@ METRICS = _registry((*_weights(), *_kl(), *_evals(), *_canaries(), *_engine()))
 
 def metric_of(probe: ProbeName, name: str) -> Metric:
     """A metric's description; of one that is not registered (from another version) what its name tells."""
-    found = METRICS.get((probe, name))
-    if found is not None:
-        return found
+    metric = METRICS.get((probe, name))
+    if metric is not None:
+        return metric
     floored = METRICS.get((probe, name.removesuffix(NOISE_FLOOR)))
     if floored is not None:
         return replace(

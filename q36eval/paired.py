@@ -70,12 +70,12 @@ def effective_length(recoveries: Mapping[int, RecoveryAt], at_least: float) -> E
     by_value: int | None = None
     by_lower_bound: int | None = None
     value_holds = lower_holds = True
-    for length, found in sorted(recoveries.items()):
-        value_holds = value_holds and found.value >= at_least
-        lower_holds = lower_holds and found.lower >= at_least
+    for length, recovery in sorted(recoveries.items()):
+        value_holds = value_holds and recovery.value >= at_least
+        lower_holds = lower_holds and recovery.lower >= at_least
         by_value = length if value_holds else by_value
         by_lower_bound = length if lower_holds else by_lower_bound
-    missing = tuple(sorted(length for length, found in recoveries.items() if math.isnan(found.value)))
+    missing = tuple(sorted(length for length, recovery in recoveries.items() if math.isnan(recovery.value)))
     return EffectiveLength(
         at_least=at_least,
         by_value=by_value,

@@ -30,9 +30,9 @@ def _version(package: str) -> str | None:
 
 def _git(repository: Path, *arguments: str) -> str | None:
     try:
-        found = subprocess.run(
+        done = subprocess.run(
             ["git", "-C", str(repository), *arguments], capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return done.stdout.strip()

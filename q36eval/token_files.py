@@ -38,9 +38,9 @@ class WorstToken(Record):
 _LIST = TypeAdapter(list[WorstToken])
 
 
-def write_worst(path: Path, found: Sequence[WorstToken]) -> None:
+def write_worst(path: Path, worst: Sequence[WorstToken]) -> None:
     """Write them as JSON, whole or not at all."""
-    write_atomically(path, _LIST.dump_json(list(found), indent=1))
+    write_atomically(path, _LIST.dump_json(list(worst), indent=1))
 
 
 def read_worst(path: Path) -> list[WorstToken]:

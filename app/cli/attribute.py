@@ -127,7 +127,7 @@ def _cells(blame: "Blame") -> tuple[str, str]:
     return f"{blame.nats:.3g}", f"{blame.share:.0%} [{share.lower:.0%}, {share.upper:.0%}]"
 
 
-def write_attribution(found: "Attribution", title: str, file: Path) -> None:
+def write_attribution(attribution: "Attribution", title: str, file: Path) -> None:
     """Write an HTML page with one panel per kind of suspect.
 
     Raises:
@@ -138,11 +138,11 @@ def write_attribution(found: "Attribution", title: str, file: Path) -> None:
 
     from q36eval.app.figures.kl_plots import DIRECTIONS
 
-    kinds = [kind for kind in KINDS if any(blame.kind == kind for blame in found.blames)]
+    kinds = [kind for kind in KINDS if any(blame.kind == kind for blame in attribution.blames)]
     figure = make_subplots(rows=len(kinds), cols=1, subplot_titles=[KINDS[kind] for kind in kinds])
     for row, kind in enumerate(kinds, start=1):
         for direction, color in (("restored", "#3b6fb6"), ("alone", "#d98032")):
-            mine = [blame for blame in found.blames if (blame.kind, blame.direction) == (kind, direction)]
+            mine = [blame for blame in attribution.blames if (blame.kind, blame.direction) == (kind, direction)]
             errors = {
                 "type": "data",
                 "symmetric": False,
@@ -165,7 +165,7 @@ def write_attribution(found: "Attribution", title: str, file: Path) -> None:
                 col=1,
             )
         figure.update_yaxes(title_text="nats/token", row=row, col=1)
-    heading = f"{title}: KL {found.kl:.3g} nats/token"
+    heading = f"{title}: KL {attribution.kl:.3g} nats/token"
     figure.update_layout(title=heading, barmode="group", height=360 * len(kinds), template="plotly_white")
     try:
         file.write_text(figure.to_html(include_plotlyjs=True, full_html=True), encoding="utf-8")

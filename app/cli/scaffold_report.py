@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 ANSWER_CHARACTERS = 120
 
 
-def comparison_lines(found: "Comparison | None", passed: "Mapping[str, bool]") -> list[str]:
+def comparison_lines(comparison: "Comparison | None", passed: "Mapping[str, bool]") -> list[str]:
     """Both models' outcomes, and the first token at which they part with both models' likeliest ones."""
-    if found is None:
+    if comparison is None:
         return []
     lines = []
     if not passed["reference"]:
@@ -27,12 +27,12 @@ def comparison_lines(found: "Comparison | None", passed: "Mapping[str, bool]") -
         lines.append(
             "The branch answers it right in process: what went wrong may lie in the server, its parsers or its batch."
         )
-    for name, text in (("reference", found.reference), ("branch", found.branch)):
+    for name, text in (("reference", comparison.reference), ("branch", comparison.branch)):
         outcome = "right" if passed[name] else "wrong"
         lines.append(
             f"the {name} ({outcome}) says {text[:ANSWER_CHARACTERS]!r}{'…' if len(text) > ANSWER_CHARACTERS else ''}"
         )
-    parting = found.parting
+    parting = comparison.parting
     if parting is None:
         return [*lines, "Their answers part at no token."]
     lines.append(f"They part at token {parting.position + 1}, after {parting.before[-40:]!r}:")
@@ -44,13 +44,13 @@ def comparison_lines(found: "Comparison | None", passed: "Mapping[str, bool]") -
     return lines
 
 
-def comparison_json(found: "Comparison | None", passed: "Mapping[str, bool]") -> dict[str, Any] | None:
-    """The same as JSON values; None where no models were asked."""
-    return None if found is None else asdict(found) | {"passed": dict(passed)}
+def comparison_json(comparison: "Comparison | None", passed: "Mapping[str, bool]") -> dict[str, Any] | None:
+    """The same as JSON values; None where no models answered."""
+    return None if comparison is None else asdict(comparison) | {"passed": dict(passed)}
 
 
 def remarks(
-    body: dict[str, Any], source: str, wanted: "Wanted", found: "Sequence[str]", *, right_given: bool
+    body: dict[str, Any], source: str, wanted: "Wanted", remarks_before: "Sequence[str]", *, right_given: bool
 ) -> list[str]:
     """What stands as comments on top of the file: what was guessed, and must be checked by hand."""
     lines = [f"Made from {source}. Check by hand, then delete these remarks:"]
@@ -66,4 +66,4 @@ def remarks(
         lines.append("- decisive: where the right answer and the wrong one first part; is that where it is decided?")
     else:
         lines.append("- decisive: no place was found; margins are taken at what the checks find.")
-    return [*lines, *found]
+    return [*lines, *remarks_before]

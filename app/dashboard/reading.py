@@ -197,14 +197,14 @@ class Reader:
         def read() -> FollowedMetrics:
             of = self._standing(family, branch)
             standing = self._drift(of, family, branch)
-            found: FollowedMetrics = _followed(self.key, self.source, standing, tuple(keys), of.stand)
-            return found
+            metrics: FollowedMetrics = _followed(self.key, self.source, standing, tuple(keys), of.stand)
+            return metrics
 
         return _unmoved(read)
 
     def _drift(self, of: "_Standing", family: str, branch: str) -> BranchDrift:
-        found: BranchDrift = of.kept or _drift(self.key, self.source, family, branch, of.stand)
-        return found
+        drift: BranchDrift = of.kept or _drift(self.key, self.source, family, branch, of.stand)
+        return drift
 
     def metric_keys(self, family: str, branch: str) -> list[str]:
         """Keys of all that finished runs of a branch measured, sorted."""
@@ -215,8 +215,8 @@ class Reader:
 
         def read() -> dict[str, float]:
             stand = self._standing(family, branch).stand
-            found: dict[str, float] = _figures(self.key, self.source, family, branch, key, stand)
-            return found
+            figures: dict[str, float] = _figures(self.key, self.source, family, branch, key, stand)
+            return figures
 
         return _unmoved(read)
 
@@ -230,13 +230,13 @@ class Reader:
     def comparison(self, a: RunRecord, b: RunRecord) -> Comparison:
         """Run `b` held against run `a`; seconds, for what asked many items."""
         moments = f"{moment(a)} {_decided(a)} {moment(b)} {_decided(b)}"
-        found: Comparison = _comparison(self.key, self.source, a.id, b.id, moments)
-        return found
+        comparison: Comparison = _comparison(self.key, self.source, a.id, b.id, moments)
+        return comparison
 
     def _fresh(self, read: Callable[[History], T], name: str) -> T:
         """Read at most every few seconds; `name` says all that the reading hangs on."""
-        found: T = _recent(self.key, self.source, name, read)
-        return found
+        value: T = _recent(self.key, self.source, name, read)
+        return value
 
 
 def forget() -> None:
@@ -258,20 +258,20 @@ class _Standing:
 class _MovedError(Exception):
     """What was found is not of the state that it was to be of, and so may not be kept under that."""
 
-    def __init__(self, found: Any) -> None:
+    def __init__(self, value: Any) -> None:
         super().__init__()
-        self.found = found
+        self.value = value
 
 
-def _of_stand(history: History, family: str, branch: str, stand: str, found: T) -> T:
+def _of_stand(history: History, family: str, branch: str, stand: str, value: T) -> T:
     """What was just found, where the branch is still what it was found for.
 
     Raises:
         _MovedError: it is not, and what raises is not kept: the state may come back, as when a blessing is given again.
     """
     if history.fingerprints(family, branch).get((family, branch), NO_RUN) != stand:
-        raise _MovedError(found)
-    return found
+        raise _MovedError(value)
+    return value
 
 
 def _unmoved(read: Callable[[], T]) -> T:
@@ -282,8 +282,8 @@ def _unmoved(read: Callable[[], T]) -> T:
     try:
         return read()
     except _MovedError as moved:
-        found: T = moved.found
-        return found
+        value: T = moved.value
+        return value
 
 
 def _open(key: str | None, source: str) -> History:

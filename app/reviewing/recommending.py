@@ -74,7 +74,7 @@ def _lanes(candidate: Candidate) -> tuple[LaneResult, ...]:
 def _choice(lane: Lane, candidates: Sequence[Candidate]) -> LaneChoice:
     fit, unfit = [], []
     for candidate in candidates:
-        result = next((found for found in _lanes(candidate) if found.lane is lane), None)
+        result = next((each for each in _lanes(candidate) if each.lane is lane), None)
         why = _why_not(candidate, result)
         if result is None or why is not None:
             unfit.append(Unfit(branch=candidate.branch, why=why or ""))

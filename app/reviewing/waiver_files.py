@@ -69,31 +69,33 @@ def read_waivers(file: Path, on: date) -> dict[tuple[str, str], WaiverSource]:
             the day `on`.
     """
     entries = read_yaml(file, _File, "waiver file").waivers
-    found: dict[tuple[str, str], WaiverSource] = {}
+    sources: dict[tuple[str, str], WaiverSource] = {}
     for place, entry in enumerate(entries):
         if (entry.expires - on).days > LONGEST_DAYS:
             raise UsageError(f"The waiver file {file} is wrong at waivers.{place}.expires: {too_long(entry.expires)}.")
         key = (entry.family, entry.branch)
-        before = found[key].waivers if key in found else ()
-        found[key] = WaiverSource(str(file), (*before, entry.waiver()))
-    return found
+        before = sources[key].waivers if key in sources else ()
+        sources[key] = WaiverSource(str(file), (*before, entry.waiver()))
+    return sources
 
 
-def strangers(found: Mapping[tuple[str, str], WaiverSource], family: Family, asked: Collection[str]) -> Iterator[str]:
+def strangers(
+    sources: Mapping[tuple[str, str], WaiverSource], family: Family, requested: Collection[str]
+) -> Iterator[str]:
     """A sentence on each branch of a file that nothing here bears the name of: its waivers excuse nothing.
 
-    Known are the family's published branches and those that are `asked`.
+    Known are the family's published branches and those that are `requested`.
     """
-    for whose, branch in found:
-        file, known = found[whose, branch].file, {*family.branches, *asked}
+    for whose, branch in sources:
+        file, known = sources[whose, branch].file, {*family.branches, *requested}
         if whose == family.name and branch not in known:
             yield (
                 f"The waiver file {file} names the branch {branch!r} of {whose}, which is neither published nor gated "
                 f"here; {closest(branch, known)}."
             )
-    if found and family.name not in {whose for whose, _ in found}:
-        file = next(iter(found.values())).file
-        families = ", ".join(sorted({whose for whose, _ in found}))
+    if sources and family.name not in {whose for whose, _ in sources}:
+        file = next(iter(sources.values())).file
+        families = ", ".join(sorted({whose for whose, _ in sources}))
         yield f"The waiver file {file} excuses nothing of the family {family.name}; it names: {families}."
 
 

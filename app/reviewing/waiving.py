@@ -31,8 +31,8 @@ def check_names(
     if waiver.slice is not None:
         _known("slice", waiver.slice, [criterion.slice for criterion in criteria])
     if waiver.canary is not None:
-        asked = (group for run in runs for group in history.groups(run.id, ProbeName.CANARIES))
-        _known("canary", waiver.canary, [*asked, *_shipped_canaries()])
+        evaluated = (group for run in runs for group in history.groups(run.id, ProbeName.CANARIES))
+        _known("canary", waiver.canary, [*evaluated, *_shipped_canaries()])
 
 
 def check_branch(branch: str, family: Family, history: History) -> None:
@@ -41,7 +41,7 @@ def check_branch(branch: str, family: Family, history: History) -> None:
     Raises:
         UsageError: it is such a one; names those that are like it.
     """
-    measured = (found.branch for found in history.branches() if found.family == family.name)
+    measured = (each.branch for each in history.branches() if each.family == family.name)
     _known("branch", branch, [*family.branches, *measured])
 
 

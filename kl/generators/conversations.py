@@ -27,8 +27,8 @@ Record = dict[str, Any]
 @cache
 def templates() -> Record:
     """All templates, read once."""
-    found: Record = read_our_yaml(TEMPLATES)
-    return found
+    record: Record = read_our_yaml(TEMPLATES)
+    return record
 
 
 def prompts(seed: int = SEED) -> Iterator[Record]:
@@ -37,12 +37,12 @@ def prompts(seed: int = SEED) -> Iterator[Record]:
     Of the tools every second draw already holds a call and its result, so that words are asked for. Of the problems
     every second one is thought about first.
     """
-    for language, asked in templates()["chat"].items():
-        for number, text in enumerate(asked):
+    for language, questions in templates()["chat"].items():
+        for number, text in enumerate(questions):
             slots = _slots(random.Random(f"{seed}/chat/{language}/{number}"))
             yield _prompt("chat", f"{language}-{number:02d}", [_user(_filled(text, slots))])
-    for language, asked in templates()["reasoning"].items():
-        for number, text in enumerate(asked):
+    for language, questions in templates()["reasoning"].items():
+        for number, text in enumerate(questions):
             for draw in range(REASONING_DRAWS):
                 slots = _slots(random.Random(f"{seed}/reasoning/{language}/{number}/{draw}"))
                 messages = [_user(_filled(text, slots))]
@@ -52,8 +52,8 @@ def prompts(seed: int = SEED) -> Iterator[Record]:
         for draw in range(TOOL_DRAWS):
             rng = random.Random(f"{seed}/tools/{name}/{language}/{draw}")
             messages, tools = _dialogue(name, language, rng)
-            told = messages[:1] if draw % 2 == 0 else messages[:3]
-            yield _prompt("tools", f"{language}-{name}", told, tools=tools, draw=draw)
+            shown = messages[:1] if draw % 2 == 0 else messages[:3]
+            yield _prompt("tools", f"{language}-{name}", shown, tools=tools, draw=draw)
 
 
 def dialogues(count: int, seed: int) -> Iterator[tuple[str, list[Record], list[Record]]]:

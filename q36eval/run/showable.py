@@ -20,10 +20,10 @@ def refuse_unshowable(policy: Policy, works: Sequence[Work], captures: Captures)
     blocking = [criterion for criterion in policy.criteria if criterion.tier == "blocking"]
     for work in works:
         keys = [criterion.key for criterion in blocking if criterion.probe == work.probe.name]
-        found = {measurement.key: measurement for measurement in _lossless(work, captures, keys)}
+        figures = {measurement.key: measurement for measurement in _lossless(work, captures, keys)}
         for criterion in blocking:
-            if criterion.key in found:
-                _check(policy, criterion, found[criterion.key])
+            if criterion.key in figures:
+                _check(policy, criterion, figures[criterion.key])
 
 
 def _lossless(work: Work, captures: Captures, keys: Sequence[str]) -> Iterator[Measurement]:
@@ -32,9 +32,9 @@ def _lossless(work: Work, captures: Captures, keys: Sequence[str]) -> Iterator[M
     outcomes = lossless_outcomes(work, captures[probe.name]) if keys and work.failed is None else []
     if not outcomes:
         return
-    found = list(probe.look(outcomes, keys))
-    yield from found
-    rest = set(keys) - {measurement.key for measurement in found}
+    figures = list(probe.look(outcomes, keys))
+    yield from figures
+    rest = set(keys) - {measurement.key for measurement in figures}
     if rest:  # a mean of means, a perplexity of too few documents
         yield from (measurement for measurement in work.probe.summarize(outcomes) if measurement.key in rest)
 
