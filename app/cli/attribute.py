@@ -52,7 +52,7 @@ def attribute(
     Each part is measured twice: restored to the reference while the rest stays quantized, and quantized alone.
     """
     from q36eval.app.cli.kl_report import check_file
-    from q36eval.app.console import ConsoleProgress
+    from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.kl.corpus import corpus_sha256
     from q36eval.run.attribution import Plan, record
     from q36eval.run.attribution import attribute as run

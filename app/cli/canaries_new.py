@@ -22,9 +22,9 @@ from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Lane
 
 if TYPE_CHECKING:
-    from q36eval.app.canary_comparing import Comparison
     from q36eval.canaries.scaffold import Wanted
     from q36eval.canaries.transcript import Transcript
+    from q36eval.run.one_prompt import Comparison
 
 ANSWER_BUDGET, REASONING_BUDGET = 512, 2_048
 """Tokens for an answer of which nothing is known yet, and for reasoning before it."""
@@ -213,7 +213,7 @@ def _compared(
     *,
     weights_only: bool,
 ) -> "Comparison":
-    from q36eval.app.canary_comparing import Question, compare
+    from q36eval.run.one_prompt import Question, compare
 
     paths = Paths.default()
     chosen = load_family(family, paths)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.canary_repeating import Agreement, Differing, Repeat
 from q36eval.app.cli.tables import plain_table
 from q36eval.app.figures.answers import shortened
 from q36eval.app.figures.canaries import (
@@ -33,6 +32,7 @@ from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports.story import unable_words
 from q36eval.reports.text import number, plain
+from q36eval.run.repeating import Agreement, Differing, Repeat
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

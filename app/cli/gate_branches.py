@@ -109,7 +109,7 @@ class Branches:
         return _judged(again, None, folder)
 
     def _measure(self, request: Request, history: "History") -> "RunRecord":
-        from q36eval.app.console import ConsoleProgress
+        from q36eval.app.cli.progress import ConsoleProgress
         from q36eval.run.measure import measure
 
         with ConsoleProgress() as progress:

@@ -27,7 +27,7 @@ from q36eval.app.cli import (
     waive,
 )
 from q36eval.app.cli.options import PRECEDENCE, say, worst
-from q36eval.app.streams import open_streams, tolerant_output
+from q36eval.app.cli.streams import open_streams, tolerant_output
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
 

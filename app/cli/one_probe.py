@@ -47,7 +47,7 @@ def request_of(
 
 def measured(request: Request, paths: Paths) -> "tuple[RunRecord, History]":
     """Measure it, with the progress shown."""
-    from q36eval.app.console import ConsoleProgress
+    from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.measure import measure
 
     history = open_history(paths, writing=True)

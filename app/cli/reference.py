@@ -64,7 +64,7 @@ def capture(
 
     Prints the size first. An interrupted capture is continued.
     """
-    from q36eval.app.console import ConsoleProgress
+    from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.pack import CAPTURED_PROBES, CaptureRequest
     from q36eval.run.pack import capture as run
     from q36eval.run.plan import Scored
@@ -310,7 +310,7 @@ def floor(
 
     Measures what is missing; exit 4 when this engine cannot measure it.
     """
-    from q36eval.app.console import ConsoleProgress
+    from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.floor import reference_floor
     from q36eval.run.plan import Scored
 

@@ -8,8 +8,8 @@ from q36eval.app.figures.canary_items import choices_words
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from q36eval.app.canary_comparing import Comparison
     from q36eval.canaries.scaffold import Wanted
+    from q36eval.run.one_prompt import Comparison
 
 ANSWER_CHARACTERS = 120
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.sandbox.ladder import LADDER_BITS, fp8_blocks, make_rung, round_to_integers
 from q36eval.app.cli.options import load_policy, open_history
-from q36eval.app.console import ConsoleProgress
+from q36eval.app.cli.progress import ConsoleProgress
 from q36eval.app.figures.evals import GROUP_COLUMNS, group_rows, seconds_by_group
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Family, Paths

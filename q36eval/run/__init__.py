@@ -14,5 +14,6 @@ The order of a run, and where each step lives:
 6. `progress` follows along; `drift` keeps where the branch stands now.
 
 Beside gates: `eval_plan` (time and power before a run), `attribution` (which tensors cost the quality), `corpora`
-(freezing texts). `run` may import the core and the three probes; `app` imports `run`, nothing here imports `app`.
+(freezing texts), `repeating` (the same canaries several times), `one_prompt` (both deployments on one conversation).
+`run` may import the core and the three probes; `app` imports `run`, nothing here imports `app`.
 """

@@ -11,7 +11,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from canary_records import HOSTILE, answer, item, outcomes
 
-from q36eval.app.canary_repeating import Repeat, agreement
 from q36eval.app.cli.canaries_report import agreement_json, agreement_words, print_summary
 from q36eval.app.figures.canaries import CanaryRun, canaries_json, fails_words, margin_rows, must_pass_words, rate_rows
 from q36eval.app.figures.canary_items import (
@@ -28,6 +27,7 @@ from q36eval.canaries.specification import load_specs
 from q36eval.canaries.summary import summarize_outcomes
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Measurement
+from q36eval.run.repeating import Repeat, agreement
 
 
 def measured(items: list[ItemOutcome]) -> list[Measurement]:

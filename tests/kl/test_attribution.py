@@ -46,7 +46,7 @@ def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_layer_with_two_bit_experts_comes_out_first(bf16: Any, damaged_folder: Path) -> None:
-    from q36eval.app.console import ConsoleProgress
+    from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.attribution import Plan, attribute
 
     plan = Plan(

@@ -6,17 +6,14 @@ Every measurement is a run of its own in history.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.config import Paths
 from q36eval.history import History, RunRecord
+from q36eval.probes import Progress
 from q36eval.records import ItemOutcome, ProbeName
 from q36eval.run.measure import measure
 from q36eval.run.request import Request
-
-if TYPE_CHECKING:
-    from q36eval.app.console import ConsoleProgress
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Agreement:
 
 
 def measure_repeatedly(
-    request: Request, times: int, batch_rows: Sequence[int], paths: Paths, history: History, progress: "ConsoleProgress"
+    request: Request, times: int, batch_rows: Sequence[int], paths: Paths, history: History, progress: Progress
 ) -> tuple[list[Repeat], list[RunRecord]]:
     """Measure `times` times as the engine batches, then once with each of `batch_rows` answers together."""
     repeats, runs = [], []
