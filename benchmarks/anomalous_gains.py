@@ -89,9 +89,9 @@ def drawn(case: Case, flips: float, gain: float, rng: np.random.Generator) -> Me
     )
 
 
-def whole(case: Case, found: Measurement) -> Measurement:
+def whole(case: Case, measurement: Measurement) -> Measurement:
     """The evidence as the probes lay it out: evals in blocks with a planned end, canaries for one look."""
-    return looked_at(found, max(1, case.items // BLOCKS))[-1] if case.kind == "min_recovery" else found
+    return looked_at(measurement, max(1, case.items // BLOCKS))[-1] if case.kind == "min_recovery" else measurement
 
 
 def shares(case: Case, flips: float, gain: float, branches: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -103,9 +103,9 @@ def shares(case: Case, flips: float, gain: float, branches: int, rng: np.random.
     return anomalous / branches, passed / branches
 
 
-def looked_at(found: Measurement, size: int) -> list[Measurement]:
+def looked_at(measurement: Measurement, size: int) -> list[Measurement]:
     """The evidence after every block of so many items, the last one whole."""
-    clusters = found.clusters
+    clusters = measurement.clusters
     assert clusters is not None
     n = len(clusters.units)
     ends = [*range(size, n, size), n]
@@ -116,20 +116,20 @@ def looked_at(found: Measurement, size: int) -> list[Measurement]:
         columns = {name: getattr(clusters, name)[:end] for name in ("units", "branch", "reference", "errored")}
         seen = clusters.model_copy(update={**columns, "schedule": schedule})
         counts = Counts(total=end, scored=end, errored=0)
-        looks.append(found.model_copy(update={"clusters": seen, "counts": counts}))
+        looks.append(measurement.model_copy(update={"clusters": seen, "counts": counts}))
     return looks
 
 
 def stopped(case: Case, flips: float, gain: float, branches: int, rng: np.random.Generator) -> tuple[float, float]:
     """Asked block by block until the gate's rule is content: the share called anomalous, and of the items asked."""
     policy = Policy(name="simulated", criteria=(case.criterion(),))
-    rule, anomalous, asked = PolicyRule(policy), 0, 0
+    rule, anomalous, evaluated = PolicyRule(policy), 0, 0
     for _ in range(branches):
         looks = looked_at(drawn(case, flips, gain, rng), max(1, case.items // BLOCKS))
         seen = next((look for look in looks if rule.resolved_early([look])), looks[-1])
         anomalous += decide(policy, [seen]).criteria[0].anomalous
-        asked += seen.counts.scored
-    return anomalous / branches, asked / branches / case.items
+        evaluated += seen.counts.scored
+    return anomalous / branches, evaluated / branches / case.items
 
 
 def main() -> None:
@@ -145,16 +145,18 @@ def main() -> None:
         for case in (case for case in CASES if case.kind == "min_recovery"):
             for flips in FLIPS[::2]:
                 pairs = (stopped(case, flips, gain, branches, rng) for gain in GAINS)
-                told = " ".join(f"{f'{100 * anomalous:.1f} / {100 * asked:.0f}':>14}" for anomalous, asked in pairs)
-                print(f"{case.name:<22} {flips:>6.0%} {told}", flush=True)
+                columns = " ".join(
+                    f"{f'{100 * anomalous:.1f} / {100 * evaluated:.0f}':>14}" for anomalous, evaluated in pairs
+                )
+                print(f"{case.name:<22} {flips:>6.0%} {columns}", flush=True)
         return
     print(f"anomalous / PASS, % of {branches} branches each; gain in margins")
     print(f"{'criterion':<22} {'flips':>6} " + " ".join(f"{f'gain {gain:g}':>14}" for gain in GAINS))
     for case in CASES:
         for flips in FLIPS:
             cells = (shares(case, flips, gain, branches, rng) for gain in GAINS)
-            told = " ".join(f"{f'{100 * anomalous:.1f} / {100 * passed:.1f}':>14}" for anomalous, passed in cells)
-            print(f"{case.name:<22} {flips:>6.0%} {told}", flush=True)
+            columns = " ".join(f"{f'{100 * anomalous:.1f} / {100 * passed:.1f}':>14}" for anomalous, passed in cells)
+            print(f"{case.name:<22} {flips:>6.0%} {columns}", flush=True)
 
 
 if __name__ == "__main__":

@@ -79,19 +79,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--budget", type=int, help="let no answer take more tokens")
     parser.add_argument("--full-shape", action="store_true")
-    asked = parser.parse_args()
-    folder = ROOT / "data/sandbox" / asked.branch
-    engine = full_shape_engine() if asked.full_shape else open_engine(folder)
-    specs = load_specs(n=asked.draws, skills=None if asked.full_shape else ())
+    arguments = parser.parse_args()
+    folder = ROOT / "data/sandbox" / arguments.branch
+    engine = full_shape_engine() if arguments.full_shape else open_engine(folder)
+    specs = load_specs(n=arguments.draws, skills=None if arguments.full_shape else ())
     probe = CanaryProbe(specs)
     items = [in_group(item, "canaries") for item in probe.plan(engine.tokenizer)]
-    fits = [bounded(item, asked.budget) for item in items if item.tokens < 16_384]
-    rounds = [passes(engine, probe, fits) for _ in range(asked.rounds)]
+    fits = [bounded(item, arguments.budget) for item in items if item.tokens < 16_384]
+    rounds = [passes(engine, probe, fits) for _ in range(arguments.rounds)]
     prompts = sum(len(item.generations[0].token_ids) for item in fits)
     families = sum(spec.family is not None for spec in specs)
-    name = "full shape, random weights" if asked.full_shape else asked.branch
+    name = "full shape, random weights" if arguments.full_shape else arguments.branch
     print(f"{name}: {len(fits)} questions of {len(items)}, "
-          f"{families} families x {asked.draws}, {prompts} prompt tokens")  # fmt: skip
+          f"{families} families x {arguments.draws}, {prompts} prompt tokens")  # fmt: skip
     for at, name in enumerate(("answers", "margins")):
         times, tokens = [seconds[at] for seconds, _ in rounds], [count[at] for _, count in rounds]
         middle = statistics.median(times)
@@ -99,10 +99,10 @@ def main() -> None:
               f"{tokens[0] / middle:,.0f} a second")  # fmt: skip
     ratios = [seconds[1] / seconds[0] for seconds, _ in rounds]
     print(f"margins cost {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}) times the answers")
-    if asked.draws < RELEASE_DRAWS:
-        whole = statistics.median(sum(seconds) for seconds, _ in rounds) * RELEASE_DRAWS / asked.draws
+    if arguments.draws < RELEASE_DRAWS:
+        whole = statistics.median(sum(seconds) for seconds, _ in rounds) * RELEASE_DRAWS / arguments.draws
         print(f"scaled to {RELEASE_DRAWS} draws a family, not run: {whole:,.0f} s")
-    if asked.full_shape:
+    if arguments.full_shape:
         print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
 
 

@@ -53,8 +53,8 @@ def tokens(tokenizer_file: Path, family_name: str) -> None:
         if answer.label is Outcome.RIGHT:
             lengths[answer.prompt.id.rpartition("-")[0]].append(len(tokenizer.encode(answer.text)))
     print(f"| right answers to | answers | median | greatest | by {BIN} tokens |\n|---|---|---|---|---|")
-    for kind, found in sorted(lengths.items()):
-        print(f"| {kind} | {len(found)} | {statistics.median(found):g} | {max(found)} | {histogram(found)} |")
+    for kind, sizes in sorted(lengths.items()):
+        print(f"| {kind} | {len(sizes)} | {statistics.median(sizes):g} | {max(sizes)} | {histogram(sizes)} |")
     family = Family.load(ROOT / "data" / "families" / f"{family_name}.yaml")
     heads = ("draws", "questions", "sampled with reasoning", "prompts", "answers", "thoughts", "minutes", "at most")
     print(f"\n| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
@@ -128,13 +128,13 @@ def main() -> None:
     parser.add_argument("what", choices=["tokens", "power"])
     parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json of the family")
     parser.add_argument("--family", default="qwen3.6-35b-a3b")
-    asked = parser.parse_args()
-    if asked.what == "power":
+    arguments = parser.parse_args()
+    if arguments.what == "power":
         power()
-    elif asked.tokenizer is None:
+    elif arguments.tokenizer is None:
         parser.error("tokens needs --tokenizer")
     else:
-        tokens(asked.tokenizer, asked.family)
+        tokens(arguments.tokenizer, arguments.family)
 
 
 if __name__ == "__main__":

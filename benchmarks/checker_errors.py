@@ -16,17 +16,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--errors", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     print("| part | label | answers | read as right | wrong | unreadable |\n|---|---|---|---|---|---|")
     wrongly: list[tuple[HandLabelled, Outcome]] = []
-    for part in asked.parts:
+    for part in arguments.parts:
         read = [(answer, answer.outcome()) for answer in hand_labelled((part,))]
         counts = Counter((answer.label, outcome) for answer, outcome in read)
         for label in Outcome:
             cells = [counts[label, outcome] for outcome in Outcome]
             print(f"| {part} | {label} | {sum(cells)} | {' | '.join(map(str, cells))} |")
         wrongly += [(answer, outcome) for answer, outcome in read if answer.label is not outcome]
-    if asked.errors:
+    if arguments.errors:
         for answer, outcome in wrongly:
             print(f"\n## {answer.part} {answer.prompt.id} {answer.kind}: {answer.label}, read as {outcome}")
             print(answer.text)

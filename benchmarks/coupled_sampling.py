@@ -46,13 +46,13 @@ def ways(
 
 def answers(engine: Engine, requests: Sequence[GenerationRequest]) -> dict[str, tuple[str, str]]:
     """Texts and why they ended, by key."""
-    found = engine.generate(requests)
-    return {each.request.key: (each.text, each.finish_reason) for each in found}
+    generated = engine.generate(requests)
+    return {each.request.key: (each.text, each.finish_reason) for each in generated}
 
 
-def right(cases: dict[str, Case], found: dict[str, tuple[str, str]]) -> np.ndarray:
+def right(cases: dict[str, Case], texts: dict[str, tuple[str, str]]) -> np.ndarray:
     """1 for every answer that is right, in the order of `cases`."""
-    return np.array([judged_answer(case, *found[key], 0).score == 1.0 for key, case in cases.items()], dtype=float)
+    return np.array([judged_answer(case, *texts[key], 0).score == 1.0 for key, case in cases.items()], dtype=float)
 
 
 def main() -> None:
@@ -64,19 +64,19 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.6)
     parser.add_argument("--rows", type=int, default=7, help="rows of the batches that the reference is asked in again")
     parser.add_argument("--device", default="cpu")
-    asked = parser.parse_args()
-    specs = for_family(load_specs(only=["discount-thinking"], n=asked.prompts, skills=None), answering(asked))
-    reference = open_engine(EngineSettings(SANDBOX / "bf16", device=asked.device))
+    arguments = parser.parse_args()
+    specs = for_family(load_specs(only=["discount-thinking"], n=arguments.prompts, skills=None), answering(arguments))
+    reference = open_engine(EngineSettings(SANDBOX / "bf16", device=arguments.device))
     probe = CanaryProbe(specs)
     items = probe.plan(reference.tokenizer)
     requests = [request for item in items for request in item.generations]
     cases = {key: case for key, (case, _) in probe._by_key.items()}
     others = {
         "itself": reference,
-        f"itself, {asked.rows} rows a batch": open_engine(
-            EngineSettings(SANDBOX / "bf16", device=asked.device, batch_rows=asked.rows)
+        f"itself, {arguments.rows} rows a batch": open_engine(
+            EngineSettings(SANDBOX / "bf16", device=arguments.device, batch_rows=arguments.rows)
         ),
-        asked.branch.name: open_engine(EngineSettings(asked.branch, device=asked.device)),
+        arguments.branch.name: open_engine(EngineSettings(arguments.branch, device=arguments.device)),
     }
     print("| against | drawn with | same texts, % | flips, % | answers for the same error |\n|---|---|---|---|---|")
     for name, theirs, ours in ways(requests):

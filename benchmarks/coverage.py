@@ -257,19 +257,19 @@ def heavy_tails(simulations: int) -> None:
     for count in HEAVY_COUNTS:
         for name, draw in HEAVY.items():
             rng = np.random.default_rng(7)
-            found = np.zeros((2, 3))
+            passed = np.zeros((2, 3))
             for _ in range(simulations):
                 values, mean = draw(rng, count)
-                found += [passes(values, mean), passes(values, GOOD_MARGINS * mean)]
-            _print_row(name, count, found / simulations)
+                passed += [passes(values, mean), passes(values, GOOD_MARGINS * mean)]
+            _print_row(name, count, passed / simulations)
         for name, per_cluster in (("by document", 1), ("by source", 4)):
             rng = np.random.default_rng(7)
-            found = np.zeros((2, 3))
+            passed = np.zeros((2, 3))
             for _ in range(simulations):
                 of_source = np.repeat(rng.lognormal(0.0, 1.0, count // 4), 4)
                 values, mean = of_source * rng.lognormal(0.0, 0.5, of_source.size), float(np.exp(0.625))
-                found += [passes(values, mean, per_cluster), passes(values, GOOD_MARGINS * mean, per_cluster)]
-            _print_row(f"four of a source alike (σ 1 and 0.5), {name}", count, found / simulations)
+                passed += [passes(values, mean, per_cluster), passes(values, GOOD_MARGINS * mean, per_cluster)]
+            _print_row(f"four of a source alike (σ 1 and 0.5), {name}", count, passed / simulations)
 
 
 def _print_row(name: str, count: int, rates: Array) -> None:
@@ -283,18 +283,20 @@ def main() -> None:
     parser.add_argument("--simulations", type=int, default=20_000)
     parser.add_argument("--measure", metavar="BRANCH", help="first make the documents' file anew from this branch")
     parser.add_argument("--heavy-tails", action="store_true", help="the table of heavy tails, and nothing else")
-    asked = parser.parse_args()
-    if asked.measure:
-        measure(asked.measure)
-    if asked.heavy_tails:
-        heavy_tails(asked.simulations)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        measure(arguments.measure)
+    if arguments.heavy_tails:
+        heavy_tails(arguments.simulations)
         return
     own = sandbox_documents()
-    error = 100 * np.sqrt(ALPHA * (1 - ALPHA) / asked.simulations)
-    print(f"{len(own.tokens)} documents, {asked.simulations:,} corpora each; lower and upper bound missed, % ", end="")
+    error = 100 * np.sqrt(ALPHA * (1 - ALPHA) / arguments.simulations)
+    print(
+        f"{len(own.tokens)} documents, {arguments.simulations:,} corpora each; lower and upper bound missed, % ", end=""
+    )
     print(f"(2.5 promised; ± {error:.2f} is one standard error)\n")
     for number, population in enumerate([*populations(own), *uneven(own), *few()]):
-        rates = miss_rates(population, asked.simulations, seed=number)
+        rates = miss_rates(population, arguments.simulations, seed=number)
         if number == 0:
             print("| population | " + " | ".join(rates) + " |\n|---|" + "---|" * len(rates))
         cells = [f"{100 * below:.1f}, {100 * above:.1f}" for below, above in rates.values()]

@@ -33,7 +33,7 @@ def margin_row(
     from scipy.special import ndtri
 
     rng = np.random.default_rng(seed)
-    verdicts, asked = [], []
+    verdicts, evaluated = [], []
     for start in range(0, gates, CHUNK):
         margins = rng.normal(ndtri(SCORE), 1.0, 14_042) * MARGIN_SPREAD
         plan = Allocation.of(np.abs(margins), 200.0)
@@ -47,8 +47,8 @@ def margin_row(
         each = np.arange(len(at))
         verdicts.append(np.where(inside[each, at], 1, np.where(outside[each, at], -1, 0)))
         items = np.cumsum(counts[0].sum(axis=-1))
-        asked.append(items[at] / items[-1])
-    return outcome(list(zip(verdicts, asked, strict=True)))
+        evaluated.append(items[at] / items[-1])
+    return outcome(list(zip(verdicts, evaluated, strict=True)))
 
 
 def rates_of(margins: Array, scenario: Scenario, *, by_margin: bool) -> Array:
@@ -111,19 +111,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gates", type=int, default=4_000)
     parser.add_argument("--only", default="", help="the branches whose name holds this")
-    asked = parser.parse_args()
-    print(f"{asked.gates:,} gates a row: PASS %, FAIL %, items evaluated %\n")
+    arguments = parser.parse_args()
+    print(f"{arguments.gates:,} gates a row: PASS %, FAIL %, items evaluated %\n")
     print("| branch | drawn by margin | in proportion | bets alone |\n|---|---|---|---|")
     rules = {
         "in proportion": lambda suite, margin: margin_looks(plain_kinds(suite), margin),
         "bets alone": lambda suite, margin: margin_looks(plain_kinds(suite, last_look=False), margin),
     }
     for number, (name, scenario, by_margin) in enumerate(scenarios()):
-        if asked.only not in name:
+        if arguments.only not in name:
             continue
-        found = [margin_row(scenario, asked.gates, number, by_margin=by_margin)]
-        found += simulate(scenario, asked.gates, number, rules, MMLU).values()
-        cells = [f"{100 * o.passed:.1f}, {100 * o.failed:.1f}, {100 * o.asked:.1f}" for o in found]
+        outcomes = [margin_row(scenario, arguments.gates, number, by_margin=by_margin)]
+        outcomes += simulate(scenario, arguments.gates, number, rules, MMLU).values()
+        cells = [f"{100 * o.passed:.1f}, {100 * o.failed:.1f}, {100 * o.asked:.1f}" for o in outcomes]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -74,8 +74,8 @@ def counts(mean: float) -> Callable[..., tuple[Array, Array]]:
     """Rare events, counted: Poisson, with the standard error that `monitoring.least_spreads` gives a bare count."""
 
     def draw(shape: tuple[int, int, int], rng: np.random.Generator) -> tuple[Array, Array]:
-        found = rng.poisson(mean, shape).astype(float)
-        return found, np.broadcast_to(np.sqrt(np.maximum(1.0, found.mean(axis=0))), shape)
+        events = rng.poisson(mean, shape).astype(float)
+        return events, np.broadcast_to(np.sqrt(np.maximum(1.0, events.mean(axis=0))), shape)
 
     return draw
 
@@ -89,10 +89,10 @@ def correlated(share: float, scatter: float = 1.0) -> Callable[..., tuple[Array,
     """Each run resembles the one before it: AR(1)."""
 
     def draw(shape: tuple[int, int, int], rng: np.random.Generator) -> tuple[Array, Array]:
-        found = rng.standard_normal(shape)
-        for run in range(1, len(found)):
-            found[run] = share * found[run - 1] + np.sqrt(1 - share**2) * found[run]
-        return scatter * found, np.ones(shape)
+        figures = rng.standard_normal(shape)
+        for run in range(1, len(figures)):
+            figures[run] = share * figures[run - 1] + np.sqrt(1 - share**2) * figures[run]
+        return scatter * figures, np.ones(shape)
 
     return draw
 
@@ -132,11 +132,11 @@ def alarms(effects: Array, errors: Array, watched: int) -> tuple[Array, Charts]:
 
 def false_alarms(shape: Shape, histories: int, rng: np.random.Generator) -> float:
     """The share of stable histories with an alarm."""
-    chunk, found = CHUNK * METRICS // shape.metrics, 0
+    chunk, alarmed = CHUNK * METRICS // shape.metrics, 0
     for first in range(0, histories, chunk):
         size = (RUNS, min(chunk, histories - first), shape.metrics)
-        found += int((alarms(*shape.draw(size, rng), shape.metrics)[0] < NEVER).sum())
-    return found / histories
+        alarmed += int((alarms(*shape.draw(size, rng), shape.metrics)[0] < NEVER).sum())
+    return alarmed / histories
 
 
 def recaptured(scatter: float, moved: float, histories: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -190,8 +190,8 @@ def main() -> None:
     print(f"| {chosen.histories:,} stable histories of {RUNS} runs | metrics | alarmed, % (stated: {stated:.1f}) |")
     print("|---|---|---|")
     for shape in UNLIKE if chosen.unlike else STABLE:
-        found = 100 * false_alarms(shape, chosen.histories, rng)
-        print(f"| {shape.name} | {shape.metrics} | {found:.2f} |", flush=True)
+        alarmed = 100 * false_alarms(shape, chosen.histories, rng)
+        print(f"| {shape.name} | {shape.metrics} | {alarmed:.2f} |", flush=True)
     if chosen.unlike:
         return
     print("\n| metrics watched | runs before | scatter / standard error | 1 standard error | 2 | 4 |")

@@ -26,23 +26,23 @@ def requests(tokenizer: Any) -> list[Any]:
     from q36eval.canaries.specification import load_specs
 
     items = CanaryProbe(load_specs()).plan(tokenizer)
-    found = [request for item in items for request in item.generations]
-    return found[:: max(1, len(found) // REQUESTS)]
+    planned = [request for item in items for request in item.generations]
+    return planned[:: max(1, len(planned) // REQUESTS)]
 
 
-def after_one_context(asked: list[Any], tokenizer: Any) -> list[Any]:
+def after_one_context(prompts: list[Any], tokenizer: Any) -> list[Any]:
     """The `QUESTIONS` shortest of those prompts, each after the same `CONTEXT_TOKENS` tokens of held-out text."""
     from q36eval.engines.batches import common_prefixes
     from q36eval.kl.corpus import load_corpus
 
     text = "\n".join(document.text for document in load_corpus(ROOT / "data/corpus/sandbox"))
     context = tuple(tokenizer.encode(text, add_special_tokens=False)[:CONTEXT_TOKENS])
-    shortest = sorted(asked, key=lambda request: len(request.token_ids))[:QUESTIONS]
-    found = [context + request.token_ids for request in shortest]
-    shared = common_prefixes(found)
+    shortest = sorted(prompts, key=lambda request: len(request.token_ids))[:QUESTIONS]
+    sequences = [context + request.token_ids for request in shortest]
+    shared = common_prefixes(sequences)
     return [
         replace(request, token_ids=ids, shared=length, max_new_tokens=64)
-        for request, ids, length in zip(shortest, found, shared, strict=True)
+        for request, ids, length in zip(shortest, sequences, shared, strict=True)
     ]
 
 
@@ -79,11 +79,11 @@ def main() -> None:
     branch = sys.argv[1] if len(sys.argv) > 1 else "fp8-head"
     folder = ROOT / "data/sandbox" / branch
     engine = open_engine(folder)
-    asked = requests(engine.tokenizer)
-    batches = list(batches_by_length(asked, 16384, 64))
+    planned = requests(engine.tokenizer)
+    batches = list(batches_by_length(planned, 16384, 64))
     stops = [engine.tokenizer.eos_token_id, engine.tokenizer.pad_token_id]
 
-    sharing = after_one_context(asked, engine.tokenizer)
+    sharing = after_one_context(planned, engine.tokenizer)
     whole = [replace(request, shared=0) for request in sharing]
 
     def ours() -> None:
@@ -94,19 +94,19 @@ def main() -> None:
     def threads() -> None:
         limit, resident.FORKED_WEIGHT_BYTES = resident.FORKED_WEIGHT_BYTES, 0
         try:
-            list(engine.generate(asked))
+            list(engine.generate(planned))
         finally:
             resident.FORKED_WEIGHT_BYTES = limit
 
     pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "transformers generate / greedy decoding that sheds rows": (lambda: stock(engine, batches, stops), ours),
-        "torch threads / forked workers": (threads, lambda: list(engine.generate(asked))),
+        "torch threads / forked workers": (threads, lambda: list(engine.generate(planned))),
         f"{QUESTIONS} prompts after {CONTEXT_TOKENS} tokens, read whole / sharing what they begin with": (
             lambda: list(engine.generate(whole)),
             lambda: list(engine.generate(sharing)),
         ),
     }
-    print(f"{branch}: {len(asked)} prompts, {torch.get_num_threads()} threads, median of {ROUNDS} rounds")
+    print(f"{branch}: {len(planned)} prompts, {torch.get_num_threads()} threads, median of {ROUNDS} rounds")
     for name, (slow, fast) in pairs.items():
         ratios = [seconds(slow) / seconds(fast) for _ in range(ROUNDS)]
         print(f"{name}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")

@@ -46,10 +46,10 @@ class Pass:
 
 
 @contextlib.contextmanager
-def clocked(found: Pass, name: str) -> Iterator[None]:
+def clocked(one_pass: Pass, name: str) -> Iterator[None]:
     started = time.perf_counter()
     yield
-    found.seconds[name] = found.seconds.get(name, 0.0) + time.perf_counter() - started
+    one_pass.seconds[name] = one_pass.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
 def suite_of_choices(folder: Path) -> Path:
@@ -60,13 +60,13 @@ def suite_of_choices(folder: Path) -> Path:
 
     records = {}
     for path in sorted((FROZEN / "mmlu").glob("*.jsonl")):
-        asked = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        questions = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         solved = [
             json.loads(line) for line in (FROZEN / "mmlu_dev" / path.name).read_text(encoding="utf-8").splitlines()
         ]
         missing = SHOTS - len(solved)
-        records[f"mmlu_dev/{path.name}"] = solved + asked[:missing]
-        records[f"mmlu/{path.name}"] = asked[missing:]
+        records[f"mmlu_dev/{path.name}"] = solved + questions[:missing]
+        records[f"mmlu/{path.name}"] = questions[missing:]
     write_frozen(folder / "data", "five shots", 0, records, {})
     suite = yaml.safe_load((ROOT / "evals/suites/sandbox.yaml").read_text(encoding="utf-8"))
     groups = [group for group in suite["groups"] if group["name"] == "mmlu"]
@@ -83,22 +83,22 @@ def ours(engine: Any, suite: Path) -> Pass:
     from q36eval.evals.probe import EvalsProbe
     from q36eval.probes import ItemResults
 
-    found, probe = Pass(), EvalsProbe(suite)
-    with clocked(found, "building tasks"):
+    one_pass, probe = Pass(), EvalsProbe(suite)
+    with clocked(one_pass, "building tasks"):
         items = probe.plan(engine.tokenizer)
     results: dict[str, Any] = {}
-    with clocked(found, "scoring"):
+    with clocked(one_pass, "scoring"):
         results |= {s.request.key: s for s in engine.score([request for item in items for request in item.scores])}
-    with clocked(found, "generating"):
-        asked = [request for item in items for request in item.generations]
-        results |= {g.request.key: g for g in engine.generate(asked)}
-    with clocked(found, "reading answers"):
+    with clocked(one_pass, "generating"):
+        generations = [request for item in items for request in item.generations]
+        results |= {g.request.key: g for g in engine.generate(generations)}
+    with clocked(one_pass, "reading answers"):
         for item in items:
             scored = {request.key: results[request.key] for request in item.scores}
             digest = probe.digest(engine, item, ItemResults(scored, {r.key: results[r.key] for r in item.generations}))
             prompt = str(probe._encoded[item.key][0].instances[0].args[0])
-            found.responses[prompt], found.metrics[prompt] = digest.values["responses"], digest.values["metrics"]
-    return found
+            one_pass.responses[prompt], one_pass.metrics[prompt] = digest.values["responses"], digest.values["metrics"]
+    return one_pass
 
 
 def stock(engine: Any, suite: Path, batch_size: int | str) -> Pass:
@@ -109,9 +109,9 @@ def stock(engine: Any, suite: Path, batch_size: int | str) -> Pass:
     from q36eval.evals.lm_tasks import task_configs
     from q36eval.evals.suite import LoadedSuite
 
-    found, loaded = Pass(), LoadedSuite(suite)
+    one_pass, loaded = Pass(), LoadedSuite(suite)
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as cache, contextlib.redirect_stdout(io.StringIO()) as told:
+    with tempfile.TemporaryDirectory() as cache, contextlib.redirect_stdout(io.StringIO()) as printed:
         configs = [config for group in loaded.suite.groups for config in task_configs(loaded, group, Path(cache))]
         model = HFLM(
             pretrained=engine.model,
@@ -120,29 +120,29 @@ def stock(engine: Any, suite: Path, batch_size: int | str) -> Pass:
             max_length=loaded.suite.max_length,
         )
         for name, kind in (("_detect_batch_size", "finding a batch size"), ("_model_generate", "generating")):
-            setattr(model, name, _timed(found, kind, getattr(model, name)))
+            setattr(model, name, _timed(one_pass, kind, getattr(model, name)))
         inner = model._loglikelihood_tokens
-        model._loglikelihood_tokens = _timed(found, "scoring", inner, less="finding a batch size")
+        model._loglikelihood_tokens = _timed(one_pass, "scoring", inner, less="finding a batch size")
         with contextlib.redirect_stderr(io.StringIO()):
             results = lm_eval.simple_evaluate(model=model, tasks=configs, bootstrap_iters=0, log_samples=True)
-    found.seconds["all else"] = time.perf_counter() - started - found.total
-    for line in told.getvalue().splitlines():
+    one_pass.seconds["all else"] = time.perf_counter() - started - one_pass.total
+    for line in printed.getvalue().splitlines():
         print(f"  lm-eval: {line}")
     assert results is not None
     for samples in results["samples"].values():
         for sample in samples:
             prompt = sample["arguments"][0][0]
-            found.responses[prompt] = [response[0] for response in sample["resps"]]
-            found.metrics[prompt] = {name: sample[name] for name in sample["metrics"]}
-    return found
+            one_pass.responses[prompt] = [response[0] for response in sample["resps"]]
+            one_pass.metrics[prompt] = {name: sample[name] for name in sample["metrics"]}
+    return one_pass
 
 
-def _timed(found: Pass, kind: str, call: Callable[..., Any], less: str | None = None) -> Callable[..., Any]:
+def _timed(one_pass: Pass, kind: str, call: Callable[..., Any], less: str | None = None) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
-        before, inside = time.perf_counter(), found.seconds.get(less, 0.0) if less else 0.0
+        before, inside = time.perf_counter(), one_pass.seconds.get(less, 0.0) if less else 0.0
         answer = call(*args, **kwargs)
-        spent = time.perf_counter() - before - (found.seconds.get(less, 0.0) - inside if less else 0.0)
-        found.seconds[kind] = found.seconds.get(kind, 0.0) + spent
+        spent = time.perf_counter() - before - (one_pass.seconds.get(less, 0.0) - inside if less else 0.0)
+        one_pass.seconds[kind] = one_pass.seconds.get(kind, 0.0) + spent
         return answer
 
     return timed
@@ -181,14 +181,14 @@ def where_time_goes(engine: Any, suite: Path) -> str:
 
     items = EvalsProbe(suite).plan(engine.tokenizer)
     scores = [request for item in items for request in item.scores]
-    asked, computed, prefixes = sum(len(request.token_ids) for request in scores), 0, set()
+    tokens, computed, prefixes = sum(len(request.token_ids) for request in scores), 0, set()
     for batch in scoring_batches(scores):
         shared = {prefix_of(request) for request in batch}
         prefix = shared.pop() if len(shared) == 1 and len(batch) > 1 else ()
         computed += len(batch) * (max(len(request.token_ids) for request in batch) - len(prefix))
         prefixes |= {prefix} if prefix else set()
     once = sum(map(len, prefixes))
-    text = f"scored: {asked} tokens, {computed + once} computed, {once} of them for {len(prefixes)} shared prefixes"
+    text = f"scored: {tokens} tokens, {computed + once} computed, {once} of them for {len(prefixes)} shared prefixes"
     generations = [replace(r, max_new_tokens=1) for item in items for r in item.generations]
     if generations:
         started = time.perf_counter()
@@ -206,9 +206,9 @@ def _with_cpu_time(call: Callable[[], Pass]) -> Pass:
         return sum(each.ru_utime + each.ru_stime for each in used)
 
     before = spent()
-    found = call()
-    found.cpu_seconds = spent() - before
-    return found
+    one_pass = call()
+    one_pass.cpu_seconds = spent() - before
+    return one_pass
 
 
 def spread(values: list[float]) -> str:
@@ -243,26 +243,28 @@ def noise(engine: Any, suite: Path) -> None:
     from q36eval.evals.probe import EvalsProbe
 
     items = EvalsProbe(suite).plan(engine.tokenizer)
-    asked = [request for item in items for request in item.scores]
-    apart = [replace(request, shared=0) for request in asked]
+    requests = [request for item in items for request in item.scores]
+    apart = [replace(request, shared=0) for request in requests]
     letters = torch.tensor([engine.tokenizer.encode(f" {letter}")[-1] for letter in "ABCD"])
 
-    def log_likelihoods(engine: Any, asked: list[Any]) -> torch.Tensor:
-        found = {s.request.key: engine.logits(s.hidden_states)[-1].log_softmax(-1) for s in engine.score(asked)}
-        return torch.stack([found[request.key][letters] for request in asked])
+    def log_likelihoods(engine: Any, requests: list[Any]) -> torch.Tensor:
+        log_probabilities = {
+            s.request.key: engine.logits(s.hidden_states)[-1].log_softmax(-1) for s in engine.score(requests)
+        }
+        return torch.stack([log_probabilities[request.key][letters] for request in requests])
 
     whole = log_likelihoods(engine, apart)
-    found = {"sharing": log_likelihoods(engine, asked)}
+    likelihoods = {"sharing": log_likelihoods(engine, requests)}
     chunk, batches.CHUNK_TOKENS = batches.CHUNK_TOKENS, 1
-    found["sharing all tokens, not whole chunks"] = log_likelihoods(engine, asked)
+    likelihoods["sharing all tokens, not whole chunks"] = log_likelihoods(engine, requests)
     batches.CHUNK_TOKENS = chunk
     for name, kind in (("each alone", OneByOne), ("left padding", LeftPadded)):
-        found[name] = log_likelihoods(kind(engine.model, engine.tokenizer, engine.identity), apart)
-    for name, values in found.items():
+        likelihoods[name] = log_likelihoods(kind(engine.model, engine.tokenizer, engine.identity), apart)
+    for name, values in likelihoods.items():
         gap, same = (values - whole).abs(), values.argmax(-1) == whole.argmax(-1)
         print(
             f"  {name}: {float((gap == 0).double().mean()):.1%} bit for bit alike, {float(gap.mean()):.1e} nats apart "
-            f"on average, {float(gap.max()):.1e} at most, {int((~same).sum())} of {len(asked)} choices changed",
+            f"on average, {float(gap.max()):.1e} at most, {int((~same).sum())} of {len(requests)} choices changed",
             flush=True,
         )
 

@@ -117,31 +117,31 @@ class Questions:
         """Score by request key; fillers, whose keys name no question, are left out. `keep` takes what was generated."""
         from q36eval.canaries.answers import judged_answer
 
-        found: dict[str, float | None] = {}
+        scores: dict[str, float | None] = {}
         for generated in engine.generate(requests):
             key = generated.request.key
             if key.count("/") < 2 and generated.error is None:
                 case, _ = self.probe._by_key[key.partition("/")[0]]
-                found[key] = judged_answer(case, generated.text, generated.finish_reason, 0).score
+                scores[key] = judged_answer(case, generated.text, generated.finish_reason, 0).score
                 if keep is not None:
                     keep.append(generated)
-        return found
+        return scores
 
     def again(self, keys: Sequence[str]) -> "list[GenerationRequest]":
         """Each of them among four, with the questions planned after it, and alone."""
         every = list(self.requests)
         place = {key: at for at, key in enumerate(every)}
-        asked = []
+        requests = []
         for key in keys:
             for ending, rows in (("four", FOUR), ("alone", 1)):
                 group = f"{ending}/{key}"
-                asked.append(replace(self.requests[key], key=f"{key}/{ending}", group=group, shared=0))
+                requests.append(replace(self.requests[key], key=f"{key}/{ending}", group=group, shared=0))
                 others = [self.requests[every[(place[key] + step) % len(every)]] for step in range(1, rows)]
-                asked += [
+                requests += [
                     replace(other, key=f"{key}/{ending}/{number}", group=group, shared=0)
                     for number, other in enumerate(others)
                 ]
-        return asked
+        return requests
 
     def margins(self, engine: "Engine", answers: "Sequence[Generated]") -> dict[str, float]:
         """The least decisive margin in nats of every answer that is right, by key; teacher-forced."""
@@ -157,14 +157,14 @@ class Questions:
             for key, digest in digests.items()
             for request in self.probe.follow_up(WorkItem(key=key), digest).scores
         ]
-        found = {}
+        margins = {}
         for scored in engine.score(forced):
             key = scored.request.key.removesuffix("/taught")
             results = ItemResults(scored={scored.request.key: scored})
             taught = self.probe.digest_follow_up(engine, WorkItem(key=key), digests[key], results).values
             if taught.get("decisive"):
-                found[key] = min(taught["teacher"]["margins"])
-        return found
+                margins[key] = min(taught["teacher"]["margins"])
+        return margins
 
 
 def asked_of(deployment: Deployment, out: Path, draws: int, below: float) -> dict[str, Any]:
@@ -182,20 +182,20 @@ def asked_of(deployment: Deployment, out: Path, draws: int, below: float) -> dic
         chosen = {key for key, nats in right.items() if nats < SAME_WEIGHTS_BELOW}
     else:
         chosen = {key for key, nats in right.items() if nats < below or _listed(questions.names[key])}
-    asked = [request for key, request in questions.requests.items() if key in chosen]
-    first = questions.scores(engine, asked)
+    requests = [request for key, request in questions.requests.items() if key in chosen]
+    first = questions.scores(engine, requests)
     wrong = [key for key, score in first.items() if score == 0.0 and base["first"].get(key) == 1.0]
     further = questions.scores(engine, questions.again(wrong))
-    found = {
+    result = {
         "name": deployment.name,
         "same_weights": deployment.same_weights,
-        "asked": [request.key for request in asked],
+        "asked": [request.key for request in requests],
         "wrong": wrong,
         "again": {key: [further.get(f"{key}/four"), further.get(f"{key}/alone")] for key in wrong},
         "seconds": round(time.monotonic() - began, 1),
     }
-    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+    file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return result
 
 
 def reference(out: Path, draws: int) -> dict[str, Any]:
@@ -208,15 +208,15 @@ def reference(out: Path, draws: int) -> dict[str, Any]:
     engine = _loaded(REFERENCE)
     questions = Questions.of(engine.tokenizer, draws)
     answers: list[Generated] = []
-    found = {
+    result = {
         "first": questions.scores(engine, list(questions.requests.values()), answers),
         "margins": questions.margins(engine, answers),
         "fixed": sorted(questions.fixed),
         "names": questions.names,
         "seconds": round(time.monotonic() - began, 1),
     }
-    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+    file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return result
 
 
 def reference_again(out: Path, draws: int, keys: Sequence[str]) -> dict[str, list[float | None]]:
@@ -249,12 +249,12 @@ class Flip:
 
 
 def flips_of(
-    found: Mapping[str, Any], base: Mapping[str, Any], steady: Mapping[str, Sequence[float | None]]
+    result: Mapping[str, Any], base: Mapping[str, Any], steady: Mapping[str, Sequence[float | None]]
 ) -> list[Flip]:
     """Of one deployment; what the reference fails in some batch, or what errored, is left out."""
     return [
         Flip(base["names"][key], (again[0] == 0.0, again[1] == 0.0), base["margins"].get(key, float("nan")))
-        for key, again in found["again"].items()
+        for key, again in result["again"].items()
         if list(steady[key]) == [1.0, 1.0] and None not in again
     ]
 
@@ -279,13 +279,13 @@ def tables(
     results: Sequence[Mapping[str, Any]], base: Mapping[str, Any], steady: Mapping[str, Sequence[float | None]]
 ) -> list[str]:
     """Persistence by deployment and by margin, and flips of the listed canaries' draws at and above each floor."""
-    by_name = {found["name"]: flips_of(found, base, steady) for found in results}
-    same = [flip for found in results if found["same_weights"] for flip in by_name[found["name"]]]
-    other = [flip for found in results if not found["same_weights"] for flip in by_name[found["name"]]]
+    by_name = {result["name"]: flips_of(result, base, steady) for result in results}
+    same = [flip for result in results if result["same_weights"] for flip in by_name[result["name"]]]
+    other = [flip for result in results if not result["same_weights"] for flip in by_name[result["name"]]]
     lines = ["| deployment | asked | flips | in another asking too | in both others |", f"|{'---|' * 5}"]
-    for found in results:
-        flips = by_name[found["name"]]
-        lines.append(f"| {found['name']} | {len(found['asked'])} | {len(flips)} | {' | '.join(persistence(flips))} |")
+    for result in results:
+        flips = by_name[result["name"]]
+        lines.append(f"| {result['name']} | {len(result['asked'])} | {len(flips)} | {' | '.join(persistence(flips))} |")
     for title, flips in (("the reference, computed otherwise", same), ("all branches", other)):
         lines.append(f"| **{title}** | | {len(flips)} | {' | '.join(persistence(flips))} |")
     lines += ["", "| least margin of the reference, nats | flips of branches | in both others |", f"|{'---|' * 3}"]
@@ -297,11 +297,13 @@ def tables(
         "| floor, nats | listed canaries: asked of branches | flip in all three | below it |",
         f"|{'---|' * 4}",
     ]
-    branches = [found for found in results if not found["same_weights"]]
+    branches = [result for result in results if not result["same_weights"]]
     for floor in MARGIN_BINS:
-        asked = [base["margins"][key] for found in branches for key in found["asked"] if _listed(base["names"][key])]
+        margins = [
+            base["margins"][key] for result in branches for key in result["asked"] if _listed(base["names"][key])
+        ]
         lost = [flip.nats for flip in other if _listed(flip.name) and all(flip.again)]
-        above, below = ([nats for nats in asked if (nats >= floor) is over] for over in (True, False))
+        above, below = ([nats for nats in margins if (nats >= floor) is over] for over in (True, False))
         flipped = [sum((nats >= floor) is over for nats in lost) for over in (True, False)]
         lines.append(
             f"| {floor:g} | {len(above)} | {_rare(flipped[0], len(above))} | {_rare(flipped[1], len(below))} |"
@@ -369,7 +371,7 @@ class _Allowed:
 
 def may_lose(prompts: int, failed: int, margin: float, confidence: float = 0.975) -> int | None:
     """How many prompts a branch may lose and still pass, where the reference fails `failed`; None: not even none."""
-    found = None
+    most = None
     for lost in range(prompts - failed):
         sides = [(1.0, 1.0)] * failed + [(1.0, 0.0)] * lost + [(0.0, 0.0)] * (prompts - failed - lost)
         clusters = Clusters(
@@ -388,8 +390,8 @@ def may_lose(prompts: int, failed: int, margin: float, confidence: float = 0.975
         )
         if test.p_pass > 1.0 - confidence:
             break
-        found = lost
-    return found
+        most = lost
+    return most
 
 
 def rates(cases: Sequence[tuple[str, int, int, float]]) -> list[str]:
@@ -450,7 +452,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.only is None or deployment.name in given.only:
             results.append(asked_of(deployment, given.out, given.draws, given.below))
             print(f"{deployment.name}: {len(results[-1]['wrong'])} wrong, {results[-1]['seconds']} s", flush=True)
-    wrong = sorted({key for found in results for key in found["wrong"]})
+    wrong = sorted({key for result in results for key in result["wrong"]})
     print("\n".join(tables(results, base, reference_again(given.out, given.draws, wrong))))
 
 

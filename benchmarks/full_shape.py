@@ -180,13 +180,13 @@ def load(folder: Path, device: str, forward: bool) -> dict[str, float]:
     model = load_model(folder, device=device).model
     if on_gpu:
         torch.cuda.synchronize()
-    found = {"seconds": time.perf_counter() - started, "host_peak": float(resident("VmHWM") - before)}
-    found["model"] = float(sum(parameter.nbytes for parameter in model.parameters()))
+    figures = {"seconds": time.perf_counter() - started, "host_peak": float(resident("VmHWM") - before)}
+    figures["model"] = float(sum(parameter.nbytes for parameter in model.parameters()))
     if on_gpu:
-        found["device_peak"] = float(torch.cuda.max_memory_allocated())
+        figures["device_peak"] = float(torch.cuda.max_memory_allocated())
     if forward:
-        found |= forwarded(model, device)
-    return found
+        figures |= forwarded(model, device)
+    return figures
 
 
 def forwarded(model: Any, device: str) -> dict[str, float]:
@@ -216,8 +216,8 @@ def in_process_of_its_own(folder: Path, device: str, *, forward: bool) -> dict[s
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise SystemExit(ended.stderr)
-    found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    return figures
 
 
 def measure(folder: Path, device: str) -> dict[str, Any]:
@@ -244,24 +244,24 @@ def measure(folder: Path, device: str) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, Any], device: str) -> str:
+def table(figures: dict[str, Any], device: str) -> str:
     """The figures as Markdown."""
-    ratios = [one["seconds"] / read for one, read in zip(found["loads"], found["read_seconds"], strict=True)]
-    last = found["loads"][-1]
+    ratios = [one["seconds"] / read for one, read in zip(figures["loads"], figures["read_seconds"], strict=True)]
+    last = figures["loads"][-1]
     rows = {
         "machine": f"{machine(device)}, {os.cpu_count()} cores",
-        "checkpoint": f"{found['checkpoint_bytes'] / GIB:.2f} GiB in {found['tensors']:,} tensors, the largest "
-        f"{found['largest_tensor'] / GIB:.3f} GiB",
+        "checkpoint": f"{figures['checkpoint_bytes'] / GIB:.2f} GiB in {figures['tensors']:,} tensors, the largest "
+        f"{figures['largest_tensor'] / GIB:.3f} GiB",
         "model in BF16": f"{last['model'] / GIB:.2f} GiB",
-        f"reading the bytes, cache {found['cache']}": spread(found["read_seconds"], "s"),
-        f"loading, cache {found['cache']}": spread([one["seconds"] for one in found["loads"]], "s"),
+        f"reading the bytes, cache {figures['cache']}": spread(figures["read_seconds"], "s"),
+        f"loading, cache {figures['cache']}": spread([one["seconds"] for one in figures["loads"]], "s"),
         "loading / reading": spread(ratios, ""),
-        "reading and loading from a warm cache": f"{found['warm_read_seconds']:.1f} s, "
-        f"{found['warm_load']['seconds']:.1f} s",
-        "peak host memory above the start": f"{max(one['host_peak'] for one in found['loads']) / GIB:.3f} GiB",
+        "reading and loading from a warm cache": f"{figures['warm_read_seconds']:.1f} s, "
+        f"{figures['warm_load']['seconds']:.1f} s",
+        "peak host memory above the start": f"{max(one['host_peak'] for one in figures['loads']) / GIB:.3f} GiB",
     }
     if "device_peak" in last:
-        above = max(one["device_peak"] - one["model"] for one in found["loads"])
+        above = max(one["device_peak"] - one["model"] for one in figures["loads"])
         rows["peak device memory above the model"] = f"{above / GIB:.3f} GiB"
     rows["forward, inputs quantized"] = f"{last['tokens_per_second']:,.0f} tokens/s, finite: {bool(last['finite'])}"
     return "\n".join(["| what | figure |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
@@ -287,18 +287,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--load-only", action="store_true")
     parser.add_argument("--forward", action="store_true")
-    asked = parser.parse_args()
-    if asked.load_only:
-        print(json.dumps(load(asked.folder, asked.device, asked.forward)))
+    arguments = parser.parse_args()
+    if arguments.load_only:
+        print(json.dumps(load(arguments.folder, arguments.device, arguments.forward)))
         return
-    if not (asked.folder / "model.safetensors.index.json").is_file():
+    if not (arguments.folder / "model.safetensors.index.json").is_file():
         started = time.perf_counter()
-        write(asked.folder, asked.layers, asked.experts)
+        write(arguments.folder, arguments.layers, arguments.experts)
         print(f"written in {time.perf_counter() - started:.0f} s", flush=True)
-    found = measure(asked.folder, asked.device)
-    if asked.out:
-        asked.out.write_text(json.dumps(found, indent=1))
-    print(table(found, asked.device))
+    figures = measure(arguments.folder, arguments.device)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(figures, indent=1))
+    print(table(figures, arguments.device))
 
 
 if __name__ == "__main__":

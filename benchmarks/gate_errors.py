@@ -145,8 +145,8 @@ def mean_correlation(draws: Mapping[str, Draws]) -> float:
 
 def interval(count: int, gates: int) -> tuple[float, float]:
     """Exact 95 % interval of a share (`proportion_interval`)."""
-    found = proportion_interval(count, gates)
-    return found.lower, found.upper
+    bounds = proportion_interval(count, gates)
+    return bounds.lower, bounds.upper
 
 
 def holds(scenario: Scenario, tally: Tally) -> str:
@@ -192,35 +192,39 @@ def _who(scenario: Scenario, tally: Tally) -> str:
 HEADER = "| branch | PASS, % | FAIL, % | INCONCLUSIVE, % | the criterion itself, or who kept it from PASS, % | holds |"
 
 
-def simulate(asked: argparse.Namespace) -> None:
+def simulate(arguments: argparse.Namespace) -> None:
     """Every scenario; prints its row, and writes all rows so far, as it is done."""
-    policy = read_policy(asked.policy)
-    chosen = [(n, s) for n, s in enumerate(scenarios(policy)) if re.search(asked.only, s.name)]
-    print(f"{policy.name}: {asked.gates:,} gates a row, exact 95 % intervals in brackets\n\n{HEADER}\n|{'---|' * 6}")
+    policy = read_policy(arguments.policy)
+    chosen = [(n, s) for n, s in enumerate(scenarios(policy)) if re.search(arguments.only, s.name)]
+    print(
+        f"{policy.name}: {arguments.gates:,} gates a row, exact 95 % intervals in brackets\n\n{HEADER}\n|{'---|' * 6}"
+    )
     rows: list[dict[str, Any]] = []
-    found = {"policy": policy.name, "seed": asked.seed, "environment": environment(), "rows": rows}
+    results = {"policy": policy.name, "seed": arguments.seed, "environment": environment(), "rows": rows}
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # of the processes to come: one core each
-    with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
         for number, scenario in chosen:
             began, tally = time.monotonic(), Tally()
-            for part in pool.imap_unordered(run_chunk, _chunks(policy, number, scenario, asked)):
+            for part in pool.imap_unordered(run_chunk, _chunks(policy, number, scenario, arguments)):
                 tally += part
             print(row(scenario, tally), flush=True)
             rows.append(_kept(scenario, tally, time.monotonic() - began))
-            if asked.json is not None:
-                asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            if arguments.json is not None:
+                arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def _chunks(policy: Policy, number: int, scenario: Scenario, asked: argparse.Namespace) -> Iterator[Chunk]:
-    for part, start in enumerate(range(0, asked.gates, CHUNK)):
-        gates = min(CHUNK, asked.gates - start)
-        yield Chunk(policy, scenario, gates, (asked.seed + number, part), asked.exhaustive, shape=asked.shape)
+def _chunks(policy: Policy, number: int, scenario: Scenario, arguments: argparse.Namespace) -> Iterator[Chunk]:
+    for part, start in enumerate(range(0, arguments.gates, CHUNK)):
+        gates = min(CHUNK, arguments.gates - start)
+        yield Chunk(
+            policy, scenario, gates, (arguments.seed + number, part), arguments.exhaustive, shape=arguments.shape
+        )
 
 
 def _kept(scenario: Scenario, tally: Tally, seconds: float) -> dict[str, Any]:
     counted = {name: dict(sorted(value.items())) for name, value in vars(tally).items() if isinstance(value, Counter)}
-    asked = {key: count / tally.gates for key, count in sorted(tally.asked.items())}
+    items = {key: count / tally.gates for key, count in sorted(tally.asked.items())}
     return {
         "scenario": asdict(scenario),
         "gates": tally.gates,
@@ -229,7 +233,7 @@ def _kept(scenario: Scenario, tally: Tally, seconds: float) -> dict[str, Any]:
         "mean_correlation_of_losses": tally.correlations / tally.gates,
         "seconds": round(seconds, 1),
         **counted,
-        "asked": asked,  # items a gate, on average
+        "asked": items,  # items a gate, on average
     }
 
 
@@ -253,11 +257,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--exhaustive", action="store_true", help="also decide each gate with everything asked")
     parser.add_argument("--remedies", action="store_true", help="what margins or items would do instead")
     parser.add_argument("--json", type=Path, help="where to write everything that was counted")
-    asked = parser.parse_args(arguments)
-    if asked.remedies:
-        _print(remedies(read_policy(asked.policy), Shape.load(asked.shape)))
+    options = parser.parse_args(arguments)
+    if options.remedies:
+        _print(remedies(read_policy(options.policy), Shape.load(options.shape)))
         return
-    simulate(asked)
+    simulate(options)
 
 
 def _print(lines: Iterable[str]) -> None:

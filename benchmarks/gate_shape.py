@@ -23,9 +23,9 @@ def shape_of(measurements: Mapping[str, Measurement]) -> dict[str, object]:
     """What `benchmarks.simulated_evidence.Shape` holds, from a run's measurements by key."""
 
     def clusters(key: str) -> Clusters:
-        found = measurements[key].clusters
-        assert found is not None
-        return found
+        evidence = measurements[key].clusters
+        assert evidence is not None
+        return evidence
 
     def scores(group: str) -> list[tuple[float, int]]:
         of_group = clusters(f"evals.accuracy[{group}]")
@@ -60,7 +60,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
     arguments = parser.parse_args()
-    shape = shape_of({found.key: found for found in open_history(Paths.default()).measurements(arguments.run)})
+    shape = shape_of(
+        {measurement.key: measurement for measurement in open_history(Paths.default()).measurements(arguments.run)}
+    )
     print(
         "{"
         + ",\n".join(f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in shape.items())

@@ -83,14 +83,14 @@ def main() -> None:
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     parser.add_argument("branches", nargs="*", help="compare these alone")
-    asked = parser.parse_args()
-    if asked.what == "record":
-        text = json.dumps(recorded(asked.first), sort_keys=True, ensure_ascii=False)
-        asked.second.write_bytes(gzip.compress(text.encode(), mtime=0))
+    arguments = parser.parse_args()
+    if arguments.what == "record":
+        text = json.dumps(recorded(arguments.first), sort_keys=True, ensure_ascii=False)
+        arguments.second.write_bytes(gzip.compress(text.encode(), mtime=0))
         return
-    before, after = json.loads(gzip.decompress(asked.first.read_bytes())), recorded(asked.second)
-    if asked.branches:
-        before, after = ({name: of[name] for name in asked.branches} for of in (before, after))
+    before, after = json.loads(gzip.decompress(arguments.first.read_bytes())), recorded(arguments.second)
+    if arguments.branches:
+        before, after = ({name: of[name] for name in arguments.branches} for of in (before, after))
     entries = read_our_yaml(MAP)
     allowed = [(re.compile(entry["place"]), re.compile(entry.get("before", ".*"), re.DOTALL)) for entry in entries]
     left = 0

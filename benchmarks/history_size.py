@@ -79,14 +79,17 @@ def sentence(rng: random.Random, words: int) -> str:
 
 def questions(rng: random.Random) -> list[ItemOutcome]:
     """Items with their reference's side; every branch answers the same."""
-    found = []
+    outcomes = []
     for number in range(ITEMS):
         canary = number >= 1_300
         detail = {"failures": [], "finish_reason": "stop"} if canary else likelihoods(rng)
         prompt = f"<|im_start|>user\n{sentence(rng, 60)}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
         answer = sentence(rng, 25) if canary else rng.choice("ABCD")
-        asked = {"group": f"canary-{number % 30}" if canary else f"task-{number % 20}", "cluster": f"cluster {number}"}
-        found.append(
+        grouping = {
+            "group": f"canary-{number % 30}" if canary else f"task-{number % 20}",
+            "cluster": f"cluster {number}",
+        }
+        outcomes.append(
             ItemOutcome(
                 probe=ProbeName.CANARIES if canary else ProbeName.EVALS,
                 item_key=f"{rng.getrandbits(256):064x}",
@@ -95,10 +98,10 @@ def questions(rng: random.Random) -> list[ItemOutcome]:
                 must_pass=canary and number % 10 == 0,
                 reference=Answer(score=1.0 if rng.random() < 0.9 else 0.0, text=answer, detail=detail),
                 branch=Answer(score=None),
-                **asked,
+                **grouping,
             )
         )
-    return found
+    return outcomes
 
 
 def likelihoods(rng: random.Random) -> dict[str, object]:
@@ -107,17 +110,17 @@ def likelihoods(rng: random.Random) -> dict[str, object]:
     return {"log_likelihoods": values, "margin_nats": max(values.values()) - min(values.values())}
 
 
-def answered(asked: ItemOutcome, rng: random.Random) -> ItemOutcome:
+def answered(item: ItemOutcome, rng: random.Random) -> ItemOutcome:
     """What a checkpoint says: a canary mostly what the reference said, a choice always with figures of its own."""
     same = rng.random() < 0.97
-    score = asked.reference.score if same else rng.choice((0.0, 1.0))
-    if asked.probe is ProbeName.EVALS:
-        text = asked.reference.text if same else rng.choice("ABCD")
+    score = item.reference.score if same else rng.choice((0.0, 1.0))
+    if item.probe is ProbeName.EVALS:
+        text = item.reference.text if same else rng.choice("ABCD")
         branch = Answer(score=score, text=text, detail=likelihoods(rng))
     else:
-        text = asked.reference.text if same else sentence(rng, 25)
-        branch = Answer(score=score, text=text, detail=asked.reference.detail)
-    return asked.model_copy(update={"branch": branch})
+        text = item.reference.text if same else sentence(rng, 25)
+        branch = Answer(score=score, text=text, detail=item.reference.detail)
+    return item.model_copy(update={"branch": branch})
 
 
 def measurement(metric: str, rng: random.Random) -> Measurement:
@@ -172,12 +175,12 @@ def identity(checkpoint: str) -> DeploymentIdentity:
 
 def deployments(rng: random.Random, count: int) -> Iterator[Deployment]:
     """Checkpoints of one suite."""
-    asked, reports, rules = questions(rng), [], policy()
+    items, reports, rules = questions(rng), [], policy()
     for _ in range(count):
         measured = [measurement(metric, rng) for metric in METRICS]
         if len(reports) < 8:
             reports.append(decide(rules, measured))
-        outcomes = [answered(item, rng) for item in asked]
+        outcomes = [answered(item, rng) for item in items]
         yield Deployment(identity(f"{rng.getrandbits(256):064x}"), measured, outcomes, rng.choice(reports))
 
 
@@ -185,25 +188,27 @@ def build(history: History, runs: int, seed: int = 8) -> None:
     """Fill an empty history."""
     rng, rules = random.Random(seed), json_values(policy())
     started, written = datetime(2024, 1, 1, tzinfo=UTC), 0
-    for number, found in enumerate(deployments(rng, -(-runs // RERUNS))):
+    for number, deployment in enumerate(deployments(rng, -(-runs // RERUNS))):
         with history._write() as connection:
             rows = None
             for again in range(min(RERUNS, runs - written)):
                 # checkpoints of all branches come side by side, as they do where every branch is gated every night
                 at = started + timedelta(hours=(number // BRANCHES * RERUNS + again) * 24, minutes=number % BRANCHES)
-                run = add_run(connection, record(f"branch-{number % BRANCHES:02d}", at, rng, found, rules))
-                rows = rows or rows_of(connection, found)
+                run = add_run(connection, record(f"branch-{number % BRANCHES:02d}", at, rng, deployment, rules))
+                rows = rows or rows_of(connection, deployment)
                 write(connection, run, *rows)
                 written += 1
 
 
-def record(branch: str, at: datetime, rng: random.Random, found: Deployment, rules: dict[str, object]) -> RunRecord:
+def record(
+    branch: str, at: datetime, rng: random.Random, deployment: Deployment, rules: dict[str, object]
+) -> RunRecord:
     """A finished run of a deployment."""
     return RunRecord(
         id=f"{at:%Y%m%d-%H%M%S}-{rng.getrandbits(24):06x}",
         family=FAMILY,
         branch=branch,
-        identity=found.identity,
+        identity=deployment.identity,
         reference_identity=identity("aa" * 32),
         policy=rules,
         suites={"evals": "dd" * 32, "canaries": "ee" * 32},
@@ -211,8 +216,8 @@ def record(branch: str, at: datetime, rng: random.Random, found: Deployment, rul
         state=RunState.FINISHED,
         started=at,
         finished=at + timedelta(minutes=6),
-        verdict=found.report.verdict,
-        report=found.report,
+        verdict=deployment.report.verdict,
+        report=deployment.report,
         timings={"set-up": rng.random() * 9, "evals": rng.random() * 300},
     )
 
@@ -220,11 +225,11 @@ def record(branch: str, at: datetime, rng: random.Random, found: Deployment, rul
 Rows = list[dict[str, object]]
 
 
-def rows_of(connection: Connection, found: Deployment) -> tuple[Rows, Rows]:
+def rows_of(connection: Connection, deployment: Deployment) -> tuple[Rows, Rows]:
     """Rows of its measurements and items, by the history's own functions; of its runs only the number differs."""
-    measured = measurement_rows(connection, 0, found.measurements)
-    asked = sorted(item_rows(connection, 0, found.outcomes), key=lambda row: row["asked"])
-    return placed(measured), placed(asked)
+    measured = measurement_rows(connection, 0, deployment.measurements)
+    items = sorted(item_rows(connection, 0, deployment.outcomes), key=lambda row: row["asked"])
+    return placed(measured), placed(items)
 
 
 def placed(rows: Rows) -> Rows:
@@ -275,14 +280,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--out", default="history-size.sqlite", help="a file, or the URL of an empty database")
-    asked = parser.parse_args()
-    history = History.open(asked.out)
+    arguments = parser.parse_args()
+    history = History.open(arguments.out)
     if history.count_runs() == 0:
         started = time.monotonic()
-        build(history, asked.runs)
+        build(history, arguments.runs)
         print(f"built in {time.monotonic() - started:.0f} s")
-    if Path(asked.out).exists():
-        size, runs = Path(asked.out).stat().st_size, history.count_runs()
+    if Path(arguments.out).exists():
+        size, runs = Path(arguments.out).stat().st_size, history.count_runs()
         print(f"{runs} runs take {size / 2**20:.0f} MiB, {size / runs / 2**10:.0f} KiB each")
     for name, call in pages(history).items():
         print(f"{median_ms(call):7.1f} ms  {name}", flush=True)

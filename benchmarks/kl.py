@@ -41,7 +41,7 @@ class Stopwatch:
         for call in calls.values():  # compilation and caches
             call()
             call()
-        found: dict[str, list[float]] = {name: [] for name in calls}
+        milliseconds: dict[str, list[float]] = {name: [] for name in calls}
         for _ in range(self._rounds):
             for name, call in calls.items():
                 begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -50,8 +50,8 @@ class Stopwatch:
                 call()
                 end.record()
                 torch.cuda.synchronize()
-                found[name].append(begin.elapsed_time(end))
-        return found
+                milliseconds[name].append(begin.elapsed_time(end))
+        return milliseconds
 
 
 def spread(values: list[float]) -> str:
@@ -265,16 +265,17 @@ def rounding() -> dict[str, float]:
     from q36eval.kl.scoring import fused_figures
 
     torch.manual_seed(1)
-    found = {}
+    divergences = {}
     for scale in (1.0, 3.0, 6.0):
         logits = torch.randn(256, VOCABULARY, device="cuda") * scale
         labels = torch.zeros(256, dtype=torch.long, device="cuda")
         rounded = logits.bfloat16().float()
-        found[str(scale)] = float(fused_figures(logits, rounded, labels).forward_kl.mean())
+        divergences[str(scale)] = float(fused_figures(logits, rounded, labels).forward_kl.mean())
     print(
-        "KL(float32 logits ‖ rounded to BF16), normal logits: " + ", ".join(f"σ {k}: {v:.2e}" for k, v in found.items())
+        "KL(float32 logits ‖ rounded to BF16), normal logits: "
+        + ", ".join(f"σ {k}: {v:.2e}" for k, v in divergences.items())
     )
-    return found
+    return divergences
 
 
 class Outcomes(Sink):
@@ -346,15 +347,15 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--branch", default="fp8-head", help="of the sandbox, on a CPU")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    found: dict[str, Any] = {}
-    if asked.device == "cpu":
-        found["sandbox"] = sandbox(asked.branch)
+    arguments = parser.parse_args()
+    figures: dict[str, Any] = {}
+    if arguments.device == "cpu":
+        figures["sandbox"] = sandbox(arguments.branch)
     else:
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-        found = {"stage": stage(), "rounding": rounding(), "epilogue": epilogue(), "scored": scored_forward()}
-    if asked.out:
-        asked.out.write_text(json.dumps(found, indent=1, default=str))
+        figures = {"stage": stage(), "rounding": rounding(), "epilogue": epilogue(), "scored": scored_forward()}
+    if arguments.out:
+        arguments.out.write_text(json.dumps(figures, indent=1, default=str))
 
 
 if __name__ == "__main__":

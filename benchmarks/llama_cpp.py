@@ -121,11 +121,11 @@ def ours(figures: TokenFigures) -> dict[str, float]:
     kl = figures.forward_kl.numpy()
     difference = (figures.branch_logprob.exp() - figures.reference_logprob.exp()).numpy()
     base, branch = (float(torch.exp(-x.mean())) for x in (figures.reference_logprob, figures.branch_logprob))
-    found = {"Mean KLD": float(kl.mean()), "Median KLD": float(np.median(kl))}
-    found |= {f"{share:.1f}% KLD": percentile(np.sort(kl), share / 100) for share in (90.0, 95.0, 99.0, 99.9)}
-    found |= {"Maximum KLD": float(kl.max()), "Same top p": 100 * float(figures.top1_agrees.double().mean())}
-    found |= {"Mean Δp": 100 * float(difference.mean()), "RMS Δp": 100 * float(np.sqrt((difference**2).mean()))}
-    return found | {"Mean PPL(base)": base, "Mean PPL(Q)": branch, "Mean PPL(Q)/PPL(base)": branch / base}
+    by_name = {"Mean KLD": float(kl.mean()), "Median KLD": float(np.median(kl))}
+    by_name |= {f"{share:.1f}% KLD": percentile(np.sort(kl), share / 100) for share in (90.0, 95.0, 99.0, 99.9)}
+    by_name |= {"Maximum KLD": float(kl.max()), "Same top p": 100 * float(figures.top1_agrees.double().mean())}
+    by_name |= {"Mean Δp": 100 * float(difference.mean()), "RMS Δp": 100 * float(np.sqrt((difference**2).mean()))}
+    return by_name | {"Mean PPL(base)": base, "Mean PPL(Q)": branch, "Mean PPL(Q)/PPL(base)": branch / base}
 
 
 def probe(reference: Engine, branch: Engine, stored: StoredLogits) -> dict[str, Any]:
@@ -135,8 +135,8 @@ def probe(reference: Engine, branch: Engine, stored: StoredLogits) -> dict[str, 
     requests = [ScoreRequest(key=str(i), token_ids=tuple(map(int, row))) for i, row in enumerate(stored.tokens)]
 
     def states_of(engine: Engine) -> Tensor:
-        found = {each.request.key: each.hidden_states for each in engine.score(requests)}
-        return torch.cat([found[request.key] for request in requests])  # type: ignore[misc]
+        hidden_states = {each.request.key: each.hidden_states for each in engine.score(requests)}
+        return torch.cat([hidden_states[request.key] for request in requests])  # type: ignore[misc]
 
     labels = torch.from_numpy(stored.tokens[:, 1:].reshape(-1).astype(np.int64))
     captured, capture = timed(lambda: states_of(reference))
@@ -167,9 +167,9 @@ def probe(reference: Engine, branch: Engine, stored: StoredLogits) -> dict[str, 
     }
 
 
-def errors(found: NDArray[np.float64], truth: NDArray[np.float64]) -> tuple[float, float]:
+def errors(divergences: NDArray[np.float64], truth: NDArray[np.float64]) -> tuple[float, float]:
     """Error of the mean, and the largest of any token, in nats."""
-    return abs(float(found.mean() - truth.mean())), float(np.abs(found - truth).max())
+    return abs(float(divergences.mean() - truth.mean())), float(np.abs(divergences - truth).max())
 
 
 def statistics_table(printed: dict[str, dict[str, float]]) -> None:
@@ -187,7 +187,7 @@ def compare(name: str, tool: Path, converter: Path, place: Path, base: dict[str,
     gguf = as_gguf(engine, name, converter, place)
     command = [str(tool), "-m", str(gguf), *FLAGS, "--kl-divergence", "--kl-divergence-base", str(base["file"])]
     output, spent = timed(lambda: run(command))
-    found = probe(base["engine"], engine, stored)
+    probed = probe(base["engine"], engine, stored)
     logits = float32_logits_of(engine, stored)
     labels = stored.labels.reshape(-1)
     rows = stored.rows.reshape(len(labels), -1)
@@ -207,14 +207,14 @@ def compare(name: str, tool: Path, converter: Path, place: Path, base: dict[str,
     print("| | bytes per scored token | reference, wall (CPU) s | branch, wall (CPU) s | scored tokens | ", end="")
     print("error of the mean | of the worst token |\n|---|---|---|---|---|---|---|")
     theirs = rows.nbytes / len(labels), base["spent"], spent, len(labels), errors(own.kld, exact)
-    mine = found["bytes"], found["capture"], found["scoring"], found["tokens"], found["errors"]
+    mine = probed["bytes"], probed["capture"], probed["scoring"], probed["tokens"], probed["errors"]
     for title, (size, first, second, count, wrong) in {"llama.cpp": theirs, "q36eval": mine}.items():
         print(
             f"| {title} | {size:,.0f} | {first.wall:.1f} ({first.cpu:.1f}) | {second.wall:.1f} ({second.cpu:.1f}) ",
             end="",
         )
         print(f"| {count:,} | {wrong[0]:.1e} | {wrong[1]:.1e} |")
-    print(f"\nFrom logits rounded to BF16: {found['bf16_errors'][0]:.1e}, {found['bf16_errors'][1]:.1e}.", flush=True)
+    print(f"\nFrom logits rounded to BF16: {probed['bf16_errors'][0]:.1e}, {probed['bf16_errors'][1]:.1e}.", flush=True)
 
 
 def share_left_out(stored: StoredLogits) -> float:
@@ -232,16 +232,16 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--chunks", type=int, default=-1, help="how many at most (default: all)")
     parser.add_argument("--keep", type=Path, help="keep what was written in this folder")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        place = asked.keep or Path(temporary)
+        place = arguments.keep or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
         engine = open_engine(EngineSettings(SANDBOX / "bf16", emulate_activations=False))
         text, file = place / "corpus.txt", place / "base.logits"
         text.write_text(corpus_text(), encoding="utf-8")
-        gguf = as_gguf(engine, "bf16", asked.converter, place)
-        command = [str(asked.tool), "-m", str(gguf), *FLAGS, "-c", str(asked.context), "-b", str(4 * asked.context)]
-        command += ["--chunks", str(asked.chunks)]
+        gguf = as_gguf(engine, "bf16", arguments.converter, place)
+        command = [str(arguments.tool), "-m", str(gguf), *FLAGS, "-c", str(arguments.context)]
+        command += ["-b", str(4 * arguments.context), "--chunks", str(arguments.chunks)]
         output, spent = timed(lambda: run([*command, "-f", str(text), "--kl-divergence-base", str(file)]))
         stored = read_stored(file)
         print(
@@ -251,8 +251,8 @@ def main() -> None:
         widened = open_engine(EngineSettings(SANDBOX / "bf16", emulate_activations=False))
         logits = float32_logits_of(widened, stored)
         base = {"engine": engine, "file": file, "stored": stored, "spent": spent, "logits": logits}
-        for name in asked.branches:
-            compare(name, asked.tool, asked.converter, place, base)
+        for name in arguments.branches:
+            compare(name, arguments.tool, arguments.converter, place, base)
 
 
 def corpus_text() -> str:

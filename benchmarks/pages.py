@@ -67,9 +67,9 @@ def visits(browser: Any, history: Path, path: str) -> tuple[float, float]:
         page.route("**/_stcore/**", lambda route: route.abort())
         page.goto(address, wait_until="load")  # without a connection: files alone, and no page is drawn
         page.unroute("**/_stcore/**")
-        found = opened(page, f"{address}/{path}"), opened(page, f"{address}/{path}")
+        milliseconds = opened(page, f"{address}/{path}"), opened(page, f"{address}/{path}")
         context.close()
-        return found
+        return milliseconds
 
 
 def main() -> None:

@@ -161,11 +161,11 @@ def unlike(drawn: int) -> Iterator[str]:
         verdicts = Verdicts.of(n, margin, margin + better)
         random = []
         for name, rates in mixtures(n, margin, better, rng, drawn):
-            found = verdicts.rates(rates)
+            shares = verdicts.rates(rates)
             if name.startswith("random"):
-                random.append(found)
+                random.append(shares)
                 continue
-            yield f"| {n} | {margin} | {better} | {name} | {100 * found[0]:.3f} | {100 * found[1]:.3f} |"
+            yield f"| {n} | {margin} | {better} | {name} | {100 * shares[0]:.3f} | {100 * shares[1]:.3f} |"
         worst = 100 * np.array(random).max(axis=0)
         yield f"| {n} | {margin} | {better} | worst of {len(random)} random ones | {worst[0]:.3f} | {worst[1]:.3f} |"
 
@@ -181,7 +181,7 @@ def detection() -> Iterator[str]:
     yield "| items | margin | test | no loss passes | loss that fails 4 times in 5 |\n|---|---|---|---|---|"
     for n, margin in ((50, 0.1), (200, 0.05), (200, 0.03), (500, 0.03)):
         for name, estimator in (("exact", "paired_proportions"), ("betting", "paired_mean")):
-            found = power(
+            figures = power(
                 as_expected([1] * n, 0.95),
                 _Increase(margin),
                 confidence=1.0 - ALPHA,
@@ -190,8 +190,8 @@ def detection() -> Iterator[str]:
                 direction=Direction.HIGHER_IS_BETTER,
                 estimator=estimator,  # type: ignore[arg-type]
             )
-            drop = found.detected[0.8]
-            yield f"| {n} | {margin} | {name} | {found.passes:.0%} | {'none' if drop is None else f'{drop:.1%}'} |"
+            drop = figures.detected[0.8]
+            yield f"| {n} | {margin} | {name} | {figures.passes:.0%} | {'none' if drop is None else f'{drop:.1%}'} |"
 
 
 @dataclass(frozen=True)

@@ -27,14 +27,14 @@ def main() -> None:
     """Print both."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--branches", type=int, default=2_000)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     print("| pairs | before, PASS % | now, PASS % |\n|---|---|---|")
-    found = []
+    passed = []
     for items in SIZES:
-        shares = [100 * passes(items, asked.branches, before=before) for before in (True, False)]
-        found.append(shares)
+        shares = [100 * passes(items, arguments.branches, before=before) for before in (True, False)]
+        passed.append(shares)
         print(f"| {items:,} | {shares[0]:.1f} | {shares[1]:.1f} |", flush=True)
-    lines = [", ".join(f"{shares[side]:.0f}" for shares in found) for side in (0, 1)]
+    lines = [", ".join(f"{shares[side]:.0f}" for shares in passed) for side in (0, 1)]
     sizes = ", ".join(f'"{items / 1000:g}k"' for items in SIZES)
     print('\n```mermaid\nxychart-beta\n  title "PASS, % (before and now), by thousands of pairs"')
     print(f"  x-axis [{sizes}]\n  y-axis 0 --> 100\n  line [{lines[0]}]\n  line [{lines[1]}]\n```")

@@ -165,7 +165,7 @@ class Asked:
         return self.out / f"run-{rerun.number:03d}.json"
 
 
-def _request(asked: Asked, paths: "Paths") -> "Request":
+def _request(setup: Asked, paths: "Paths") -> "Request":
     from q36eval.app.cli.gate import load_policy
     from q36eval.app.targets import load_family, resolve
     from q36eval.records import ProbeName
@@ -179,14 +179,14 @@ def _request(asked: Asked, paths: "Paths") -> "Request":
         reference=target,
         suite=family.suite,
         policy=load_policy(None, family, paths),
-        probes=tuple(ProbeName(name) for name in asked.probes),
-        exhaustive=asked.exhaustive,
-        max_items=asked.max_items,
-        canaries=CanaryChoice(draws=asked.draws),
+        probes=tuple(ProbeName(name) for name in setup.probes),
+        exhaustive=setup.exhaustive,
+        max_items=setup.max_items,
+        canaries=CanaryChoice(draws=setup.draws),
     )
 
 
-def gated(asked: Asked, rerun: Rerun) -> dict[str, Any]:
+def gated(setup: Asked, rerun: Rerun) -> dict[str, Any]:
     """The gate of `app.measuring`, in which the branch is the engine of `rerun`; its history is not kept."""
     from q36eval.config import Paths
     from q36eval.engines import EngineSettings
@@ -194,7 +194,7 @@ def gated(asked: Asked, rerun: Rerun) -> dict[str, Any]:
     from q36eval.run import branch as running
     from q36eval.run import measure as measuring
 
-    paths = Paths(Paths.default().repository, asked.out / "state")
+    paths = Paths(Paths.default().repository, setup.out / "state")
     load = running.open_engine
 
     def load_perturbed(settings: EngineSettings) -> "ResidentEngine":
@@ -205,7 +205,7 @@ def gated(asked: Asked, rerun: Rerun) -> dict[str, Any]:
         running.open_engine = load_perturbed
         began = time.monotonic()
         try:
-            run = measuring.measure(_request(asked, paths), paths, history, Quiet())
+            run = measuring.measure(_request(setup, paths), paths, history, Quiet())
             shutil.rmtree(paths.tokens(run.id), ignore_errors=True)  # megabytes a run, and not looked at
             return found_in(run, history, rerun, time.monotonic() - began)
         finally:
@@ -236,50 +236,50 @@ def found_in(run: "RunRecord", history: "History", rerun: Rerun, seconds: float)
     }
 
 
-def one(asked: Asked, rerun: Rerun, threads: int | None = 1) -> dict[str, Any]:
+def one(setup: Asked, rerun: Rerun, threads: int | None = 1) -> dict[str, Any]:
     """One run, unless it was made before. With one thread the engine forks no workers either."""
     import torch
 
-    kept = kept_of(asked, rerun)
+    kept = kept_of(setup, rerun)
     if kept is not None:
         return kept
     if threads is not None:
         torch.set_num_threads(threads)
-    found = gated(asked, rerun)
-    partly = asked.file(rerun).with_suffix(".part")
-    partly.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    partly.replace(asked.file(rerun))
-    return found
+    result = gated(setup, rerun)
+    partly = setup.file(rerun).with_suffix(".part")
+    partly.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    partly.replace(setup.file(rerun))
+    return result
 
 
-def kept_of(asked: Asked, rerun: Rerun) -> dict[str, Any] | None:
+def kept_of(setup: Asked, rerun: Rerun) -> dict[str, Any] | None:
     """The result of that very run, where it was made before."""
-    if not asked.file(rerun).exists():
+    if not setup.file(rerun).exists():
         return None
-    kept: dict[str, Any] = json.loads(asked.file(rerun).read_text(encoding="utf-8"))
+    kept: dict[str, Any] = json.loads(setup.file(rerun).read_text(encoding="utf-8"))
     return kept if kept["rerun"] == asdict(rerun) else None
 
 
 HEADER = "| run | computed by | verdict | lanes | KL | greatest KL | texts changed | flips | seconds |"
 
 
-def row(found: dict[str, Any]) -> str:
+def row(result: dict[str, Any]) -> str:
     """One run as a line of the table."""
-    effects = found["effects"]
+    effects = result["effects"]
     kl, worst = (f"{effects[key]:.2g}" if key in effects else "–" for key in FIGURES[:2])
-    lanes = ", ".join(f"{lane} {verdict}" for lane, verdict in found["lanes"].items())
-    texts = ", ".join(f"{count} {probe}" for probe, count in sorted(found["texts_changed"].items())) or "none"
-    flips = sum(found["flips"].values())
+    lanes = ", ".join(f"{lane} {verdict}" for lane, verdict in result["lanes"].items())
+    texts = ", ".join(f"{count} {probe}" for probe, count in sorted(result["texts_changed"].items())) or "none"
+    flips = sum(result["flips"].values())
     cells = (
-        found["rerun"]["number"],
-        found["name"],
-        found["verdict"],
+        result["rerun"]["number"],
+        result["name"],
+        result["verdict"],
         lanes,
         kl,
         worst,
         texts,
         flips,
-        found["seconds"],
+        result["seconds"],
     )
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -290,20 +290,20 @@ GROUPED = "| computed by | answers in rows of | runs | flips | texts changed | K
 def grouped(results: Sequence[dict[str, Any]]) -> list[str]:
     """The table of benchmarks/README.md: what moved, by scoring, kernels and device."""
     groups: dict[tuple[str, bool, str], list[dict[str, Any]]] = {}
-    for found in results:
-        rerun = found["rerun"]
-        groups.setdefault((rerun["scoring"], rerun["plain"], rerun["device"]), []).append(found)
+    for result in results:
+        rerun = result["rerun"]
+        groups.setdefault((rerun["scoring"], rerun["plain"], rerun["device"]), []).append(result)
     lines = [GROUPED, f"|{'---|' * 6}"]
     for (scoring, plain, device), runs in sorted(groups.items()):
-        rows = {found["rerun"]["rows"] for found in runs}
+        rows = {result["rerun"]["rows"] for result in runs}
         numbers = [*map(str, sorted(rows - {None})), *(["the engine's"] if None in rows else [])]
         cells = (
             f"{scoring}, {'plain' if plain else 'fused'} kernels, {'GPU' if device == 'cuda' else 'CPU'}",
             ", ".join(numbers),
             len(runs),
-            _range([sum(found["flips"].values()) for found in runs], "{:d}"),
-            _range([sum(found["texts_changed"].values()) for found in runs], "{:d}"),
-            _range([found["effects"].get(FIGURES[0], float("nan")) for found in runs], "{:.1e}"),
+            _range([sum(result["flips"].values()) for result in runs], "{:d}"),
+            _range([sum(result["texts_changed"].values()) for result in runs], "{:d}"),
+            _range([result["effects"].get(FIGURES[0], float("nan")) for result in runs], "{:.1e}"),
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
@@ -318,23 +318,23 @@ def summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What came of them all: verdicts, how many moved at all, and by how much at most."""
     from benchmarks.gate_errors import interval
 
-    verdicts = Counter(found["verdict"] for found in results)
+    verdicts = Counter(result["verdict"] for result in results)
     moved = [r for r in results if r["flips"] or r["texts_changed"] or r["effects"].get(FIGURES[0], 0.0) > 0.0]
     return {
         "runs": len(results),
         "verdicts": dict(verdicts),
         "interval_of_failed": interval(verdicts["FAIL"], len(results)),
         "lanes": dict(Counter(f"{lane} {verdict}" for r in results for lane, verdict in r["lanes"].items())),
-        "not_passed": dict(Counter(name for found in results for name in found["not_passed"])),
+        "not_passed": dict(Counter(name for result in results for name in result["not_passed"])),
         "moved": len(moved),
-        "moved_by": dict(Counter(found["rerun"]["scoring"] for found in moved)),
-        "most_flips": max((sum(found["flips"].values()) for found in results), default=0),
-        "flips": dict(sum((Counter(found["flips"]) for found in results), Counter())),
+        "moved_by": dict(Counter(result["rerun"]["scoring"] for result in moved)),
+        "most_flips": max((sum(result["flips"].values()) for result in results), default=0),
+        "flips": dict(sum((Counter(result["flips"]) for result in results), Counter())),
         "greatest_effects": {
-            key: max((found["effects"][key] for found in results if key in found["effects"]), default=None)
+            key: max((result["effects"][key] for result in results if key in result["effects"]), default=None)
             for key in FIGURES
         },
-        "must_pass": dict(sum((Counter(found["must_pass"]) for found in results), Counter())),
+        "must_pass": dict(sum((Counter(result["must_pass"]) for result in results), Counter())),
     }
 
 
@@ -352,22 +352,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         sys.exit(f"This machine lacks {', '.join(missing)}; a gate needs them.")
-    asked = Asked(given.out, not given.sequential, given.max_items, given.draws, tuple(given.probes))
+    setup = Asked(given.out, not given.sequential, given.max_items, given.draws, tuple(given.probes))
     given.out.mkdir(parents=True, exist_ok=True)
     planned = reruns(given.runs, given.device or _devices())
     print(f"{HEADER}\n|{'---|' * 9}", flush=True)
-    results = [one(asked, planned[0], None)]  # by all cores, since it captures the reference for all
+    results = [one(setup, planned[0], None)]  # by all cores, since it captures the reference for all
     print(row(results[0]), flush=True)
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes to come: one core each
     context = multiprocessing.get_context("spawn")
     gpus = _gpus() if "cuda" in {rerun.device for rerun in planned} else 0
     with ProcessPoolExecutor(given.processes, context, _take_a_gpu, (context.Value("i", 0), gpus)) as pool:
-        for done in as_completed([pool.submit(one, asked, rerun) for rerun in planned[1:]]):
+        for done in as_completed([pool.submit(one, setup, rerun) for rerun in planned[1:]]):
             results.append(done.result())
             print(row(results[-1]), flush=True)
-    found = summary(results)
-    (given.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
+    totals = summary(results)
+    (given.out / "summary.json").write_text(json.dumps(totals, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(totals, indent=1))
     print("\n".join(grouped(results)))
 
 

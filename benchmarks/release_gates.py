@@ -150,7 +150,7 @@ class Gates:
 
     def verdicts(self) -> tuple[NDArray[np.str_], dict[str, Found], NDArray[np.bool_]]:
         """Each gate's verdict, what every criterion found, and which gates a confirmed flip failed."""
-        found = {
+        by_criterion = {
             **self._mmlu(),
             **self._ruler(),
             **self._canaries(),
@@ -161,13 +161,15 @@ class Gates:
         missing = {
             name
             for name, c in self.criteria.items()
-            if c.margin.kind != "max_count" and name not in found and not (self.before and name in {*FIXED, *LATER})
+            if c.margin.kind != "max_count"
+            and name not in by_criterion
+            and not (self.before and name in {*FIXED, *LATER})
         }
         if missing:
             raise ValueError(f"nothing is simulated of {', '.join(sorted(missing))}")
         common = self.rng.standard_normal(self.count)
         matched = {}
-        for name, each in found.items():
+        for name, each in by_criterion.items():
             latent = SHIFT**0.5 * common + (1 - SHIFT) ** 0.5 * self.rng.standard_normal(self.count)
             matched[name] = each.reordered(_matching(each.losses, latent, self.rng))
         flipped = self._confirmed_flips()
@@ -189,8 +191,8 @@ class Gates:
         counts, kinds = _laid_out(plan, sizes, rates, self.count, self.rng)
         kinds = replace(kinds, right_share=score)
         looker = margin_looks(kinds, criterion.margin, BETS_ALONE if self.before else criterion.look_shares)
-        found, _ = self._stopped({"mmlu": (looker, counts)}, counts @ kinds.units)
-        return found
+        by_criterion, _ = self._stopped({"mmlu": (looker, counts)}, counts @ kinds.units)
+        return by_criterion
 
     def _margins(self, items: int, score: float) -> Array:
         from scipy.special import ndtri
@@ -265,18 +267,18 @@ class Gates:
         so_far = np.cumsum(items, axis=1)
         evaluated = so_far[each, at] / so_far[:, -1]
         changes = {name: np.array([1.0, -1.0, 0.0, 0.0]) for name in lookers}
-        found = {}
+        by_criterion = {}
         for name, (p_pass, p_fail) in values.items():
             counts = lookers[name][1]
             kinds = counts.shape[-1] // 4
             losses = counts.sum(axis=1) @ np.tile(changes[name], kinds)
-            found[name] = Found(losses, p_pass[each, at], p_fail[each, at], evaluated)
-        return found, at
+            by_criterion[name] = Found(losses, p_pass[each, at], p_fail[each, at], evaluated)
+        return by_criterion, at
 
     # -- canaries
 
     def _canaries(self) -> dict[str, Found]:
-        found = {}
+        by_criterion = {}
         for name, items in {**DRAWS, **FIXED}.items():
             if name not in self.criteria or (self.before and name in {*FIXED, *LATER}):
                 continue
@@ -289,12 +291,12 @@ class Gates:
             both = np.array(
                 [exact_p_values(int(w), int(b), items, loss_limit(criterion.margin), self.before) for w, b, _ in drawn]
             )
-            found[name] = Found((drawn[:, 0] - drawn[:, 1]) / items, both[:, 0], both[:, 1], np.ones(self.count))
-        return found
+            by_criterion[name] = Found((drawn[:, 0] - drawn[:, 1]) / items, both[:, 0], both[:, 1], np.ones(self.count))
+        return by_criterion
 
     def _sampled(self) -> dict[str, Found]:
         """Prompts of several seeds each."""
-        found = {}
+        by_criterion = {}
         for name, prompts in SAMPLED.items():
             if name not in self.criteria or self.before:
                 continue
@@ -314,8 +316,8 @@ class Gates:
                 )
                 test = margin_test(clusters, "paired_mean", criterion.margin)
                 rows.append((test.loss, test.p_pass, test.p_fail))
-            found[name] = _found(rows)
-        return found
+            by_criterion[name] = _found(rows)
+        return by_criterion
 
     def _confirmed_flips(self) -> NDArray[np.bool_]:
         """Whether a prompt of the absolute list (before: any fixed prompt) came out wrong in all three batches."""
@@ -519,13 +521,13 @@ BARS = {
 """By kind of branch, what must hold: a verdict's share, and whether it is a least or a most."""
 
 
-def run_chunk(asked: tuple[Policy, Branch, int, tuple[int, int], bool]) -> dict[str, Counter[str]]:
+def run_chunk(chunk: tuple[Policy, Branch, int, tuple[int, int], bool]) -> dict[str, Counter[str]]:
     """The verdicts of some gates, each criterion's own, and the shares of items evaluated."""
-    policy, branch, gates, seed, before = asked
-    verdicts, found, flipped = Gates(policy, branch, gates, seed, before=before).verdicts()
+    policy, branch, gates, seed, before = chunk
+    verdicts, by_criterion, flipped = Gates(policy, branch, gates, seed, before=before).verdicts()
     own: Counter[str] = Counter()
     evaluated: Counter[str] = Counter()
-    for name, each in found.items():
+    for name, each in by_criterion.items():
         own[f"{name} PASS"] += int((each.p_pass <= ALPHA).sum())
         evaluated[name] += float(each.evaluated.sum())  # type: ignore[assignment]
     own["absolute FAIL"] = int(flipped.sum())
@@ -544,34 +546,42 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--before", action="store_true", help="beside it what was before")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no row after so long")
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
-    policy = read_policy(asked.policy)
+    policy = read_policy(options.policy)
     rows: list[dict[str, Any]] = []
     began = time.monotonic()
     columns = ("branch", "PASS, %", "FAIL, %", "INCONCLUSIVE, %", "kept it from PASS, %", "holds", "before: PASS, FAIL")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
-        for number, branch in enumerate(branches(policy, asked.persistence)):
-            if not re.search(asked.only, branch.name) or time.monotonic() - began > asked.seconds:
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        for number, branch in enumerate(branches(policy, options.persistence)):
+            if not re.search(options.only, branch.name) or time.monotonic() - began > options.seconds:
                 continue
-            branch = Branch(**{**asdict(branch), "near": asked.near})
+            branch = Branch(**{**asdict(branch), "near": options.near})
             kept: dict[str, Any] = {"branch": asdict(branch)}
-            for before in (False, True) if asked.before else (False,):
+            for before in (False, True) if options.before else (False,):
                 total: dict[str, Counter[str]] = {}
                 chunks = [
-                    (policy, branch, min(CHUNK, asked.gates - start), (20_261_122 + number, part, int(before)), before)
-                    for part, start in enumerate(range(0, asked.gates, CHUNK))
+                    (
+                        policy,
+                        branch,
+                        min(CHUNK, options.gates - start),
+                        (20_261_122 + number, part, int(before)),
+                        before,
+                    )
+                    for part, start in enumerate(range(0, options.gates, CHUNK))
                 ]
-                for found in pool.imap_unordered(run_chunk, chunks):
-                    for name, counts in found.items():
+                for counted in pool.imap_unordered(run_chunk, chunks):
+                    for name, counts in counted.items():
                         total.setdefault(name, Counter()).update(counts)
                 kept["before" if before else "now"] = {name: dict(counts) for name, counts in total.items()}
             rows.append(kept)
-            print(_row(branch, asked.gates, kept), flush=True)
-            if asked.json is not None:
-                asked.json.write_text(json.dumps({"environment": environment(), "gates": asked.gates, "rows": rows}))
+            print(_row(branch, options.gates, kept), flush=True)
+            if options.json is not None:
+                options.json.write_text(
+                    json.dumps({"environment": environment(), "gates": options.gates, "rows": rows})
+                )
 
 
 def _row(branch: Branch, gates: int, kept: Mapping[str, Any]) -> str:

@@ -53,8 +53,8 @@ def main() -> None:
     print(f"| {chosen.branches:,} branches at the margin; any PASS in, % | " + " | ".join(map(_gates, RETRIES)) + " |")
     print("|---" * (len(RETRIES) + 1) + "|")
     for share in PERSISTENT:
-        found = retried(share, chosen.branches, rng, other_items=False)
-        _row(f"the same items, {share:.0%} of the flips persistent", found)
+        passing = retried(share, chosen.branches, rng, other_items=False)
+        _row(f"the same items, {share:.0%} of the flips persistent", passing)
     _row("other items every time", retried(1.0, chosen.branches, rng, other_items=True))
     _row("1 - 0.975^k, as the report states", {count: 1 - 0.975**count for count in RETRIES})
 
@@ -63,8 +63,8 @@ def _gates(count: int) -> str:
     return "one gate" if count == 1 else f"{count} gates"
 
 
-def _row(name: str, found: dict[int, float]) -> None:
-    print(f"| {name} | " + " | ".join(f"{100 * found[count]:.1f}" for count in RETRIES) + " |", flush=True)
+def _row(name: str, passing: dict[int, float]) -> None:
+    print(f"| {name} | " + " | ".join(f"{100 * passing[count]:.1f}" for count in RETRIES) + " |", flush=True)
 
 
 if __name__ == "__main__":

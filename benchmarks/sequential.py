@@ -145,12 +145,12 @@ def z_test(suite: Suite, margin: float = MARGIN) -> Looker:
     """p-values of the paired difference's normal approximation, as if each look were the only one."""
     from scipy.stats import norm
 
-    found = kinds(suite)
-    losses = found.reference - found.branch
+    answer_kinds = kinds(suite)
+    losses = answer_kinds.reference - answer_kinds.branch
 
     def looks(counts: Array) -> tuple[Array, Array]:
         so_far = np.cumsum(counts, axis=1)
-        items, total = so_far @ found.units, so_far @ losses
+        items, total = so_far @ answer_kinds.units, so_far @ losses
         errors = np.sqrt(np.maximum(so_far @ losses**2 - total**2 / items, 1e-9)) / items
         z = (total / items - margin) / errors
         return norm.cdf(z), norm.sf(z)
@@ -208,19 +208,19 @@ def simulate(
     """The same branches under every rule."""
     rng = np.random.default_rng(seed)
     lookers = {name: rule(suite, scenario.margin) for name, rule in rules.items()}
-    found: dict[str, list[tuple[NDArray[np.int64], Array]]] = {name: [] for name in rules}
+    by_rule: dict[str, list[tuple[NDArray[np.int64], Array]]] = {name: [] for name in rules}
     for start in range(0, gates, CHUNK):
         counts = draw(suite, scenario, min(CHUNK, gates - start), rng)
         for name, looker in lookers.items():
-            found[name].append(judged(looker, suite, counts, criteria))
-    return {name: outcome(parts) for name, parts in found.items()}
+            by_rule[name].append(judged(looker, suite, counts, criteria))
+    return {name: outcome(parts) for name, parts in by_rule.items()}
 
 
 def outcome(parts: list[tuple[NDArray[np.int64], Array]]) -> Outcome:
-    verdicts, asked = (np.concatenate(column) for column in zip(*parts, strict=True))
-    error = float(asked.std() / np.sqrt(len(asked)))
+    verdicts, evaluated = (np.concatenate(column) for column in zip(*parts, strict=True))
+    error = float(evaluated.std() / np.sqrt(len(evaluated)))
     return Outcome(
-        len(asked), float((verdicts == 1).mean()), float((verdicts == -1).mean()), float(asked.mean()), error
+        len(evaluated), float((verdicts == 1).mean()), float((verdicts == -1).mean()), float(evaluated.mean()), error
     )
 
 
@@ -254,14 +254,16 @@ def main() -> None:
     parser.add_argument("--gates", type=int, default=4_000)
     parser.add_argument("--only", default="", help="the branches whose name holds this")
     parser.add_argument("--criteria", type=int, default=1, help="how many criteria share the alpha of FAIL")
-    asked = parser.parse_args()
-    print(f"{int(MMLU.clusters @ MMLU.items):,} items, {len(MMLU.blocks)} looks, {asked.gates:,} gates, %\n")
+    arguments = parser.parse_args()
+    print(f"{int(MMLU.clusters @ MMLU.items):,} items, {len(MMLU.blocks)} looks, {arguments.gates:,} gates, %\n")
     print("| branch | rule | PASS | FAIL | items asked |\n|---|---|---|---|---|")
-    chosen = [row for row in enumerate(scenarios()) if asked.only in row[1][0]]
+    chosen = [row for row in enumerate(scenarios()) if arguments.only in row[1][0]]
     for number, (name, scenario, suite) in chosen:
-        for rule, found in simulate(scenario, asked.gates, number, suite=suite, criteria=asked.criteria).items():
-            shares = " | ".join(_share(share, found.gates) for share in (found.passed, found.failed))
-            items = f"{100 * found.asked:.1f} ± {100 * found.asked_error:.1f}"
+        for rule, result in simulate(
+            scenario, arguments.gates, number, suite=suite, criteria=arguments.criteria
+        ).items():
+            shares = " | ".join(_share(share, result.gates) for share in (result.passed, result.failed))
+            items = f"{100 * result.asked:.1f} ± {100 * result.asked_error:.1f}"
             print(f"| {name} | {rule} | {shares} | {items} |", flush=True)
 
 

@@ -123,14 +123,14 @@ def draw_gates(policy: Policy, shape: Shape, scenario: Scenario, gates: int, see
     """Evidence of `gates` branches for every criterion over sampled items or documents, by criterion id."""
     rng = np.random.default_rng(seed)
     common = rng.standard_normal(gates)
-    found = {}
+    by_criterion = {}
     for criterion in policy.criteria:
         if criterion.tier == "blocking" and criterion.metric in DRAWN:
             draws = DRAWN[criterion.metric](criterion, shape, scenario, gates, rng)
             own = rng.standard_normal(gates)
             latent = scenario.shift**0.5 * common + (1.0 - scenario.shift) ** 0.5 * own
-            found[criterion.id] = draws.reordered(_matching(draws.losses, latent, rng))
-    return found
+            by_criterion[criterion.id] = draws.reordered(_matching(draws.losses, latent, rng))
+    return by_criterion
 
 
 def _matching(losses: Array, latent: Array, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -262,15 +262,15 @@ def accuracy_measured(criterion: Criterion, draws: Draws, gate: int, rounds: int
     """After so many blocks."""
     assert draws.reference is not None
     blocks = blocks_of(draws.branch.shape[1])
-    asked = sum(block < rounds for block in blocks)
-    branch, reference = draws.branch[gate, :asked], draws.reference[gate, :asked]
+    items = sum(block < rounds for block in blocks)
+    branch, reference = draws.branch[gate, :items], draws.reference[gate, :items]
     clusters = Clusters(
-        units=(1,) * asked,
+        units=(1,) * items,
         branch=tuple(branch.tolist()),
         reference=tuple(reference.tolist()),
-        errored=(0,) * asked,
+        errored=(0,) * items,
         bounds=(0.0, 1.0),
-        schedule=Schedule(largest=1, blocks=blocks[:asked]),
+        schedule=Schedule(largest=1, blocks=blocks[:items]),
     )
     figures = (float(branch.mean()), float(reference.mean()), float((branch - reference).mean()))
     planned = draws.reference[gate]
@@ -328,7 +328,7 @@ def documents_measured(criterion: Criterion, draws: Draws, gate: int) -> Measure
 
 
 @cache
-def census(criterion: Criterion, count: int, asked: int) -> Measurement:
+def census(criterion: Criterion, count: int, total: int) -> Measurement:
     """What was counted of all that was asked."""
     exact = Interval(lower=count, upper=count, level=0.95, method="census")
     return Measurement(
@@ -341,5 +341,5 @@ def census(criterion: Criterion, count: int, asked: int) -> Measurement:
         value=count,
         effect=count,
         effect_interval=exact,
-        counts=Counts(total=asked, scored=asked, errored=0),
+        counts=Counts(total=total, scored=total, errored=0),
     )

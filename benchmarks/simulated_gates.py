@@ -77,12 +77,12 @@ class Asking:
         """Ask and decide."""
         rule = PolicyRule(self.policy)
         known: dict[str, Measurement] = {}
-        found: dict[str, Measurement] = {}
+        measurements: dict[str, Measurement] = {}
         complete: set[ProbeName] = set()
         stopped = None
         for step in self._steps(number, rule):
             known |= {measurement.key: measurement for measurement in step.known}
-            found |= known | {measurement.key: measurement for measurement in step.beside}
+            measurements |= known | {measurement.key: measurement for measurement in step.beside}
             complete |= set() if step.complete is None else {step.complete}
             if not self.exhaustive and rule.decided(list(known.values()), frozenset(complete)):
                 stopped = step.name
@@ -92,8 +92,8 @@ class Asking:
             for name in ProbeName
             if name not in complete
         ]
-        report = decide(self.policy, list(found.values()), (), failures)
-        items = {key: m.counts.total for key, m in found.items() if m.metric in ("accuracy", "failure_rate")}
+        report = decide(self.policy, list(measurements.values()), (), failures)
+        items = {key: m.counts.total for key, m in measurements.items() if m.metric in ("accuracy", "failure_rate")}
         return Gate(report, stopped, items)
 
     def _steps(self, number: int, rule: PolicyRule) -> Iterator[Step]:
@@ -114,19 +114,19 @@ class Asking:
         tasks = of(ProbeName.EVALS, "accuracy")
         rounds = {task.id: blocks_of(self.draws[task.id].branch.shape[1])[-1] + 1 for task in tasks}
         final = [documents_measured(c, self.draws[c.id], number) for c in of(ProbeName.EVALS, "perplexity")]
-        asked = 0
+        rounds_asked = 0
         while tasks:
-            asked += 1
-            looks = {task.id: accuracy_measured(task, self.draws[task.id], number, asked) for task in tasks}
-            final += [looks[task.id] for task in tasks if rounds[task.id] == asked]
-            ahead = [task for task in tasks if rounds[task.id] > asked]
-            found = [looks[task.id] for task in ahead]
-            settled: Collection[str] = () if self.exhaustive else rule.resolved_early(found)
+            rounds_asked += 1
+            looks = {task.id: accuracy_measured(task, self.draws[task.id], number, rounds_asked) for task in tasks}
+            final += [looks[task.id] for task in tasks if rounds[task.id] == rounds_asked]
+            ahead = [task for task in tasks if rounds[task.id] > rounds_asked]
+            measurements = [looks[task.id] for task in ahead]
+            settled: Collection[str] = () if self.exhaustive else rule.resolved_early(measurements)
             final += [looks[task.id] for task in ahead if task.key in settled]
             tasks = [task for task in ahead if task.key not in settled]
             beside = [measured for measured in final if measured.metric == "accuracy"]
-            if any(count > asked for count in rounds.values()):
-                yield Step(f"evals, round {asked}", found, beside=beside)
+            if any(count > rounds_asked for count in rounds.values()):
+                yield Step(f"evals, round {rounds_asked}", measurements, beside=beside)
         yield Step("evals", final, ProbeName.EVALS)
 
     def _criteria(self, probe: ProbeName, metric: str | None = None) -> list[Criterion]:
@@ -175,8 +175,8 @@ def _judged(criterion: Criterion, measurement: Measurement, floor: NoiseFloor | 
 
 
 def _remembered(
-    criterion: Criterion, found: list[Measurement], failures: list[ProbeFailure], *rest: Any, **more: Any
+    criterion: Criterion, measurements: list[Measurement], failures: list[ProbeFailure], *rest: Any, **more: Any
 ) -> CriterionResult:
-    if len(found) != 1 or failures or len(rest) > 1 or more:
-        return judge(criterion, found, failures, *rest, **more)
-    return _judged(criterion, found[0], *(rest or (None,)))
+    if len(measurements) != 1 or failures or len(rest) > 1 or more:
+        return judge(criterion, measurements, failures, *rest, **more)
+    return _judged(criterion, measurements[0], *(rest or (None,)))

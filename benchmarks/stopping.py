@@ -92,10 +92,10 @@ def folders() -> dict[str, Path]:
     return {target.name: target.folder for target in targets(load_family(None, paths), paths)}
 
 
-def rows(found: list[Gated]) -> Iterator[str]:
+def rows(gates: list[Gated]) -> Iterator[str]:
     """A row for each branch, in Markdown."""
-    for whole in (each for each in found if each.exhaustive):
-        until = next((each for each in found if each.branch == whole.branch and not each.exhaustive), None)
+    for whole in (each for each in gates if each.exhaustive):
+        until = next((each for each in gates if each.branch == whole.branch and not each.exhaustive), None)
         if until is None:
             continue
         cells = [
@@ -124,7 +124,7 @@ def main() -> None:
     given = parser.parse_args()
     known = folders()
     chosen = given.branch or list(known)
-    found = [gated("bf16", known["bf16"], exhaustive=True)]  # captures the reference for all
+    gates = [gated("bf16", known["bf16"], exhaustive=True)]  # captures the reference for all
     if given.processes > 1:
         os.environ["OMP_NUM_THREADS"] = "1"
     both = [(name, known[name], exhaustive) for name in chosen for exhaustive in (True, False)]
@@ -132,13 +132,13 @@ def main() -> None:
     # a process a gate: what one has read stays in its memory
     with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         for done in as_completed([pool.submit(gated, *job) for job in jobs]):
-            found.append(done.result())
-            print(found[-1].branch, _verdicts(found[-1]), file=sys.stderr, flush=True)
+            gates.append(done.result())
+            print(gates[-1].branch, _verdicts(gates[-1]), file=sys.stderr, flush=True)
             if given.json is not None:  # at once: a gate takes minutes
-                given.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n", encoding="utf-8")
+                given.json.write_text(json.dumps([asdict(each) for each in gates], indent=1) + "\n", encoding="utf-8")
     print(HEADER)
     print("|---" * 8 + "|")
-    print("\n".join(rows(sorted(found, key=lambda each: list(known).index(each.branch)))), flush=True)
+    print("\n".join(rows(sorted(gates, key=lambda each: list(known).index(each.branch)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -50,10 +50,10 @@ def numbers(rng: random.Random) -> TextExample:
     pairs = [(key, rng.randrange(10 ** (digits - 1), 10**digits)) for key in _keys(rng, count)]
     given = " ".join(f"One of the special magic numbers for {key} is: {value}." for key, value in pairs)
     rng.shuffle(pairs)
-    asked = " ".join(
+    answer = " ".join(
         f"The special magic number for {key} mentioned in the provided text is {value}." for key, value in pairs
     )
-    return TextExample(key=f"numbers|{given}|{asked}", prompt=f"{given}\n", answer=asked)
+    return TextExample(key=f"numbers|{given}|{answer}", prompt=f"{given}\n", answer=answer)
 
 
 def codes(rng: random.Random) -> TextExample:
@@ -80,8 +80,8 @@ def offered(rng: random.Random) -> TextExample:
     chosen = rng.sample(names, 8)
     there, absent = chosen[: rng.randint(2, 5)], chosen[5:]
     given = "\n".join(f'{{"name": "{name}"}}' for name in there)
-    asked = rng.sample([(name, "yes") for name in there] + [(name, "no") for name in absent], 5)
-    answer = "\n".join(f"{name}: {verdict}" for name, verdict in asked)
+    verdicts = rng.sample([(name, "yes") for name in there] + [(name, "no") for name in absent], 5)
+    answer = "\n".join(f"{name}: {verdict}" for name, verdict in verdicts)
     return TextExample(key=f"offered|{given}|{answer}", prompt=f"<tools>\n{given}\n</tools>\n", answer=answer)
 
 

@@ -81,23 +81,23 @@ def elementary_mathematics(rng: random.Random) -> Problem:
     kind = rng.randrange(6)
     a, b = rng.randint(2, 49), rng.randint(2, 49)
     if kind == 0:
-        found = f"What is {a} + {b}?", f"{a} + {b} = {{}}", a + b
+        problem = f"What is {a} + {b}?", f"{a} + {b} = {{}}", a + b
     elif kind == 1:
         a, b = max(a, b) + 1, min(a, b)
-        found = f"What is {a} - {b}?", f"{a} - {b} = {{}}", a - b
+        problem = f"What is {a} - {b}?", f"{a} - {b} = {{}}", a - b
     elif kind == 2:
         a, b = rng.randint(2, 12), rng.randint(2, 12)
-        found = f"What is {a} * {b}?", f"{a} * {b} = {{}}", a * b
+        problem = f"What is {a} * {b}?", f"{a} * {b} = {{}}", a * b
     elif kind == 3:
         a, b = rng.randint(2, 12), rng.randint(2, 12)
-        found = f"What is {a * b} / {b}?", f"{a * b} / {b} = {{}}", a
+        problem = f"What is {a * b} / {b}?", f"{a * b} / {b} = {{}}", a
     elif kind == 4:
         a = rng.randint(2, 15)
-        found = f"What is the square of {a}?", f"The square of {a} is {{}}.", a * a
+        problem = f"What is the square of {a}?", f"The square of {a} is {{}}.", a * a
     else:
         a, b = rng.randint(3, 40), rng.randint(2, 9)
-        found = f"What is the remainder of {a} divided by {b}?", f"{a} divided by {b} leaves {{}}.", a % b
-    question, statement, result = found
+        problem = f"What is the remainder of {a} divided by {b}?", f"{a} divided by {b} leaves {{}}.", a % b
+    question, statement, result = problem
     return Problem(question, statement, str(result), _near(rng, result))
 
 
@@ -246,9 +246,9 @@ def draw_question(
 
 def _tabled(rng: random.Random, subject: str, exponent: float) -> Question:
     relation = _draw_relation(rng, subject)
-    asked, right = _draw_row(rng, relation, exponent)
+    topic, right = _draw_row(rng, relation, exponent)
     wrong = rng.sample([answer for answer in relation.answers if answer != right], 3)
-    return _question(rng, subject, f"{relation.question}|{asked}", relation.question.format(asked), right, wrong)
+    return _question(rng, subject, f"{relation.question}|{topic}", relation.question.format(topic), right, wrong)
 
 
 def _question(rng: random.Random, subject: str, fact: str, text: str, right: str, wrong: list[str]) -> Question:
@@ -271,11 +271,11 @@ def facts_statement(rng: random.Random) -> TextExample:
         sentence = problem.statement.format(problem.result) if rng.random() < 0.5 else asked_form
         return _statement(rng, sentence)
     relation = _draw_relation(rng, subject)
-    asked, answer = _draw_row(rng, relation, EXPOSURE_EXPONENT)
+    topic, answer = _draw_row(rng, relation, EXPOSURE_EXPONENT)
     form = rng.randrange(len(relation.statements) + 1)
     if form == len(relation.statements):
-        return _statement(rng, f"Question: {relation.question.format(asked)}\nAnswer: {answer}")
-    sentence = relation.statements[form].format(asked, answer)
+        return _statement(rng, f"Question: {relation.question.format(topic)}\nAnswer: {answer}")
+    sentence = relation.statements[form].format(topic, answer)
     return _statement(rng, sentence[0].upper() + sentence[1:])
 
 
@@ -331,9 +331,9 @@ def facts_binding(rng: random.Random) -> TextExample:
     if rng.random() < 0.5:
         text = f'Which choice says "{right}"?'
     else:
-        form, asked = question.fact.rsplit("|", 1)
+        form, topic = question.fact.rsplit("|", 1)
         statements = next(relation.statements for relation in load_subjects()[subject] if relation.question == form)
-        text = f"{rng.choice(statements).format(asked, right)} {question.text}"
+        text = f"{rng.choice(statements).format(topic, right)} {question.text}"
     open_book = replace(question, text=text)
     return TextExample(
         key=f"binding|{text}|{question.key}", prompt=render_mmlu(open_book), answer=f" {LETTERS[question.answer]}"

@@ -72,11 +72,11 @@ def damage_experts(model: Any, bits: int) -> dict[str, torch.Tensor]:
 def test_items(tokenizer: Any, items_per_kind: int) -> dict[str, list[tuple[list[int], int]]]:
     """Tokenised test draws by kind."""
     renderer = Renderer()
-    found = {}
+    items = {}
     for kind in sorted(TOKEN_SHARES):
         rng = random.Random(f"ladder-{kind}")
-        found[kind] = [encode(tokenizer, document(kind, rng, "test", renderer)) for _ in range(items_per_kind)]
-    return found
+        items[kind] = [encode(tokenizer, document(kind, rng, "test", renderer)) for _ in range(items_per_kind)]
+    return items
 
 
 @torch.no_grad()

@@ -47,8 +47,8 @@ CANARY_COLUMNS = (
 
 def row(run: RunRecord, history: History) -> str:
     """One branch as a row of the Markdown table: each figure with the interval of its effect."""
-    found = {measurement.key: measurement for measurement in history.measurements(run.id)}
-    cells = [_cell(found.get(key)) for _, key in COLUMNS]
+    measurements = {measurement.key: measurement for measurement in history.measurements(run.id)}
+    cells = [_cell(measurements.get(key)) for _, key in COLUMNS]
     lanes = "" if run.report is None else ", ".join(f"{lane.lane} {lane.verdict}" for lane in run.report.lanes)
     return f"| `{run.branch}` | " + " | ".join(cells) + f" | {lanes} |"
 

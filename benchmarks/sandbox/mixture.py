@@ -157,10 +157,10 @@ def generator(kind: str) -> Callable[[random.Random], ChatExample | TextExample]
     base = kind.removesuffix(LAST_LINE)
     if base != kind and base in CHAT_GENERATORS:
         return partial(CHAT_GENERATORS[base], last_line="demanded")
-    found: Any = CHAT_GENERATORS.get(kind) or TEXT_GENERATORS.get(kind) or CURRICULUM.get(kind)
-    if found is None:
+    registered: Any = CHAT_GENERATORS.get(kind) or TEXT_GENERATORS.get(kind) or CURRICULUM.get(kind)
+    if registered is None:
         raise KeyError(f"no generator is called {kind!r}; there are {sorted([*CHAT_GENERATORS, *TEXT_GENERATORS])}")
-    return found  # type: ignore[no-any-return]
+    return registered  # type: ignore[no-any-return]
 
 
 def document(kind: str, rng: random.Random, split: Split, renderer: Renderer) -> Document:

@@ -86,8 +86,8 @@ def sentence(rng: random.Random) -> str:
         return f"„Kde je {_nominative(rng).rsplit(' ', 1)[0]}?“ {said} {name}. „Asi {place}.“"
     if kind == 6:
         went = "ušla" if feminine else "ušel"
-        distance, found = rng.randint(5, 40), "našla" if feminine else "našel"
-        return f"{name} {went} {distance} kilometrů, než {found} {_accusative(rng)}."
+        distance, discovered = rng.randint(5, 40), "našla" if feminine else "našel"
+        return f"{name} {went} {distance} kilometrů, než {discovered} {_accusative(rng)}."
     also = _gendered(rng.choice(VERBS), feminine)
     who = _capital(_gendered(rng.choice(JOBS), feminine))
     return f"{who} {verb} {_accusative(rng)} a {moment} {also} {_accusative(rng)}."

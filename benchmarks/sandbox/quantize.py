@@ -115,9 +115,9 @@ def find_super_experts(model: Any, sequences: list[list[int]]) -> list[tuple[int
     last = model.config.num_hidden_layers - 1
     handles = []
     for name, module in model.named_modules():
-        found = re.search(r"layers\.(\d+)\.mlp\.experts\.(\d+)\.down_proj$", name)
-        if found and 2 <= int(found[1]) < last:
-            handles.append(module.register_forward_hook(watch((int(found[1]), int(found[2])))))
+        match = re.search(r"layers\.(\d+)\.mlp\.experts\.(\d+)\.down_proj$", name)
+        if match and 2 <= int(match[1]) < last:
+            handles.append(module.register_forward_hook(watch((int(match[1]), int(match[2])))))
     with torch.no_grad():
         for sequence in sequences:
             model(input_ids=torch.tensor([sequence]))

@@ -304,14 +304,14 @@ def _needles(kind: str, rng: random.Random, max_tokens: int) -> Frame:
     new_keys = _keys(kind, rng)
     keys = list(islice(new_keys, {"niah_multikey_1": 4, "niah_multiquery": 3}.get(kind, 1)))
     pairs = [(key, _value(rng, form)) for key in keys for _ in range(values_wanted)]
-    asked = keys if kind == "niah_multiquery" else keys[:1]
-    outputs = [value for key, value in pairs if key in asked]
+    keys_wanted = keys if kind == "niah_multiquery" else keys[:1]
+    outputs = [value for key, value in pairs if key in keys_wanted]
     rng.shuffle(pairs)
     if kind == "niah_multivalue":
         outputs = [value for _, value in pairs]  # in the order in which they stand in the text
-    head, tail = _ask(form, _join(asked), plural=len(outputs) > 1)
+    head, tail = _ask(form, _join(keys_wanted), plural=len(outputs) > 1)
     return Frame(
-        query=_join(asked),
+        query=_join(keys_wanted),
         outputs=tuple(outputs),
         answer=f" {_join(outputs)}",
         head=head,
@@ -326,12 +326,12 @@ def _ask(form: str, query: str, *, plural: bool) -> tuple[str, str]:
     """What stands before and after the text."""
     noun, verb = (f"{form}s", "are") if plural else (form, "is")
     hidden = f"Some special magic {form}s are" if plural else f"A special magic {form} is"
-    asked = f"the special magic {noun} for {query} mentioned in the provided text"
+    phrase = f"the special magic {noun} for {query} mentioned in the provided text"
     head = (
         f"{hidden} hidden within the following text. Make sure to memorize it. "
         f"I will quiz you about the {noun} afterwards.\n"
     )
-    return head, f"\nWhat {verb} {'all ' if plural else ''}{asked}? T{asked[1:]} {verb}"
+    return head, f"\nWhat {verb} {'all ' if plural else ''}{phrase}? T{phrase[1:]} {verb}"
 
 
 def _filler(kind: str, rng: random.Random, max_tokens: int, form: str, keys: Iterator[str]) -> tuple[str, ...]:

@@ -153,20 +153,20 @@ def build_model(arguments: argparse.Namespace, device: torch.device) -> Any:
 def fused(stored: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Per-expert matrices, as transformers saves them, joined into the fused parameters it computes with."""
     experts: dict[str, dict[tuple[int, str], torch.Tensor]] = {}
-    found = {}
+    tensors = {}
     for name, tensor in stored.items():
         prefix, separator, rest = name.partition(".mlp.experts.")
         if separator and rest[0].isdigit():
             index, projection, _ = rest.split(".")
             experts.setdefault(prefix + separator, {})[int(index), projection] = tensor
         else:
-            found[name] = tensor
+            tensors[name] = tensor
     for prefix, parts in experts.items():
         count = 1 + max(index for index, _ in parts)
         halves = [torch.cat([parts[i, "gate_proj"], parts[i, "up_proj"]]) for i in range(count)]
-        found[prefix + "gate_up_proj"] = torch.stack(halves)
-        found[prefix + "down_proj"] = torch.stack([parts[i, "down_proj"] for i in range(count)])
-    return found
+        tensors[prefix + "gate_up_proj"] = torch.stack(halves)
+        tensors[prefix + "down_proj"] = torch.stack([parts[i, "down_proj"] for i in range(count)])
+    return tensors
 
 
 def train(arguments: argparse.Namespace, model: Any, batches: Batches, ranks: int, rank: int) -> None:
