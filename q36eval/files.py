@@ -4,6 +4,7 @@ It stands below all else and imports nothing of ours but the errors.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -162,15 +163,16 @@ def replacing(path: Path, *, durable: bool = False, follow_links: bool = True) -
 
     It lies beside `path`, whose permissions it takes over where the file system has any; of a link, beside what the
     link leads to, unless `follow_links` is false: then the link itself is replaced, so that nothing is written outside
-    the folder. A device or a pipe, which nothing may take the place of, is itself written to. With `durable` what was
-    written outlives a power failure too, which costs the disk's time.
+    the folder. What nothing may take the place of is itself written to: a device, a pipe, a file that is mounted by
+    itself, or (unless `durable`) one in a folder without write permission. With `durable` what was written outlives a
+    power failure too, which costs the disk's time.
 
     Raises:
         OSError: the disk refuses it.
     """
     place = path.resolve() if follow_links else path
     is_there = place.exists() and not place.is_symlink()  # of a link that was followed there is none left
-    if is_there and not place.is_file():
+    if is_there and (not place.is_file() or not (durable or os.access(place.parent, os.W_OK))):
         yield place
         return
     temporary = place.with_name(f".{place.name}.{os.getpid()}{TEMPORARY}")
@@ -181,7 +183,12 @@ def replacing(path: Path, *, durable: bool = False, follow_links: bool = True) -
                 shutil.copymode(place, temporary)
         if durable:
             _sync(temporary)
-        os.replace(temporary, place)
+        try:
+            os.replace(temporary, place)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            shutil.copyfile(temporary, place)  # a mount point, as a container's single file is
         if durable:
             with contextlib.suppress(OSError):  # some systems cannot sync a folder
                 _sync(place.parent)

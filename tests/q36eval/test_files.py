@@ -1,5 +1,6 @@
 """YAML refused in one sentence, files that are there whole or as they were, JSON that hashes as it always did."""
 
+import errno
 import hashlib
 import math
 import os
@@ -181,3 +182,29 @@ def test_what_json_has_no_number_for_is_refused(number: float) -> None:
 def test_what_is_printed_commands_neither_a_terminal_nor_a_pipelines_runner() -> None:
     text = printable_json({"b": "##[error]\x1b[2J", "a": "ž"}, indent=1)
     assert text == '{\n "a": "\\u017e",\n "b": "#\\u0023[error]\\u001b[2J"\n}\n'
+
+
+def test_a_mounted_file_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a container's report that is mounted alone: nothing can take the place of a mount point."""
+    report = tmp_path / "report.json"
+    report.write_text("old and longer", encoding="utf-8")
+
+    def busy(source: object, target: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(os, "replace", busy)
+    write_atomically(report, "new")
+    assert report.read_text(encoding="utf-8") == "new"
+    assert list(tmp_path.iterdir()) == [report]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="every folder can be written to by root")
+def test_a_file_in_a_folder_without_write_permission_is_written_in_place(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text("old", encoding="utf-8")
+    tmp_path.chmod(0o555)
+    try:
+        write_atomically(report, "new")
+    finally:
+        tmp_path.chmod(0o755)
+    assert report.read_text(encoding="utf-8") == "new"
