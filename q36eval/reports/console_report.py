@@ -80,6 +80,8 @@ def _criteria_table(document: Document, *, wide: bool) -> "Table":
         table.add_column(name, justify=justify, overflow="fold", no_wrap=name == "verdict")
     for row in document.criteria:
         cells = row.cells | {"lanes": " ".join(lane.value[0].upper() for lane in row.result.lanes)}
+        if not wide:  # the id, which has no place to break, stands in the lines above and below
+            cells["criterion"] = cells["criterion"].replace(f" ({row.result.id})", "")
         styles = {"verdict": STYLES[row.result.verdict]}
         table.add_row(*(_text(cells[name], styles.get(name, "")) for name in names))
     if document.advisory_note:
