@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.measured_on import MeasuredOn
 from q36eval.records import DeclaredFigure, ItemOutcome, Measurement, ProbeFailure, ProbeName
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class Probe(ABC):
     suite_fields: Mapping[str, str] = {}
     """What `suite_sha256` is made of, so that a refusal can name what differs: hashes, or numbers as text, by name;
     empty text where there is none of it."""
+
+    measured_on: Mapping[str, MeasuredOn] = {}
+    """What the figures of each slice are measured on, where the probe knows it better than its request."""
 
     kind: ClassVar[Kind] = "answers"
     top_k: int | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from q36eval.reports.document import Document, Entry
-from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, plain, verdict_text
+from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, name_text, plain, verdict_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -81,7 +81,7 @@ def _criteria_table(document: Document, *, wide: bool) -> "Table":
     for row in document.criteria:
         cells = row.cells | {"lanes": " ".join(lane.value[0].upper() for lane in row.result.lanes)}
         if not wide:  # the id, which has no place to break, stands in the lines above and below
-            cells["criterion"] = cells["criterion"].replace(f" ({row.result.id})", "")
+            cells["criterion"] = name_text(row.result, with_id=False)
         styles = {"verdict": STYLES[row.result.verdict]}
         table.add_row(*(_text(cells[name], styles.get(name, "")) for name in names))
     if document.advisory_note:

@@ -179,9 +179,10 @@ def verdict_text(result: CriterionResult) -> str:
     return f"{words} (waived)" if result.waived else words
 
 
-def name_text(result: CriterionResult) -> str:
+def name_text(result: CriterionResult, *, with_id: bool = True) -> str:
     """The criterion's title with its id, and a star where it is advisory."""
-    return result.name if result.tier == "blocking" else f"{result.name}*"
+    name = result.name if with_id else result.heading
+    return name if result.tier == "blocking" else f"{name}*"
 
 
 ADVISORY_NOTE = "* advisory: shown, never blocking"

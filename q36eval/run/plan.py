@@ -1,7 +1,7 @@
 """The probes of a run, put together from its request, and what it is measured on as it may be published."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -189,7 +189,7 @@ def _reference(request: "Request") -> str:
     return f"{branch.scheme} of {branch.source.repository or family.base_model}"
 
 
-def _of_probe(request: "Request", probe: Probe) -> dict[str, MeasuredOn]:
+def _of_probe(request: "Request", probe: Probe) -> Mapping[str, MeasuredOn]:
     if probe.name is ProbeName.KL:
         corpus = f"the suite {request.suite}" if request.corpus is None else request.corpus.stem
         return {"all": MeasuredOn(title=f"held-out texts: the corpus of {corpus}")}
@@ -197,5 +197,4 @@ def _of_probe(request: "Request", probe: Probe) -> dict[str, MeasuredOn]:
         title = CANARIES if request.canaries.own is None else f"{CANARIES}, and canaries of the publisher's own"
         lanes = {lane.value: MeasuredOn(title=f"{lane.value} {title}") for lane in Lane}
         return {"all": MeasuredOn(title=title), **lanes}
-    measured_on: dict[str, MeasuredOn] = getattr(probe, "measured_on", {})
-    return measured_on
+    return probe.measured_on
