@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tests.profiles import sized
 
-KILLS = sized(6, 20)
+KILLS = sized(4, 20)
 """Moments of a test that kills; `make test-long` takes twenty."""
 
 
@@ -50,7 +50,7 @@ def whole(work: Callable[[], object], what: str) -> float:
 
 
 def killed_after(work: Callable[[], object], moment: float) -> bool:
-    """Whether a kill after `moment` CPU seconds came before its end."""
+    """Whether a kill after `moment` CPU seconds (0: one that `work` brings upon itself) came before its end."""
     child = _start(work, moment)
     status = os.waitpid(child, 0)[1]
     with contextlib.suppress(ProcessLookupError):

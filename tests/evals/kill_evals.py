@@ -2,11 +2,15 @@
 
 Usage: `kill_evals.py FOLDER KILLS SEED`. Every run is a process of its own, forked from this one, with a history of
 its own. FOLDER then holds `whole.sqlite`, which nothing interrupted, one history a kill, and beside each a list of the
-items whose outcome was written, one line each.
+items whose outcome was written, one line each. Every other kill comes right after a write, in the middle of the asking
+however busy the machine: the workers' seconds are not this process's, so a moment of CPU time seldom falls there.
 """
 
+import itertools
+import os
 import random
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -51,15 +55,18 @@ class Planned(EvalsProbe):
 
 
 class LoggingSink(Sink):
-    """A run in history; what was written is also listed in a file."""
+    """A run in history; what was written is also listed in a file. Kills its process after write `last`, from 1."""
 
-    def __init__(self, history: History, run_id: str, log: Path) -> None:
-        self._history, self._run, self._log = history, run_id, log
+    def __init__(self, history: History, run_id: str, log: Path, last: int | None) -> None:
+        self._history, self._run, self._log, self._last = history, run_id, log, last
+        self._writes = itertools.count(1)
 
     def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
         self._history.add_items(self._run, list(outcomes))
         with self._log.open("a") as file:
             file.writelines(f"{outcome.item_key}\n" for outcome in outcomes)
+        if next(self._writes) == self._last:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def add_measurement(self, measurement: Measurement) -> None:
         self._history.add_measurement(self._run, measurement)
@@ -71,8 +78,8 @@ class LoggingSink(Sink):
         return self._history.items(self._run)
 
 
-def measure(place: Path, probe: EvalsProbe, engine: Engine, captures: Path) -> None:
-    """One run, or what is left of it: the process that began it died."""
+def measure(place: Path, probe: EvalsProbe, engine: Engine, captures: Path, last: int | None = None) -> None:
+    """One run, or what is left of it where the process that began it died; dies itself after write `last`."""
     file = place.with_suffix(".sqlite")
     if not file.exists():  # bringing a new file to the newest schema is most of what a short run takes
         shutil.copy(captures.with_name("empty.sqlite"), file)
@@ -86,7 +93,7 @@ def measure(place: Path, probe: EvalsProbe, engine: Engine, captures: Path) -> N
 
         return captured(works, open_capture, lambda: engine, Silent())
 
-    sink = LoggingSink(history, run.id, place.with_suffix(".asked"))
+    sink = LoggingSink(history, run.id, place.with_suffix(".asked"), last)
     run_probes(engine, engine.tokenizer, captures_of, [probe], sink, Silent(), PolicyRule(policy()))
     history.close()
 
@@ -99,23 +106,26 @@ def main(folder: Path, kills: int, seed: int) -> None:
     History.open(folder / "empty.sqlite").close()
     rng = random.Random(seed)
 
-    def run(place: Path) -> partial[None]:
-        return partial(measure, place, probe, engine, folder / "captures")
+    def run(place: Path, last: int | None = None) -> partial[None]:
+        return partial(measure, place, probe, engine, folder / "captures", last)
 
     def to_the_end(place: Path) -> float:
         return whole(run(place), f"the run in {place}")
 
     to_the_end(folder / "captured")  # the reference's answers are there from now on
     lasted = min(to_the_end(folder / "whole"), to_the_end(folder / "another"))
+    writes = len((folder / "whole.asked").read_text().split())
     for number in range(kills):
         place, moment = folder / f"run{number}", lasted * (number + rng.random()) / kills
-        while not killed_after(run(place), moment):  # it was faster than those two
-            for path in folder.glob(f"{place.name}.*"):
+        last = rng.randrange(1, writes) if number % 2 else None
+        while not killed_after(run(place, last), float(last is None) * moment):
+            for path in folder.glob(f"{place.name}.*"):  # it was faster than those two
                 path.unlink()
             moment *= 0.8
         asked = place.with_suffix(".asked")
         print(
-            f"{number}: {moment:.2f} of {lasted:.2f} s, {len(asked.read_text().split()) if asked.exists() else 0} items"
+            f"{number}: {f'{moment:.2f} of {lasted:.2f} s' if last is None else 'at a write'}, "
+            f"{len(asked.read_text().split()) if asked.exists() else 0} items"
         )
         to_the_end(place)
 
