@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: help gate test test-long lint types imports check screens clean
+.PHONY: help gate test test-long faults lint types imports check screens clean
 gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
@@ -19,7 +19,10 @@ test: $(INSTALLED_DEV)  ## run the tests, with few drawn examples and few kills
 	$(PYTEST)
 
 test-long: $(INSTALLED_DEV)  ## the tests that draw or kill, at full size: what `make test` did not show yet
-	Q36EVAL_TEST_PROFILE=long $(PYTEST) -m sized
+	Q36EVAL_TEST_PROFILE=long $(PYTEST) -m "sized or long"
+
+faults: $(INSTALLED_DEV)  ## do every fault that is promised to be survived, for real, and write docs/reliability.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults
 
 lint: $(INSTALLED_DEV)  ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -10,10 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.profiles import sized
-
-KILLS = sized(4, 20)
-"""Moments of a test that kills; `make test-long` takes twenty."""
+KILLS = 20
+"""Moments of a test that kills; these are of the long profile."""
 
 
 def _start(work: Callable[[], object], moment: float = 0.0) -> int:

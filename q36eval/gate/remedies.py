@@ -12,6 +12,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from q36eval.gate.noise import below_floor
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, MoreItems, Remedy, Supplies
 from q36eval.records import Direction, Measurement, ProbeName, Verdict
@@ -63,7 +64,7 @@ def _remedy(
         return plain.model_copy(update={"note": "the gain is implausibly large: a reviewer must look at it and sign"})
     if measurement is None:
         return plain.model_copy(update={"note": "it was not measured, so no chance can be estimated"})
-    if result.noise_floor is not None and result.p_pass == 1.0 and result.p_fail == 1.0 and result.reason:
+    if below_floor(criterion, result.noise_floor) is not None:
         return plain.model_copy(
             update={"note": "its margin lies below the noise floor, which more items do not change"}
         )

@@ -387,7 +387,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.sized
+@pytest.mark.long
 def test_a_capture_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     """The real model, hidden states and answers; see kill_captures.py."""
     script = Path(__file__).with_name("kill_captures.py")

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
 from q36eval.gate.noise import NoiseFloor, below_floor, margins_below_floor
+from q36eval.gate.remedies import remedies
 from q36eval.records import Counts, Direction, Interval, Lane, Measurement, ProbeName, Verdict
 from q36eval.reports import Document, to_console, to_junit, to_markdown
 from q36eval.stats import MarginKind
@@ -60,6 +61,15 @@ def test_a_margin_below_the_floor_is_inconclusive_in_replay_whatever_the_branch_
     # nor is a branch failed by a margin that the reference itself could not keep
     assert decided([], margin=1e-7).verdict is Verdict.FAIL
     assert decided([floor(2e-7)], margin=1e-7).verdict is Verdict.INCONCLUSIVE
+
+
+def test_only_a_margin_below_the_floor_is_said_to_lie_below_it() -> None:
+    for floors, told in ([floor(2e-4)], True), ([floor(1e-6)], False):
+        asked, found = policy(min_clusters=len(DOCUMENTS) + 1), [divergence(DOCUMENTS), *floors]
+        report = decide(asked, found)
+        assert report.verdict is Verdict.INCONCLUSIVE
+        (remedy,) = remedies(report, asked, found)
+        assert ("below the noise floor" in (remedy.note or "")) is told
 
 
 def test_a_margin_at_the_floor_is_judged_and_one_of_no_number_refuses() -> None:
