@@ -106,7 +106,7 @@ def status(sandbox_dir: Path = SANDBOX_DIR, build_dir: Path | None = None) -> li
     statuses = []
     for branch in BRANCHES:
         folder = _folder_of(branch.name, sandbox_dir, build_dir)
-        there = (folder / "config.json").is_file()
+        there = (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))  # a package brings no weights
         size = sum(file.stat().st_size for file in folder.iterdir()) if there else None
         statuses.append(BranchStatus(branch, kind_of(branch.name, sandbox_dir), folder if there else None, size))
     return statuses

@@ -16,12 +16,23 @@ def load_family(name_or_path: str | None, paths: Paths) -> Family:
     if name_or_path is None:
         return Family.load(paths.families / "sandbox.yaml")
     if name_or_path.endswith((".yaml", ".yml")):
-        return Family.load(Path(name_or_path))
+        return _where_it_lies(Family.load(Path(name_or_path)), Path(name_or_path).parent)
     path = paths.families / f"{name_or_path}.yaml"
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in paths.families.glob("*.yaml")))
         raise UsageError(f"There is no family {name_or_path!r}; known families: {known}, or name a .yaml file.")
     return Family.load(path)
+
+
+def _where_it_lies(family: Family, folder: Path) -> Family:
+    """The family with those branches' folders named in full that lie where its file says, counted from the file."""
+    branches = dict(family.branches)
+    for name, branch in branches.items():
+        path = branch.source.path
+        if path is not None and (folder / path).is_dir():
+            source = branch.source.model_copy(update={"path": str((folder / path).resolve())})
+            branches[name] = branch.model_copy(update={"source": source})
+    return family.model_copy(update={"branches": branches})
 
 
 def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
@@ -78,7 +89,11 @@ def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
     if folder.parent == paths.data / "sandbox":
         from q36eval.app.sandbox import build
 
-        return build(folder.name, paths.data / "sandbox", paths.built)
+        if not paths.is_checkout:
+            from q36eval.app.sandbox_files import check_fetched
+
+            check_fetched(folder.name, paths)
+        return build(folder.name, paths.sandbox, paths.built)
     if not folder.is_dir():
         raise UsageError(f"The folder {folder} of branch {name!r} is missing; restore it or correct the family file.")
     return folder

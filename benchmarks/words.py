@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-import typer.main
 
 from benchmarks.house import INSTALLED, module_of, sources
 
@@ -46,14 +45,14 @@ class Sentence(NamedTuple):
 
 def command_tree() -> Iterator[tuple[str, click.Command]]:
     """Every command and group of the program by what a user types; the program itself first."""
-    from q36eval.app.cli.main import app
+    from q36eval.app.cli.main import program
 
     def walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
         yield name, command
         for each, child in getattr(command, "commands", {}).items():
             yield from walk(f"{name} {each}", child)
 
-    yield from walk("q36eval", typer.main.get_command(app))
+    yield from walk("q36eval", program())
 
 
 def options_of(command: click.Command) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,25 @@
-"""Nothing of ours is importable by a name that another distribution may use."""
+"""What is installed is whole, and nothing of it is importable by a name that another distribution may use.
 
+`.ci/wheel` installs the wheel into environments of its own and runs a gate and the dashboard there.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 
+import pytest
+
+from tests.once import built_once
+
 ROOT = Path(__file__).parents[1]
+LINKED = ("app", "canaries", "data", "evals", "kl")
+NOT_SHIPPED = (".safetensors", ".log")
+MOST_BYTES = 4_000_000
 
 
 def test_only_one_top_level_name_is_installed() -> None:
@@ -12,9 +28,129 @@ def test_only_one_top_level_name_is_installed() -> None:
     assert top_level.split() == ["q36eval"]
 
 
-def test_every_folder_of_code_lies_below_it_by_a_relative_link() -> None:
-    for name in ("app", "canaries", "evals", "kl"):
+def test_every_folder_of_code_or_data_lies_below_it_by_a_relative_link() -> None:
+    for name in LINKED:
         link = ROOT / "q36eval" / name
         assert link.is_symlink(), f"{link} must be a link: git was told to check out none (core.symlinks)"
         assert link.readlink() == Path("..") / name
         assert not (ROOT / name / "q36eval").exists()
+
+
+def committed() -> list[Path]:
+    """Every file of the repository, relative to it; links as links."""
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=True)
+    return [Path(name) for name in listed.stdout.split("\0") if name]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the committed files as they are now, beside data that a checkout froze for itself."""
+
+    def build(folder: Path) -> None:
+        source = folder / "source"
+        for file in committed():
+            if file.suffix not in NOT_SHIPPED and (ROOT / file).exists():
+                (source / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / file, source / file, follow_symlinks=False)
+        frozen = source / "data" / "tasks" / "release"
+        frozen.mkdir()
+        (frozen / "manifest.json").write_text("{}")
+        pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+        subprocess.run([*pip, "-w", str(folder), str(source)], check=True, capture_output=True, env=_plain())
+        shutil.rmtree(source)
+
+    folder = built_once(tmp_path_factory, "wheel", build)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel unpacked, as pip unpacks it, inside the work tree of somebody else's repository."""
+    around = tmp_path_factory.mktemp("around")
+    git = ["git", "-C", str(around), "-c", "user.name=n", "-c", "user.email=e@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "not ours"], check=True)
+    folder = around / "site-packages"
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(folder)
+    return folder
+
+
+def _plain() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("Q36EVAL_", "PYTHONPATH"))}
+    return kept | {"OMP_NUM_THREADS": "1"}
+
+
+def q36eval(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The unpacked program, run in another folder, with its state there."""
+    folder.mkdir(exist_ok=True)
+    (folder / ".q36eval").mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "q36eval", *arguments],
+        cwd=folder,
+        env=_plain() | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_wheel_holds_all_data_but_the_weights(wheel: Path) -> None:
+    """As real files with the committed bytes, and none that a checkout froze for itself."""
+    expected = {Path("q36eval") / file for file in committed() if file.parts[0] == "data"}
+    expected = {file for file in expected if file.suffix not in NOT_SHIPPED}
+    with zipfile.ZipFile(wheel) as packed:
+        held = {Path(name) for name in packed.namelist() if name.startswith("q36eval/data/")}
+        assert held == expected
+        assert all(packed.read(str(file)) == (ROOT / file).read_bytes() for file in held)
+        assert not any(info.external_attr >> 28 == 0o12 for info in packed.infolist()), "links"
+    assert wheel.stat().st_size < MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "needles"),
+    [
+        (["policy", "list", "--json"], 0, ["pre-check", "release-freeform", "sandbox", "strict"]),
+        (["policy", "check", "release"], 0, []),
+        (["branches", "list"], 0, ["fp8-head", "int2-experts"]),
+        (["branches", "show", "fp8-head", "--family", "qwen3.6-35b-a3b"], 0, ["FP8_BLOCK"]),
+        (["canaries", "list"], 0, ["json-flat-must-pass"]),
+        (["data", "verify", "sandbox"], 0, ["as frozen"]),
+        (["data", "verify", "release"], 2, ["no frozen data in", ".q36eval/frozen/tasks/release"]),
+        (["waive", "list"], 0, []),
+        (["drift", "--branch", "fp8-head"], 3, ["No finished run"]),
+        (["report", "latest"], 2, ["no run"]),
+        (["sandbox", "list"], 0, ["not fetched"]),
+        (["gate", "--branch", "fp8-head"], 2, ["q36eval sandbox build"]),
+        (["inspect", "fp8-head"], 2, ["q36eval sandbox build"]),
+        (["sandbox", "build", "bf16", "--from", str(ROOT)], 0, ["fetched/bf16"]),
+    ],
+    ids=lambda value: "-".join(value[:3]) if isinstance(value, list) else "",
+)
+def test_every_command_that_reads_data_works_from_the_wheel(
+    arguments: list[str], code: int, needles: list[str], site: Path, tmp_path: Path
+) -> None:
+    done = q36eval(site, tmp_path / "elsewhere", *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    for needle in needles:
+        assert needle in "".join((done.stdout + done.stderr).split("\n"))
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_tells_where_an_installed_program_keeps_its_things(site: Path, tmp_path: Path) -> None:
+    done = q36eval(site, tmp_path / "elsewhere", "doctor", "--json")
+    body = json.loads(done.stdout)
+    assert body["data"] == {"folder": str(site / "q36eval/data"), "because": "it came with the installed package"}
+    assert body["state"]["folder"] == str(tmp_path / "elsewhere" / ".q36eval")
+    assert body["sandbox"]["complete"] is False
+    assert body["commit"] is None, "a repository around site-packages is not ours"
+    assert not (site / ".q36eval").exists()
+
+
+def test_a_package_without_its_policies_lists_no_empty_list(site: Path, tmp_path: Path) -> None:
+    maimed = tmp_path / "maimed"
+    shutil.copytree(site, maimed)
+    shutil.rmtree(maimed / "q36eval" / "data" / "policies")
+    done = q36eval(maimed, tmp_path / "elsewhere", "policy", "list")
+    assert done.returncode == 2
+    assert "install q36eval again" in done.stderr

@@ -1,9 +1,13 @@
 """Wires the commands by name. Heavy imports happen inside the command that needs them."""
 
 import errno
+import os
 import sys
 import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +16,7 @@ from q36eval.app.cli import (
     branches,
     canaries,
     data,
+    doctor,
     drift,
     evals,
     gate,
@@ -28,8 +33,8 @@ from q36eval.app.cli import (
 )
 from q36eval.app.cli.options import PRECEDENCE, say, worst
 from q36eval.app.cli.streams import open_streams, tolerant_output
-from q36eval.config.paths import Paths
-from q36eval.errors import ExitCode, Q36Error
+from q36eval.config.paths import STATE, Paths
+from q36eval.errors import ExitCode, Q36Error, UsageError
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 """What a disk answers that is full, read-only, closed to this user or broken."""
@@ -42,6 +47,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from q36eval.provenance import version_line
+
+        print(version_line())
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("gate")(gate.gate)
 app.add_typer(branches.app, name="branches")
 app.command("inspect")(inspect.inspect)
@@ -59,6 +83,54 @@ app.command("report")(report.report)
 app.add_typer(data.app, name="data")
 app.add_typer(sandbox.app, name="sandbox")
 app.command("ui")(ui.ui)
+app.command("doctor")(doctor.doctor)
+
+
+def program() -> Any:
+    """The command line as the parser has it: every command, each with `--state`."""
+    whole = typer.main.get_command(app)
+    option = _state_option()
+    for command in _commands(whole):
+        command.params.append(option)
+    return whole
+
+
+def _commands(command: Any) -> Iterator[Any]:
+    yield command
+    for each in getattr(command, "commands", {}).values():
+        yield from _commands(each)
+
+
+def _state_option() -> Any:
+    """`--state`, made of a command that has nothing else."""
+    only = typer.Typer(add_completion=False)
+
+    @only.command()
+    def _takes_it(
+        _: Annotated[
+            Path | None,
+            typer.Option(
+                "--state",
+                help="Folder of history and captures, instead of the one that q36eval doctor shows.",
+                metavar="DIR",
+                is_eager=True,
+                expose_value=False,
+                callback=_use_state,
+            ),
+        ] = None,
+    ) -> None:
+        pass
+
+    return typer.main.get_command(only).params[0]
+
+
+def _use_state(context: typer.Context, folder: Path | None) -> None:
+    if folder is None:
+        return
+    if not folder.parts:
+        raise UsageError("--state names no folder.")
+    os.environ[STATE] = str(folder)  # for whatever this command starts, too
+    context.meta[STATE] = "named by --state"
 
 
 def main() -> None:
@@ -73,7 +145,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    command = typer.main.get_command(app)
+    command = program()
     try:
         # not by calling it, which makes a mere exit code of Ctrl-C and loses what there is to tell
         with command.make_context("q36eval", sys.argv[1:]) as context:
@@ -111,7 +183,10 @@ def _usage_code(error: Exception) -> int | None:
 
 
 def _record_crash(error: Exception) -> int:
-    log = Paths.default().state / "crash.log"
+    try:
+        log = Paths.default().state / "crash.log"
+    except UsageError:
+        log = Path("q36eval-crash.log").absolute()
     details = f"details are in {log}"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)

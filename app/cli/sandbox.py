@@ -1,10 +1,12 @@
 """`q36eval sandbox`: the sandbox family's files."""
 
+from typing import Annotated
+
 import typer
 
-from q36eval.app.cli.options import JsonOption, print_json
+from q36eval.app.cli.options import JsonOption, print_json, say
 from q36eval.config.paths import Paths
-from q36eval.errors import CorruptCheckpointError
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 app = typer.Typer(no_args_is_help=True, help="List, build and verify the sandbox's branches.")
 
@@ -15,7 +17,8 @@ def list_branches(as_json: JsonOption = False) -> None:
     from q36eval.app.sandbox import status
 
     paths = Paths.default()
-    entries = status(paths.data / "sandbox", paths.built)
+    is_there = (paths.sandbox / "manifest.json").is_file()
+    entries = status(paths.sandbox if is_there else paths.data / "sandbox", paths.built)
     rows = [
         {
             "branch": entry.branch.name,
@@ -34,22 +37,43 @@ def list_branches(as_json: JsonOption = False) -> None:
 
     table = Table(*rows[0])
     for row in rows:
-        table.add_row(*(value or "built on first use" for value in row.values()))
+        absent = "not fetched" if row["kind"] == "committed" else "built on first use"
+        table.add_row(*(value or absent for value in row.values()))
     Console().print(table)
 
 
 @app.command("build")
-def build(branch: str = typer.Argument("all", help="Branch name, or all.")) -> None:
-    """Build branches and verify their bytes.
+def build(
+    branch: Annotated[str, typer.Argument(help="Branch name, or all.")] = "all",
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Fetch the weights from this checkout, or from the web address of its data/sandbox.",
+            metavar="DIR|URL",
+        ),
+    ] = None,
+) -> None:
+    """Fetch and build branches, and verify their bytes.
 
-    Builds what is not committed whole, and checks it against the manifest.
+    An installed q36eval has no weights: they are fetched into the state folder. What is not committed whole is built.
+    Each file is checked against the manifest.
     """
     from q36eval.app.sandbox import build as build_branch
     from q36eval.app.sandbox import names
+    from q36eval.app.sandbox_files import fetch
 
     paths = Paths.default()
-    for name in names() if branch == "all" else [branch]:
-        print(f"{name}: {build_branch(name, paths.data / 'sandbox', paths.built)}")
+    wanted = names() if branch == "all" else [branch]
+    if not paths.is_checkout:
+        if branch in ("all", *names()):
+            fetch(wanted, paths, source, say)
+    elif source is not None:
+        raise UsageError(
+            "This checkout has the sandbox's weights; restore damaged ones with: git checkout data/sandbox"
+        )
+    for name in wanted:
+        print(f"{name}: {build_branch(name, paths.sandbox, paths.built)}")
 
 
 @app.command("verify")
@@ -62,7 +86,7 @@ def verify() -> None:
     from q36eval.evals.frozen import verify as verify_frozen
 
     paths = Paths.default()
-    problems = verify_branches(paths.data / "sandbox")
+    problems = verify_branches(paths.sandbox)
     if problems:
         raise CorruptCheckpointError(" ".join(problems))
     for folder in ("tasks", "corpus"):

@@ -12,8 +12,15 @@ FILE_ENDINGS = (".yaml", ".yml")
 
 
 def shipped_policies(paths: Paths) -> dict[str, Path]:
-    """The files of the policies that ship, by name."""
-    return {file.stem: file for file in sorted(paths.policies.glob("*.yaml"), key=lambda file: file.stem)}
+    """The files of the policies that ship, by name.
+
+    Raises:
+        UsageError: there are none, so that what was installed is not whole.
+    """
+    shipped = {file.stem: file for file in sorted(paths.policies.glob("*.yaml"), key=lambda file: file.stem)}
+    if not shipped:
+        raise UsageError(f"The policies of q36eval are missing from {paths.policies}: install q36eval again.")
+    return shipped
 
 
 def policy_file(name_or_path: str, paths: Paths) -> Path:

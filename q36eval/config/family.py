@@ -16,7 +16,10 @@ JSON. Servers know the former under two names, `qwen3_xml` and `qwen3_coder`."""
 
 
 class Source(Written):
-    """Where a branch's files are: a folder (relative to the repository), or a repository and revision of a hub."""
+    """Where a branch's files are: a folder, or a repository and revision of a hub.
+
+    A relative folder is looked for beside the family's file, then where `data/` lies.
+    """
 
     path: str | None = None
     repository: str | None = None

@@ -1,29 +1,54 @@
-"""Where things are: the repository's data, and the working state beside it."""
+"""Where things are: the data that ship with the program, and the working state."""
 
 import os
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
+
+from q36eval.errors import UsageError
+
+STATE = "Q36EVAL_STATE"
+"""The environment variable that names the state folder; `--state` sets it for one command."""
+
+LOCAL_STATE = ".q36eval"
+"""Where none is named, a state folder of this name in the current folder is used."""
 
 
 @dataclass(frozen=True)
 class Paths:
-    """`repository` holds `data/`; `state` (`$Q36EVAL_STATE`, else `.q36eval` in it) history, captures and locks.
+    """`repository` is the folder of `data/`: a checkout, or the installed package. `state` holds history and captures.
 
     `named_history` (`$Q36EVAL_HISTORY`) is another database than the state's own: a file, or a URL.
+    `state_because` says for people why the state lies there.
     """
 
     repository: Path
     state: Path
     named_history: str | None = None
+    state_because: str = ""
 
     @classmethod
     def default(cls) -> Self:
-        """The repository this program runs from."""
-        repository = Path(__file__).resolve().parents[2]
-        state = os.environ.get("Q36EVAL_STATE")
-        named = os.environ.get("Q36EVAL_HISTORY") or None
-        return cls(repository, Path(state) if state else repository / ".q36eval", named)
+        """The data of this program, and the state: `$Q36EVAL_STATE`, else `./.q36eval` where there is one.
+
+        Else `.q36eval` in the checkout that the program runs from; of an installed program, the user's data folder.
+
+        Raises:
+            UsageError: the data are not there, or `./.q36eval` belongs to another user.
+        """
+        data = Path(str(files("q36eval") / "data")).resolve()  # a link in a checkout
+        if not (data / "policies").is_dir():
+            raise UsageError(
+                f"The policies, families and suites of q36eval are missing from {data}: install q36eval again."
+            )
+        state, because = _state(data.parent)
+        return cls(data.parent, state, os.environ.get("Q36EVAL_HISTORY") or None, because)
+
+    @property
+    def is_checkout(self) -> bool:
+        """Whether the program runs from its own repository, and not from an installed package."""
+        return (self.repository / "pyproject.toml").is_file()
 
     @property
     def data(self) -> Path:
@@ -36,6 +61,16 @@ class Paths:
     @property
     def policies(self) -> Path:
         return self.data / "policies"
+
+    @property
+    def sandbox(self) -> Path:
+        """The sandbox's branches as committed; an installed program fetches them (`q36eval sandbox build`)."""
+        return self.data / "sandbox" if self.is_checkout else self.state / "sandbox" / "fetched"
+
+    def frozen(self, kind: Literal["tasks", "corpus"], name: str) -> Path:
+        """The frozen data of a suite: those that ship, else where `q36eval data freeze` writes them."""
+        shipped = self.data / kind / name
+        return shipped if self.is_checkout or shipped.is_dir() else self.state / "frozen" / kind / name
 
     @property
     def history(self) -> Path:
@@ -76,3 +111,22 @@ class Paths:
     def built(self) -> Path:
         """Branches built on first use."""
         return self.state / "sandbox"
+
+
+def _state(repository: Path) -> tuple[Path, str]:
+    """The state folder, and why that one."""
+    if named := os.environ.get(STATE):
+        return Path(named).expanduser(), f"named by {STATE}"
+    if Path(LOCAL_STATE).is_dir():
+        local = Path.cwd() / LOCAL_STATE
+        if hasattr(os, "getuid") and local.stat().st_uid != os.getuid():
+            raise UsageError(
+                f"The state folder {local} belongs to another user, as do the runs and decisions in it; to use it all "
+                f"the same name it: --state {LOCAL_STATE}."
+            )
+        return local, "it is in the current folder"
+    if (repository / "pyproject.toml").is_file():
+        return repository / LOCAL_STATE, "the program runs from this checkout"
+    import platformdirs  # only an installed program needs it
+
+    return Path(platformdirs.user_data_dir("q36eval", appauthor=False)), "it is this user's data folder"

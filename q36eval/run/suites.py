@@ -37,10 +37,10 @@ def suite_place(suite: str, paths: Paths) -> SuitePlace:
         raise UsageError(f"There is no suite {name!r}; known suites: {known}, or name a .yaml file.")
     from q36eval.kl.corpus_plan import corpus_name  # deciding a kept run again needs nothing that measures
 
-    own = paths.data / "corpus" / corpus_name(name)
+    own = paths.frozen("corpus", corpus_name(name))
     beside = None if data is None else corpus_beside(data)
     corpus = own if beside is None or not beside.is_dir() else beside
-    return SuitePlace(shipped[name], data or paths.data / "tasks" / name, corpus)
+    return SuitePlace(shipped[name], data or paths.frozen("tasks", name), corpus)
 
 
 def corpus_beside(data: Path) -> Path:

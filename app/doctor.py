@@ -1,0 +1,222 @@
+"""What an installation is: where its data and state lie and why, what is installed, and what stands in a gate's way.
+
+Nothing is written and nothing is asked of a network, but where the hub is asked for by name, and then in bounded time.
+"""
+
+import os
+import shutil
+import sys
+import threading
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from q36eval.app.sandbox_files import missing_files
+from q36eval.config.paths import Paths
+from q36eval.provenance import provenance
+
+EXTRAS = ("ui", "postgres", "suites")
+HUB_SECONDS = 3.0
+LITTLE_BYTES = 2 * 1024**3
+"""Less free disk than this is named: a reference pack of the 35B model alone takes gigabytes."""
+
+
+def diagnosis(paths: Paths, *, ask_hub: bool = False) -> dict[str, Any]:
+    """Everything that `q36eval doctor` says, as JSON. `problems` are sentences; without any a gate may begin."""
+    problems: list[str] = []
+    made_with = provenance(paths.repository)
+    state = _state(paths, problems)
+    unmet, extras = _requirements()
+    problems += [f"{each}; install q36eval again." for each in unmet]
+    return {
+        "version": made_with["packages"].pop("q36eval"),
+        "commit": made_with["git_commit"],
+        "changed": made_with["git_dirty"],
+        "python": made_with["python"],
+        "executable": sys.executable,
+        "machine": made_with["machine"],
+        "data": {
+            "folder": str(paths.data),
+            "because": "it is this checkout's" if paths.is_checkout else "it came with the installed package",
+        },
+        "state": state,
+        "history": _history(paths),
+        "sandbox": _sandbox(paths),
+        "devices": _devices(problems),
+        "git": _git_version(),
+        "extras": extras,
+        "packages": made_with["packages"],
+        "hub": _hub() if ask_hub else None,
+        "problems": problems,
+    }
+
+
+def _state(paths: Paths, problems: list[str]) -> dict[str, Any]:
+    folder, trouble = paths.state, None
+    there = _nearest(folder)
+    try:
+        if not there.is_dir():
+            raise NotADirectoryError(20, f"{there} is not a folder")
+        TemporaryFile(dir=there).close()
+    except OSError as error:
+        trouble = error.strerror or str(error)
+        problems.append(f"The state folder {folder} cannot be written: {trouble}; name another with --state.")
+    free = _free_bytes(there)
+    if free is not None and free < LITTLE_BYTES:
+        problems.append(f"Only {free / 1024**3:.1f} GiB are free where the state lies, {folder}.")
+    return {
+        "folder": str(folder),
+        "because": paths.state_because,
+        "exists": folder.is_dir(),
+        "writable": trouble is None,
+        "free_bytes": free,
+    }
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    absolute = folder.absolute()
+    return next(each for each in (absolute, *absolute.parents) if each.exists())
+
+
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def _history(paths: Paths) -> dict[str, Any]:
+    if "://" in paths.history_url:  # which may hold a password
+        return {"place": "the database that Q36EVAL_HISTORY names", "bytes": None}
+    file = Path(paths.history_url)
+    return {"place": str(file), "bytes": file.stat().st_size if file.is_file() else None}
+
+
+def _sandbox(paths: Paths) -> dict[str, Any]:
+    missing = missing_files(paths)
+    return {"folder": str(paths.sandbox), "complete": not missing, "missing_files": len(missing)}
+
+
+def _devices(problems: list[str]) -> list[dict[str, Any]]:
+    try:
+        import torch
+    except Exception as error:  # a library that cannot be loaded raises OSError, another version whatever it likes
+        problems.append(f"PyTorch cannot be imported ({type(error).__name__}: {error}); install it again.")
+        return []
+    devices: list[dict[str, Any]] = [{"name": "cpu", "title": f"{torch.get_num_threads()} threads", "bytes": None}]
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            card = torch.cuda.get_device_properties(number)
+            devices.append({"name": f"cuda:{number}", "title": card.name, "bytes": card.total_memory})
+    return devices
+
+
+def _git_version() -> str | None:
+    """Git says which commit judged; a gate runs without it."""
+    import subprocess
+
+    try:
+        done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip().removeprefix("git version ")
+
+
+def _requirements() -> tuple[list[str], dict[str, list[str]]]:
+    """What q36eval itself needs and lacks, as sentences; and of each extra what is not installed, by name."""
+    try:
+        declared = distribution("q36eval").requires or []
+    except PackageNotFoundError:
+        return ["q36eval itself is not installed, so what it needs is not known"], {}
+    unmet, extras = [], {name: list[str]() for name in EXTRAS}
+    for text in declared:
+        try:
+            needed = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if needed.name == "q36eval":
+            continue
+        trouble = _lacking(needed)
+        if trouble is None:
+            continue
+        if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+            unmet.append(trouble)
+            continue
+        for extra in EXTRAS:
+            if needed.marker.evaluate({"extra": extra}):
+                extras[extra].append(needed.name)
+    return unmet, extras
+
+
+def _lacking(needed: Requirement) -> str | None:
+    try:
+        found = version(needed.name)
+    except PackageNotFoundError:
+        return f"{needed.name} is not installed"
+    fits = needed.specifier.contains(found, prereleases=True)
+    return None if fits else f"{needed.name} is {found}, and q36eval needs {needed.specifier}"
+
+
+def _hub() -> str:
+    """Whether the hub answers. A name that nobody resolves may hang for longer than any timeout: so in a thread."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+        return "not asked: HF_HUB_OFFLINE is set"
+    said = ["no answer"]
+
+    def ask() -> None:
+        import httpx
+        from huggingface_hub.constants import ENDPOINT
+
+        try:
+            said[0] = f"{ENDPOINT} answers ({httpx.head(ENDPOINT, timeout=HUB_SECONDS).status_code})"
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            said[0] = f"{ENDPOINT} does not answer: {error or type(error).__name__}"
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(HUB_SECONDS + 1)
+    return said[0] if not asking.is_alive() else f"no answer within {HUB_SECONDS:g} s"
+
+
+def lines(body: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a diagnosis says, for people: a label and its text, line by line."""
+    state, sandbox = body["state"], body["sandbox"]
+    commit = (
+        "" if body["commit"] is None else f", commit {body['commit'][:12]}{' with changes' * bool(body['changed'])}"
+    )
+    free = "" if state["free_bytes"] is None else f", {_size(state['free_bytes'])} free"
+    size = body["history"]["bytes"]
+    held = "" if size is None else f" ({_size(size)})"
+    weights = "complete" if sandbox["complete"] else f"{sandbox['missing_files']} files to fetch: q36eval sandbox build"
+    packages = ", ".join(f"{name} {found or '(missing)'}" for name, found in body["packages"].items())
+    told = [
+        ("q36eval", f"{body['version'] or 'not installed'}{commit}"),
+        ("Python", f"{body['python']} ({body['executable']}), {body['machine']}"),
+        ("data", f"{body['data']['folder']} ({body['data']['because']})"),
+        ("state", f"{state['folder']} ({state['because']}){'' if state['exists'] else ', made on first use'}{free}"),
+        ("history", f"{body['history']['place']}{held}"),
+        ("sandbox", f"{sandbox['folder']}, {weights}"),
+        *(("device", f"{each['name']}: {each['title']}{_memory(each)}") for each in body["devices"]),
+        ("git", body["git"] or "not found: runs are recorded without a commit"),
+        *(("extra", f"{name}: {_lacks(name, missing)}") for name, missing in body["extras"].items()),
+        ("packages", packages),
+    ]
+    if body["hub"] is not None:
+        told.append(("hub", body["hub"]))
+    return told + [("PROBLEM", problem) for problem in body["problems"]]
+
+
+def _lacks(extra: str, missing: list[str]) -> str:
+    return f'without {", ".join(missing)} (pip install "q36eval[{extra}]")' if missing else "installed"
+
+
+def _memory(device: dict[str, Any]) -> str:
+    return "" if device["bytes"] is None else f", {_size(device['bytes'])}"
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1024**3:.1f} GiB" if n_bytes >= 1024**3 else f"{n_bytes / 1024**2:.1f} MiB"

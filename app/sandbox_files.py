@@ -1,0 +1,174 @@
+"""The sandbox's committed files where the program is installed without its repository: which are there, and fetching.
+
+A package brings the manifest and all small files; the weights (35 MB) come from a checkout or a web server, into the
+state. Whoever serves them is not trusted: a file counts when its SHA-256 is the one in the package's manifest.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from q36eval.app.sandbox import OVERLAY_PLAN, REFERENCE, kind_of, names, read_manifest
+from q36eval.checkpoints.hashing import file_sha256
+from q36eval.config.paths import Paths
+from q36eval.errors import UsageError
+from q36eval.files import replacing
+from q36eval.provenance import installed_from
+
+FROM = "Q36EVAL_SANDBOX_FROM"
+"""Names where the weights come from, as `--from` does: a checkout, or the web address of its `data/sandbox`."""
+
+COMMAND = "q36eval sandbox build"
+LARGEST_BYTES = 64 * 1024**2
+"""No file of the sandbox is larger; whatever serves more is not serving one."""
+
+PORTION_BYTES = 1024**2
+SECONDS = 30.0
+"""How long a server may be silent."""
+
+
+def committed_files(branch: str, shipped: Path) -> dict[str, str]:
+    """What a branch is made of: SHA-256 of each committed file by its path below `data/sandbox`."""
+    manifest, kind = read_manifest(shipped), kind_of(branch, shipped)
+    if kind == "committed":
+        return _below(branch, manifest["branches"][branch])
+    reference = _below(REFERENCE, manifest["branches"][REFERENCE])
+    if kind == "computed":
+        return reference
+    base = json.loads((shipped / "overlays" / branch / OVERLAY_PLAN).read_text(encoding="utf-8"))["base"]
+    files = _below(f"overlays/{branch}", manifest["overlays"][branch]) | reference
+    return files | _below(base, manifest["branches"][base])
+
+
+def _below(folder: str, listed: dict[str, str]) -> dict[str, str]:
+    return {f"{folder}/{name}": sha256 for name, sha256 in listed.items()}
+
+
+def missing_files(paths: Paths, branches: Iterable[str] | None = None) -> list[str]:
+    """The committed files of these branches (of all by default) that are not there, by their paths."""
+    wanted = {name for each in branches or names() for name in committed_files(each, paths.data / "sandbox")}
+    return sorted(name for name in wanted if not (paths.sandbox / name).is_file())
+
+
+def check_fetched(branch: str, paths: Paths) -> None:
+    """Whether a branch can be opened; nothing is downloaded by a gate.
+
+    Raises:
+        UsageError: its files were not fetched, or belong to another version of this program.
+    """
+    if missing_files(paths, [branch]):
+        raise UsageError(f"The weights of the sandbox are not on this machine; fetch them (35 MB): {COMMAND}.")
+    own, fetched = paths.data / "sandbox" / "manifest.json", paths.sandbox / "manifest.json"
+    if not fetched.is_file() or fetched.read_bytes() != own.read_bytes():
+        raise UsageError(f"The sandbox in {paths.sandbox} is that of another q36eval; bring it up to date: {COMMAND}.")
+
+
+def fetch(branches: Iterable[str], paths: Paths, named: str | None, notify: Callable[[str], None]) -> None:
+    """Bring the committed files of these branches into the state; what is there and right stays.
+
+    Raises:
+        UsageError: nobody said where the weights are, they cannot be had from there, or are others.
+    """
+    shipped, wanted = paths.data / "sandbox", dict[str, str]()
+    for branch in branches:
+        wanted |= committed_files(branch, shipped)
+    lacking = {
+        name: sha256
+        for name, sha256 in sorted(wanted.items())
+        if not (paths.sandbox / name).is_file() or file_sha256(paths.sandbox / name) != sha256
+    }
+    for name in [name for name in lacking if (shipped / name).is_file()]:
+        _keep(paths.sandbox / name, lacking.pop(name), _of_file(shipped / name), str(shipped))
+    if lacking:
+        place = _place(named or os.environ.get(FROM) or _origin())
+        notify(f"Fetching {len(lacking)} files of the sandbox from {_shown(place)}.")
+        for name, sha256 in lacking.items():
+            portions = _of_file(place / name) if isinstance(place, Path) else _of_server(f"{place}/{name}")
+            _keep(paths.sandbox / name, sha256, portions, _shown(place))
+    _keep(paths.sandbox / "manifest.json", None, _of_file(shipped / "manifest.json"), str(shipped))
+
+
+def _origin() -> str:
+    """Where this program itself was installed from: a checkout, or a repository whose host shows single files."""
+    said = installed_from()
+    url = urlsplit(str(said.get("url", "")))
+    if "dir_info" in said and url.scheme == "file":
+        return unquote(url.path)
+    commit, parts = (said.get("vcs_info") or {}).get("commit_id"), url.path.strip("/").removesuffix(".git").split("/")
+    if commit and url.hostname == "github.com" and len(parts) == 2:
+        return f"https://raw.githubusercontent.com/{parts[0]}/{parts[1]}/{commit}/data/sandbox"
+    raise UsageError(
+        f"This installation does not know where the sandbox's weights are: name a checkout of its repository, or the "
+        f"web address of its data/sandbox: {COMMAND} --from DIR|URL."
+    )
+
+
+def _place(named: str) -> Path | str:
+    """A folder laid out as `data/sandbox`, or a web address without a slash at its end."""
+    if named.startswith(("http://", "https://")):
+        return named.rstrip("/")
+    folder = Path(named)
+    for place in (folder / "data" / "sandbox", folder):
+        if (place / "manifest.json").is_file():
+            return place.resolve()
+    raise UsageError(
+        f"{named} is neither a checkout of the repository with data/sandbox nor a web address; name one: "
+        f"{COMMAND} --from DIR|URL."
+    )
+
+
+def _shown(place: Path | str) -> str:
+    """Without the password that an address may hold."""
+    if isinstance(place, Path):
+        return str(place)
+    url = urlsplit(place)
+    return url._replace(netloc=url.netloc.rpartition("@")[2], query="").geturl()
+
+
+def _of_file(file: Path) -> Iterator[bytes]:
+    try:
+        with file.open("rb") as stream:
+            while portion := stream.read(PORTION_BYTES):
+                yield portion
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}; name another place with --from.") from error
+
+
+def _of_server(address: str) -> Iterator[bytes]:
+    import httpx
+
+    try:
+        with httpx.stream("GET", address, follow_redirects=True, timeout=SECONDS) as answer:
+            if answer.status_code != httpx.codes.OK:
+                raise UsageError(_not_had(address, f"the server answers {answer.status_code} {answer.reason_phrase}"))
+            yield from answer.iter_bytes(PORTION_BYTES)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
+        raise UsageError(_not_had(address, str(error) or type(error).__name__)) from error
+
+
+def _not_had(address: str, why: str) -> str:
+    return (
+        f"{_shown(address)} could not be fetched: {why}. What was fetched is kept; try again, or name a checkout: "
+        f"{COMMAND} --from DIR."
+    )
+
+
+def _keep(target: Path, sha256: str | None, portions: Iterator[bytes], source: str) -> None:
+    """Write a file that is what its hash says, or none: it takes its name only when it is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as fresh, fresh.open("wb") as stream:
+        hashed, size = hashlib.sha256(), 0
+        for portion in portions:
+            size += len(portion)
+            if size > LARGEST_BYTES:
+                break
+            hashed.update(portion)
+            stream.write(portion)
+        if sha256 is not None and hashed.hexdigest() != sha256:
+            raise UsageError(
+                f"{target.name} from {source} is not the file that belongs to this q36eval: {size:,} bytes came, and "
+                f"their SHA-256 is not the manifest's. Nothing of it is kept; the branch is {target.parent.name}."
+            )

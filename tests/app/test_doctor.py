@@ -1,0 +1,117 @@
+"""`q36eval doctor`, `--version`, `--state` and `python -m q36eval`: what the program says of itself."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from q36eval.app import doctor
+from q36eval.config import Paths
+from tests import commands
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_it_says_where_everything_lies_and_why(tmp_path: Path) -> None:
+    done = commands.q36eval("doctor", "--json", "--state", str(tmp_path / "named"), state=tmp_path / "of-environment")
+    body = json.loads(done.stdout)
+    assert (done.returncode, body["problems"]) == (0, [])
+    assert body["data"] == {"folder": str(REPOSITORY / "data"), "because": "it is this checkout's"}
+    assert body["state"]["folder"] == str(tmp_path / "named")
+    assert body["state"]["because"] == "named by --state"
+    assert body["state"]["writable"]
+    assert not body["state"]["exists"], "looking makes nothing"
+    assert body["devices"][0]["name"] == "cpu"
+    assert body["hub"] is None, "no network is asked unless somebody wants it"
+    assert body["extras"]["ui"] == []
+    told = commands.q36eval("doctor", state=tmp_path / "of-environment")
+    assert f"state     {tmp_path / 'of-environment'} (named by Q36EVAL_STATE)" in told.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", [("--state", "{}", "doctor"), ("doctor", "--state={}"), ("doctor", "--state", "{}")])
+def test_every_command_takes_a_state(place: tuple[str, ...], tmp_path: Path) -> None:
+    named = tmp_path / "named"
+    body = json.loads(
+        commands.q36eval(*(part.format(named) for part in place), "--json", state=tmp_path / "other").stdout
+    )
+    assert body["state"]["folder"] == str(named)
+
+
+def test_a_state_by_name_is_the_one_that_is_written(tmp_path: Path) -> None:
+    done = commands.q36eval("waive", "list", "--state", str(tmp_path / "named"), state=tmp_path / "other")
+    assert done.returncode == 0
+    assert (tmp_path / "named" / "history.sqlite").exists()
+    assert not (tmp_path / "other").exists()
+    assert commands.q36eval("doctor", "--state=", state=tmp_path).stderr == "q36eval: --state names no folder.\n"
+
+
+@pytest.mark.parametrize("state", ["a-file", "a-file/below"])
+def test_a_state_that_cannot_be_written_is_a_problem(state: str, tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    done = commands.q36eval("doctor", state=tmp_path / state)
+    assert done.returncode == 2
+    assert "cannot be written" in done.stdout
+    assert "--state" in done.stdout
+
+
+def test_a_database_url_is_not_printed(tmp_path: Path) -> None:
+    done = commands.q36eval("doctor", state=tmp_path, Q36EVAL_HISTORY="postgresql://me:s3cret@db/history")
+    assert done.returncode == 0
+    assert "s3cret" not in done.stdout + done.stderr
+    assert "the database that Q36EVAL_HISTORY names" in done.stdout
+
+
+def test_what_is_needed_and_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Declared:
+        requires = ("transformers==4.0.0", "no-such-thing>=1", "q36eval[ui]; extra == 'dev'", "absent; extra == 'ui'")
+
+    monkeypatch.setattr(doctor, "distribution", lambda name: Declared)
+    body = doctor.diagnosis(Paths(REPOSITORY, tmp_path))
+    assert [problem.partition(",")[0] for problem in body["problems"]] == [
+        "transformers is 5.17.0",
+        "no-such-thing is not installed; install q36eval again.",
+    ]
+    assert body["extras"] == {"ui": ["absent"], "postgres": [], "suites": []}
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """A server that takes a connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_hub_that_is_silent_or_a_name_that_hangs_is_not_waited_for(
+    deaf: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", deaf)
+    monkeypatch.setattr(doctor, "HUB_SECONDS", 0.2)
+    assert "does not answer" in doctor._hub()
+    forever = threading.Event()
+
+    def hang(*given: object, **options: object) -> None:
+        forever.wait()
+        raise OSError
+
+    monkeypatch.setattr("httpx.head", hang)
+    begun = time.monotonic()
+    assert doctor._hub() == "no answer within 0.2 s"
+    assert time.monotonic() - begun < 60, "it waited for a thread that never ends"
+    forever.set()
+
+
+@pytest.mark.parametrize("command", [["-m", "q36eval"], ["-c", "from q36eval.app.cli import main; main()"]])
+def test_it_says_its_version(command: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *command, "--version"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("q36eval 0.1.0 (commit ")
+    assert f"Python {sys.version.split()[0]})" in done.stdout

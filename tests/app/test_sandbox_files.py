@@ -1,0 +1,167 @@
+"""The sandbox's weights outside a checkout: fetched from a folder or a server that nobody trusts."""
+
+import contextlib
+import http.server
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from q36eval.app import sandbox_files
+from q36eval.app.sandbox import build, verify
+from q36eval.app.sandbox_files import check_fetched, fetch, missing_files
+from q36eval.app.targets import load_family, resolve
+from q36eval.config import Paths
+from q36eval.errors import UsageError
+
+REPOSITORY = Path(__file__).parents[2]
+COMMITTED = REPOSITORY / "data" / "sandbox"
+BRANCH = "gptq-int4"
+"""An overlay: made of its own tensors, the branch that they are laid over, and the reference's small files."""
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """An installed package: all small files, no weights."""
+    data = tmp_path / "package" / "data"
+    shutil.copytree(COMMITTED, data / "sandbox", ignore=shutil.ignore_patterns("*.safetensors"))
+    (data / "families").symlink_to(REPOSITORY / "data" / "families")
+    return Paths(tmp_path / "package", tmp_path / "state")
+
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    """Serves the committed files, with one of them altered."""
+
+    def __init__(self, *given: Any, trouble: str, **options: Any) -> None:
+        self.trouble = trouble
+        super().__init__(*given, directory=str(COMMITTED), **options)
+
+    def log_message(self, *said: Any) -> None: ...
+
+    def do_GET(self) -> None:
+        if not self.path.endswith("bf16/model.safetensors") or not self.trouble:
+            return super().do_GET()
+        if self.trouble == "gone":
+            return self.send_error(404)
+        body = (COMMITTED / "bf16" / "model.safetensors").read_bytes()
+        self.send_response(200)
+        if self.trouble == "cut":
+            self.send_header("Content-Length", str(len(body)))
+            body = body[: len(body) // 2]
+        elif self.trouble == "changed":
+            body = bytes([body[0] ^ 1]) + body[1:]
+        elif self.trouble == "endless":
+            body = body * 10
+        elif self.trouble == "page":
+            body = b"<html>Please log in</html>"
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(body)
+        return None
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
+    trouble = getattr(request, "param", "")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, trouble=trouble)) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_address[1]}"
+        running.shutdown()
+
+
+def test_a_gate_downloads_nothing_and_says_what_to_run(paths: Paths) -> None:
+    with pytest.raises(UsageError, match="q36eval sandbox build"):
+        resolve(BRANCH, load_family(None, paths), paths)
+
+
+@pytest.mark.parametrize("kind", ["server", "checkout", "folder"])
+def test_fetched_branches_are_the_committed_ones(kind: str, paths: Paths, server: str) -> None:
+    place = {"server": f"{server}/", "checkout": str(REPOSITORY), "folder": str(COMMITTED)}[kind]
+    said: list[str] = []
+    fetch([BRANCH], paths, place, said.append)
+    assert missing_files(paths, [BRANCH]) == [] != missing_files(paths)
+    check_fetched(BRANCH, paths)
+    folder = resolve(BRANCH, load_family(None, paths), paths).folder
+    assert folder == paths.built / BRANCH
+    assert verify(paths.sandbox) == []
+    fetch([BRANCH], paths, "/no/such/place", said.append)  # nothing is lacking, so nothing is asked
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("gone", "the server answers 404"),
+        ("cut", "could not be fetched: peer closed connection"),
+        ("changed", r"is not the file that belongs to this q36eval: 12,\d+,\d+ bytes came"),
+        ("endless", "is not the file that belongs to this q36eval"),
+        ("page", "is not the file that belongs to this q36eval: 26 bytes came"),
+    ],
+    indirect=["server"],
+)
+def test_what_comes_damaged_is_not_kept(server: str, words: str, paths: Paths) -> None:
+    with pytest.raises(UsageError, match=words):
+        fetch(["bf16"], paths, server, lambda said: None)
+    assert missing_files(paths, ["bf16"]) == ["bf16/model.safetensors"]
+    assert not list(paths.state.rglob("*.tmp"))
+    fetch(["bf16"], paths, str(REPOSITORY), lambda said: None)
+    assert build("bf16", paths.sandbox, paths.built) == paths.sandbox / "bf16"
+
+
+def test_without_a_network_one_sentence_says_so_and_shows_no_password(paths: Paths) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        address = f"http://me:s3cret@127.0.0.1:{taken.getsockname()[1]}/x?token=s3cret"
+        with pytest.raises(UsageError, match=r"could not be fetched.*--from DIR") as refused:
+            fetch(["bf16"], paths, address, lambda said: None)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_server_that_is_silent_is_left(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox_files, "SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as deaf, pytest.raises(UsageError, match=r"not be fetched: .*time"):
+        fetch(["bf16"], paths, f"http://127.0.0.1:{deaf.getsockname()[1]}", lambda said: None)
+
+
+def test_damaged_files_and_those_of_an_older_program_are_fetched_again(paths: Paths) -> None:
+    fetch(["main"], paths, str(REPOSITORY), lambda said: None)
+    weights = paths.sandbox / "main" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    (paths.sandbox / "manifest.json").write_text("{}")
+    with pytest.raises(UsageError, match="that of another q36eval"):
+        check_fetched("main", paths)
+    fetch(["main"], paths, str(REPOSITORY), lambda said: None)
+    check_fetched("main", paths)
+    assert weights.read_bytes() == (COMMITTED / "main" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ({"url": "file:///a%20b/repository", "dir_info": {}}, "/a b/repository"),
+        (
+            {"url": "https://github.com/o/r.git", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}},
+            "https://raw.githubusercontent.com/o/r/c0ffee/data/sandbox",
+        ),
+    ],
+)
+def test_where_pip_installed_from_is_where_weights_come_from(
+    said: dict[str, Any], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_files, "installed_from", lambda: said)
+    assert sandbox_files._origin() == place
+
+
+@pytest.mark.parametrize("said", [{}, {"url": "file:///x/q36eval-0.1.0.whl", "archive_info": {}}])
+def test_a_wheel_does_not_know_and_asks(said: dict[str, Any], paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox_files, "installed_from", lambda: said)
+    with pytest.raises(UsageError, match=r"sandbox build --from DIR\|URL"):
+        fetch(["bf16"], paths, None, lambda said: None)
+    monkeypatch.setenv("Q36EVAL_SANDBOX_FROM", str(paths.state))
+    with pytest.raises(UsageError, match="is neither a checkout"):
+        fetch(["bf16"], paths, None, lambda said: None)
