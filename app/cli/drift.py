@@ -10,6 +10,7 @@ from q36eval.app.targets import load_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
+from q36eval.metrics import metric_of_key
 
 if TYPE_CHECKING:
     from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
@@ -37,7 +38,6 @@ def drift(
     that the policy judges is followed over all runs of the branch and compared with the blessed run. Without --branch,
     every branch of the family is reported, and the worst one sets the exit code.
     """
-
     chosen, history = load_family(family, Paths.default()), open_history()
     if branch is None:
         if metric is not None or everything:
@@ -169,8 +169,6 @@ def _heading(metric: "MetricDrift") -> str:
 
 def figure_name(key: str) -> str:
     """A figure's title beside its key."""
-    from q36eval.metrics import metric_of_key
-
     metric, slice = metric_of_key(key)
     return f"{metric.titled(slice)} ({key})"
 

@@ -3,11 +3,13 @@
 import sys
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from q36eval.app.targets import resolve
+from q36eval.checkpoints.kv_cache import check_kv_cache_dtype
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -92,8 +94,6 @@ def engine_options(
     Raises:
         UsageError: no such device, or a KV cache that is not emulated.
     """
-    from q36eval.checkpoints.kv_cache import check_kv_cache_dtype
-
     check_device(device)
     if kv_cache_dtype is not None:
         check_kv_cache_dtype(kv_cache_dtype)
@@ -139,8 +139,6 @@ def open_history(paths: Paths | None = None, *, writing: bool = False) -> "Histo
     Raises:
         UsageError: the folder or the database cannot be used for that.
     """
-    from tempfile import TemporaryFile
-
     from q36eval.history import History
 
     chosen = paths or Paths.default()

@@ -16,6 +16,7 @@ from q36eval.app.policies.calibrating import (
 )
 from q36eval.app.policies.noise import KnownFloor, NoiseRun, floor_among, known_floor, noise_runs
 from q36eval.app.targets import name_in_history, resolve
+from q36eval.checkpoints.hashing import checkpoint_sha256
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, Policy, SchemeFigure
@@ -88,8 +89,6 @@ def _own_checkpoints(candidate: str, family: Family, paths: Paths) -> frozenset[
             history.close()
     folder = _folder(candidate, family, paths)
     if folder is not None:
-        from q36eval.checkpoints.hashing import checkpoint_sha256
-
         own.add(checkpoint_sha256(folder))
     return frozenset(own)
 

@@ -5,17 +5,31 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from q36eval.checkpoints.inspection.configuration import NO_PART_OF_THE_COMPUTATION
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, as_reference, open_engine
+from q36eval.engines.parts import borrowing, differs, parts_of
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.history import History
-from q36eval.kl.attribution import Attribution, Blame, Direction, Sample, Suspect
+from q36eval.kl.attribution import (
+    Attribution,
+    Blame,
+    Direction,
+    Sample,
+    Suspect,
+    blame,
+    divergences,
+    hidden_states,
+    sample,
+    suspects,
+)
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.provenance import provenance
 from q36eval.records import Clusters, Counts, Measurement, ProbeName
 from q36eval.run.drift import keep_drifts
+from q36eval.stats import summarize
 
 if TYPE_CHECKING:
     import torch
@@ -45,9 +59,6 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
         UsageError: the tokenizers differ, nothing differs, or the budget is too small.
         CorruptCheckpointError, EngineError: a checkpoint cannot be loaded or scored.
     """
-    from q36eval.engines.parts import differs, parts_of
-    from q36eval.kl.attribution import blame, divergences, hidden_states, sample, suspects
-
     progress.stage("reading both checkpoints", 2)
     reference, branch = _load_reference(plan, plan.engine.device), _load_branch(plan, "cpu")
     _check_comparable(reference, branch)
@@ -85,8 +96,6 @@ def _variant(
     head: "torch.Tensor",
     progress: Progress,
 ) -> list[float]:
-    from q36eval.engines.parts import borrowing
-    from q36eval.kl.attribution import divergences
 
     with borrowing(borrower, lender, suspect.modules):
         sums = divergences(borrower, chosen, states, head)
@@ -112,8 +121,6 @@ def _load_branch(plan: Plan, device: str) -> Engine:
 
 def _check_comparable(reference: Engine, branch: Engine) -> None:
     """Blame goes to modules, so all that lies between them must be alike: the tokens and the configuration."""
-    from q36eval.checkpoints.inspection.configuration import NO_PART_OF_THE_COMPUTATION
-
     mine, theirs = (engine.model.config.to_dict() for engine in (reference, branch))
     differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
     differing = [key for key in differing if key not in NO_PART_OF_THE_COMPUTATION]
@@ -129,7 +136,6 @@ def _check_comparable(reference: Engine, branch: Engine) -> None:
 def _whole(
     chosen: Sample, total: Sequence[float], blames: Sequence[Blame], identical: Sequence[str], passes: int
 ) -> Attribution:
-    from q36eval.stats import summarize
 
     clusters = Clusters(units=tuple(chosen.units), branch=tuple(total), errored=(0,) * len(total))
     _, _, kl, interval = summarize(clusters, "mean")

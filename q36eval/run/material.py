@@ -1,5 +1,6 @@
 """What the KL probe scores: the suite's corpus or a person's own, and the reference's sampled answers to prompts."""
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -9,13 +10,15 @@ from q36eval.canaries.specification import CanarySpec, load_specs
 from q36eval.config import Paths
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
-from q36eval.kl.corpus import CorpusDocument
+from q36eval.evals.frozen import verify
+from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.corpus_config import CorpusConfig, load_configured_corpus, load_corpus_config
 from q36eval.kl.corpus_plan import plan_of
 from q36eval.kl.on_policy import SAMPLED_AGAIN, OnPolicyPrompt, OnPolicySettings, kept_or_sampled
 from q36eval.kl.planning import ANSWERS_PREFIX, OVERLAP, Material
 from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity
+from q36eval.run.corpora import verified
 from q36eval.run.suites import suite_place
 
 Corpus = tuple[CorpusConfig, list[CorpusDocument]]
@@ -27,9 +30,6 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
     Raises:
         UsageError: an unknown suite, data that is not what its manifest says, or a corpus file that cannot be used.
     """
-    from q36eval.kl.corpus import load_corpus
-    from q36eval.run.corpora import verified
-
     place = suite_place(suite, paths)
     if corpus is not None:
         config = load_corpus_config(corpus)
@@ -157,10 +157,6 @@ def _canary_prompts(specs: Sequence[CanarySpec], count: int) -> list[OnPolicyPro
 
 def _own_prompts(paths: Paths, name: str) -> list[OnPolicyPrompt]:
     """A list of prompts of ours; those without a kind are chat."""
-    import json
-
-    from q36eval.evals.frozen import verify
-
     folder = paths.data / "prompts"
     if f"{name}.jsonl" not in verify(folder).files:
         raise UsageError(f"There is no list of prompts {name!r} in {folder}; name another in on_policy.prompts.")

@@ -7,6 +7,8 @@ since its texts part at near ties, and so many may differ as its own scatter exp
 
 from collections.abc import Collection, Iterator, Sequence
 
+from scipy.special import bdtrc
+
 from q36eval.engines.base import Engine
 from q36eval.gate.integrity import ENGINE_DRIFT
 from q36eval.metrics import METRICS
@@ -58,8 +60,6 @@ def most_disagreements(items: int, repeats: tuple[int, int], *, deterministic: b
     disagreed, and all. Their upper bound is the rate (Clopper & Pearson, for the other half), but for few re-runs no
     more than `STATED_RATE`, which they must refute to be exceeded.
     """
-    from scipy.special import bdtrc
-
     if deterministic:
         return 0
     alpha = FALSE_ALARMS / len(PROBES) / 2

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from q36eval.kl.planning import Material
 from typing import TYPE_CHECKING, Any
 
+from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
+from q36eval.kl.corpus import corpus_sha256
+from q36eval.kl.on_policy import SAMPLED_AGAIN
 from q36eval.measured_on import MeasuredOn, Subject
 from q36eval.records import Lane
+from q36eval.run.corpora import unverified_texts
 
 if TYPE_CHECKING:
     from q36eval.run.request import Request
@@ -82,7 +86,6 @@ def build_probes(
 def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
     """The canary probe of that suite; see `build_probes`."""
     from q36eval.canaries.probe import CanaryProbe
-    from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
 
     chosen = limits.canaries
     skills = None if limits.family is None else limits.family.skills
@@ -129,9 +132,7 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
         UsageError: a corpus that cannot be used, or answers that a pack lacks.
         EngineError: the reference could not answer.
     """
-    from q36eval.kl.corpus import corpus_sha256
     from q36eval.kl.floor_file import CAPTURED_AGAIN
-    from q36eval.kl.on_policy import SAMPLED_AGAIN
 
     corpus = corpus_of(scored.suite, scored.corpus, paths)
     if reference.pack is not None:  # said before the answers, which go with the documents, are missed
@@ -161,8 +162,6 @@ def published_facts(request: "Request", probes: Sequence[Probe], paths: Paths) -
 def _unverified(request: "Request", probe: Probe, paths: Paths) -> Sequence[str]:
     """The repositories that a probe's frozen items are said to be from, where nothing vouches for it."""
     if probe.name is ProbeName.KL:
-        from q36eval.run.corpora import unverified_texts
-
         own = request.corpus is not None
         return (
             () if own else unverified_texts(request.suite.partition("=")[0], suite_place(request.suite, paths).corpus)

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from q36eval import evals
 from q36eval.config import Paths
 from q36eval.errors import UsageError
+from q36eval.evals.suite import read_suite
+from q36eval.kl.corpus_plan import corpus_name
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,12 @@ def suite_place(suite: str, paths: Paths) -> SuitePlace:
         raise UsageError(f"{suite!r} names no folder after the suite; write {name}=DIR, or {name} alone.")
     data = Path(folder).resolve() if given else None
     if name.endswith((".yaml", ".yml")):
-        from q36eval.evals.suite import read_suite
-
         file = Path(name)
         return SuitePlace(file, data or (file.parent / read_suite(file).data).resolve(), None)
     shipped = shipped_suites()
     if name not in shipped:
         known = ", ".join(shipped)
         raise UsageError(f"There is no suite {name!r}; known suites: {known}, or name a .yaml file.")
-    from q36eval.kl.corpus_plan import corpus_name  # deciding a kept run again needs nothing that measures
 
     own = paths.frozen("corpus", corpus_name(name))
     beside = None if data is None else corpus_beside(data)
@@ -50,6 +50,4 @@ def corpus_beside(data: Path) -> Path:
 
 def shipped_suites() -> dict[str, Path]:
     """The files of the suites that ship, by name."""
-    from q36eval import evals
-
     return {path.stem: path for path in sorted((Path(evals.__file__).parent / "suites").glob("*.yaml"))}

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from q36eval.config import Paths
 from q36eval.errors import UsageError
+from q36eval.evals.frozen import MANIFEST, read_manifest
+from q36eval.evals.suite import read_suite
 from q36eval.gate.report import ItemSource, Supplies
 from q36eval.probes import Probe
 from q36eval.records import ProbeName
@@ -44,9 +46,6 @@ def _left_out(request: Request, probe: Probe) -> Iterator[ItemSource]:
 
 def _larger_suites(request: Request, paths: Paths) -> Iterator[ItemSource]:
     """The shipped suites whose data is here, with the items of each group."""
-    from q36eval.evals.frozen import MANIFEST, read_manifest
-    from q36eval.evals.suite import read_suite
-
     for name, file in shipped_suites().items():
         data = suite_place(name, paths).data
         if name == request.suite.partition("=")[0] or not (data / MANIFEST).exists():
