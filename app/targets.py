@@ -4,6 +4,7 @@ from pathlib import Path
 
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
+from q36eval.files import real_path
 from q36eval.run.request import Target
 
 
@@ -30,7 +31,7 @@ def _where_it_lies(family: Family, folder: Path) -> Family:
     for name, branch in branches.items():
         path = branch.source.path
         if path is not None and (folder / path).is_dir():
-            source = branch.source.model_copy(update={"path": str((folder / path).resolve())})
+            source = branch.source.model_copy(update={"path": str(real_path(folder / path))})
             branches[name] = branch.model_copy(update={"source": source})
     return family.model_copy(update={"branches": branches})
 
@@ -53,7 +54,7 @@ def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
         from q36eval.checkpoints.reader import check_folder
 
         check_folder(folder)  # before any run is begun, which nothing could resume
-        return Target(name, folder.resolve(), named=name_or_path if name_or_path.isprintable() else None)
+        return Target(name, real_path(folder), named=name_or_path if name_or_path.isprintable() else None)
     raise UsageError(
         f"The family {family.name} has no branch {name_or_path!r}, and there is no such folder; "
         f"its branches are: {', '.join(family.branches)}."
@@ -67,7 +68,7 @@ def name_in_history(name_or_path: str, family: Family) -> str:
     """
     if name_or_path in family.branches:
         return name_or_path
-    resolved = Path(name_or_path).resolve()
+    resolved = real_path(name_or_path)
     return str(resolved) if resolved.name in family.branches else resolved.name
 
 

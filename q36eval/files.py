@@ -157,6 +157,14 @@ def _keys_at(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
     return list(current.model_fields)
 
 
+def real_path(path: str | Path) -> Path:
+    """The full path with its links followed, also where they lead in a circle, which is said when it is opened.
+
+    `Path.resolve()` raises RuntimeError there before Python 3.13.
+    """
+    return Path(os.path.realpath(path))
+
+
 @contextlib.contextmanager
 def replacing(path: Path, *, durable: bool = False, follow_links: bool = True) -> Iterator[Path]:
     """A file to write, which takes the place of `path` at the end: that is there whole, or stays as it was.
@@ -170,7 +178,7 @@ def replacing(path: Path, *, durable: bool = False, follow_links: bool = True) -
     Raises:
         OSError: the disk refuses it.
     """
-    place = path.resolve() if follow_links else path
+    place = real_path(path) if follow_links else path
     is_there = place.exists() and not place.is_symlink()  # of a link that was followed there is none left
     if is_there and (not place.is_file() or not (durable or os.access(place.parent, os.W_OK))):
         yield place

@@ -19,6 +19,7 @@ from q36eval.app.policies.files import FILE_ENDINGS
 from q36eval.app.policies.noise import KnownFloor, NoiseRun, floor_among, known_floor, noise_runs
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
+from q36eval.files import real_path
 from q36eval.gate import Criterion, Policy
 from q36eval.gate.judge import judge
 from q36eval.gate.noise import NoiseFloor, floor_of, floor_unit
@@ -352,7 +353,7 @@ def _extends(named: str, out: Path | None) -> str:
     """A shipped policy by its name; a file as it is found from the folder of the new one."""
     if not named.endswith(FILE_ENDINGS):
         return named
-    return os.path.relpath(Path(named).resolve(), Path.cwd() if out is None else out.resolve().parent)
+    return os.path.relpath(real_path(named), Path.cwd() if out is None else real_path(out).parent)
 
 
 def write_policy(text: str, out: Path) -> None:

@@ -182,6 +182,19 @@ def link_loop(bench: Bench) -> str:
     return bench.q36eval("gate", "--branch", bench.folder / "loop", *bench.weights_alone).told(exit=2, says="loop")
 
 
+@fault(
+    "every file that is named is a link to itself: policy, family, corpus, waivers, reports' folder", "exit 2 each time"
+)
+def links_everywhere(bench: Bench) -> str:
+    loop = bench.folder / "loop.yaml"
+    loop.symlink_to(loop)
+    seen = []
+    for option in ("--policy", "--family", "--corpus", "--waivers-from", "--out", "--reference", "--suite"):
+        done = bench.q36eval("gate", "--branch", "fp8-head", "--skip", "canaries", option, loop)
+        seen.append(f"{option}: {done.told(exit=2, says='loop')}")
+    return seen[0] + " and so on"
+
+
 @fault("a weight file is a named pipe", "exit 1, 2 or 4 at once: nothing hangs")
 def named_pipe(bench: Bench) -> str:
     branch = bench.copy("fp8-head")

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
-from q36eval.files import YamlProblem, parse_yaml
+from q36eval.files import YamlProblem, parse_yaml, real_path
 from q36eval.gate.policy import PAIRED_KINDS, Policy, stricter
 from q36eval.gate.policy_schema import KEYS, CriterionPart, InformativePart, MarginPart, PolicyFile, SchemePart
 from q36eval.schemes import mixture_name, parts_of
@@ -69,9 +69,10 @@ def extended(path: Path, shipped: Path | None = None) -> tuple[Policy, ...]:
 
 
 def _resolved(path: Path, shipped: Path, below: tuple[Path, ...]) -> Policy:
-    chain = (*below, path.resolve())
-    if path.resolve() in below:
-        names = " -> ".join(file.name for file in chain[chain.index(path.resolve()) :])
+    place = real_path(path)
+    chain = (*below, place)
+    if place in below:
+        names = " -> ".join(file.name for file in chain[chain.index(place) :])
         raise _PolicyError(f"policy {path}: policies extend each other in a circle: {names}.")
     document = _document(path)
     try:
@@ -128,7 +129,8 @@ def _document(path: Path) -> dict[Any, Any]:
 def _missing_file_sentence(path: Path, error: Exception) -> str:
     siblings = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
     beside = f"; {path.parent} holds {', '.join(siblings)}" if siblings else ""
-    reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({type(error).__name__})"
+    said = getattr(error, "strerror", None) or type(error).__name__
+    reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({said})"
     return f"policy file {path} {reason}{beside}."
 
 

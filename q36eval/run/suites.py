@@ -7,6 +7,7 @@ from q36eval import evals
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.evals.suite import read_suite
+from q36eval.files import real_path
 from q36eval.kl.corpus_plan import corpus_name
 
 
@@ -28,10 +29,10 @@ def suite_place(suite: str, paths: Paths) -> SuitePlace:
     name, given, folder = suite.partition("=")
     if given and not folder:
         raise UsageError(f"{suite!r} names no folder after the suite; write {name}=DIR, or {name} alone.")
-    data = Path(folder).resolve() if given else None
+    data = real_path(folder) if given else None
     if name.endswith((".yaml", ".yml")):
         file = Path(name)
-        return SuitePlace(file, data or (file.parent / read_suite(file).data).resolve(), None)
+        return SuitePlace(file, data or real_path(file.parent / read_suite(file).data), None)
     shipped = shipped_suites()
     if name not in shipped:
         known = ", ".join(shipped)
