@@ -38,6 +38,10 @@ class EngineError(Q36Error):
     exit_code = ExitCode.NOT_MEASURED
 
 
+class ChangedError(EngineError):
+    """What is judged is not what it was when it was opened (exit code 4): neither PASS nor FAIL would be of it."""
+
+
 class StorageError(Q36Error):
     """What must be kept cannot be: a full disk, a read-only file (exit code 4). What was written before stays."""
 

@@ -4,17 +4,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from q36eval.checkpoints.reader import read_json
+from q36eval.checkpoints.held import CONFIG_FILES, SLOW_TOKENIZER_FILES, HeldFolder, hold
 from q36eval.errors import UsageError
 from q36eval.files import canonical_json
 
-CONFIG_FILES = (
-    "config.json",
-    "generation_config.json",
-    "hf_quant_config.json",
-    "quantize_config.json",
-    "model.safetensors.index.json",
-)
 TOKENIZER_SETTINGS = (
     "add_bos_token",
     "add_eos_token",
@@ -25,7 +18,6 @@ TOKENIZER_SETTINGS = (
     "pad_token",
     "unk_token",
 )
-SLOW_TOKENIZER_FILES = ("vocab.json", "merges.txt", "tokenizer.model")
 
 
 def file_sha256(file: Path) -> str:
@@ -39,21 +31,21 @@ def _json_sha256(document: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def checkpoint_sha256(path: str | Path) -> str:
+def checkpoint_sha256(path: str | Path | HeldFolder) -> str:
     """Hash of everything that decides what the model computes: configuration files and safetensors, by name.
 
     Raises:
         UsageError: not a folder, or without config.json or safetensors.
+        ChangedError: a file became shorter since it was opened.
     """
-    folder = Path(path)
-    files = [folder / name for name in CONFIG_FILES if (folder / name).is_file()]
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights or not (folder / "config.json").is_file():
-        raise UsageError(f"{folder} is not a checkpoint: config.json and safetensors files are needed.")
-    return _json_sha256({file.name: file_sha256(file) for file in [*files, *weights]})
+    folder = hold(path)
+    if not folder.weight_files or "config.json" not in folder:
+        raise UsageError(f"{folder.path} is not a checkpoint: config.json and safetensors files are needed.")
+    files = [name for name in CONFIG_FILES if name in folder]
+    return _json_sha256(folder.sha256([*files, *folder.weight_files]))
 
 
-def tokenizer_sha256(path: str | Path) -> str:
+def tokenizer_sha256(path: str | Path | HeldFolder) -> str:
     """Hash of how text becomes token ids, whatever the formatting of the files and whatever the chat template.
 
     `truncation` and `padding` are left out: quantization tools store the settings of their calibration there.
@@ -61,17 +53,17 @@ def tokenizer_sha256(path: str | Path) -> str:
     Raises:
         UsageError: the folder holds no tokenizer.
     """
-    folder = Path(path)
+    folder = hold(path)
     parts: dict[str, Any] = {}
-    if (folder / "tokenizer.json").is_file():
-        core = read_json(folder / "tokenizer.json")
+    if "tokenizer.json" in folder:
+        core = folder.json("tokenizer.json")
         parts["core"] = {key: value for key, value in core.items() if key not in ("truncation", "padding")}
     else:
-        parts |= {name: file_sha256(folder / name) for name in SLOW_TOKENIZER_FILES if (folder / name).is_file()}
+        parts |= folder.sha256([name for name in SLOW_TOKENIZER_FILES if name in folder])
     if not parts:
-        raise UsageError(f"{folder} holds no tokenizer: tokenizer.json (or vocab.json and merges.txt) is needed.")
-    if (folder / "tokenizer_config.json").is_file():
-        settings = read_json(folder / "tokenizer_config.json")
+        raise UsageError(f"{folder.path} holds no tokenizer: tokenizer.json (or vocab.json and merges.txt) is needed.")
+    if "tokenizer_config.json" in folder:
+        settings = folder.json("tokenizer_config.json")
         kept = {key: settings.get(key) for key in TOKENIZER_SETTINGS}
         parts["settings"] = {key: _content(value) for key, value in kept.items() if value is not None}
     return _json_sha256(parts)
@@ -82,12 +74,12 @@ def _content(value: Any) -> Any:
     return value.get("content") if isinstance(value, dict) else value
 
 
-def chat_template_sha256(path: str | Path) -> str:
+def chat_template_sha256(path: str | Path | HeldFolder) -> str:
     """Hash of the chat template's text: `chat_template.jinja`, else that in `tokenizer_config.json`, else none."""
-    folder = Path(path)
+    folder = hold(path)
     template: Any = ""
-    if (folder / "chat_template.jinja").is_file():
-        template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
-    elif (folder / "tokenizer_config.json").is_file():
-        template = read_json(folder / "tokenizer_config.json").get("chat_template") or ""
+    if "chat_template.jinja" in folder:
+        template = folder.text("chat_template.jinja")
+    elif "tokenizer_config.json" in folder:
+        template = folder.json("tokenizer_config.json").get("chat_template") or ""
     return _json_sha256(template)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from q36eval.checkpoints.held import HeldFile
 from q36eval.errors import CorruptCheckpointError
 
 DTYPE_BYTES = {
@@ -82,7 +83,7 @@ class Header:
     impossible: dict[str, str] = field(default_factory=dict)
 
 
-def read_header(file: Path) -> dict[str, TensorEntry]:
+def read_header(file: Path | HeldFile) -> dict[str, TensorEntry]:
     """The tensors of one file, by name.
 
     Raises:
@@ -95,14 +96,16 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
     return header.entries
 
 
-def examine_header(file: Path) -> Header:
+def examine_header(file: Path | HeldFile) -> Header:
     """The same with every fault told, not only the first one.
 
     Raises:
         CorruptCheckpointError: there is no header to speak of.
     """
     faults: list[str] = []
-    document, data_begin, size = _raw_header(file, faults)
+    held = file if isinstance(file, HeldFile) else HeldFile(file)
+    file = held.path
+    document, data_begin, size = _raw_header(held, faults)
     entries: dict[str, TensorEntry] = {}
     impossible: dict[str, str] = {}
     extents: list[tuple[int, int, str]] = []
@@ -126,14 +129,13 @@ def examine_header(file: Path) -> Header:
     return Header(entries, (*faults, *_layout_faults(file, sorted(extents), data_begin, size)), impossible)
 
 
-def _raw_header(file: Path, faults: list[str]) -> tuple[dict[str, Any], int, int]:
+def _raw_header(held: HeldFile, faults: list[str]) -> tuple[dict[str, Any], int, int]:
     """The JSON header, where the data begin, and the file's size; names that come twice are added to `faults`."""
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
-            raise CorruptCheckpointError(f"{file}: truncated before the end of its header; download the file again.")
-        blob = stream.read(length)
+    file, size = held.path, held.size
+    length = int.from_bytes(held.read(0, 8), "little")
+    if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
+        raise CorruptCheckpointError(f"{file}: truncated before the end of its header; download the file again.")
+    blob = held.read(8, length)
 
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         document: dict[str, Any] = {}

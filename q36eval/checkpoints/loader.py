@@ -11,6 +11,7 @@ from torch import nn
 
 from q36eval.checkpoints import emulation, kv_cache
 from q36eval.checkpoints.formats import ActivationScheme
+from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype, kv_cache_scales
 from q36eval.checkpoints.reader import Checkpoint, open_checkpoint
 from q36eval.checkpoints.weights import LogicalWeight, WeightIndex, index_weights, read_ahead
@@ -59,7 +60,7 @@ class _Slot:
 
 
 def load_model(
-    path: str | Path,
+    path: str | Path | HeldFolder,
     *,
     device: str = "cpu",
     dtype: torch.dtype = torch.bfloat16,
@@ -123,8 +124,9 @@ def _empty_model(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     finally:
         torch.set_default_dtype(before)
     model.config.dtype = dtype
-    if (checkpoint.path / "generation_config.json").is_file():
-        model.generation_config = GenerationConfig.from_pretrained(checkpoint.path, local_files_only=True)
+    if "generation_config.json" in checkpoint.held:
+        with checkpoint.held.small_files() as place:
+            model.generation_config = GenerationConfig.from_pretrained(place, local_files_only=True)
     return model
 
 

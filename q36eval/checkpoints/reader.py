@@ -4,8 +4,6 @@ Sizes that config.json gives are checked before anything is as large as they say
 billion layers or experts, and whoever lists them does not come to an end.
 """
 
-import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.header import TensorEntry, read_header
-from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.checkpoints.held import HeldFolder, hold
+from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -95,9 +94,14 @@ MTP_FILE = "model_mtp.safetensors"
 class Checkpoint:
     """An opened folder: its configuration and where every stored tensor lies. Tensor data are read on demand."""
 
-    path: Path
+    held: HeldFolder
     config: dict[str, Any]
     tensors: dict[str, TensorEntry]
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.held.path
 
     @cached_property
     def files(self) -> tuple[Path, ...]:
@@ -115,29 +119,23 @@ class Checkpoint:
             raise CorruptCheckpointError(f"{self.path}: tensor {name!r} is missing.")
         return self.read_entry(entry)
 
-    @staticmethod
-    def read_entry(entry: TensorEntry) -> "torch.Tensor":
+    def read_entry(self, entry: TensorEntry) -> "torch.Tensor":
         """What lies where `entry` says, exactly as stored, on the CPU: a tensor, or some rows of one.
 
         Raises:
             CorruptCheckpointError: the file ends before it.
+            EngineError: the system cannot read it.
         """
         import torch
 
         dtype: torch.dtype = getattr(torch, TORCH_DTYPES[entry.dtype])
         if entry.n_bytes == 0:
             return torch.empty(entry.shape, dtype=dtype)
-        # Read by offset and unbuffered: the headers were parsed once, and a large checkpoint holds a hundred thousand
-        # tensors, most of them small.
+        # Read by offset: the headers were parsed once, and a large checkpoint holds a hundred thousand tensors, most of
+        # them small.
         data = bytearray(entry.n_bytes)
-        left = memoryview(data)
-        with entry.file.open("rb", buffering=0) as stream:
-            stream.seek(entry.begin)
-            while left:  # one call reads 2 GiB at most
-                count = stream.readinto(left)
-                if not count:
-                    raise CorruptCheckpointError(f"{entry.file}: truncated at {entry.name!r}; download the file again.")
-                left = left[count:]
+        if self.held.files[entry.file.name].read_into(memoryview(data), entry.begin) < entry.n_bytes:
+            raise CorruptCheckpointError(f"{entry.file}: truncated at {entry.name!r}; download the file again.")
         return torch.frombuffer(data, dtype=dtype).reshape(entry.shape)
 
 
@@ -153,34 +151,12 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"{folder} holds no checkpoint: there is neither config.json nor a safetensors file in it.")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise ValueError(f"{twice!r} is named twice")
-    return document
-
-
 def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object of a checkpoint folder.
-
-    Raises:
-        UsageError: the file is missing.
-        CorruptCheckpointError: it is not a JSON object, or one in it names an entry twice, of which every reader takes
-            the one it likes.
-    """
-    if not file.is_file():
-        raise UsageError(f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.")
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise CorruptCheckpointError(f"{file} is not valid JSON ({error}); download it again.") from error
-    if not isinstance(document, dict):
-        raise CorruptCheckpointError(f"{file} is not a JSON object; download it again.")
-    return document
+    """A JSON object of a checkpoint folder; raises as `HeldFolder.json`."""
+    return hold(file.parent).json(file.name)
 
 
-def open_checkpoint(path: str | Path) -> Checkpoint:
+def open_checkpoint(path: str | Path | HeldFolder) -> Checkpoint:
     """Open a folder and check the headers of all its weight files.
 
     Raises:
@@ -188,25 +164,26 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         CorruptCheckpointError: a header is wrong, a tensor is stored twice, index and files disagree, or config.json
             gives sizes that no model has.
     """
-    folder = Path(path)
+    held = hold(path)
+    folder = held.path
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: name a checkpoint folder with config.json and safetensors files.")
-    config = read_json(folder / "config.json")
+    config = held.json("config.json")
     fault = sizes_fault(config)
     if fault is not None:
         raise CorruptCheckpointError(f"{folder / 'config.json'}: {fault}; correct it or download it again.")
-    index = folder / INDEX_FILE
-    weight_map = read_json(index).get("weight_map", {}) if index.is_file() else {}
+    weight_map = held.json(INDEX_FILE).get("weight_map", {}) if INDEX_FILE in held else {}
     if not is_weight_map(weight_map):
-        raise CorruptCheckpointError(f"{index}: weight_map does not map tensors to files of its folder.")
+        raise CorruptCheckpointError(f"{folder / INDEX_FILE}: weight_map does not map tensors to files of its folder.")
     tensors: dict[str, TensorEntry] = {}
-    for file in _weight_files(folder, weight_map):
-        for name, entry in read_header(file).items():
+    for file in _weight_files(held, weight_map):
+        for name, entry in read_header(held.files[file]).items():
             if name in tensors:
-                raise CorruptCheckpointError(f"tensor {name!r} is stored in both {tensors[name].file} and {file}.")
+                both = f"{tensors[name].file} and {folder / file}"
+                raise CorruptCheckpointError(f"tensor {name!r} is stored in both {both}.")
             tensors[name] = entry
     _check_index(folder, weight_map, tensors)
-    return Checkpoint(folder, config, tensors)
+    return Checkpoint(held, config, tensors)
 
 
 def is_weight_map(weight_map: Any) -> bool:
@@ -216,17 +193,15 @@ def is_weight_map(weight_map: Any) -> bool:
     )
 
 
-def _weight_files(folder: Path, weight_map: dict[str, str]) -> list[Path]:
+def _weight_files(held: HeldFolder, weight_map: dict[str, str]) -> list[str]:
     """The files that hold the weights: those of the index or the single file, and the MTP head's."""
-    names = set(weight_map.values()) or {SINGLE_FILE}
-    for name in sorted(names):
-        if not (folder / name).is_file():
-            raise UsageError(f"{folder / name} is missing: download the checkpoint again (only safetensors are read).")
-    present = {file.name for file in folder.glob("*.safetensors")}
+    names, present = set(weight_map.values()) or {SINGLE_FILE}, set(held.weight_files)
+    for name in sorted(names - present):
+        raise UsageError(f"{held.path / name} is missing: download the checkpoint again (only safetensors are read).")
     strays = sorted(present - names - {MTP_FILE})
     if strays:
-        raise CorruptCheckpointError(f"{folder}: {strays[0]} is not named in the index; remove it or fix the index.")
-    return [folder / name for name in sorted(names | (present & {MTP_FILE}))]
+        raise CorruptCheckpointError(f"{held.path}: {strays[0]} is not named in the index; remove it or fix the index.")
+    return sorted(names | (present & {MTP_FILE}))
 
 
 def _check_index(folder: Path, weight_map: dict[str, str], tensors: dict[str, TensorEntry]) -> None:
@@ -240,18 +215,24 @@ def _check_index(folder: Path, weight_map: dict[str, str], tensors: dict[str, Te
                 raise CorruptCheckpointError(f"{entry.file}: tensor {name!r} is not named in {INDEX_FILE}.")
 
 
-def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a checkpoint folder; nothing of the checkpoint is executed.
+def load_tokenizer(folder: Path | HeldFolder) -> Any:
+    """The tokenizer of a checkpoint folder, from its files as they were opened; nothing of them is executed.
 
     Raises:
         CorruptCheckpointError: it is missing or cannot be read.
     """
     from transformers import AutoTokenizer
 
+    held = hold(folder)
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        with held.small_files() as place:
+            tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+        tokenizer.name_or_path = str(held.path)
+        return tokenizer
+    except EngineError:
+        raise
     except Exception as error:  # the tokenizers library raises bare exceptions for malformed files
-        raise CorruptCheckpointError(f"{folder} has no tokenizer that can be read: {one_line(error)}.") from error
+        raise CorruptCheckpointError(f"{held.path} has no tokenizer that can be read: {one_line(error)}.") from error
 
 
 def one_line(error: Exception) -> str:

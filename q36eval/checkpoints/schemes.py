@@ -12,7 +12,7 @@ from typing import Any
 
 from q36eval.checkpoints.groups import is_pair, read_groups
 from q36eval.checkpoints.names import canonical, module_type
-from q36eval.checkpoints.reader import Checkpoint, read_json
+from q36eval.checkpoints.reader import Checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 
@@ -100,8 +100,8 @@ def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
     if table:
         return _table(config, "quantization_config", table)
     own = checkpoint.path / "hf_quant_config.json"
-    if own.is_file():
-        quantization = _table(own, "quantization", read_json(own).get("quantization", {}))
+    if own.name in checkpoint.held:
+        quantization = _table(own, "quantization", checkpoint.held.json(own.name).get("quantization", {}))
         return {**quantization, "quant_method": "modelopt", "ignore": quantization.get("exclude_modules", [])}
     return {}
 

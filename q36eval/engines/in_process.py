@@ -7,12 +7,14 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 from transformers.utils import logging
 
 from q36eval.checkpoints import (
+    LoadedModel,
     chat_template_sha256,
     checkpoint_sha256,
     load_model,
@@ -20,6 +22,7 @@ from q36eval.checkpoints import (
     open_checkpoint,
     tokenizer_sha256,
 )
+from q36eval.checkpoints.held import HeldFolder, hold, opened_once
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype, declared_kv_cache_dtype
 from q36eval.checkpoints.reader import one_line
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
@@ -74,28 +77,20 @@ class InProcessEngine(ResidentEngine):
             UsageError: no such folder, batches of no rows, or a format that is not decoded.
             CorruptCheckpointError: a tensor is missing, unexpected, used twice or of the wrong shape, or a file of the
                 checkpoint cannot be read.
-            EngineError: it does not fit into memory.
+            EngineError: it does not fit into memory, or a file cannot be read.
+            ChangedError: a file changed while it was loaded.
         """
         settings = as_settings(settings)
         _check_rows(settings)
         _check_kernels(settings.device)
         logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
-        try:
-            loaded = load_model(
-                settings.folder,
-                device=settings.device,
-                emulate_activations=settings.emulate_activations,
-                kv_cache_dtype=settings.kv_cache_dtype,
-            )
-        except Q36Error:
-            raise
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            raise EngineError(f"{settings.folder} does not fit into the memory of {settings.device}.") from error
-        except Exception as error:  # whatever its files made the libraries raise, the checkpoint is not loadable
-            raise CorruptCheckpointError(f"{settings.folder} cannot be built: {one_line(error)}.") from error
-        tokenizer = load_tokenizer(settings.folder)
-        settings = replace(settings, kv_cache_dtype=loaded.report.kv_cache_dtype)
-        engine = cls(loaded.model, tokenizer, cls.identity_of(settings), batch_rows=settings.batch_rows)
+        with opened_once():
+            held = hold(settings.folder)
+            with held.being_read():
+                loaded, tokenizer = _loaded(held, settings)
+            settings = replace(settings, kv_cache_dtype=loaded.report.kv_cache_dtype)
+            engine = cls(loaded.model, tokenizer, cls.identity_of(settings), batch_rows=settings.batch_rows)
+            held.verify(after_reading=True)  # so what was loaded is what the identity is of
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
 
@@ -108,7 +103,7 @@ class InProcessEngine(ResidentEngine):
         """
         settings = as_settings(settings)
         _check_rows(settings)
-        folder, device, kv_cache_dtype = settings.folder, settings.device, settings.kv_cache_dtype
+        folder, device, kv_cache_dtype = hold(settings.folder), settings.device, settings.kv_cache_dtype
         if kv_cache_dtype is None:
             kv_cache_dtype = declared_kv_cache_dtype(open_checkpoint(folder))
         check_kv_cache_dtype(kv_cache_dtype)
@@ -132,6 +127,24 @@ class InProcessEngine(ResidentEngine):
 
     def perturbations(self) -> Sequence[Perturbation]:
         return perturbations(self)
+
+
+def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, Any]:
+    """Model and tokenizer; raises as `InProcessEngine.load`."""
+    try:
+        loaded = load_model(
+            held,
+            device=settings.device,
+            emulate_activations=settings.emulate_activations,
+            kv_cache_dtype=settings.kv_cache_dtype,
+        )
+    except Q36Error:
+        raise
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise EngineError(f"{settings.folder} does not fit into the memory of {settings.device}.") from error
+    except Exception as error:  # whatever its files made the libraries raise, the checkpoint is not loadable
+        raise CorruptCheckpointError(f"{settings.folder} cannot be built: {one_line(error)}.") from error
+    return loaded, load_tokenizer(held)
 
 
 def _check_rows(settings: EngineSettings) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from q36eval.checkpoints.held import opened_once
 from q36eval.checkpoints.inspection.configuration import NO_PART_OF_THE_COMPUTATION
 from q36eval.config import Paths
 from q36eval.engines import Engine, EngineOptions, as_reference, open_engine
@@ -58,7 +59,15 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
     Raises:
         UsageError: the tokenizers differ, nothing differs, or the budget is too small.
         CorruptCheckpointError, EngineError: a checkpoint cannot be loaded or scored.
+        ChangedError: a checkpoint changed meanwhile.
     """
+    with opened_once() as folders:
+        attribution = _attributed(plan, progress)
+        folders.verify()
+    return attribution
+
+
+def _attributed(plan: Plan, progress: Progress) -> Attribution:
     progress.stage("reading both checkpoints", 2)
     reference, branch = _load_reference(plan, plan.engine.device), _load_branch(plan, "cpu")
     _check_comparable(reference, branch)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from q36eval.checkpoints.held import hold
 from q36eval.checkpoints.inspection import Section
 from q36eval.engines import Engine, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -30,9 +31,6 @@ from q36eval.run.showable import refuse_unshowable
 if TYPE_CHECKING:
     from q36eval.checkpoints.inspection import Inspection
     from q36eval.run.capture import OpenCaptures
-from pathlib import Path
-
-from q36eval.errors import EngineError
 
 WEIGHTS_STAGE = ProbeName.WEIGHTS.value
 SET_UP = "set-up"
@@ -86,13 +84,13 @@ class Running:
         Raises:
             UsageError: a margin below the noise floor, a policy that these items cannot show, or another deployment
                 than the one that the run to resume began with.
+            ChangedError: a checkpoint changed while it was inspected or loaded.
         """
         refuse_known(
             self.request.policy, self.reference.identity, self.probes, self.reference.root, self.reference.pack
         )
         self.progress.stage("inspecting the checkpoint", 1)
         started = time.monotonic()
-        check_readable(self.request.branch.folder)
         inspection = _inspect(self.request)
         self.timings[WEIGHTS_STAGE] = time.monotonic() - started
         damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
@@ -272,7 +270,10 @@ def _inspect(request: Request) -> "Inspection | None":
         return None
     from q36eval.checkpoints.inspection import inspect_checkpoint
 
-    return inspect_checkpoint(request.branch.folder, None if request.reference is None else request.reference.folder)
+    with hold(request.branch.folder).hashed_ahead():
+        return inspect_checkpoint(
+            request.branch.folder, None if request.reference is None else request.reference.folder
+        )
 
 
 def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> list[str]:
@@ -282,21 +283,3 @@ def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity) -> l
         for what, field in (("tokenizer", "tokenizer_sha256"), ("chat template", "chat_template_sha256"))
         if getattr(branch, field) != getattr(reference, field)
     ]
-
-
-def check_readable(folder: Path) -> None:
-    """Read the first byte of every file in the folder.
-
-    Raises:
-        EngineError: one cannot be read; to judge its contents would blame the branch for the machine.
-    """
-    try:
-        for file in sorted(folder.iterdir()):
-            if file.is_file():
-                with file.open("rb") as stream:
-                    stream.read(1)
-    except OSError as error:
-        where = error.filename or folder
-        raise EngineError(
-            f"{where} cannot be read: {error.strerror}. That says nothing of the branch: make it readable, gate again."
-        ) from error

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from q36eval.checkpoints.held import OpenFolders, opened_once
 from q36eval.config import Paths
-from q36eval.errors import EngineError, Q36Error, StorageError, UsageError
+from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.history import EventKind, History, RunRecord, RunState
 from q36eval.history.attempts import tried_before
@@ -29,6 +30,9 @@ from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.reuse import MEASURED_BY, measuring_sha256
 from q36eval.run.supplies import supplies_of
 
+CHANGED = "changed"
+"""Where a run's provenance says that a checkpoint changed under it: what it measured may be of two."""
+
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
     """Measure the branch (or continue the run to resume) and decide, if a policy was given.
@@ -40,14 +44,22 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
     failed probe. The run is closed in every case but an interruption, which leaves it to be resumed.
 
     Raises:
-        UsageError: the request cannot be met; the run to resume is finished, asked other things, or is being measured
-            by another process.
+        UsageError: the request cannot be met; the run to resume is finished, asked other things, saw its checkpoint
+            change, or is being measured by another process.
+        ChangedError: a checkpoint changed meanwhile. There is no verdict, and the run is not resumed.
     """
+    with opened_once() as folders:
+        return _measure(request, folders, paths, history, progress)
+
+
+def _measure(request: Request, folders: OpenFolders, paths: Paths, history: History, progress: Progress) -> RunRecord:
     reference = reference_of(request, paths)
     scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
     failures = []
     try:
         probes = _probes(request.probes, request, scored, reference, paths, progress)
+    except ChangedError:
+        raise
     except EngineError as error:  # the reference gave no answers to score; the other probes are still measured
         failures.append(ProbeFailure(probe=ProbeName.KL, reason=str(error), kind="crashed"))
         rest = [name for name in request.probes if name is not ProbeName.KL]
@@ -63,7 +75,8 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         note(history, run.id, EventKind.BEGUN if resume is None else EventKind.RESUMED, f"by process {os.getpid()}")
         for failure in failures:
             history.add_failure(run.id, failure)
-        return _measure_run(request, reference, probes, paths, history, run, Followed(progress, history, run.id))
+        followed = Followed(progress, history, run.id)
+        return _measure_run(request, reference, probes, folders, paths, history, run, followed)
 
 
 def reference_of(request: Request, paths: Paths) -> Reference:
@@ -102,6 +115,7 @@ def _measure_run(
     request: Request,
     reference: Reference,
     probes: Sequence[Probe],
+    folders: OpenFolders,
     paths: Paths,
     history: History,
     run: RunRecord,
@@ -116,13 +130,14 @@ def _measure_run(
     with _interruptible(history, run):
         try:
             running.measure()
-        except (UsageError, StorageError):
+        except (UsageError, StorageError, ChangedError):
             raise
         except Exception as error:  # the verdict must say what was not measured, whatever broke
             reason = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
             note(history, run.id, EventKind.ERROR, reason)
             for name in request.probes:
                 history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="crashed"))
+        folders.verify()
         # which deployment it was, and whose answers it took over, is known only since
         known = {
             "tried": tried_before(history, history.get_run(run.id)),
@@ -233,6 +248,8 @@ def _reopen(run_id: str, request: Request, suites: dict[str, str], history: Hist
     if limit != (request.max_items or "all"):
         given = "no --max-items" if limit == "all" else f"--max-items {limit}"
         raise UsageError(f"Run {run.id} was begun with {given}; resume it with the same, or start a new run.")
+    if CHANGED in run.provenance:
+        raise UsageError(f"Run {run.id} cannot be resumed, start a new one. {run.provenance[CHANGED]}")
     history.clear_failures(run.id)
     return history.update_run(run.id, state=RunState.RUNNING)
 
@@ -255,6 +272,8 @@ def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        if isinstance(error, ChangedError):
+            history.update_run(run.id, provenance=history.get_run(run.id).provenance | {CHANGED: str(error)})
         with suppress(StorageError):  # on a full disk it stays as it is, which can be resumed just as well
             history.finish_run(run.id, state=RunState.INTERRUPTED)
             note(history, run.id, EventKind.INTERRUPTED, " ".join(str(error).split()) or type(error).__name__)

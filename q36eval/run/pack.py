@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from q36eval.checkpoints.held import opened_once
 from q36eval.config import Family, Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import EngineError, UsageError
@@ -95,11 +96,22 @@ class _Strict(Sink):
 def capture(request: CaptureRequest, paths: Paths, progress: Progress, announce: Callable[[Estimate], None]) -> Pack:
     """Capture what the probes want of the reference, or the rest of it; `announce` is called with the size first.
 
+    Nothing is kept that other bytes gave than those of its identity: a reference that changed while it was loaded
+    answers nothing.
+
     Raises:
+        ChangedError: the reference's checkpoint changed meanwhile; what is kept was answered before.
         UsageError: the reference or the folder cannot be used, the folder holds another reference's pack, or the disk
             has not room.
         EngineError: an item could not be measured; what was is kept.
     """
+    with opened_once() as folders:
+        pack = _captured(request, paths, progress, announce)
+        folders.verify()
+    return pack
+
+
+def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announce: Callable[[Estimate], None]) -> Pack:
     reference = local_reference(request.reference.folder, paths.captures, request.engine)
     if request.out is not None:
         reference = replace(reference, root=request.out)

@@ -12,7 +12,7 @@ from typing import Any
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored import Unit
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.errors import Q36Error
+from q36eval.errors import CorruptCheckpointError, UsageError
 
 FULL, LINEAR = "full_attention", "linear_attention"
 _EXPERT = re.compile(r"(?P<experts>.*\.mlp\.experts)\.(?P<index>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
@@ -218,7 +218,7 @@ def _tied_head(settings: Mapping[str, Any], units: Mapping[str, Unit]) -> list[F
 
     try:
         one, other = (unit.decode(unit.read_parts()).float() for unit in (head, embeddings))
-    except (Q36Error, RuntimeError):
+    except (CorruptCheckpointError, UsageError, RuntimeError):
         return []  # reported by the pass over all weights
     if torch.equal(one, other):
         return []

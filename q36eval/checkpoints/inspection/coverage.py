@@ -11,7 +11,7 @@ from typing import Any
 from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored import UNQUANTIZED, Unit, declared_label, stored_kind, stored_label
 from q36eval.checkpoints.names import canonical, module_type, split_part
-from q36eval.checkpoints.reader import Checkpoint, read_json
+from q36eval.checkpoints.reader import Checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import scheme_name
 
@@ -143,10 +143,10 @@ def _gptq_head(quantization: Mapping[str, Any], units: Sequence[Unit]) -> list[F
 
 def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -> list[Finding]:
     """Model Optimizer declares its quantization in a file of its own as well; engines read one or the other."""
-    if not (checkpoint.path / OWN_FILE).is_file():
+    if OWN_FILE not in checkpoint.held:
         return []
     try:
-        own = read_json(checkpoint.path / OWN_FILE).get("quantization")
+        own = checkpoint.held.json(OWN_FILE).get("quantization")
     except CorruptCheckpointError as error:
         return [_finding("declared-twice", OWN_FILE, str(error))]
     if not isinstance(own, dict):

@@ -88,11 +88,13 @@ def _examine(unit: Unit, how: Pass) -> Examined:
 
     Raises:
         UsageError: the reference's weight cannot be decoded.
-        EngineError: the memory of this machine does not suffice.
+        EngineError: the memory of this machine does not suffice, or its disk gives errors.
     """
     findings: list[Finding] = []
     try:
         return _examined(unit, how, findings)
+    except EngineError:  # the disk's trouble
+        raise
     except _ReferenceError as error:
         raise UsageError(f"The reference cannot be used: {error}") from error
     except MALFORMED as error:
@@ -136,6 +138,8 @@ class _ReferenceError(Exception):
 def _original(unit: Unit) -> Tensor:
     try:
         decoded = unit.decode(unit.read_parts())
+    except EngineError:
+        raise
     except MALFORMED as error:
         if isinstance(error, MemoryError) or lacks_memory(error):
             raise

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from q36eval.checkpoints.held import hold, opened_once
 from q36eval.checkpoints.inspection.against import compare_left_out, compare_stored
 from q36eval.checkpoints.inspection.configuration import Shapes, configuration_findings, expected_shapes, fused_place
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
@@ -26,10 +27,10 @@ from q36eval.checkpoints.inspection.stored import Unit, units_of
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.inspection.values import activation_findings, kv_cache_findings, left_out_faults
 from q36eval.checkpoints.names import left_out_as
-from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, read_json, sizes_fault
+from q36eval.checkpoints.reader import Checkpoint, check_folder, open_checkpoint, sizes_fault
 from q36eval.checkpoints.schemes import quantization_config
 from q36eval.checkpoints.weights import index_weights
-from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
+from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 
 
 def inspect_checkpoint(
@@ -47,16 +48,29 @@ def inspect_checkpoint(
     Raises:
         UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference or the
             checkpoint to compare with cannot be read.
-        EngineError: the memory of this machine does not suffice.
+        EngineError: the memory of this machine does not suffice, or its disk gives errors.
+        ChangedError: a file of one of them changed meanwhile.
     """
     check_folder(folder)
+    with opened_once(), ExitStack() as reading:
+        for place in (folder, reference, against):
+            if place is not None:
+                reading.enter_context(hold(place).being_read())
+        return _inspected(folder, reference, against, weights_workers, excepted)
+
+
+def _inspected(
+    folder: Path, reference: Path | None, against: Path | None, weights_workers: int | None, excepted: tuple[str, ...]
+) -> Inspection:
+    held = hold(folder)
     known = None if reference is None else _Reference(reference)
     workers = weights_workers or len(os.sched_getaffinity(0))
-    checkpoint, findings, readable = open_damaged(folder)
+    checkpoint, findings, readable = open_damaged(held)
     measured = [Section.INTEGRITY]
     updates: dict[str, Any] = {"left_out": _left_out(checkpoint)}
     updates |= _contents(checkpoint, readable, known, workers, excepted, findings, measured)
-    findings += text_findings(folder, reference, _vocab_size(checkpoint.config))
+    theirs = None if reference is None else hold(reference)
+    findings += text_findings(held, theirs, _vocab_size(checkpoint.config))
     if known is not None and readable:
         updates["left_out_against_reference"] = compare_left_out(checkpoint, known.checkpoint, workers)
     if against is not None and readable:
@@ -131,13 +145,14 @@ class _Reference:
 
     def __init__(self, folder: Path) -> None:
         try:
-            self.checkpoint = open_checkpoint(folder)
+            held = hold(folder)
+            self.checkpoint = open_checkpoint(held)
             index = index_weights(self.checkpoint, light=True)
             self.units = units_of(index.weights)
             expected_shapes(self.checkpoint.config)
             for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-                if (folder / name).is_file():
-                    read_json(folder / name)
+                if name in held:
+                    held.json(name)
         except CorruptCheckpointError as error:
             raise UsageError(f"The reference cannot be used: {error}") from error
         except (ArithmeticError, LookupError, TypeError) as error:
@@ -195,6 +210,8 @@ def _left_out_faults(checkpoint: Checkpoint, names: list[str]) -> list[Finding]:
     for name in names:
         try:
             findings += left_out_faults(checkpoint, [name])
+        except EngineError:
+            raise
         except MALFORMED as error:
             findings.append(integrity("unreadable-tensor", name, f"{name} cannot be read ({error})."))
     return findings

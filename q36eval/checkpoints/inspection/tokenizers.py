@@ -3,18 +3,16 @@
 import json
 from contextlib import suppress
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.hashing import (
-    SLOW_TOKENIZER_FILES,
     TOKENIZER_SETTINGS,
     chat_template_sha256,
     tokenizer_sha256,
 )
+from q36eval.checkpoints.held import SLOW_TOKENIZER_FILES, HeldFolder
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.opening import integrity
-from q36eval.checkpoints.reader import read_json
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.files import canonical_json
 
@@ -28,7 +26,7 @@ def _finding(rule: str, subject: str, message: str, severity: Severity = Severit
     return Finding(section=Section.CONFIGURATION, rule=rule, severity=severity, subject=subject, message=message)
 
 
-def text_findings(folder: Path, reference: Path | None, vocab_size: int | None) -> list[Finding]:
+def text_findings(folder: HeldFolder, reference: HeldFolder | None, vocab_size: int | None) -> list[Finding]:
     """What is wrong with the files that turn text into token ids and back."""
     findings: list[Finding] = []
     for check in (_tokenizer, _template, _generation):
@@ -41,7 +39,7 @@ def text_findings(folder: Path, reference: Path | None, vocab_size: int | None) 
     return findings
 
 
-def _tokenizer(folder: Path, reference: Path | None) -> list[Finding]:
+def _tokenizer(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding]:
     try:
         mine = tokenizer_sha256(folder)
     except UsageError:
@@ -59,16 +57,15 @@ def _tokenizer(folder: Path, reference: Path | None) -> list[Finding]:
     return [_finding("tokenizer-differs", "tokenizer.json", message + ".")]
 
 
-def _tokenizer_differences(folder: Path, reference: Path) -> list[str]:
-    files = [(folder / name, reference / name) for name in ("tokenizer.json", *SLOW_TOKENIZER_FILES)]
-    for mine, theirs in files:
-        if mine.is_file() != theirs.is_file():
-            return [f"{mine.name} is {'only here' if mine.is_file() else 'missing'}"]
+def _tokenizer_differences(folder: HeldFolder, reference: HeldFolder) -> list[str]:
+    for name in ("tokenizer.json", *SLOW_TOKENIZER_FILES):
+        if (name in folder) != (name in reference):
+            return [f"{name} is {'only here' if name in folder else 'missing'}"]
     differences: list[str] = []
-    if (folder / "tokenizer.json").is_file():
-        differences += _core_differences(read_json(folder / "tokenizer.json"), read_json(reference / "tokenizer.json"))
-    if all((place / "tokenizer_config.json").is_file() for place in (folder, reference)):
-        mine_settings, their_settings = (read_json(place / "tokenizer_config.json") for place in (folder, reference))
+    if "tokenizer.json" in folder:
+        differences += _core_differences(folder.json("tokenizer.json"), reference.json("tokenizer.json"))
+    if all("tokenizer_config.json" in place for place in (folder, reference)):
+        mine_settings, their_settings = (place.json("tokenizer_config.json") for place in (folder, reference))
         differences += _field_differences(mine_settings, their_settings, TOKENIZER_SETTINGS)
     return differences or ["its files differ"]
 
@@ -117,7 +114,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _template(folder: Path, reference: Path | None) -> list[Finding]:
+def _template(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding]:
     mine = _template_text(folder)
     if not mine:
         return [_finding("chat-template-missing", "chat_template.jinja", "the chat template is missing.")]
@@ -137,26 +134,25 @@ def _line(text: str | None) -> str:
     return "no such line" if text is None else repr(text)
 
 
-def _template_text(folder: Path) -> str:
-    if (folder / "chat_template.jinja").is_file():
-        return (folder / "chat_template.jinja").read_text(encoding="utf-8", errors="replace")
-    if (folder / "tokenizer_config.json").is_file():
-        template = read_json(folder / "tokenizer_config.json").get("chat_template") or ""
+def _template_text(folder: HeldFolder) -> str:
+    if "chat_template.jinja" in folder:
+        return folder.text("chat_template.jinja", errors="replace")
+    if "tokenizer_config.json" in folder:
+        template = folder.json("tokenizer_config.json").get("chat_template") or ""
         return template if isinstance(template, str) else canonical_json(template, non_finite=True)
     return ""
 
 
-def _generation(folder: Path, reference: Path | None) -> list[Finding]:
+def _generation(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding]:
     name = "generation_config.json"
-    theirs = None if reference is None else reference / name
-    if not (folder / name).is_file():
-        expected = theirs is not None and theirs.is_file()
-        severity = Severity.BLOCKING if expected else Severity.ADVISORY
+    theirs = None if reference is None or name not in reference else reference
+    if name not in folder:
+        severity = Severity.BLOCKING if theirs is not None else Severity.ADVISORY
         return [_finding("generation-config-missing", name, f"{name} is missing.", severity)]
-    mine = read_json(folder / name)
-    if theirs is None or not theirs.is_file():
+    mine = folder.json(name)
+    if theirs is None:
         return []
-    other = read_json(theirs)
+    other = theirs.json(name)
     keys = sorted({*mine, *other} - {*IGNORED_GENERATION_FIELDS})
     differing = _field_differences(mine, other, keys)
     if not differing:
@@ -165,11 +161,11 @@ def _generation(folder: Path, reference: Path | None) -> list[Finding]:
     return [_finding("generation-config-differs", name, message)]
 
 
-def _vocabulary(folder: Path, vocab_size: int | None) -> list[Finding]:
+def _vocabulary(folder: HeldFolder, vocab_size: int | None) -> list[Finding]:
     """Every token id must have a row in the embeddings; rows without a token are padding."""
-    if vocab_size is None or not (folder / "tokenizer.json").is_file():
+    if vocab_size is None or "tokenizer.json" not in folder:
         return []
-    ids = _token_ids(read_json(folder / "tokenizer.json"))
+    ids = _token_ids(folder.json("tokenizer.json"))
     if not ids or max(ids.values()) < vocab_size:
         return []
     token = max(ids, key=lambda token: ids[token])

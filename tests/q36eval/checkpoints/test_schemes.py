@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints import load_model
+from q36eval.checkpoints.held import HeldFolder
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import Scheme, scheme_resolver
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -29,7 +30,9 @@ FP8 = {
 
 
 def resolve(quantization: dict[str, Any], module: str, parts: frozenset[str] = frozenset({"weight"})) -> Scheme:
-    return scheme_resolver(Checkpoint(Path("checkpoint"), {"quantization_config": quantization}, {}))(module, parts)
+    return scheme_resolver(Checkpoint(HeldFolder(Path("checkpoint")), {"quantization_config": quantization}, {}))(
+        module, parts
+    )
 
 
 def test_gptq_rules_exclude_and_override_in_order() -> None:

@@ -1,0 +1,419 @@
+"""A checkpoint's files as they were opened: each held by one descriptor, and read, hashed and looked at through it.
+
+A file that is replaced by another leaves the descriptor with the old one, so nothing read mixes the two. One that is
+written to in place does not: so its status (size, times, inode) is compared before and after every use, and at the end
+a sample of its contents with what was hashed. What counts is the contents: a file that was only touched, linked or
+replaced by one of the same contents, after it was hashed, is the file that was judged.
+"""
+
+import hashlib
+import json
+import os
+import random
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from q36eval.errors import ChangedError, CorruptCheckpointError, EngineError, UsageError
+
+CONFIG_FILES = (
+    "config.json",
+    "generation_config.json",
+    "hf_quant_config.json",
+    "quantize_config.json",
+    "model.safetensors.index.json",
+)
+SLOW_TOKENIZER_FILES = ("vocab.json", "merges.txt", "tokenizer.model")
+TEXT_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    *SLOW_TOKENIZER_FILES,
+)
+PATTERNS = ("*.safetensors", "additional_chat_templates/*.jinja")
+"""With the files named above, all that decides what a model computes and which text it sees. Others may change."""
+
+BLOCK_BYTES = 2**24
+CHUNK_BYTES = 2**20
+"""What is read at once to be hashed: it stays in the processor's cache."""
+SAMPLED_BLOCKS = 64
+"""Blocks of large files that are read again, 1 GiB in all; files of one block are read again whole."""
+HASHING_THREADS = 4
+
+
+class HeldFile:
+    """One file, held open. `size` is what it had when it was opened.
+
+    Raises:
+        EngineError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            self._opened = os.fstat(self._descriptor)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        weakref.finalize(self, os.close, self._descriptor)
+        self.size = self._opened.st_size
+        self._seen = self._there = _status(self._opened)
+        self._hashing = threading.Lock()
+        self._states: list[Any] = []
+        """SHA-256 before each block and after the last one: from two neighbours, a block is checked by itself."""
+        self._vouched = False
+
+    def read_into(self, target: memoryview, begin: int) -> int:
+        """Fill `target` with the bytes from `begin` on; returns how many there were.
+
+        Raises:
+            EngineError: the system cannot read it, which says nothing of the checkpoint.
+        """
+        done = 0
+        try:
+            while done < len(target):  # one call reads 2 GiB at most
+                count = _read_at(self._descriptor, target[done:], begin + done)
+                if not count:
+                    break
+                done += count
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        return done
+
+    def read(self, begin: int = 0, size: int | None = None) -> bytes:
+        """The bytes [begin, begin + size), all from `begin` on without `size`; fewer where the file ends before."""
+        data = bytearray(max(0, self.size - begin) if size is None else size)
+        return bytes(data[: self.read_into(memoryview(data), begin)])
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether its hash is known already."""
+        return bool(self._states)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it was hashed in."""
+        return len(self._states) - 1
+
+    def sha256(self, stop: threading.Event | None = None) -> str:
+        """SHA-256 of its bytes, in hexadecimal; computed once, whoever asks. `stop` ends it early, with no hash.
+
+        Raises:
+            ChangedError: it is shorter than when it was opened.
+        """
+        with self._hashing:
+            if not self._states:
+                running, states = hashlib.sha256(), []
+                for block in range(_blocks(self.size)):
+                    if stop is not None and stop.is_set():
+                        return ""
+                    states.append(running.copy())
+                    self._add_block(running, block)
+                self._vouched = _status(os.fstat(self._descriptor)) == _status(self._opened)
+                self._states = [*states, running]
+            digest: str = self._states[-1].hexdigest()
+            return digest
+
+    def _add_block(self, running: Any, block: int) -> None:
+        begin, end = block * BLOCK_BYTES, min((block + 1) * BLOCK_BYTES, self.size)
+        chunk = memoryview(bytearray(min(CHUNK_BYTES, max(end - begin, 0))))
+        while begin < end:
+            count = self.read_into(chunk[: end - begin], begin)
+            if not count:
+                raise self.changed("was truncated")
+            running.update(chunk[:count])
+            begin += count
+
+    def check_block(self, block: int) -> None:
+        """Read one block again.
+
+        Raises:
+            ChangedError: its bytes are not those that were hashed.
+        """
+        again = self._states[block].copy()
+        self._add_block(again, block)
+        if again.digest() != self._states[block + 1].digest():
+            raise self.changed("holds other bytes than before, though its times are the same")
+
+    def check(self, *, after_reading: bool = False) -> None:
+        """Look at its status, and where that is another one, at its contents.
+
+        What was written to before it was hashed, or while it was read, may have been read half old, half new, whatever
+        it holds now: that is refused too, the latter where `after_reading` says that it was read since the last look.
+
+        Raises:
+            ChangedError: it is gone, or was truncated, replaced or overwritten.
+        """
+        now = _status(os.fstat(self._descriptor))
+        try:
+            there = _status(self.path.stat())
+        except OSError as error:
+            raise self.changed("was removed") from error
+        if (now, there) == (self._seen, self._there):
+            return
+        if now[0] != self.size:
+            raise self.changed("was truncated" if now[0] < self.size else "was written to")
+        replaced = there[3:] != now[3:]
+        how = "was replaced" if replaced else "was overwritten"
+        if now != self._seen:
+            written = now[1] != self._seen[1]
+            if not self._vouched or (written and after_reading):
+                raise self.changed(how if replaced else "was touched or written to while it was read")
+            if _digest(self) != self._states[-1].digest():
+                raise self.changed(how)
+        if replaced and _digest(HeldFile(self.path)).hex() != self.sha256():
+            raise self.changed(how)
+        self._seen, self._there = now, there
+
+    def changed(self, how: str) -> ChangedError:
+        """The sentence about what became of it."""
+        return _changed(self.path, how)
+
+
+_seeking = threading.Lock()
+
+
+def _read_at(descriptor: int, target: memoryview, begin: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [target], begin)
+    with _seeking:  # a system without it, such as Windows
+        os.lseek(descriptor, begin, os.SEEK_SET)
+        data = os.read(descriptor, len(target))
+    target[: len(data)] = data
+    return len(data)
+
+
+def _status(stat: os.stat_result) -> tuple[int, int, int, int, int]:
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev
+
+
+def _blocks(size: int) -> int:
+    return -(-size // BLOCK_BYTES)
+
+
+def _digest(file: HeldFile) -> bytes:
+    """SHA-256 of what the file holds now."""
+    running = hashlib.sha256()
+    for block in range(_blocks(file.size)):
+        file._add_block(running, block)
+    return running.digest()
+
+
+def _changed(path: Path, how: str) -> ChangedError:
+    return ChangedError(
+        f"The checkpoint changed while it was judged: {path} {how}; run the command again when nothing writes there."
+    )
+
+
+def _unreadable(path: Path, error: OSError) -> EngineError:
+    return EngineError(
+        f"{path} cannot be read: {error.strerror}. That says nothing of the checkpoint: make it readable, and run the "
+        f"command again."
+    )
+
+
+class HeldFolder:
+    """A checkpoint folder, each of its `files` held open by name; a folder that is not there holds none.
+
+    Raises:
+        EngineError: a file in it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files: Mapping[str, HeldFile] = {name: HeldFile(path / name) for name in self._present()}
+        self._verified = 0
+
+    def _present(self) -> list[str]:
+        named = [self.path / name for name in (*CONFIG_FILES, *TEXT_FILES)]
+        matching = [file for pattern in PATTERNS for file in self.path.glob(pattern)]
+        return sorted({file.relative_to(self.path).as_posix() for file in (*named, *matching) if file.is_file()})
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.files
+
+    @property
+    def weight_files(self) -> list[str]:
+        """Names of the safetensors files, in order."""
+        return [name for name in self.files if name.endswith(".safetensors")]
+
+    def text(self, name: str, errors: str = "strict") -> str:
+        """A file's text, in UTF-8."""
+        return self.files[name].read().decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A JSON object of the folder.
+
+        Raises:
+            UsageError: the file is missing.
+            CorruptCheckpointError: it is not a JSON object, or one in it names an entry twice, of which every reader
+                takes the one it likes.
+        """
+        file = self.path / name
+        if name not in self.files:
+            raise UsageError(
+                f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors."
+            )
+        try:
+            document = json.loads(self.text(name), object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
+            raise CorruptCheckpointError(f"{file} is not valid JSON ({error}); download it again.") from error
+        if not isinstance(document, dict):
+            raise CorruptCheckpointError(f"{file} is not a JSON object; download it again.")
+        return document
+
+    @contextmanager
+    def small_files(self) -> Iterator[Path]:
+        """A folder of all but the weights, as they were opened, for libraries that read by path."""
+        with TemporaryDirectory(prefix="q36eval-") as place:
+            for name in self.files.keys() - {*self.weight_files}:
+                copy = Path(place, name)
+                copy.parent.mkdir(exist_ok=True)
+                copy.write_bytes(self.files[name].read())
+            yield Path(place)
+
+    @contextmanager
+    def hashed_ahead(self) -> Iterator[None]:
+        """Threads hash all files meanwhile, in order: what reads them after that finds them in memory."""
+        stop = threading.Event()
+        with ThreadPoolExecutor(_threads(), thread_name_prefix="hashing") as pool:
+            try:
+                for file in self.files.values():
+                    pool.submit(file.sha256, stop)
+                yield
+            except BaseException:
+                stop.set()
+                raise
+
+    def sha256(self, names: list[str]) -> dict[str, str]:
+        """SHA-256 of those files, by name; each is read for it once, however often it is asked for.
+
+        Raises:
+            ChangedError: one is shorter than when it was opened.
+        """
+        stop = threading.Event()
+        with ThreadPoolExecutor(_threads(), thread_name_prefix="hashing") as pool:
+            try:
+                return dict(zip(names, pool.map(lambda name: self.files[name].sha256(stop), names), strict=True))
+            except BaseException:
+                stop.set()
+                raise
+
+    def check(self, *, after_reading: bool = False) -> None:
+        """Look at every file's status; cheap while nothing happened. `after_reading` is that of `HeldFile.check`.
+
+        Raises:
+            ChangedError: a file changed, is gone, or came; it is named.
+        """
+        for file in self.files.values():
+            file.check(after_reading=after_reading)
+        came = sorted({*self._present()} - self.files.keys())
+        if came:
+            raise _changed(self.path / came[0], "came into the folder")
+
+    @contextmanager
+    def being_read(self) -> Iterator[None]:
+        """What is made of its files in between counts only where nothing wrote to them meanwhile.
+
+        Raises:
+            ChangedError: something did, also where that made what reads them raise another error.
+        """
+        self.check()
+        try:
+            yield
+        except Exception:
+            self.check(after_reading=True)
+            raise
+        self.check(after_reading=True)
+
+    def verify(self, *, after_reading: bool = False) -> None:
+        """`check`, and compare with what was hashed: small files whole, and blocks of large ones drawn anew each time.
+
+        Raises:
+            ChangedError: as `check`, or other bytes are there under the same status.
+        """
+        self.check(after_reading=after_reading)
+        hashed = [file for file in self.files.values() if file.is_hashed]
+        large = [(file, block) for file in hashed if file.blocks > 1 for block in range(file.blocks)]
+        # what is drawn follows from the contents and from how often it was looked at: a failure can be repeated
+        self._verified += 1
+        rng = random.Random("".join([str(self._verified), *(file.sha256() for file in hashed)]))
+        small = [(file, 0) for file in hashed if file.blocks == 1]
+        for file, block in [*small, *rng.sample(large, min(SAMPLED_BLOCKS, len(large)))]:
+            file.check_block(block)
+        self.check(after_reading=after_reading)
+
+
+def _threads() -> int:
+    return min(HASHING_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"{twice!r} is named twice")
+    return document
+
+
+class OpenFolders:
+    """The folders that one measurement has opened."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, HeldFolder] = {}
+
+    def hold(self, folder: Path) -> HeldFolder:
+        """That folder as it was when it was first asked for."""
+        path = os.path.abspath(folder)
+        if path not in self._by_path:
+            self._by_path[path] = HeldFolder(folder)
+        return self._by_path[path]
+
+    def verify(self) -> None:
+        """To be called at the end.
+
+        Raises:
+            ChangedError: one of them is not what was opened.
+        """
+        for folder in self._by_path.values():
+            folder.verify()
+
+
+_open: ContextVar[OpenFolders | None] = ContextVar("open_folders", default=None)
+
+
+@contextmanager
+def opened_once() -> Iterator[OpenFolders]:
+    """Within it every checkpoint folder is opened once: whoever reads or hashes one has the same files.
+
+    Within another one it is that one.
+    """
+    outer = _open.get()
+    if outer is not None:
+        yield outer
+        return
+    token = _open.set(OpenFolders())
+    try:
+        folders = _open.get()
+        assert folders is not None, "it was just set"
+        yield folders
+    finally:
+        _open.reset(token)
+
+
+def hold(folder: "str | Path | HeldFolder") -> HeldFolder:
+    """The folder with its files held open: the one of `opened_once`, else one of one's own."""
+    if isinstance(folder, HeldFolder):
+        return folder
+    folders = _open.get()
+    return HeldFolder(Path(folder)) if folders is None else folders.hold(Path(folder))

@@ -1,0 +1,250 @@
+"""What is read and hashed of a checkpoint is of the files that were opened, and whatever happens to them is noticed."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from q36eval.checkpoints import checkpoint_sha256, held, load_tokenizer, open_checkpoint, tokenizer_sha256
+from q36eval.checkpoints.held import HeldFile, HeldFolder, hold, opened_once
+from q36eval.checkpoints.inspection import inspect_checkpoint
+from q36eval.errors import ChangedError, EngineError, ExitCode
+
+SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
+WEIGHTS = "model.safetensors"
+NORM = "model.norm.weight"
+
+
+@pytest.fixture
+def folder(bf16_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bf16_folder, tmp_path / "copy"))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of a few hundred kilobytes have many blocks, of which few are sampled."""
+    monkeypatch.setattr(held, "BLOCK_BYTES", 2**14)
+    monkeypatch.setattr(held, "CHUNK_BYTES", 2**12)
+    monkeypatch.setattr(held, "SAMPLED_BLOCKS", 3)
+
+
+def flip(file: Path, at: int = -1) -> None:
+    """Write one other byte into the file, in place."""
+    at %= file.stat().st_size
+    with file.open("r+b") as stream:
+        stream.seek(at)
+        byte = stream.read(1)[0]
+        stream.seek(at)
+        stream.write(bytes([byte ^ 1]))
+
+
+def flip_keeping_times(file: Path) -> None:
+    before = file.stat()
+    flip(file)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replace(file: Path) -> None:
+    """Rename a file of other contents over it, as downloaders do."""
+    copy = file.with_name("copy.tmp")
+    shutil.copyfile(file, copy)
+    flip(copy)
+    copy.replace(file)
+
+
+def truncate(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 8)
+
+
+def append(file: Path) -> None:
+    with file.open("ab") as stream:
+        stream.write(b"\0")
+
+
+def another(file: Path) -> None:
+    (file.parent / "model-00002-of-00002.safetensors").write_bytes(b"")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "was overwritten": flip,
+    "was replaced": replace,
+    "was truncated": truncate,
+    "was removed": Path.unlink,
+    "was written to": append,
+    "came into the folder": another,
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_whatever_happens_to_a_file_is_told_in_one_sentence_and_is_nobodys_verdict(folder: Path, how: str) -> None:
+    opened = HeldFolder(folder)
+    checkpoint_sha256(opened)
+    opened.verify()
+    CHANGES[how](folder / WEIGHTS)
+    with pytest.raises(ChangedError, match=f"changed while it was judged: .*{how}; run the command again") as raised:
+        opened.check()
+    assert raised.value.exit_code is ExitCode.NOT_MEASURED
+
+
+def test_bytes_overwritten_under_the_same_times_are_noticed(folder: Path) -> None:
+    opened = HeldFolder(folder)
+    checkpoint_sha256(opened)
+    flip_keeping_times(folder / WEIGHTS)
+    with pytest.raises(ChangedError, match="was overwritten"):
+        opened.check()
+
+
+def test_where_a_file_system_tells_nothing_a_sample_of_the_contents_does(
+    folder: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "_status", lambda stat: (stat.st_size, 0, 0, 0, 0))
+    opened = HeldFolder(folder)
+    checkpoint_sha256(opened)
+    opened.verify()
+    (folder / WEIGHTS).write_bytes(bytes((folder / WEIGHTS).stat().st_size))
+    opened.check()
+    with pytest.raises(ChangedError, match="holds other bytes than before"):
+        opened.verify()
+
+
+def test_a_file_renamed_over_another_never_mixes_with_it(folder: Path) -> None:
+    opened = HeldFolder(folder)
+    before = opened.files[WEIGHTS].read()
+    checkpoint = open_checkpoint(opened)
+    norm = checkpoint.read(NORM)
+    replace(folder / WEIGHTS)
+    assert opened.files[WEIGHTS].read() == before
+    assert checkpoint.read(NORM).equal(norm)
+    assert opened.files[WEIGHTS].sha256() == hashlib.sha256(before).hexdigest()
+
+
+def test_what_is_only_touched_linked_or_replaced_by_its_like_is_what_was_judged(folder: Path, tmp_path: Path) -> None:
+    opened = HeldFolder(folder)
+    checkpoint_sha256(opened)
+    os.utime(folder / WEIGHTS)
+    os.link(folder / WEIGHTS, tmp_path / "a second name")
+    (folder / WEIGHTS).chmod(0o600)
+    (folder / "config.json").write_bytes((folder / "config.json").read_bytes())
+    opened.verify()
+    shutil.copyfile(folder / WEIGHTS, folder / "copy.tmp")
+    (folder / "copy.tmp").replace(folder / WEIGHTS)
+    opened.verify()
+    (folder / "README.md").write_text("what no model reads may change")
+    opened.verify()
+
+
+def test_what_is_written_to_before_it_is_hashed_or_while_it_is_read_is_refused_whatever_it_holds_now(
+    folder: Path,
+) -> None:
+    opened = HeldFolder(folder)
+    os.utime(folder / WEIGHTS)
+    checkpoint_sha256(opened)
+    with pytest.raises(ChangedError, match="touched or written to while it was read"):
+        opened.check()
+    again = HeldFolder(folder)
+    checkpoint_sha256(again)
+    with pytest.raises(ChangedError, match="while it was read"), again.being_read():
+        os.utime(folder / WEIGHTS)
+
+
+def test_what_a_change_makes_a_reader_raise_is_told_as_the_change(folder: Path) -> None:
+    opened = HeldFolder(folder)
+    checkpoint = open_checkpoint(opened)
+    with pytest.raises(ChangedError, match="was truncated"), opened.being_read():
+        truncate(folder / WEIGHTS)
+        for name in checkpoint.tensors:
+            checkpoint.read(name)
+
+
+def test_a_snapshot_of_the_hub_is_held_by_its_blobs(folder: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    for file in folder.iterdir():
+        (snapshot / file.name).symlink_to(file)
+    opened = HeldFolder(snapshot)
+    assert checkpoint_sha256(opened) == checkpoint_sha256(folder)
+    opened.verify()
+    other = tmp_path / "another blob"
+    shutil.copyfile(folder / WEIGHTS, other)
+    flip(other)
+    (snapshot / WEIGHTS).unlink()
+    (snapshot / WEIGHTS).symlink_to(other)
+    with pytest.raises(ChangedError, match="was replaced"):
+        opened.check()
+
+
+def test_a_folder_is_opened_once_within_a_measurement(folder: Path) -> None:
+    assert hold(folder) is not hold(folder)
+    with opened_once() as folders:
+        first = hold(folder)
+        with opened_once():
+            assert hold(str(folder)) is first
+        replace(folder / "config.json")
+        assert open_checkpoint(folder).held is first
+        with pytest.raises(ChangedError, match=r"config\.json"):
+            folders.verify()
+    assert hold(folder) is not first
+
+
+def test_the_tokenizer_is_that_of_the_files_that_were_opened(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(SANDBOX / name, tmp_path / name)
+    opened = HeldFolder(tmp_path)
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        (tmp_path / "another").write_text("{}")
+        (tmp_path / "another").replace(tmp_path / name)
+    assert tokenizer_sha256(opened) == tokenizer_sha256(SANDBOX)
+    tokenizer = load_tokenizer(opened)
+    assert tokenizer.chat_template == (SANDBOX / "chat_template.jinja").read_text()
+    assert tokenizer.name_or_path == str(tmp_path)
+
+
+def test_inspection_says_nothing_of_what_changed_under_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "q36eval.checkpoints.inspection.examination"
+
+    def overwritten(*arguments: Any, **named: Any) -> Any:
+        flip(folder / WEIGHTS)
+        return []
+
+    monkeypatch.setattr(f"{module}.activation_findings", overwritten)
+    with pytest.raises(ChangedError, match="while it was read"):
+        inspect_checkpoint(folder)
+
+
+def test_a_disk_that_gives_errors_is_no_fault_of_the_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> int:
+        raise OSError(5, "Input/output error")
+
+    opened = open_checkpoint(folder)
+    monkeypatch.setattr(held, "_read_at", broken)
+    with pytest.raises(EngineError, match=r"model\.safetensors cannot be read: Input/output error"):
+        opened.read(NORM)
+    with pytest.raises(EngineError, match="cannot be read: Input/output error"):
+        inspect_checkpoint(folder)
+
+
+def test_blocks_are_checked_one_by_one_by_the_states_between_them(folder: Path, small_blocks: None) -> None:
+    file = HeldFile(folder / WEIGHTS)
+    assert file.sha256() == hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    assert file.blocks == -(-file.size // 2**14) > 10
+    flip(folder / WEIGHTS, 5 * 2**14 + 3)
+    for block in range(file.blocks):
+        if block == 5:
+            with pytest.raises(ChangedError, match="other bytes"):
+                file.check_block(block)
+        else:
+            file.check_block(block)
+
+
+def test_empty_files_and_systems_without_positional_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "merges.txt").write_bytes(b"")
+    expected = checkpoint_sha256(folder)
+    monkeypatch.delattr(os, "preadv")
+    opened = HeldFolder(folder)
+    assert checkpoint_sha256(opened) == expected
+    assert opened.files["merges.txt"].sha256() == hashlib.sha256(b"").hexdigest()
+    opened.verify()
