@@ -80,10 +80,15 @@ class EvalsProbe(Probe):
             )
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
-        """Every document of every task, encoded as lm-eval's `HFLM` would encode it."""
+        """Every document of every task, encoded as lm-eval's `HFLM` would encode it.
+
+        Raises:
+            ChangedError: the suite is not what its hash is of.
+        """
         encoder = Encoder(tokenizer, self._loaded.suite.max_length)
         with tempfile.TemporaryDirectory() as temporary:
             documents = load_documents(self._loaded, self._cache_dir or Path(temporary), tokenizer)
+        self._loaded.check_unchanged()
         self._encoded, self._known = {}, None
         for _, of_task in groupby(documents, key=lambda document: id(document.task)):
             own = list(of_task)

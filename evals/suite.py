@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from q36eval.errors import UsageError
+from q36eval.errors import ChangedError, UsageError
 from q36eval.evals.frozen import MANIFEST, Source, verify
 from q36eval.files import YamlProblem, json_sha256, parse_yaml
 from q36eval.measured_on import MeasuredOn
@@ -293,6 +293,22 @@ class LoadedSuite:
                 f"{self.data} was frozen with lm-eval {frozen_with}, and {here} is installed; run: {freeze}."
             )
         return manifest
+
+    def check_unchanged(self) -> None:
+        """To be called once all was read: what lm-eval read of the folder is what the hash is of.
+
+        Raises:
+            ChangedError: data, a task file or a scoring function is not what it was.
+        """
+        try:
+            now = self._content_sha256(verify(self.data).sha256)
+        except (UsageError, OSError) as error:
+            raise ChangedError(f"The suite {self.suite.name} changed while it was read: {error}") from error
+        if now != self.sha256:
+            raise ChangedError(
+                f"The suite {self.suite.name} changed while it was read; run the command again when nothing writes to "
+                f"{self.data} or its task files."
+            )
 
     def _content_sha256(self, data_sha256: str) -> str:
         # Scoring functions live beside the task files and are part of what is asked.

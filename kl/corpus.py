@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from q36eval.errors import UsageError
+from q36eval.files import read_listed
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,19 @@ class CorpusDocument:
         return hashlib.sha256(f"kl\0{self.slice}\0{self.text}".encode()).hexdigest()
 
 
-def load_corpus(folder: Path) -> list[CorpusDocument]:
-    """Read every `*.jsonl` of `folder`; lines hold `id`, `slice` and `text`.
+def load_corpus(folder: Path, listed: Mapping[str, str] | None = None) -> list[CorpusDocument]:
+    """Read every `*.jsonl` of `folder`; lines hold `id`, `slice` and `text`. `listed` are the hashes of its files.
 
     Raises:
+        ChangedError: a file is not what is listed, or not listed.
         UsageError: no such folder, no document, a malformed line (named), or two documents of the same content.
     """
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
         raise UsageError(f"The corpus folder {folder} holds no .jsonl file; name one that does.")
-    documents = [document for path in paths for document in read_json_lines(path)]
+    hashes = [None if listed is None else listed.get(path.name, "") for path in paths]
+    texts = zip(paths, hashes, strict=True)
+    documents = [document for path, sha256 in texts for document in read_json_lines(path, sha256=sha256)]
     check_documents(documents, str(folder))
     return documents
 
@@ -90,6 +94,7 @@ def read_json_lines(
     column: str = "text",
     called: str | None = None,
     cluster_column: str | None = None,
+    sha256: str | None = None,
 ) -> list[CorpusDocument]:
     """One document per line `{"id", "slice", "text"}`, and `cluster` where it is not independent of others.
 
@@ -97,13 +102,16 @@ def read_json_lines(
     document independent. With `slice_name` the lines need no slice of their own and theirs is not asked for; a line
     without `id` is named by what the file is `called` (its name, where nothing is said) and line number.
 
+    With `sha256` it is read only where it is what that is of.
+
     Raises:
+        ChangedError: it is not.
         UsageError: the file is missing, not UTF-8 (with the byte offset), a line is malformed (it is named), or no line
             has the `cluster_column`.
     """
     documents, called = [], called or path.name
     clusters, clustered = cluster_column or "cluster", False
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path, sha256).split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -151,14 +159,15 @@ def cluster_of(named: object, field: str, where: str) -> str:
     return named
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, sha256: str | None = None) -> str:
     """A file's text, without a byte order mark.
 
     Raises:
+        ChangedError: it is not what `sha256` is of.
         UsageError: it is missing, cannot be read, or is not UTF-8, with the offset of the first wrong byte.
     """
     try:
-        return path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+        return read_listed(path, sha256).decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8.") from error
     except OSError as error:

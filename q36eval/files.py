@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from q36eval.errors import UsageError
+from q36eval.errors import ChangedError, UsageError
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -163,6 +163,19 @@ def real_path(path: str | Path) -> Path:
     `Path.resolve()` raises RuntimeError there before Python 3.13.
     """
     return Path(os.path.realpath(path))
+
+
+def read_listed(path: Path, sha256: str | None) -> bytes:
+    """A file's bytes, which are those that were listed with that hash; None asks for no certain ones.
+
+    Raises:
+        ChangedError: they are others than when the folder was looked through, a moment ago.
+        OSError: it cannot be read.
+    """
+    content = path.read_bytes()
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise ChangedError(f"{path} changed while it was read; run the command again when nothing writes there.")
+    return content
 
 
 @contextlib.contextmanager

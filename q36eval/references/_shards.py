@@ -88,8 +88,15 @@ def tensor_sha256(tensor: "torch.Tensor") -> str:
     return digest.hexdigest()
 
 
+SEAL = "line_sha256"
+"""The key of a journal's line that holds the hash of all the rest of it."""
+
+
 class Journal:
-    """What is finished of an unfinished capture, a JSON object a line; a torn last line is as if never written."""
+    """What is finished of an unfinished capture, a JSON object a line, each with its own hash.
+
+    From the first line on that is torn or not what was written, all is as if never written.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -108,11 +115,12 @@ class Journal:
         """Add one line. It survives this process at once; a power failure may cost the last ones."""
         try:
             with self._path.open("ab") as stream:
-                stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                stream.write(json.dumps({**line, SEAL: _sealed(line)}, ensure_ascii=False).encode() + b"\n")
         except OSError as error:
             raise cannot_write(self._path, error) from error
 
     def remove(self) -> None:
+        """To be called once all is in the capture's other files."""
         self._path.unlink(missing_ok=True)
 
     def _whole(self) -> tuple[list[dict[str, Any]], int]:
@@ -129,8 +137,13 @@ class Journal:
                 body = json.loads(line)
             except ValueError:
                 break
-            if not line.endswith(b"\n") or not isinstance(body, dict):
+            if not line.endswith(b"\n") or not isinstance(body, dict) or body.pop(SEAL, None) != _sealed(body):
                 break
             lines.append(body)
             size += len(line)
         return lines, size
+
+
+def _sealed(line: Mapping[str, Any]) -> str:
+    # in the order of its keys, which both have: a digest's values are read back in theirs
+    return hashlib.sha256(json.dumps(line).encode()).hexdigest()[:16]

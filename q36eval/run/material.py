@@ -11,6 +11,7 @@ from q36eval.config import Paths
 from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.evals.frozen import verify
+from q36eval.files import read_listed
 from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.corpus_config import CorpusConfig, load_configured_corpus, load_corpus_config
 from q36eval.kl.corpus_plan import plan_of
@@ -38,10 +39,10 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
     if folder is None:
         raise UsageError(f"The suite {suite} brings no texts to measure the KL on; name a corpus file with --corpus.")
     name = suite.partition("=")[0]
-    verified(name, folder)
+    listed = {relative: entry.sha256 for relative, entry in verified(name, folder).files.items()}
     plan = plan_of(name)
     sampled = OnPolicySettings() if plan is None else plan.on_policy
-    return CorpusConfig(name=folder.name, on_policy=sampled), load_corpus(folder)
+    return CorpusConfig(name=folder.name, on_policy=sampled), load_corpus(folder, listed)
 
 
 def material_of(
@@ -158,9 +159,11 @@ def _canary_prompts(specs: Sequence[CanarySpec], count: int) -> list[OnPolicyPro
 def _own_prompts(paths: Paths, name: str) -> list[OnPolicyPrompt]:
     """A list of prompts of ours; those without a kind are chat."""
     folder = paths.data / "prompts"
-    if f"{name}.jsonl" not in verify(folder).files:
+    listed = verify(folder).files.get(f"{name}.jsonl")
+    if listed is None:
         raise UsageError(f"There is no list of prompts {name!r} in {folder}; name another in on_policy.prompts.")
-    lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    text = read_listed(folder / f"{name}.jsonl", listed.sha256).decode("utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
     return [
         OnPolicyPrompt(
             id=f"{line.get('kind', 'chat')}/{line['id']}",

@@ -1,7 +1,9 @@
 """Frozen data: what is shipped verifies, is held out, fits its lengths; damage is named."""
 
 import json
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,16 @@ import pytest
 from benchmarks.sandbox.freeze import RULER_ITEMS, TOOL_DIALOGUE, freeze_tasks, is_held_out
 from benchmarks.sandbox.prose import SLICES
 from benchmarks.sandbox.ruler import MIN_TOKENS, estimate_tokens
-from q36eval.errors import UsageError
+from q36eval.config import Paths
+from q36eval.errors import ChangedError, UsageError
 from q36eval.evals.frozen import verify, write_frozen
+from q36eval.evals.probe import EvalsProbe
 from q36eval.examples import split_of
+from q36eval.kl.corpus import load_corpus
+from q36eval.run.corpora import verified
+from q36eval.run.material import corpus_of
+from q36eval.run.suites import suite_place
+from tests.evals.small_suite import write_small_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS, CORPUS = ROOT / "data/tasks/sandbox", ROOT / "data/corpus/sandbox"
@@ -83,3 +92,40 @@ def test_damage_is_named(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(UsageError, match="not a manifest"):
         verify(tmp_path)
+
+
+def test_a_suite_that_changes_between_its_hash_and_its_reading_is_not_asked(tmp_path: Path, tokenizer: Any) -> None:
+    """lm-eval reads the files by itself, after they were hashed: what it read is what the hash is of."""
+    counts = {f"mmlu{kind}/law.jsonl": 15 for kind in ("", "_dev")}
+    path = write_small_suite(tmp_path, counts)
+    probe = EvalsProbe(path)
+    assert probe.plan(tokenizer)
+    write_small_suite(tmp_path, counts | {"mmlu/law.jsonl": 14})
+    with pytest.raises(ChangedError, match=r"suite sandbox changed while it was read; .*data"):
+        probe.plan(tokenizer)
+    probe = EvalsProbe(path)
+    with (tmp_path / "data/mmlu/law.jsonl").open("a") as file:
+        file.write("\n")
+    with pytest.raises(ChangedError, match=r"changed while it was read: .*law\.jsonl is not what"):
+        probe.plan(tokenizer)
+
+
+def test_texts_that_change_between_their_hash_and_their_reading_are_not_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = Paths(ROOT, tmp_path / "state")
+    place = suite_place("sandbox", paths)
+    assert place.corpus is not None
+    shutil.copytree(place.corpus, tmp_path / "corpus")
+    monkeypatch.setattr("q36eval.run.material.suite_place", lambda *_: replace(place, corpus=tmp_path / "corpus"))
+    assert corpus_of("sandbox", None, paths)[1] == load_corpus(place.corpus)
+    one = min((tmp_path / "corpus").glob("*.jsonl"))
+
+    def then_written_to(suite: str, folder: Path) -> Any:
+        manifest = verified(suite, folder)
+        one.write_text(one.read_text() + json.dumps({"id": "new", "slice": "prose", "text": "new"}) + "\n")
+        return manifest
+
+    monkeypatch.setattr("q36eval.run.corpora.verified", then_written_to)
+    with pytest.raises(ChangedError, match=rf"{one.name} changed while it was read"):
+        corpus_of("sandbox", None, paths)

@@ -137,6 +137,20 @@ def test_a_torn_journal_costs_its_last_line_only(tmp_path: Path) -> None:
     assert list(opened(tmp_path)) == [KEYS[2], KEYS[5]]
 
 
+def test_an_answer_that_another_byte_got_into_before_it_was_sealed_is_asked_for_again(
+    tmp_path: Path, pack: Path
+) -> None:
+    capture = opened(tmp_path / "cut")
+    capture.share({"head": HEAD})
+    for key in KEYS[:4]:
+        capture.add(key, digest_of(int(key.split()[1])), asked=f"asked {key}")
+    journal = folder_of(tmp_path / "cut") / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes().replace("odpověď 2".encode(), "odpověď 3".encode()))
+    assert KEYS[2] not in opened(tmp_path / "cut")
+    capture_all(tmp_path / "cut")
+    assert contents(tmp_path / "cut") == contents(pack)
+
+
 def test_a_shard_that_the_journal_does_not_list_is_not_asked_for_again(tmp_path: Path) -> None:
     opened(tmp_path).add(KEYS[0], digest_of(0), asked="this")
     (folder_of(tmp_path) / "journal.jsonl").unlink()
