@@ -126,6 +126,6 @@ def test_texts_that_change_between_their_hash_and_their_reading_are_not_scored(
         one.write_text(one.read_text() + json.dumps({"id": "new", "slice": "prose", "text": "new"}) + "\n")
         return manifest
 
-    monkeypatch.setattr("q36eval.run.corpora.verified", then_written_to)
+    monkeypatch.setattr("q36eval.run.material.verified", then_written_to)
     with pytest.raises(ChangedError, match=rf"{one.name} changed while it was read"):
         corpus_of("sandbox", None, paths)
