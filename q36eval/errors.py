@@ -12,6 +12,7 @@ class ExitCode(IntEnum):
     INCONCLUSIVE = 3
     NOT_MEASURED = 4
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 class Q36Error(Exception):

@@ -70,13 +70,18 @@ def without_privileges() -> None:
 
 
 def awaiting_ctrl_c() -> None:
-    """Let the inspection wait for a signal, so that one sent while it runs never comes too late."""
+    """Let the inspection wait for a signal, of whatever kind, so that one sent while it runs never comes too late."""
+    inspecting_after(signal.pause)
+
+
+def inspecting_after(wait: Callable[[], object]) -> None:
+    """Let the inspection begin by calling `wait`."""
     from q36eval.checkpoints import inspection
 
     whole = inspection.inspect_checkpoint
 
     def waits(*arguments: Any, **options: Any) -> Any:
-        signal.pause()
+        wait()
         return whole(*arguments, **options)
 
     inspection.inspect_checkpoint = waits

@@ -29,9 +29,11 @@ from q36eval.app.cli.options import (
     resolve_reference,
 )
 from q36eval.app.cli.report_formats import FORMATS, check_formats
+from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
+from q36eval.interrupts import surviving_hangup
 from q36eval.records import ProbeName
 from q36eval.run.request import ALL_PROBES, CanaryChoice, Request
 
@@ -89,7 +91,8 @@ def gate(
     from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
 
     log = sys.stderr if as_json else sys.stdout
-    with announcing(branch, log if "github" in (format or ()) else None):
+    kept_in_history()
+    with surviving_hangup(), announcing(branch, log if "github" in (format or ()) else None):
         formats = check_formats(format)
         if out is None and set(format or ()) - {"github"}:
             raise UsageError("--format writes files; name a folder for them with --out.")

@@ -142,6 +142,10 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
     for one in judged:
         try:
             _report(one, history, output)
+        except KeyboardInterrupt as error:
+            if one.run is not None:
+                error.add_note(f"Run {one.run.id} had ended, and keeps its verdict: q36eval report {one.run.id}.")
+            raise
         except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
             say(f"{one.candidate.branch}: {error}")
             code = worst([one.candidate.exit_code, int(error.exit_code)])

@@ -32,9 +32,10 @@ from q36eval.app.cli import (
     waive,
 )
 from q36eval.app.cli.options import PRECEDENCE, say, worst
-from q36eval.app.cli.streams import open_streams, tolerant_output
+from q36eval.app.cli.streams import tolerant_output
 from q36eval.config.paths import STATE, Paths
 from q36eval.errors import ExitCode, Q36Error, UsageError
+from q36eval.interrupts import Terminated, closing, stoppable
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 """What a disk answers that is full, read-only, closed to this user or broken."""
@@ -135,12 +136,14 @@ def _use_state(context: typer.Context, folder: Path | None) -> None:
 
 def main() -> None:
     """Run the command; exit with DESIGN's codes, one sentence for every error, no traceback."""
-    open_streams()
-    with tolerant_output() as output:
+    with stoppable(), tolerant_output() as output:
         code = _run()
-    if output.error is not None and not isinstance(output.error, BrokenPipeError):  # a reader may leave, a disk not
-        say(f"The output could not be written: {output.error.strerror}.")
-        code = worst([code, ExitCode.NOT_MEASURED]) if code in PRECEDENCE else code
+        output.flush()
+        lost = output.failure()
+        if lost is not None:
+            say(lost)
+        if lost is not None and not output.is_kept and code in PRECEDENCE:
+            code = worst([code, ExitCode.NOT_MEASURED])
     sys.exit(code)
 
 
@@ -156,8 +159,10 @@ def _run() -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, typer.Abort) as error:
-        say(" ".join(["Interrupted.", *_notes(error)]))
-        return ExitCode.INTERRUPTED
+        terminated = isinstance(error, Terminated)
+        with closing():
+            say(" ".join(["Stopped by SIGTERM." if terminated else "Interrupted.", *_notes(error)]))
+        return ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
     except OSError as error:
         if error.errno not in DISK:
             return _record_crash(error)

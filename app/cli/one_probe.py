@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.cli.options import open_history, resolve_reference
+from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -50,6 +51,7 @@ def measured(request: Request, paths: Paths) -> "tuple[RunRecord, History]":
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.measure import measure
 
+    kept_in_history()
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
         return measure(request, paths, history, progress), history

@@ -1,13 +1,13 @@
 """Options and small steps that several commands share."""
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import resolve
 from q36eval.checkpoints.kv_cache import check_kv_cache_dtype
 from q36eval.config import Family
@@ -173,12 +173,11 @@ def check_device(device: str) -> None:
 
 def print_json(body: Any) -> None:
     """One JSON document on stdout; NaN and infinities are strings in what it is given."""
-    sys.stdout.write(printable_json(body, indent=1))
+    write_document(printable_json(body, indent=1))
 
 
 def say(sentence: str) -> None:
     """One line on stderr; what a branch is called moves no cursor and is no command to a pipeline's runner."""
     from q36eval.reports.text import SENTENCE, plain
 
-    with suppress(OSError):
-        print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)
+    print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +10,7 @@ from rich import progress as bars
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from q36eval.interrupts import surviving_hangup
 from q36eval.probes import Progress
 from q36eval.run.progress import Estimate
 
@@ -18,7 +19,10 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
-    """Progress bars on stderr; silent where stderr is no terminal, except for one line per stage."""
+    """Progress bars on stderr; silent where stderr is no terminal, except for one line per stage.
+
+    What is followed here is measured to its end where that terminal goes away.
+    """
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -34,15 +38,18 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._task: TaskID | None = None
         self._estimate = Estimate()
         self._told = time.monotonic()
+        self._entered = ExitStack()
 
     def __enter__(self) -> Self:
+        self._entered.enter_context(surviving_hangup())
         self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        with self._entered:
+            self._progress.stop()
 
     def stage(self, title: str, total: int) -> None:
         """Begin a stage of `total` items."""

@@ -10,6 +10,7 @@ import typer
 from q36eval.app.cli.github_output import SUMMARY_VARIABLE, announce
 from q36eval.app.cli.options import open_history, say
 from q36eval.app.cli.report_formats import FORMATS, check_formats, document_of
+from q36eval.app.cli.streams import write_document
 from q36eval.errors import StorageError, UsageError
 from q36eval.files import write_atomically
 
@@ -30,7 +31,7 @@ def report(
     if schema:
         from q36eval.reports import json_schema
 
-        sys.stdout.write(json_schema())
+        write_document(json_schema())
         return
     if run is None:
         raise UsageError("Name the run to report: its id, a unique prefix, or latest.")
@@ -46,7 +47,7 @@ def report(
     if format == "github":
         announce(record, measurements, sys.stdout)
     if format != "github" or not os.environ.get(SUMMARY_VARIABLE):
-        sys.stdout.write(FORMATS[format].text(document_of(record, measurements)))
+        write_document(FORMATS[format].text(document_of(record, measurements)))
 
 
 def _put_into(file: Path, card: str) -> None:

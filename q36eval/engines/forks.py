@@ -5,11 +5,11 @@ process per core does; and since every batch is computed by one thread, its numb
 there are.
 """
 
+import atexit
 import gc
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import time
 from collections import deque
@@ -23,6 +23,7 @@ import torch
 
 from q36eval.engines.base import Generated, Scored
 from q36eval.engines.batches import RequestT
+from q36eval.interrupts import held_back, left_to_the_parent
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -87,12 +88,15 @@ def in_forks(
             ours, theirs = context.Pipe()
             links.append(ours)
             process = context.Process(target=_work, args=(call, batches, theirs, links), daemon=True)
-            process.start()
+            with held_back():
+                process.start()
             processes.append(process)
+            atexit.register(process.kill)  # before multiprocessing, which would ask it by SIGTERM and wait
             theirs.close()  # so that the link ends when its worker does
         yield from _in_order(batches, links)
     finally:
         for process in processes:
+            atexit.unregister(process.kill)
             process.kill()
             process.join()
         torch.set_num_threads(threads)
@@ -145,7 +149,7 @@ def _work(call: Callable[[T], list[R]], batches: Sequence[T], link: Connection, 
     """
     for other in inherited:
         other.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    left_to_the_parent()
     gc.disable()
     torch.set_num_threads(1)
     try:

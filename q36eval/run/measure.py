@@ -17,6 +17,7 @@ from q36eval.history import EventKind, History, RunRecord, RunState
 from q36eval.history.attempts import tried_before
 from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
 from q36eval.history.run_files import RunFiles
+from q36eval.interrupts import closing
 from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress
 from q36eval.provenance import provenance
@@ -72,11 +73,13 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
             request = _by_its_own_policy(run, request)
-        note(history, run.id, EventKind.BEGUN if resume is None else EventKind.RESUMED, f"by process {os.getpid()}")
-        for failure in failures:
-            history.add_failure(run.id, failure)
-        followed = Followed(progress, history, run.id)
-        return _measure_run(request, reference, probes, folders, paths, history, run, followed)
+        with _interruptible(history, run):
+            begun = EventKind.BEGUN if resume is None else EventKind.RESUMED
+            note(history, run.id, begun, f"by process {os.getpid()}")
+            for failure in failures:
+                history.add_failure(run.id, failure)
+            followed = Followed(progress, history, run.id)
+            return _measure_run(request, reference, probes, folders, paths, history, run, followed)
 
 
 def reference_of(request: Request, paths: Paths) -> Reference:
@@ -127,37 +130,32 @@ def _measure_run(
     rule = stopping_rule(request, history, run, reference.identity, now)
     files = RunFiles(paths.state)
     running = Running(request, reference, probes, history, run, progress, rule, files)
-    with _interruptible(history, run):
-        try:
-            running.measure()
-        except (UsageError, StorageError, ChangedError):
-            raise
-        except Exception as error:  # the verdict must say what was not measured, whatever broke
-            reason = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
-            note(history, run.id, EventKind.ERROR, reason)
-            for name in request.probes:
-                history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="crashed"))
-        folders.verify()
-        # which deployment it was, and whose answers it took over, is known only since
-        known = {
-            "tried": tried_before(history, history.get_run(run.id)),
-            "supplies": supplies_of(request, probes, paths),
-        }
-        now = now.model_copy(update=known)
-        history.update_run(run.id, circumstances=now, timings=running.timings)
-        report = None
-        if request.policy is not None:
-            report = judge(request.policy, request, history, run, now, running.stages)
-        with suppress(OSError):  # on a full disk they stay in the run's own folder, where they are read as well
-            files.keep_run(history, run.id)
-        finished = history.finish_run(run.id, report)
-        files.drop_working(history, run.id)  # not before: a run to resume goes on with them
-    note(history, run.id, EventKind.FINISHED, "measured" if report is None else report.headline)
     try:
-        keep_drifts(history, run.family, run.branch)
-    except KeyboardInterrupt as error:
-        error.add_note(f"Run {run.id} had ended, and keeps its verdict: q36eval history show {run.id}.")
+        running.measure()
+    except (UsageError, StorageError, ChangedError):
         raise
+    except Exception as error:  # the verdict must say what was not measured, whatever broke
+        reason = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
+        note(history, run.id, EventKind.ERROR, reason)
+        for name in request.probes:
+            history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="crashed"))
+    folders.verify()
+    # which deployment it was, and whose answers it took over, is known only since
+    known = {
+        "tried": tried_before(history, history.get_run(run.id)),
+        "supplies": supplies_of(request, probes, paths),
+    }
+    now = now.model_copy(update=known)
+    history.update_run(run.id, circumstances=now, timings=running.timings)
+    report = None
+    if request.policy is not None:
+        report = judge(request.policy, request, history, run, now, running.stages)
+    with suppress(OSError):  # on a full disk they stay in the run's own folder, where they are read as well
+        files.keep_run(history, run.id)
+    finished = history.finish_run(run.id, report)
+    files.drop_working(history, run.id)  # not before: a run to resume goes on with them
+    note(history, run.id, EventKind.FINISHED, "measured" if report is None else report.headline)
+    keep_drifts(history, run.family, run.branch)
     return finished
 
 
@@ -269,14 +267,19 @@ def _untitled(policy: dict[str, Any] | None) -> dict[str, Any] | None:
 
 @contextmanager
 def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
+    """Leave the run to be resumed, however it is interrupted; what had ended by then keeps its verdict."""
     try:
         yield
     except BaseException as error:
+        ended = False
         if isinstance(error, ChangedError):
             history.update_run(run.id, provenance=history.get_run(run.id).provenance | {CHANGED: str(error)})
-        with suppress(StorageError):  # on a full disk it stays as it is, which can be resumed just as well
-            history.finish_run(run.id, state=RunState.INTERRUPTED)
-            note(history, run.id, EventKind.INTERRUPTED, " ".join(str(error).split()) or type(error).__name__)
-        if isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
+        with closing(), suppress(StorageError):  # on a full disk it stays as it is, which can be resumed just as well
+            ended = history.finish_run(run.id, state=RunState.INTERRUPTED).state is RunState.FINISHED
+            if not ended:
+                note(history, run.id, EventKind.INTERRUPTED, " ".join(str(error).split()) or type(error).__name__)
+        if ended and isinstance(error, KeyboardInterrupt):
+            error.add_note(f"Run {run.id} had ended, and keeps its verdict: q36eval history show {run.id}.")
+        elif not ended and isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
             error.add_note(f"What was measured is kept; continue it with --resume {run.id}.")
         raise

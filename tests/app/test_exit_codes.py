@@ -177,21 +177,65 @@ def test_4_where_the_machine_and_not_the_branch_is_at_fault(tmp_path: Path, weig
     assert "model.safetensors cannot be read: Permission denied" in run.report.criteria[0].reason
 
 
-def test_130_for_ctrl_c_and_the_run_resumes(tmp_path: Path, weights: tuple[str, ...]) -> None:
-    state, stderr = tmp_path / "state", tmp_path / "stderr"
-    child = forked.start(
-        "gate", "--branch", "bf16", *weights, state=state, stderr=stderr, before=forked.awaiting_ctrl_c
-    )
+@pytest.mark.parametrize(
+    ("sent", "code", "word"),
+    [
+        ([signal.SIGINT], 130, "Interrupted."),
+        ([signal.SIGTERM], 143, "Stopped by SIGTERM."),
+        ([signal.SIGTERM, signal.SIGINT, signal.SIGTERM], 143, "Stopped by SIGTERM."),
+    ],
+)
+def test_130_for_ctrl_c_and_143_for_sigterm_and_the_run_resumes(
+    tmp_path: Path, weights: tuple[str, ...], sent: list[signal.Signals], code: int, word: str
+) -> None:
+    """However often it is sent while the run is put away."""
+    state, stderr, closes = tmp_path / "state", tmp_path / "stderr", tmp_path / "closes"
+
+    def before() -> None:
+        forked.awaiting_ctrl_c()
+        whole = History.finish_run
+
+        def finish(*arguments: Any, **options: Any) -> Any:
+            closes.touch()
+            if len(sent) > 1:
+                signal.pause()
+            return whole(*arguments, **options)
+
+        History.finish_run = finish  # type: ignore[method-assign]
+
+    child = forked.start("gate", "--branch", "bf16", *weights, state=state, stderr=stderr, before=before)
     while not stderr.exists() or "inspecting" not in stderr.read_text():
         time.sleep(0.005)
-    os.kill(child.pid, signal.SIGINT)
-    assert child.wait() == 130
+    os.kill(child.pid, sent[0])
+    while not closes.exists():
+        time.sleep(0.005)
+    with contextlib.suppress(ProcessLookupError):
+        for number in sent[1:] * 100:
+            os.kill(child.pid, number)
+            time.sleep(0.005)
+    assert child.wait() == code
     (run,) = runs(state)
     assert run.state is RunState.INTERRUPTED
-    assert said(stderr.read_text()).endswith(f"What was measured is kept; continue it with --resume {run.id}.")
+    sentence = said(stderr.read_text())
+    assert sentence == f"q36eval: {word} What was measured is kept; continue it with --resume {run.id}."
     again = commands.q36eval("gate", "--branch", "bf16", *weights, "--resume", run.id, state=state)
     assert again.returncode == 0, again.stderr
     assert [(found.id, found.verdict) for found in runs(state)] == [(run.id, Verdict.PASS)]
+
+
+def test_a_signal_after_the_verdict_takes_nothing_of_it(tmp_path: Path, weights: tuple[str, ...]) -> None:
+    state, stderr = tmp_path / "state", tmp_path / "stderr"
+
+    def before() -> None:
+        from q36eval.run import measure
+
+        measure.keep_drifts = lambda *_: os.kill(os.getpid(), signal.SIGTERM)  # type: ignore[assignment]
+
+    child = forked.start("gate", "--branch", "bf16", *weights, state=state, stderr=stderr, before=before)
+    assert child.wait() == 143
+    (run,) = runs(state)
+    assert run.verdict is Verdict.PASS
+    assert said(stderr.read_text()).endswith(f"had ended, and keeps its verdict: q36eval history show {run.id}.")
 
 
 @contextlib.contextmanager
@@ -309,22 +353,3 @@ def test_4_when_a_passing_verdict_cannot_be_reported(tmp_path: Path, weights: tu
     assert not os.path.lexists(out / "report.json")
     assert [run.verdict for run in runs(state)] == [Verdict.PASS]
     assert '"verdict": "PASS"' in commands.q36eval("report", "latest", "--format", "json", state=state).stdout
-
-
-def test_the_code_is_the_verdicts_where_the_reader_has_left_and_4_where_the_log_is_full(
-    tmp_path: Path, weights: tuple[str, ...]
-) -> None:
-    state = tmp_path / "state"
-    gate = ("gate", "--branch", "bf16", *weights)
-    full = tmp_path / "full"
-    child = forked.start(*gate, state=state, stderr=full, stdout="/dev/full")
-    assert child.wait() == 4
-    assert said(full.read_text()) == "q36eval: The output could not be written: No space left on device."
-    read_end, write_end = os.pipe()
-    os.close(read_end)  # as `| head` does
-    child = forked.start(*gate, state=state, stderr=tmp_path / "left", stdout=f"/dev/fd/{write_end}")
-    os.close(write_end)
-    assert child.wait() == 0
-    assert "Traceback" not in (tmp_path / "left").read_text()
-    assert "Broken" not in (tmp_path / "left").read_text()
-    assert [run.verdict for run in runs(state)] == [Verdict.PASS, Verdict.PASS]

@@ -1,0 +1,197 @@
+"""Whatever becomes of the standard streams, a gate measures, decides and ends with its verdict's code."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from q36eval.history import History, RunRecord, RunState
+from q36eval.records import Verdict
+from tests import commands, forked
+
+REPOSITORY = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+POLICY = """
+name: žluť ≥ 1
+description: kůň
+criteria:
+  - {id: intact, title: "Žádná vada ≥ nula 🐎", probe: weights, metric: integrity_faults,
+     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform], waivable: false}
+"""
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """A gate of a second, that judges the files alone; its policy has letters that many encodings lack."""
+    folder = tmp_path_factory.mktemp("gate")
+    policy = folder / "weights.yaml"
+    policy.write_text(POLICY, encoding="utf-8")
+    without = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
+    options = ("gate", "--branch", "bf16", "--policy", str(policy), *without)
+    commands.q36eval(*options, state=folder)  # what it imports, every forked child has then
+    return options
+
+
+def only_run(state: Path) -> RunRecord:
+    history = History.open(state / "history.sqlite")
+    try:
+        (run,) = history.list_runs()
+        return history.get_run(run.id)
+    finally:
+        history.close()
+
+
+def measured(state: Path) -> None:
+    """The run was measured whole and has its verdict: nothing crashed in it."""
+    run = only_run(state)
+    assert (run.state, run.verdict) == (RunState.FINISHED, Verdict.PASS)
+    assert run.report is not None
+    assert [probe for probe in run.report.failures if probe.kind == "crashed"] == []
+
+
+@contextlib.contextmanager
+def left_reader() -> Iterator[str]:
+    """The path of a pipe that nobody reads any more, as `| head` leaves it."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield f"/dev/fd/{writing}"
+    os.close(writing)
+
+
+def test_streams_that_nobody_reads_or_that_are_full_cost_no_measurement(tmp_path: Path, gate: tuple[str, ...]) -> None:
+    with left_reader() as left:
+        for name, stdout, stderr in (
+            ("log-left", "/dev/null", left),
+            ("log-full", "/dev/null", "/dev/full"),
+            ("both-left", left, left),
+            ("both-full", "/dev/full", "/dev/full"),
+        ):
+            child = forked.start(*gate, state=tmp_path / name, stderr=Path(stderr), stdout=stdout)
+            assert child.wait() == 0, name
+            measured(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("options", "stdout", "code", "sentence"),
+    [
+        ((), "/dev/full", 0, "The output could not be written: No space left on device."),
+        (("--json",), "/dev/full", 4, "The document could not be written: No space left on device."),
+    ],
+)
+def test_a_text_is_a_copy_and_a_document_is_what_was_asked_for(
+    tmp_path: Path, gate: tuple[str, ...], options: tuple[str, ...], stdout: str, code: int, sentence: str
+) -> None:
+    state, stderr = tmp_path / "state", tmp_path / "stderr"
+    assert forked.start(*gate, *options, state=state, stderr=stderr, stdout=stdout).wait() == code
+    assert [line for line in stderr.read_text().splitlines() if line.startswith("q36eval: ")] == [
+        f"q36eval: {sentence}"
+    ]
+    measured(state)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [((), 0, []), (("--json",), 4, ["q36eval: The document could not be written: it is closed."])],
+)
+def test_a_closed_output(
+    tmp_path: Path, gate: tuple[str, ...], options: tuple[str, ...], code: int, said: list[str]
+) -> None:
+    def closed() -> None:
+        os.close(1)
+        sys.stdout = None  # type: ignore[assignment]  # as Python finds it when it starts
+
+    state, stderr = tmp_path / "state", tmp_path / "stderr"
+    assert forked.start(*gate, *options, state=state, stderr=stderr, before=closed).wait() == code
+    assert [line for line in stderr.read_text().splitlines() if line.startswith("q36eval: ")] == said
+    measured(state)
+
+
+def test_all_streams_closed_by_a_shell(tmp_path: Path, gate: tuple[str, ...]) -> None:
+    program = [sys.executable, "-c", "from q36eval.app.cli import main; main()"]
+    environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path / "state"), "PYTHONPATH": str(REPOSITORY)}
+    line = ["bash", "-c", '"$@" >&- 2>&- <&-', "bash", *program, *gate]
+    assert subprocess.run(line, env=environment, check=False).returncode == 0
+    measured(tmp_path / "state")
+
+
+def test_a_terminal_that_goes_away_ends_nothing(tmp_path: Path, gate: tuple[str, ...]) -> None:
+    ours, theirs = pty.openpty()
+
+    def gone() -> None:
+        hangs_up = select.poll()
+        hangs_up.register(1, 0)
+        hangs_up.poll()
+
+    def of_a_session() -> None:
+        os.setsid()
+        os.close(os.open(os.ttyname(theirs), os.O_RDWR))  # a session leader's first terminal is its own
+        os.close(ours)
+        os.close(theirs)
+        forked.inspecting_after(gone)
+
+    terminal = os.ttyname(theirs)
+    child = forked.start(*gate, state=tmp_path / "state", stderr=Path(terminal), stdout=terminal, before=of_a_session)
+    os.close(theirs)
+    shown = b""
+    while b"inspecting" not in shown:
+        shown += os.read(ours, 1000)
+    os.close(ours)
+    assert child.wait() == 0
+    measured(tmp_path / "state")
+
+
+def encoded(encoding: str) -> Callable[[], None]:
+    return lambda: [stream.reconfigure(encoding=encoding, errors="strict") for stream in (sys.stdout, sys.stderr)]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1250"])
+def test_what_an_encoding_lacks_is_escaped(tmp_path: Path, gate: tuple[str, ...], encoding: str) -> None:
+    state, out = tmp_path / "state", tmp_path / "text"
+    options = {"state": state, "stderr": tmp_path / "stderr", "before": encoded(encoding)}
+    assert forked.start(*gate, stdout=str(out), **options).wait() == 0
+    measured(state)
+    text = out.read_text(encoding=encoding)
+    assert r"\ud83d\udc0e" in text
+    assert "PASS" in text
+    branch = tmp_path / "větev ≥"  # in a sentence of stderr
+    assert forked.start("gate", "--branch", str(branch), stdout=str(out), **options).wait() == 2
+    assert r"\u2265" in (tmp_path / "stderr").read_text(encoding=encoding)
+
+
+def test_a_document_stays_one_in_every_encoding(tmp_path: Path, gate: tuple[str, ...]) -> None:
+    out = tmp_path / "document"
+    for encoding in ("ascii", "cp1250"):
+        options = {"state": tmp_path / encoding, "stderr": tmp_path / "stderr", "before": encoded(encoding)}
+        for command in ((*gate, "--json"), ("report", "latest", "--format", "json")):
+            out.unlink(missing_ok=True)
+            assert forked.start(*command, stdout=str(out), **options).wait() == 0, (tmp_path / "stderr").read_text()
+            document = json.loads(out.read_text(encoding="ascii"))
+            assert document["report"]["criteria"][0]["title"] == "Žádná vada ≥ nula 🐎"
+
+
+def test_a_pipe_that_does_not_block_gets_all_of_a_document(tmp_path: Path) -> None:
+    """Some programs leave their pipes so; a slow reader then made every write fail."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+
+    def piped() -> None:
+        os.dup2(writing, 1)
+
+    command = ("report", "latest", "--schema")
+    child = forked.start(*command, state=tmp_path / "state", stderr=tmp_path / "stderr", before=piped)
+    os.close(writing)
+    text = b""
+    while part := os.read(reading, 1 << 16):
+        text += part
+    os.close(reading)
+    assert child.wait() == 0
+    assert len(json.loads(text)) > 1

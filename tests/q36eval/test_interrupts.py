@@ -1,0 +1,91 @@
+"""Ctrl-C and SIGTERM end what runs once, with its workers, and say so once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from q36eval.interrupts import SECONDS_TO_CLOSE, Terminated, closing, stoppable, surviving_hangup
+
+
+def send(*numbers: int) -> None:
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+def test_a_first_signal_ends_it_and_a_second_soon_after_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("q36eval.interrupts.time.monotonic", lambda: now[0])
+    before = signal.getsignal(signal.SIGTERM)
+    with stoppable():
+        with pytest.raises(Terminated):
+            send(signal.SIGTERM)
+        send(signal.SIGTERM, signal.SIGINT)
+        now[0] += SECONDS_TO_CLOSE
+        with pytest.raises(KeyboardInterrupt):  # a library swallowed the first
+            send(signal.SIGINT)
+        now[0] += SECONDS_TO_CLOSE
+        with closing():
+            send(signal.SIGTERM, signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_the_caller_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with stoppable():
+            send(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_terminal_that_hangs_up_ends_nothing_that_is_measured() -> None:
+    with surviving_hangup():
+        send(signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+WORKERS = """
+import os, sys, time
+from q36eval.engines.forks import in_forks
+from q36eval.interrupts import Terminated, stoppable
+
+def work(number):
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
+try:
+    with stoppable():
+        list(in_forks(work, [1, 2, 3, 4], 2))
+except KeyboardInterrupt as error:
+    sys.exit(143 if isinstance(error, Terminated) else 130)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_forked_workers_end_with_their_parent_and_say_nothing(number: int, code: int, whole_group: bool) -> None:
+    root = str(Path(__file__).parents[2])
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKERS],
+        env={**os.environ, "PYTHONPATH": root},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        workers = [int(program.stdout.readline()) for _ in range(2)]
+        (os.killpg if whole_group else os.kill)(program.pid, number)
+        assert program.wait() == code
+        assert program.stderr.read() == ""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and any(Path(f"/proc/{worker}").exists() for worker in workers):
+        time.sleep(0.01)
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
