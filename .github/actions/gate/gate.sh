@@ -3,7 +3,14 @@
 # It ends with 0 whatever the gate says, so that the reports are kept; the action's last step ends as the gate did.
 set -uo pipefail
 
-trap : INT # a cancelled job interrupts the gate, which says what to resume; then this goes on and tells the outcome
+# A cancelled job stops the gate, which says what to resume; then this goes on and writes the outcome. A runner signals
+# this script alone, and a shell hands nothing on to what it waits for. The gate runs beside it, where Ctrl-C is ignored.
+gate= stopped=
+stop() {
+  stopped=yes
+  [ -z "$gate" ] || kill -TERM "$gate" 2>/dev/null
+}
+trap stop INT TERM HUP
 
 arguments=(gate)
 
@@ -38,8 +45,17 @@ code=2
 if report=$(mktemp -d "${RUNNER_TEMP:-/tmp}/q36eval-report.XXXXXX"); then
   command=${Q36EVAL_ACTION_COMMAND:-q36eval}
   if command -v -- "$command" >/dev/null; then
-    "$command" "${arguments[@]}" "--out=$report"
+    "$command" "${arguments[@]}" "--out=$report" &
+    gate=$!
+    [ -z "$stopped" ] || stop
+    wait "$gate"
     code=$?
+    while [ "$code" -gt 128 ]; do # by a signal that ended the wait, perhaps, and not the gate
+      wait "$gate"
+      again=$?
+      [ "$again" != "$code" ] && [ "$again" != 127 ] || break
+      code=$again
+    done
     # a program that ends well without a report (an option that only prints help) has passed nothing
     if [ "$code" = 0 ] && [ -z "$(find "$report" -name report.json -size +0c)" ]; then
       echo "q36eval gate ended without a report: nothing was judged." >&2
@@ -57,7 +73,7 @@ case $code in
   1) verdict=FAIL ;;
   2) verdict=USAGE ;;
   3) verdict=INCONCLUSIVE ;;
-  130) verdict=INTERRUPTED ;;
+  130 | 143) verdict=INTERRUPTED ;;
   *) verdict=NOT_MEASURED ;; # 4, and a process that was killed
 esac
 
