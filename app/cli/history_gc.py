@@ -1,6 +1,6 @@
 """`q36eval history gc`: remove what nothing needs any more."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +38,15 @@ def gc(
     packs: Annotated[
         bool, typer.Option("--packs", help="Also remove reference packs that no run was measured against.")
     ] = False,
+    older_than: Annotated[
+        int | None,
+        typer.Option(
+            help="With --packs: also packs not used for this many days; they are captured again when needed.",
+            metavar="DAYS",
+            min=1,
+            max=LONGEST_DAYS,
+        ),
+    ] = None,
     copies: Annotated[
         bool, typer.Option("--migration-copies", help="Also remove the copies of the database made before migrations.")
     ] = False,
@@ -51,10 +60,13 @@ def gc(
 
     if not delete_runs and (keep_newest, keep_days, retention) != (None, None, None):
         raise UsageError("--keep-newest, --keep-days and --retention need --delete-runs.")
+    if older_than is not None and not packs:
+        raise UsageError("--older-than needs --packs.")
+    unused_for = None if older_than is None else timedelta(days=older_than)
     rules = Retention.of(retention, keep_newest, keep_days) if delete_runs else None
     paths = Paths.default()
     history = open_history(paths, writing=not dry_run)
-    planned = plan(history, paths, Wanted(rules, packs, copies), datetime.now(UTC))
+    planned = plan(history, paths, Wanted(rules, packs, unused_for, copies), datetime.now(UTC))
     gone = [] if dry_run else remove(history, paths, planned)
     shown = list(planned.removals) if dry_run else gone
     if as_json:

@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections import Counter
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,7 +98,8 @@ def capture(
 
     with ConsoleProgress() as progress:
         pack = run(wanted, paths, progress, announce)
-    rows = [_row(pack.folder, folder, header, manifest) for folder, header, manifest in pack.captures]
+    used = _used(pack.folder)
+    rows = [_row(pack.folder, folder, header, manifest) | used for folder, header, manifest in pack.captures]
     if as_json:
         total = announced[0].total
         print_json(
@@ -110,11 +113,12 @@ def capture(
 
 @app.command()
 def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
-    """List captures with suite, tokens and size."""
+    """List packs with size, age and last use, and their captures with suite and tokens."""
     rows = []
     for folder in _packs(pack, may_be_none=True):
+        used = _used(folder)
         for path in sorted(header.parent for header in folder.glob("*/capture.json")):
-            rows.append(_described(folder, path))
+            rows.append(_described(folder, path) | used)
     if as_json:
         print_json(rows)
     else:
@@ -223,6 +227,14 @@ def _described(pack: Path, folder: Path) -> dict[str, Any]:
         return {"pack": str(pack), "capture": folder.name, "state": "damaged", "damage": str(error)}
 
 
+def _used(pack: Path) -> dict[str, Any]:
+    from q36eval.references import use_of
+
+    use = use_of(pack)
+    times = {name: time.isoformat(timespec="seconds") for name, time in vars(use).items() if name != "size_bytes"}
+    return {"pack_bytes": use.size_bytes, **times}
+
+
 def _row(pack: Path, folder: Path, header: "Header", manifest: "Manifest | None") -> dict[str, Any]:
     from q36eval.run.floor import floor_state
 
@@ -277,6 +289,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
             console.print(
                 Text(f"  checkpoint {identity['checkpoint_sha256'][:16]}, {identity['engine_version']}, {where}")
             )
+        console.print(Text(f"  {_mb(mine[0]['pack_bytes'])}, {_days(mine[0])}"))
         table = Table("probe", "kind", "suite", "items", "tokens", "size", "state", box=None, padding=(0, 1))
         for row in mine:
             kind = row.get("kind", "") + (f" {row['top_k']}" if row.get("top_k") else "")
@@ -289,8 +302,27 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         for row in mine:
             for reason in (row[name] for name in ("damage", "lacking") if name in row):
                 console.print(Text(f"  {reason}"))
+    alike = Counter(checkpoint for checkpoint, _ in {(_checkpoint(row), row["pack"]) for row in rows} if checkpoint)
+    if any(count > 1 for count in alike.values()):
+        advice = "Several packs are of one checkpoint: an engine, a library or a setting changed between them. "
+        advice += "`q36eval history gc --packs --older-than 30` removes those that were not used for 30 days."
+        console.print(Text(advice))
     if not rows:
         console.print(Text("No pack was captured yet; `q36eval reference capture` makes one."))
+
+
+def _checkpoint(row: dict[str, Any]) -> str | None:
+    return row["identity"]["checkpoint_sha256"] if "identity" in row else None
+
+
+def _days(row: dict[str, Any]) -> str:
+    """When a pack was captured and last used, in days."""
+    now = datetime.now(UTC)
+    words = []
+    for name, said in (("captured", "captured"), ("last_used", "last used")):
+        days = (now - datetime.fromisoformat(row[name])).days
+        words.append(f"{said} {'today' if days < 1 else 'yesterday' if days == 1 else f'{days:,} days ago'}")
+    return ", ".join(words)
 
 
 COLUMNS = ("perturbation", "KL", "95 % interval", "p99", "max", "top-1", "PPL ratio", "docs", "tokens", "s")

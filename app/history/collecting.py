@@ -20,7 +20,7 @@ from q36eval.files import read_yaml
 from q36eval.history import History, RunState, RunSummary
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive, is_held
-from q36eval.references import pack_folder
+from q36eval.references import pack_folder, use_of
 from q36eval.run.drift import keep_drifts
 
 GRACE = timedelta(days=1)
@@ -88,6 +88,8 @@ class Removal:
     why: str
     size_bytes: int = 0
     path: Path | None = None
+    last_used: datetime | None = None
+    """Of a pack: it stays where something opened it since."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,15 @@ class Plan:
 
 @dataclass
 class Wanted:
-    """What to collect besides what nothing refers to: runs (by a retention), unused packs, copies of the database."""
+    """What to collect besides what nothing refers to: runs (by a retention), packs, copies of the database.
+
+    Packs are those that no run was measured against, and those that nothing opened for so long, whatever was: a new
+    version of a library makes another pack of the same checkpoint, and the old one is not opened again.
+    """
 
     retention: Retention | None = None
     packs: bool = False
+    packs_unused_for: timedelta | None = None
     copies: bool = False
 
 
@@ -120,7 +127,7 @@ def plan(history: History, paths: Paths, wanted: Wanted, now: datetime) -> Plan:
     gone = {removal.name for removal in runs}
     removals = [*runs, *_files(sight, gone), *_folders(sight, gone)]
     if wanted.packs:
-        removals += _packs(sight)
+        removals += _packs(sight, wanted.packs_unused_for)
     if wanted.copies:
         removals += [
             Removal("copy", copy.name, "made before a migration", copy.stat().st_size, copy) for copy in _copies(sight)
@@ -209,17 +216,25 @@ def _folders(sight: _Sight, gone: set[str]) -> Iterator[Removal]:
             yield Removal("folder", name, why, size_of(folder), folder)
 
 
-def _packs(sight: _Sight) -> Iterator[Removal]:
-    """Packs of references that no run was measured against."""
+def _packs(sight: _Sight, unused_for: timedelta | None) -> Iterator[Removal]:
+    """Packs of references that no run was measured against, or that nothing opened for so long."""
     if sight.blind:
         return
     root = sight.paths.captures
     histories = (sight.history, *sight.others)
     used = {pack_folder(root, identity).name for one in histories for identity in one.references_of_runs()}
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
-        busy = any(is_held(lock) for lock in folder.rglob("*.lock"))
-        if folder.name not in used and sight.is_old(folder) and not busy:
-            yield Removal("pack", folder.name, "no run was measured against it", size_of(folder), folder)
+        use = use_of(folder)
+        idle = sight.now - use.last_used
+        if any(is_held(lock) for lock in folder.rglob("*.lock")) or idle <= GRACE:
+            continue
+        if folder.name not in used:
+            why = "no run was measured against it"
+        elif unused_for is not None and idle > unused_for:
+            why = f"not used for {idle.days} days"
+        else:
+            continue
+        yield Removal("pack", folder.name, why, use.size_bytes, folder, use.last_used)
 
 
 def _copies(sight: _Sight) -> list[Path]:
@@ -256,7 +271,7 @@ def remove(history: History, paths: Paths, planned: Plan) -> list[Removal]:
         removed += [one for one in planned.of("file") if one.name not in used and not sight.blind and _unlink(one)]
     remaining = {one.name for one in planned.of("run")} - {one.name for one in removed}
     removed += [one for one in planned.of("folder") if one.name not in remaining and _remove_folder(paths, one)]
-    removed += [one for one in planned.of("pack") if _remove_tree(one)]
+    removed += [one for one in planned.of("pack") if _remove_pack(one)]
     return removed + [one for one in planned.of("copy") if _unlink(one)]
 
 
@@ -278,6 +293,12 @@ def _remove_folder(paths: Paths, removal: Removal) -> bool:
             return _remove_tree(removal)
     except BlockingIOError:
         return False
+
+
+def _remove_pack(removal: Removal) -> bool:
+    """Whether it is gone: nobody opened it since it was planned."""
+    assert removal.path is not None, "a folder lies somewhere"
+    return use_of(removal.path).last_used == removal.last_used and _remove_tree(removal)
 
 
 def _remove_tree(removal: Removal) -> bool:

@@ -8,6 +8,7 @@ A **pack** is a folder of captures of one reference deployment; a **capture** is
                          answers.jsonl          all items without tensors, by key
                          journal.jsonl          what is finished, while the capture is not; gone at the end
                          pack.json              the manifest: every file's SHA-256 and size, and totals; written last
+    <pack>/last-used                            empty; its time is when the pack was last opened by a gate or a capture
 
 Every file is written whole or not at all, and none depends on when or how often the work was interrupted: a capture
 that was killed and resumed is byte for byte one that was not.
@@ -20,7 +21,7 @@ from q36eval.probes import Kind
 from q36eval.references._capture import Capture, capture_key, pack_folder
 from q36eval.references._files import cannot_write
 from q36eval.references._manifest import FileEntry, Header, Manifest, damage, load_header, load_manifest
-from q36eval.references._pack import Pack, captures_in, stored_head
+from q36eval.references._pack import Pack, PackUse, captures_in, mark_used, stored_head, use_of
 
 __all__ = [
     "Capture",
@@ -29,12 +30,15 @@ __all__ = [
     "Kind",
     "Manifest",
     "Pack",
+    "PackUse",
     "cannot_write",
     "capture_key",
     "captures_in",
     "damage",
     "load_header",
     "load_manifest",
+    "mark_used",
     "pack_folder",
     "stored_head",
+    "use_of",
 ]

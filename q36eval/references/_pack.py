@@ -1,7 +1,9 @@
 """A pack: the captures of one reference in one folder, which need not have been made on this machine, and its head."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -25,6 +27,36 @@ OPTIONS = {
     "own canaries": "--canaries",
 }
 """Which option decides a part of a suite."""
+
+
+USED_FILE = "last-used"
+"""An empty file of a pack, whose time is when a gate or a capture last opened it."""
+
+
+def mark_used(folder: Path) -> None:
+    """Note in a pack that it is used now; one that cannot be written to stays as it is."""
+    with suppress(OSError):
+        if folder.is_dir():
+            (folder / USED_FILE).touch()
+
+
+@dataclass(frozen=True)
+class PackUse:
+    """What a pack takes, in bytes, when the newest of its captures was written, and when it was last used."""
+
+    size_bytes: int
+    captured: datetime
+    last_used: datetime
+
+
+def use_of(folder: Path) -> PackUse:
+    """Of the pack in `folder`, also where it is damaged or unfinished."""
+    files = {file: file.stat() for file in folder.rglob("*") if file.is_file()}
+    written = [stat.st_mtime for file, stat in files.items() if file.name != USED_FILE]
+    captured = max(written, default=folder.stat().st_mtime)
+    marked = files[folder / USED_FILE].st_mtime if folder / USED_FILE in files else captured
+    times = (datetime.fromtimestamp(seconds, UTC) for seconds in (captured, max(captured, marked)))
+    return PackUse(sum(stat.st_size for stat in files.values()), *times)
 
 
 def _differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from q36eval.engines import Engine, EngineOptions, as_reference, identity_of, op
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.probes import Probe, Progress
 from q36eval.records import DeploymentIdentity, ProbeName
-from q36eval.references import Capture, Pack, pack_folder
+from q36eval.references import Capture, Pack, mark_used, pack_folder
 from q36eval.run.capture import OpenCaptures, captured, kind_of, suite_of
 from q36eval.run.items import Work
 from q36eval.run.request import Target
@@ -91,7 +91,9 @@ class Reference:
 
     def captures(self, works: Sequence[Work], progress: Progress, keep_head: bool = True) -> OpenCaptures:
         """The captures of all items; see `q36eval.run.capture.captured`."""
-        return captured(works, self.open, self.load, progress, keep_head)
+        captures = captured(works, self.open, self.load, progress, keep_head)
+        mark_used(self.root)
+        return captures
 
     def _head(self) -> "dict[str, torch.Tensor]":
         from q36eval.references import stored_head

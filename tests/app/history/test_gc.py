@@ -1,6 +1,7 @@
 """What `history gc` removes, and what it must leave: what a run refers to, people signed, or somebody still writes."""
 
 import json
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,10 +15,13 @@ from q36eval.files import TEMPORARY
 from q36eval.history import History, RunRecord
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import exclusive
+from q36eval.probes import Digest
+from q36eval.records import ProbeName
+from q36eval.references import Capture, mark_used, pack_folder
 from q36eval.token_files import TOKENS
 from tests import commands
 from tests.app.history.filled import DAY, fill, keep_files
-from tests.app.judged_runs import judge_run, open_history
+from tests.app.judged_runs import IDENTITY, judge_run, open_history
 
 LATER = datetime.now(UTC) + timedelta(days=40)
 """A day on which all that the tests write is old."""
@@ -165,6 +169,53 @@ def test_packs_that_no_run_was_measured_against_go_only_when_asked(tmp_path: Pat
         assert collect(history, tmp_path, Wanted(packs=True)) == []
     assert plan(history, paths_of(tmp_path), Wanted(packs=True), datetime.now(UTC)).removals == ()
     assert collect(history, tmp_path, Wanted(packs=True)) == [("pack", unused.name)]
+
+
+def test_packs_that_nothing_opened_for_long_go_whatever_was_measured_against_them(tmp_path: Path) -> None:
+    """A new torch makes another pack of the same checkpoint, and the old one, which runs name, is not opened again."""
+    history, _ = runs(tmp_path, 1)
+    old = pack_folder(paths_of(tmp_path).captures, IDENTITY)
+    newer = pack_folder(old.parent, IDENTITY.model_copy(update={"engine_version": "another torch"}))
+    for pack, days in ((old, 60), (newer, 60)):
+        capture = Capture(pack, IDENTITY, ProbeName.EVALS, "suite")
+        capture.add("item", Digest(values={"answer": "a" * 2000}))
+        for file in pack.rglob("*"):
+            os.utime(file, ((LATER - timedelta(days=days)).timestamp(),) * 2)
+    mark_used(newer)  # now, forty days before LATER
+    assert [one.name for one in plan(history, paths_of(tmp_path), Wanted(packs=True), LATER).removals] == [newer.name]
+    history.start_run(
+        family="sandbox",
+        branch="main",
+        identity=None,
+        reference_identity=IDENTITY.model_copy(update={"engine_version": "another torch"}),
+    )
+    month = Wanted(packs=True, packs_unused_for=timedelta(days=50))
+    planned = plan(history, paths_of(tmp_path), month, LATER)
+    assert [(one.name, one.why) for one in planned.removals] == [(old.name, "not used for 60 days")]
+    assert planned.removals[0].size_bytes > 2000
+    mark_used(old)  # a gate began meanwhile
+    assert remove(history, paths_of(tmp_path), planned) == []
+    os.utime(old / "last-used", (0, 0))
+    assert collect(history, tmp_path, month) == [("pack", old.name)]
+    refused = commands.q36eval("history", "gc", "--older-than", "30", state=tmp_path)
+    assert (refused.returncode, "needs --packs" in refused.stderr) == (2, True)
+
+
+def test_size_age_and_last_use_of_packs_are_shown(tmp_path: Path) -> None:
+    root = paths_of(tmp_path).captures
+    for version in ("1", "2"):
+        identity = IDENTITY.model_copy(update={"engine_version": version})
+        pack = pack_folder(root, identity)
+        Capture(pack, identity, ProbeName.EVALS, "suite").add("item", Digest(values={"answer": "a" * 2_000_000}))
+        for file in pack.rglob("*"):
+            os.utime(file, ((datetime.now(UTC) - timedelta(days=12.5)).timestamp(),) * 2)
+    mark_used(pack)
+    shown = commands.q36eval("reference", "show", state=tmp_path, COLUMNS="300").stdout
+    assert shown.count("2.0 MB, captured 12 days ago, last used 12 days ago") == 1
+    assert shown.count("2.0 MB, captured 12 days ago, last used today") == 1
+    assert "gc --packs --older-than 30" in shown
+    rows = json.loads(commands.q36eval("reference", "show", "--json", state=tmp_path).stdout)
+    assert {row["pack_bytes"] > 2_000_000 and row["captured"] < row["last_used"] for row in rows} == {True, False}
 
 
 def test_a_retention_comes_from_a_file_or_from_options(tmp_path: Path) -> None:
