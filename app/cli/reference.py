@@ -113,7 +113,7 @@ def capture(
 
 @app.command()
 def show(pack: PackArgument = None, as_json: JsonOption = False) -> int:
-    """List packs with size, age and last use, and their captures with suite and tokens."""
+    """List packs with size, age and last use, and their captures."""
     rows = []
     for folder in _packs(pack, may_be_none=True):
         used = _used(folder)

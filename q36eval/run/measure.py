@@ -50,6 +50,8 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
         ChangedError: a checkpoint changed meanwhile. There is no verdict, and the run is not resumed.
     """
     with opened_once() as folders:
+        with suppress(EngineError):  # the run says so, if it cannot be read
+            folders.hold(request.branch.folder)  # as it is now, however long the reference takes
         return _measure(request, folders, paths, history, progress)
 
 
