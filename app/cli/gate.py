@@ -1,11 +1,14 @@
 """`q36eval gate`: measure branches and decide."""
 
 import sys
+from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from q36eval.app.cli.options import (
     AllowCodeExecution,
@@ -27,15 +30,38 @@ from q36eval.app.cli.options import (
     load_policy,
     open_history,
     resolve_reference,
+    say,
 )
-from q36eval.app.cli.report_formats import FORMATS, check_formats
+from q36eval.app.cli.report_formats import FORMATS, check_formats, clear_reports
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.targets import load_family
 from q36eval.config.paths import Paths
-from q36eval.errors import UsageError
+from q36eval.errors import Q36Error, UsageError
 from q36eval.interrupts import surviving_hangup
 from q36eval.records import ProbeName
 from q36eval.run.request import ALL_PROBES, CanaryChoice, Request
+
+
+class GateCommand(TyperCommand):
+    """Takes the reports of an earlier gate away even where its own options cannot be read."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As every command, but for what an error leaves behind."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.Exit:
+            raise
+        except Exception:
+            out = _values(given, "--out")
+            with suppress(Q36Error):  # what is wrong with the options is said, and of one error alone
+                clear_reports(Path(out[-1]) if out else None, _values(given, "--branch"))
+            raise
+
+
+def _values(arguments: list[str], option: str) -> list[str]:
+    following = [value for name, value in pairwise(arguments) if name == option]
+    return following + [each.partition("=")[2] for each in arguments if each.startswith(f"{option}=")]
 
 
 def gate(
@@ -89,9 +115,11 @@ def gate(
     from q36eval.app.cli.github_output import announcing
     from q36eval.run.declared import Subject, declared_for, limited
     from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
+    from q36eval.run.room import crowded
 
     log = sys.stderr if as_json else sys.stdout
     kept_in_history()
+    clear_reports(out, branch)
     with surviving_hangup(), announcing(branch, log if "github" in (format or ()) else None):
         formats = check_formats(format)
         if out is None and set(format or ()) - {"github"}:
@@ -105,9 +133,13 @@ def gate(
         rules = load_policy(policy, chosen, paths, suite_name)
         engine = engine_options(device, weights_only, kv_cache_dtype, batch_size)
         branches = Branches(branch, chosen, paths, waivers_from, out, formats)
+        database = [] if "://" in paths.history_url else [Path(paths.history_url)]
+        for sentence in crowded([paths.state, *database, *([] if out is None else [out])]):
+            say(sentence)
         history = open_history(paths, writing=True)
-        if resume is not None and require_sign_off and history.get_run(resume).state.value == "finished":
-            judged = branches.decided_again(history.get_run(resume), history, None if policy is None else rules)
+        resumed = None if resume is None else history.get_run(resume)  # before the reference is asked anything
+        if resumed is not None and require_sign_off and resumed.state.value == "finished":
+            judged = branches.decided_again(resumed, history, None if policy is None else rules)
             return finish([judged], branches, history, output)
         probes = tuple(name for name in ALL_PROBES if name not in (skip or []))
         subject = Subject(chosen, suite_name, canaries, draws, corpus=corpus is not None, code=allow_code_execution)

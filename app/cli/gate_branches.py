@@ -1,7 +1,6 @@
 """One or several branches through the gate, one after the other: none that cannot be judged loses another's verdict."""
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.app.cli.github_output import announce, announce_unjudged
 from q36eval.app.cli.options import print_json, say, worst
-from q36eval.app.cli.report_formats import make_report_folder, report_json, write_reports
+from q36eval.app.cli.report_formats import folder_name, make_report_folder, report_json, write_reports
 from q36eval.app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
@@ -57,7 +56,7 @@ class Branches:
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
         for sentence in strangers(self._waivers, family, self._names):
             say(sentence)
-        self._folders = [out if out is None or self.alone else out / _folder_name(name) for name in self._names]
+        self._folders = [out if out is None or self.alone else out / folder_name(name) for name in self._names]
         self._targets: list[Target | Q36Error] = []
 
     @property
@@ -157,12 +156,6 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
     elif not branches.alone:
         _print_lanes([one.candidate for one in done])
     return code
-
-
-def _folder_name(branch: str) -> str:
-    """A branch's name as every file system, and every store of artifacts, takes it."""
-    name = re.sub(r"[^\w.+@=,-]", "_", Path(branch).name, flags=re.ASCII)[:100]
-    return name if name.strip(".") else "_"
 
 
 def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:

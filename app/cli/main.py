@@ -67,7 +67,7 @@ def _program(
     pass
 
 
-app.command("gate")(gate.gate)
+app.command("gate", cls=gate.GateCommand)(gate.gate)
 app.add_typer(branches.app, name="branches")
 app.command("inspect")(inspect.inspect)
 app.command("attribute")(attribute.attribute)

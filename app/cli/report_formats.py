@@ -1,6 +1,8 @@
 """The formats of a gate's report: what each is called, its file, its writer. A writer is imported when it is used."""
 
 import json
+import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,10 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportFormat:
-    """`file` is its name in a report folder, `writer` names `module:function`, which gives its text."""
+    """`file` is its name in a report folder, `writer` names `module:function`, which gives its text.
+
+    `mark` is found in every file that the writer made, and in none that somebody else did.
+    """
 
     file: str
     writer: str
+    mark: str
 
     def text(self, document: "Document") -> str:
         """The report in this format."""
@@ -33,14 +39,23 @@ class ReportFormat:
         return write(document)
 
 
+_SUMMARY = r"\A# .*\n\nRun \S+, policy .*, exit code \d"
+
+_PAGE = r'(?s)\A<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Con.*q36eval'
+_CARD = r"(?s)\A(---\n.*?\n---\n)?\s*<!-- q36eval: begin -->(?!.*end -->\s*\S)"
+
 FORMATS = {
-    "json": ReportFormat("report.json", "q36eval.reports.json_report:to_json"),
-    "markdown": ReportFormat("report.md", "q36eval.reports.markdown_report:to_markdown"),
-    "junit": ReportFormat("junit.xml", "q36eval.reports.junit_report:to_junit"),
-    "github": ReportFormat("github-summary.md", "q36eval.reports.github_report:to_summary"),
-    "html": ReportFormat("report.html", "q36eval.reports.html_report:to_html"),
-    "card": ReportFormat("card.md", "q36eval.reports.card_report:to_card"),
+    "json": ReportFormat("report.json", "q36eval.reports.json_report:to_json", r'"schema": "urn:q36eval:report:'),
+    "markdown": ReportFormat("report.md", "q36eval.reports.markdown_report:to_markdown", _SUMMARY),
+    "junit": ReportFormat("junit.xml", "q36eval.reports.junit_report:to_junit", r'<testsuites name="q36eval"'),
+    "github": ReportFormat("github-summary.md", "q36eval.reports.github_report:to_summary", _SUMMARY),
+    "html": ReportFormat("report.html", "q36eval.reports.html_report:to_html", _PAGE),
+    # a whole card of ours: one with text of somebody's own is theirs
+    "card": ReportFormat("card.md", "q36eval.reports.card_report:to_card", _CARD),
 }
+
+LONGEST_REPORT = 64 << 20
+"""Bytes; a longer file is none of ours."""
 
 
 def check_formats(named: Sequence[str] | None) -> list[str]:
@@ -78,6 +93,40 @@ def make_report_folder(folder: Path | None, distinct: bool, formats: Sequence[st
                 file.unlink()
         except OSError as error:
             raise UsageError(f"The earlier report {file} cannot be replaced: {error.strerror}.") from error
+
+
+def clear_reports(out: Path | None, branches: Sequence[str]) -> None:
+    """Take the reports of earlier gates out of `out`, and of the folders in it that several branches write into.
+
+    Done before anything else, checks of options too: a gate that ends early must not leave what a pipeline would take
+    for its reports. A file is one of ours by its name and by what it holds.
+
+    Raises:
+        UsageError: one cannot be removed.
+    """
+    if out is None:
+        return
+    own = {folder_name(name) for each in branches for name in (each, os.path.realpath(each))} if branches[1:] else set()
+    for folder in (out, *(out / name for name in sorted(own))):
+        for kind in FORMATS.values():
+            file = Path(os.path.realpath(folder / kind.file))  # of a link what it leads to
+            try:
+                if _is_ours(file, kind):
+                    file.unlink()
+            except OSError as error:
+                raise UsageError(f"The earlier report {file} cannot be removed: {error.strerror}.") from error
+
+
+def _is_ours(file: Path, kind: ReportFormat) -> bool:
+    if not file.is_file() or file.stat().st_size > LONGEST_REPORT:
+        return False
+    return re.search(kind.mark, file.read_text(encoding="utf-8", errors="replace")) is not None
+
+
+def folder_name(branch: str) -> str:
+    """A branch's name as every file system, and every store of artifacts, takes it."""
+    name = re.sub(r"[^\w.+@=,-]", "_", Path(branch).name, flags=re.ASCII)[:100]
+    return name if name.strip(".") else "_"
 
 
 def write_reports(

@@ -25,6 +25,7 @@ from q36eval.run.progress import note
 from q36eval.run.reference import Reference
 from q36eval.run.request import Request
 from q36eval.run.reuse import reuse_answers
+from q36eval.run.room import refuse_uncaptured
 from q36eval.run.rounds import TokenizedDifferentlyError, not_evaluated_after, run_probes
 from q36eval.run.showable import refuse_unshowable
 
@@ -194,6 +195,7 @@ class Running:
         def captures_of(works: Sequence[Work]) -> Captures:
             if policy is not None:
                 refuse_unmeasurable(policy, declared_by(works, self.request.family.name, self.request.suite))
+            refuse_uncaptured(works, reference)
             captures = reference.captures(works, self.progress)
             self._keep_reference_answers(works, captures)
             self._reuse(works)

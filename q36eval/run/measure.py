@@ -29,6 +29,7 @@ from q36eval.run.progress import Followed, note
 from q36eval.run.reference import Reference, local_reference, packed_reference
 from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.reuse import MEASURED_BY, measuring_sha256
+from q36eval.run.room import refuse_uncapturable
 from q36eval.run.supplies import supplies_of
 
 CHANGED = "changed"
@@ -58,6 +59,7 @@ def measure(request: Request, paths: Paths, history: History, progress: Progress
 def _measure(request: Request, folders: OpenFolders, paths: Paths, history: History, progress: Progress) -> RunRecord:
     reference = reference_of(request, paths)
     scored = Scored(request.suite, request.family.context_length, request.corpus, request.context)
+    refuse_uncapturable(request, reference, scored, paths)
     failures = []
     try:
         probes = _probes(request.probes, request, scored, reference, paths, progress)

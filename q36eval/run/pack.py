@@ -162,8 +162,8 @@ def _check_whole(capture: Capture, work: Work) -> None:
 
 
 def _estimate(works: Sequence[Work], reference: Reference, request: CaptureRequest) -> Estimate:
-    hidden, vocabulary = _widths(request.reference.folder)
-    sizes = tuple(_size(work, hidden, vocabulary, request.keep_head) for work in works)
+    hidden, vocabulary = widths(request.reference.folder)
+    sizes = tuple(size_of(work, hidden, vocabulary, request.keep_head) for work in works)
     present = sum(
         file.stat().st_size for work in works for file in reference.open(work.probe).folder.rglob("*") if file.is_file()
     )
@@ -173,8 +173,12 @@ def _estimate(works: Sequence[Work], reference: Reference, request: CaptureReque
     return Estimate(reference.root, sizes, present, shutil.disk_usage(place).free)
 
 
-def _widths(folder: Path) -> tuple[int, int]:
-    """Hidden size and vocabulary of a checkpoint."""
+def widths(folder: Path) -> tuple[int, int]:
+    """Hidden size and vocabulary of a checkpoint.
+
+    Raises:
+        UsageError: its configuration does not say.
+    """
     from q36eval.checkpoints.reader import read_json
 
     config = read_json(folder / "config.json")
@@ -185,7 +189,8 @@ def _widths(folder: Path) -> tuple[int, int]:
         raise UsageError(f"{folder / 'config.json'} does not say hidden_size and vocab_size.") from error
 
 
-def _size(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:
+def size_of(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:
+    """What a capture of all items in `work` takes."""
     kind, top_k = kind_of(work.probe)
     ids = sum(len(request.token_ids) for item in work.items for request in item.scores)
     windows = sum(len(item.scores) for item in work.items)
