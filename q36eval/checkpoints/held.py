@@ -226,7 +226,7 @@ class HeldFolder:
     """A checkpoint folder, each of its `files` held open by name; a folder that is not there holds none.
 
     Raises:
-        EngineError: a file in it cannot be opened.
+        EngineError: it cannot be looked into, or a file in it cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -236,8 +236,11 @@ class HeldFolder:
 
     def _present(self) -> list[str]:
         named = [self.path / name for name in (*CONFIG_FILES, *TEXT_FILES)]
-        matching = [file for pattern in PATTERNS for file in self.path.glob(pattern)]
-        return sorted({file.relative_to(self.path).as_posix() for file in (*named, *matching) if file.is_file()})
+        try:
+            matching = [file for pattern in PATTERNS for file in self.path.glob(pattern)]
+            return sorted({file.relative_to(self.path).as_posix() for file in (*named, *matching) if file.is_file()})
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
 
     def __contains__(self, name: str) -> bool:
         return name in self.files

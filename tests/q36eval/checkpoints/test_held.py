@@ -232,6 +232,17 @@ def test_a_disk_that_gives_errors_is_no_fault_of_the_checkpoint(folder: Path, mo
         inspect_checkpoint(folder)
 
 
+def test_a_folder_that_cannot_be_looked_into_is_no_fault_of_the_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    with pytest.raises(EngineError, match="copy cannot be read: Permission denied"):
+        HeldFolder(folder)
+
+
 def test_blocks_are_checked_one_by_one_by_the_states_between_them(folder: Path, small_blocks: None) -> None:
     file = HeldFile(folder / WEIGHTS)
     assert file.sha256() == hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
