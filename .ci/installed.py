@@ -27,8 +27,8 @@ criteria:
      margin: {kind: max_count, value: 0, source: CI}, lanes: [structured, freeform], waivable: false}
   - {id: close, title: Close to the reference, probe: kl, metric: kl_divergence, slice: all,
      margin: {kind: max_value, value: 0.05, source: CI}, lanes: [structured, freeform]}
-  - {id: perplexity, title: Perplexity kept, probe: evals, metric: perplexity_ratio, slice: all,
-     margin: {kind: min_retention, value: 0.9, source: CI}, lanes: [freeform]}
+  - {id: perplexity, title: Perplexity kept, probe: evals, metric: perplexity, slice: all,
+     margin: {kind: min_retention, value: 0.9, source: CI}, lanes: [freeform], min_clusters: 8}
 """
 DOCUMENTS = 40
 PATIENCE_SECONDS = 120.0
@@ -99,7 +99,7 @@ def check_pages(history: Path, package: Path) -> None:
     sys.argv = ["main.py", str(history)]
     page = AppTest.from_file(str(package / "app" / "dashboard" / "main.py"), default_timeout=PATIENCE_SECONDS).run()
     assert not page.exception, page.exception
-    assert any("fp8-head" in str(each.value) for each in page.markdown), "the overview names no branch"
+    assert any(each.value.startswith("fp8-head") for each in page.text), "the overview names no branch"
 
 
 def main() -> None:
@@ -111,23 +111,17 @@ def main() -> None:
     assert body["commit"] is None, "a wheel knows no commit"
     assert Path(os.environ["HOME"]) in state.parents, state
     assert "sandbox" in run("policy", "list")
-    run("canaries", "list")
-    run("data", "verify", "sandbox")
     run("gate", "--branch", "fp8-head", code=2)  # which fetches nothing
     run("sandbox", "build", "fp8-head", "--from", serve(checkout / "data" / "sandbox"))
     run("sandbox", "build", "bf16", "--from", str(checkout))
-    run("inspect", "fp8-head", "--against", "bf16")
     small_suite(package / "data")
     small = ("--policy", "policy.yaml", "--suite", "suite.yaml", "--corpus", "corpus.yaml", "--skip", "canaries")
     begun = time.monotonic()
     report = json.loads(run("gate", "--branch", "fp8-head", *small, "--out", "reports", "--json"))
     print(f"a gate of fp8-head: PASS in {time.monotonic() - begun:.0f} s", flush=True)
-    assert report["verdict"] == "PASS", report["verdict"]
+    assert report["report"]["verdict"] == "PASS", report["report"]["headline"]
     assert Path("reports/report.json").stat().st_size > 0
-    assert "fp8-head" in run("history", "list")
     assert "<html" in run("report", "latest", "--format", "html")
-    run("drift", "--branch", "fp8-head", code=3)  # one run shows no drift, and no stability
-    run("waive", "list")
     check_pages(state / "history.sqlite", package)
     assert not (package.parent / ".q36eval").exists(), "the state lies in site-packages"
     print(f"Python {sys.version.split()[0]}: an installed q36eval works ({package})", flush=True)
