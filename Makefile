@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: help gate test test-long faults lint types imports check screens clean
+.PHONY: help gate test test-long faults lint types imports check screens audit wheel clean
 gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
@@ -35,6 +35,14 @@ imports: $(INSTALLED_DEV)  ## what may import what (docs/architecture.md)
 	$(BIN)/lint-imports
 
 check: lint types imports test  ## all of these
+
+# Name ONLINE=1 to ask for published advisories too (pip install pip-audit).
+ONLINE ?=
+audit: $(INSTALLED_DEV)  ## are the pinned packages what is installed, and do they fit?
+	$(BIN)/python .ci/audit.py $(if $(ONLINE),--online)
+
+wheel: $(INSTALLED_DEV)  ## build the wheel, install it into empty environments, use it there
+	TORCH_INDEX=$(TORCH_INDEX) .ci/wheel
 
 SCREENS ?= screens
 screens: $(INSTALLED_DEV)  ## screenshots of every page (SCREENS=folder)
