@@ -169,6 +169,6 @@ def _keep(target: Path, sha256: str | None, portions: Iterator[bytes], source: s
             stream.write(portion)
         if sha256 is not None and hashed.hexdigest() != sha256:
             raise UsageError(
-                f"{target.name} from {source} is not the file that belongs to this q36eval: {size:,} bytes came, and "
-                f"their SHA-256 is not the manifest's. Nothing of it is kept; the branch is {target.parent.name}."
+                f"{target.parent.name}/{target.name} from {source} is not the file that belongs to this q36eval: "
+                f"{size:,} bytes came, and their SHA-256 is not the manifest's. Nothing of it is kept."
             )

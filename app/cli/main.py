@@ -190,7 +190,7 @@ def _usage_code(error: Exception) -> int | None:
 def _record_crash(error: Exception) -> int:
     try:
         log = Paths.default().state / "crash.log"
-    except UsageError:
+    except Exception:  # it may be what crashed
         log = Path("q36eval-crash.log").absolute()
     details = f"details are in {log}"
     try:
