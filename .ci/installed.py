@@ -26,11 +26,11 @@ criteria:
   - {id: intact, title: Checkpoint intact, probe: weights, metric: integrity_faults,
      margin: {kind: max_count, value: 0, source: CI}, lanes: [structured, freeform], waivable: false}
   - {id: close, title: Close to the reference, probe: kl, metric: kl_divergence, slice: all,
-     margin: {kind: max_value, value: 0.05, source: CI}, lanes: [structured, freeform]}
+     margin: {kind: max_value, value: 0.05, source: CI}, lanes: [structured, freeform], min_clusters: 8}
   - {id: perplexity, title: Perplexity kept, probe: evals, metric: perplexity, slice: all,
      margin: {kind: min_retention, value: 0.9, source: CI}, lanes: [freeform], min_clusters: 8}
 """
-DOCUMENTS = 40
+DOCUMENTS = 12
 PATIENCE_SECONDS = 120.0
 
 

@@ -59,6 +59,12 @@ class ItemResults:
         return sum(result.seconds for result in results)
 
     @property
+    def repeated_seconds(self) -> float:
+        """What the engine took, beside that, for requests in their batches whose results were known before."""
+        results: list[Scored | Generated] = [*self.scored.values(), *self.generated.values()]
+        return sum(result.repeated_seconds for result in results)
+
+    @property
     def error(self) -> str | None:
         """The first engine error among the results, if any."""
         results: list[Scored | Generated] = [*self.scored.values(), *self.generated.values()]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST = 1_000_000
 
 StateOption = Annotated[
-    str | None, typer.Option("--state", help="Only runs that are running, finished or interrupted.")
+    str | None, typer.Option("--run-state", help="Only runs that are running, finished or interrupted.")
 ]
 VerdictOption = Annotated[
     str | None, typer.Option("--verdict", help="Only runs with this verdict: PASS, FAIL or INCONCLUSIVE.")
@@ -83,7 +83,7 @@ def run_filter(
     wanted = RunFilter(
         family=family,
         branch=branch,
-        state=None if state is None else RunState(_one_of("state", state.lower(), RunState)),
+        state=None if state is None else RunState(_one_of("run-state", state.lower(), RunState)),
         verdict=None if verdict is None else Verdict(_one_of("verdict", verdict.upper(), Verdict)),
         since=None if since is None else _moment(since, time.min),
         until=None if until is None else _moment(until, time.max),

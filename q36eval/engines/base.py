@@ -82,13 +82,15 @@ class Scored:
     """Row t of `hidden_states` [len(token_ids) - first, H], after the final norm, predicts `token_ids[first + t]`.
 
     `error` is set instead when the engine could not score the request, `permanent` where asking again would not help.
-    `seconds` is its part of the time its batch took to compute; 0 where the engine does not know.
+    `seconds` is its part of the time its batch took to compute; 0 where the engine does not know. `repeated_seconds` is
+    the part of requests in that batch whose results were known, which stands with one result of the batch.
     """
 
     request: ScoreRequest
     hidden_states: "torch.Tensor | None"
     error: str | None = None
     seconds: float = 0.0
+    repeated_seconds: float = 0.0
     permanent: bool = False
 
 
@@ -122,9 +124,9 @@ class Generated:
 
     `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token that
     came after `token_ids`, where one did and the engine tells. `served_calls` are the tool calls that a server's own
-    parser made of the text, as `{"name", "arguments"}`; None where the engine gives the text alone. `seconds` and
-    `permanent` are those of `Scored`. So many `rows` the batch that answered had, this one included; 0 where the engine
-    does not know.
+    parser made of the text, as `{"name", "arguments"}`; None where the engine gives the text alone. `seconds`,
+    `repeated_seconds` and `permanent` are those of `Scored`. So many `rows` the batch that answered had, this one
+    included; 0 where the engine does not know.
     """
 
     request: GenerationRequest
@@ -134,6 +136,7 @@ class Generated:
     error: str | None = None
     end_id: int | None = None
     seconds: float = 0.0
+    repeated_seconds: float = 0.0
     permanent: bool = False
     rows: int = 0
     served_calls: "tuple[Mapping[str, Any], ...] | None" = None

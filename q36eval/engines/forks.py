@@ -13,7 +13,7 @@ import pickle
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -206,6 +206,15 @@ def shared_out(results: list[ResultT], seconds: float) -> list[ResultT]:
     """The results with their part of a batch's `seconds`, by the tokens each read and answered."""
     tokens = [_tokens(result) for result in results]
     return [replace(result, seconds=seconds * n / sum(tokens)) for result, n in zip(results, tokens, strict=True)]
+
+
+def new_results(results: list[ResultT], known: Collection[str]) -> Iterator[ResultT]:
+    """The results of a batch that are not `known`; the first of them tells what the others' repetition took."""
+    repeated = sum(result.seconds for result in results if result.request.key in known)
+    for result in results:
+        if result.request.key not in known:
+            yield replace(result, repeated_seconds=repeated) if repeated else result
+            repeated = 0.0
 
 
 def _tokens(result: Scored | Generated) -> int:

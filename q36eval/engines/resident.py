@@ -19,7 +19,7 @@ from q36eval.engines.batches import (
     with_news,
 )
 from q36eval.engines.decoding import decode
-from q36eval.engines.forks import ResultT, Stopwatch, in_forks, shared_out, timed, usable_workers
+from q36eval.engines.forks import ResultT, Stopwatch, in_forks, new_results, shared_out, timed, usable_workers
 from q36eval.engines.numerics import float32_logits
 from q36eval.engines.sampling import Sampler
 from q36eval.engines.shared_prefix import LastPrefix, common_prefix, prefix_answered_after, score_after
@@ -90,7 +90,7 @@ class ResidentEngine(Engine):
         for batch, results in self._computed(self._score_batch, batches):
             failed = [Scored(r, None, f"engine: {results}") for r in batch]
             scores = results if isinstance(results, list) else failed
-            yield from (scored for scored in scores if scored.request.key not in known)
+            yield from new_results(scores, known)
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
         """Continuations, in left-padded batches of similar prompt length.
@@ -109,7 +109,7 @@ class ResidentEngine(Engine):
         for batch, results in self._computed(self._generate_batch, batches):
             failed = [Generated(r, (), "", "error", f"engine: {results}") for r in batch]
             answers = results if isinstance(results, list) else failed
-            yield from (generated for generated in answers if generated.request.key not in known)
+            yield from new_results(answers, known)
 
     def _computed(
         self, call: Callable[[list[RequestT]], list[ResultT]], batches: Iterable[list[RequestT]]

@@ -23,6 +23,9 @@ from q36eval.run.order_check import check_order
 AGAIN = "evaluating again"
 """The name, for people, of evaluating doubtful items in other batches."""
 
+REPEATED = "computing known rows of a batch again"
+"""Work of the engine on which no item waits."""
+
 PORTION = 4
 """So many doubtful items are evaluated again before the verdict is looked at: one confirmed flip may decide."""
 
@@ -256,6 +259,9 @@ class _Evaluation:
             for _, item, results in finished_items(self.engine, [work], (stage, number), self.progress.retried):
                 self.progress.advance()
                 self.progress.worked(_task_name(work, item), item.tokens, results.seconds)
+                if results.repeated_seconds:  # after a resume: waited for as well, or each token would seem so slow
+                    self.progress.expect(REPEATED, 0)
+                    self.progress.worked(REPEATED, 0, results.repeated_seconds)
                 if work.failed is None:
                     self.outcomes += self._compare(work, item, results)
             if self.rule is None or number == blocks[-1]:

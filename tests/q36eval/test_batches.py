@@ -57,6 +57,17 @@ def test_a_batch_holds_at_most_so_many_rows_and_an_answer_says_how_many(monkeypa
     assert {rows[f"b/{at}"] for at in range(3)} == {3}
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_batch_that_is_resumed_tells_what_its_known_rows_took(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "usable_workers", lambda: workers)
+    engine = open_engine(EngineSettings(SANDBOX, batch_rows=4))
+    (*known, new) = short_prompts(engine, 4)
+    (answer,) = engine.generate([*known, new], known={request.key for request in known})
+    assert answer.request == new
+    assert answer.repeated_seconds > answer.seconds, "three rows of four"
+    assert all(answer.repeated_seconds == 0 for answer in engine.generate([*known, new]))
+
+
 def test_only_a_batch_size_that_is_asked_for_is_part_of_the_identity() -> None:
     own, four = (identity_of(EngineSettings(SANDBOX, batch_rows=rows)) for rows in (None, 4))
     assert "batch_rows" not in own.settings
