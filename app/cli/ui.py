@@ -1,29 +1,22 @@
 """`q36eval ui`: the dashboard."""
 
-import ipaddress
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from q36eval.app.cli.options import say
+from q36eval.app.dashboard.guard import is_loopback
+from q36eval.app.dashboard.started import LOCAL, READ_ONLY, TRUSTED
 from q36eval.errors import UsageError
-
-BLUE = "#3b7dd8"
-"""What is chosen is not drawn in the red of a FAIL, which Streamlit's own theme does."""
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""Names under which a browser on this machine asks. Under any other one, a web page elsewhere may have led it here by
-letting its own name point to loopback (DNS rebinding), and could read and write as whoever sits at this machine."""
+from q36eval.interrupts import closing
 
 SERVER = "q36eval.app.dashboard.server"
-SCRIPT = Path(__file__).parents[1] / "dashboard" / "main.py"
+SECONDS_TO_STOP = 10.0
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
@@ -34,9 +27,11 @@ def ui(
     history: Annotated[
         str | None, typer.Option(help="Show another history: a file, or a database URL.", metavar="FILE|URL")
     ] = None,
-    host: Annotated[
+    allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Host name of a reverse proxy in front of it; repeat it for several.", metavar="NAME"),
+        typer.Option(
+            help="Answer under this host name too, such as a reverse proxy's; repeat it for several.", metavar="NAME"
+        ),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Let no one waive, sign or bless.")] = False,
     trust_network: Annotated[
@@ -45,60 +40,45 @@ def ui(
 ) -> int:
     """Start the dashboard; stop it with Ctrl-C.
 
-    On loopback, reviewers type their name. On any other address, or behind a proxy (--host), only people who have
-    logged in may write (Streamlit's OIDC login, docs/ui.md), unless the network is trusted.
+    It answers under loopback names, its address and the names allowed. On loopback, reviewers type their name. On any
+    other address, or under a name allowed, only people who have logged in may write (Streamlit's OIDC login,
+    docs/ui.md), unless the network is trusted.
     """
 
     if find_spec("streamlit") is None:
         raise UsageError('The dashboard needs the "ui" extra; install it with: pip install "q36eval[ui]".')
-    hosts = tuple(map(_host_name, host or ()))
-    reachable = bool(hosts) or not _is_loopback(address)
+    hosts = tuple(map(_host_name, allow_host or ()))
+    reachable = bool(hosts) or not is_loopback(address)
     if reachable:
         say(_warning(", ".join(hosts) or f"{address} port {port}", read_only, trust_network))
-    arguments = ["--read-only"] * read_only + ["--shared"] * (reachable and not trust_network)
-    command = [sys.executable, "-P", "-m", SERVER, str(SCRIPT), *_options(address, port, hosts), "--", *arguments]
+    who = [TRUSTED] if trust_network else [] if reachable else [LOCAL]
     # -P: a folder `app` where somebody starts it is not ours
+    command = [sys.executable, "-P", "-m", SERVER, "--address", address, "--port", str(port)]
+    command += [part for name in hosts for part in ("--allow-host", name)]
     # whoever may list processes reads arguments; a database URL may hold a password
     environment = os.environ | ({} if history is None else {"Q36EVAL_HISTORY": history})
-    try:
-        return subprocess.call(command, env=environment)
-    except KeyboardInterrupt:
-        return 0
+    return _serve([*command, "--", *[READ_ONLY] * read_only, *who], environment)
 
 
-def _options(address: str, port: int, hosts: Sequence[str]) -> list[str]:
-    """How the server is started, whatever a configuration in the folder it is started from says of these."""
-    options = {
-        "server.address": address,
-        "server.port": str(port),
-        "server.headless": "true",
-        "server.fileWatcherType": "none",
-        "server.enableCORS": "true",
-        "server.enableXsrfProtection": "true",
-        "browser.gatherUsageStats": "false",
-        "client.toolbarMode": "minimal",
-        "client.showErrorDetails": "type",
-        "theme.light.primaryColor": BLUE,
-        "theme.dark.primaryColor": BLUE,
-    }
-    given = [part for name, value in options.items() for part in (f"--{name}", value)]
-    allowed = [*LOOPBACK, address, *hosts] if hosts or _is_loopback(address) else []
-    return given + [part for name in dict.fromkeys(allowed) for part in ("--server.allowedHosts", name)]
+def _serve(command: list[str], environment: dict[str, str]) -> int:
+    """Until it ends, or this process is stopped: then it is stopped with it."""
+    with subprocess.Popen(command, env=environment) as server:
+        try:
+            return server.wait()
+        except KeyboardInterrupt:
+            with closing():
+                server.terminate()
+                try:
+                    server.wait(SECONDS_TO_STOP)
+                except subprocess.TimeoutExpired:
+                    server.kill()
+            return 0
 
 
 def _host_name(text: str) -> str:
     if _HOST_NAME.fullmatch(text) is None:
-        raise UsageError(f"--host takes a name without port or path, such as review.example.org, not {text!r}.")
+        raise UsageError(f"--allow-host takes a name without port or path, such as review.example.org, not {text!r}.")
     return text
-
-
-def _is_loopback(address: str) -> bool:
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _warning(where: str, read_only: bool, trust_network: bool) -> str:

@@ -1,4 +1,4 @@
-"""The dashboard's entry: `streamlit run app/dashboard/main.py -- HISTORY …` (what `q36eval ui` does)."""
+"""The dashboard's entry, which `server.py` serves for `q36eval ui`; where Streamlit alone runs it, nobody writes."""
 
 import streamlit as st
 

@@ -1,12 +1,13 @@
 """Who may write, and under which name: whoever sits at this machine, or who has logged in on a shared one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from typing import Any
 
 import streamlit as st
 
+from q36eval.app.dashboard.guard import asked_on_this_machine
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.started import Started
 from q36eval.errors import UsageError
@@ -57,7 +58,10 @@ def permission() -> Permission:
     """What whoever looks at the page may do."""
     user = st.user.to_dict()
     section = st.secrets.get("q36eval", {}) if "is_logged_in" in user else {}
-    return permission_of(Started.of(), user, tuple(section.get("reviewers", ())))
+    started = Started.of()
+    if started.local and not asked_on_this_machine(st.context.headers):
+        started = replace(started, shared=True)
+    return permission_of(started, user, tuple(section.get("reviewers", ())))
 
 
 def writer(typed: str) -> str:

@@ -1,32 +1,86 @@
-"""Starts Streamlit's server: `python -m q36eval.app.dashboard.server ARGUMENTS OF streamlit run`, as `q36eval ui` does.
+"""Starts Streamlit's server: `python -m q36eval.app.dashboard.server --address A --port P … -- ARGUMENTS OF main.py`.
 
 What the pages import is imported before anybody opens one: charts, tables and statistics take a second otherwise, of
 whoever comes first. And where the branches stand over their runs is found by another process, of those that history
 does not keep it of: another version may have kept it, or none.
 """
 
+import argparse
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 from q36eval.app.dashboard import views
+from q36eval.app.dashboard.guard import LOOPBACK, Guard
 from q36eval.app.dashboard.started import READ_ONLY
 
 LATE = ("pandas", "plotly.graph_objects", "plotly.subplots", "plotly.io", "scipy.stats", "pyarrow.parquet")
 """What charts, tables and tests of significance import when they are first drawn."""
 
+SCRIPT = Path(__file__).parent / "main.py"
+EVERYWHERE = ("0.0.0.0", "::", "")
+"""Addresses that stand for all of a machine's, and are none that anybody asks under."""
+
+BLUE = "#3b7dd8"
+"""What is chosen is not drawn in the red of a FAIL, which Streamlit's own theme does."""
+
+CONFIGURATION = {
+    "server.headless": True,
+    "server.fileWatcherType": "none",
+    "server.enableCORS": True,
+    "server.enableXsrfProtection": True,
+    "server.enableStaticServing": False,
+    "server.enableAgentApi": False,
+    "server.scriptHealthCheckEnabled": False,
+    "browser.gatherUsageStats": False,
+    "client.toolbarMode": "minimal",
+    "client.showErrorDetails": "type",
+    "theme.light.primaryColor": BLUE,
+    "theme.dark.primaryColor": BLUE,
+}
+"""Whatever a configuration in the folder it is started from says of these."""
+
 
 def main() -> None:
     """Serve until stopped."""
-    from streamlit.web.cli import main as streamlit
-
-    if READ_ONLY not in sys.argv:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--allow-host", action="append", default=[])
+    own, page = _parted(sys.argv[1:])
+    options = parser.parse_args(own)
+    if READ_ONLY not in page:
         quiet = subprocess.DEVNULL
         subprocess.Popen([sys.executable, "-P", "-m", "q36eval.run.drift"], stdin=quiet, stdout=quiet, stderr=quiet)
     imported()
-    sys.argv = ["streamlit", "run", *sys.argv[1:]]
-    streamlit()
+    sys.argv = [sys.argv[0], *page]
+    configuration = CONFIGURATION | {"server.address": options.address, "server.port": options.port}
+    guarded(hosts_of(options.address, options.allow_host)).run(config=configuration)
+
+
+def guarded(hosts: list[str]) -> Any:
+    """The app that answers under these names alone."""
+    import streamlit as st
+    from starlette.middleware import Middleware
+    from streamlit import config
+
+    def guard(app: Any) -> Guard:  # called when the server is built: its configuration is known then
+        return Guard(app, hosts, config.get_option("server.baseUrlPath"))
+
+    return st.App(SCRIPT, middleware=[Middleware(guard)])
+
+
+def hosts_of(address: str, allowed: list[str]) -> list[str]:
+    """Names that it answers under, beside the address of this machine that is asked."""
+    return [*LOOPBACK, *([] if address in EVERYWHERE else [address]), *allowed]
+
+
+def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:place], arguments[place + 1 :]
 
 
 def imported() -> None:

@@ -1,4 +1,4 @@
-"""How the dashboard was started: `main.py -- [HISTORY] [--read-only | --shared]`, as `q36eval ui` does it."""
+"""How `q36eval ui` started the dashboard: `main.py [HISTORY] [--read-only] [--local | --trust-network]`."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from q36eval.config.paths import Paths
 
 READ_ONLY = "--read-only"
-SHARED = "--shared"
+LOCAL = "--local"
+TRUSTED = "--trust-network"
 _SQLITE = "sqlite:///"
 
 
@@ -17,19 +18,23 @@ _SQLITE = "sqlite:///"
 class Started:
     """`source` is the history's file or database URL. `read_only` lets nobody write.
 
-    `shared` means that others than this machine's user may reach the page: then only who has logged in may write.
+    `shared` means that others than this machine's user may reach the page: then only who has logged in may write. So it
+    is unless whoever started it said otherwise. `local` means that only requests of this machine are expected.
     """
 
     source: str
     read_only: bool = False
     shared: bool = False
+    local: bool = False
 
     @classmethod
     def of(cls, arguments: Sequence[str] | None = None) -> "Started":
         """From the arguments after `--`; without a history among them, the working state's own."""
         given = sys.argv[1:] if arguments is None else arguments
         named = next((argument for argument in given if not argument.startswith("-")), None)
-        return cls(named or Paths.default().history_url, READ_ONLY in given, SHARED in given)
+        local = LOCAL in given
+        shared = not local and TRUSTED not in given
+        return cls(named or Paths.default().history_url, READ_ONLY in given, shared, local)
 
 
 def file_of(source: str) -> Path | None:

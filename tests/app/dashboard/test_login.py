@@ -59,7 +59,7 @@ def shared(provider: str, tmp_path: Path) -> Iterator[tuple[Any, str, Path, str]
     with free_port() as port:
         secrets.write_text(SECRETS.format(HOST=HOST, port=port, provider=provider, key="0f" * 32))
         secrets.chmod(0o600)
-        with serving(path, "--host", HOST, port=port), chromium() as browser:
+        with serving(path, "--allow-host", HOST, port=port), chromium() as browser:
             page = browser.new_page()
             page.route("https://**", lambda route: route.abort())  # the provider's page wants its style from elsewhere
             yield page, f"http://{HOST}:{port}", path, run.id

@@ -149,7 +149,7 @@ def test_nobody_writes_under_a_name_that_others_cannot_read(
     failing: Failing, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, run = failing
-    monkeypatch.setattr(sys, "argv", ["main.py", str(path)])
+    monkeypatch.setattr(sys, "argv", ["main.py", str(path), "--local"])
     with pytest.raises(UsageError, match="name"):
         bless(Reader(path), run, name, "because")
 

@@ -1,12 +1,13 @@
 """How `q36eval ui` starts the server: who can reach it, under which names, and what others on the machine can read."""
 
 import os
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import q36eval.app.cli.ui as starting
+from q36eval.app.dashboard.guard import asked_on_this_machine
+from q36eval.app.dashboard.server import hosts_of
 from q36eval.app.dashboard.started import Started
 from q36eval.errors import UsageError
 
@@ -17,7 +18,7 @@ URL = "postgresql+psycopg://eva:secret@db.example.org/q36eval"
 def started(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts it; its arguments, those of the page, and its environment."""
     called: dict[str, Any] = {}
-    monkeypatch.setattr(starting.subprocess, "call", lambda command, env: called.update(command=command, env=env) or 0)
+    monkeypatch.setattr(starting, "_serve", lambda command, env: called.update(command=command, env=env) or 0)
 
     def start(**options: Any) -> tuple[list[str], list[str], dict[str, str]]:
         starting.ui(**options)
@@ -27,30 +28,51 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Any:
     return start
 
 
-def names(command: list[str]) -> set[str]:
-    return {value for name, value in pairwise(command) if name == "--server.allowedHosts"}
-
-
-def test_on_loopback_a_page_of_another_name_gets_no_answer(started: Any) -> None:
-    """A web page elsewhere can let its own name point to loopback, and is then of one origin with what answers."""
+def test_only_on_loopback_nobody_needs_to_log_in(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
     command, page, _ = started()
-    assert names(command) == {"localhost", "127.0.0.1", "::1"}
-    assert page == []
-    assert command[command.index("--server.enableCORS") + 1] == "true", "whatever a configuration nearby says"
-    assert "127.0.0.2" in names(started(address="127.0.0.2")[0])
-    assert names(started(address="10.0.0.7")[0]) == set(), "whoever reaches it may call it what they like"
-
-
-def test_behind_a_proxy_only_who_logs_in_may_write(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    command, page, _ = started(host=["review.example.org"])
-    assert names(command) == {"localhost", "127.0.0.1", "::1", "review.example.org"}
-    assert page == ["--shared"]
+    assert "--allow-host" not in command
+    assert page == ["--local"]
+    for options in ({"allow_host": ["review.example.org"]}, {"address": "0.0.0.0"}, {"address": "10.0.0.7"}):
+        assert started(**options)[1] == []
+    command = started(allow_host=["review.example.org"])[0]
+    assert command[command.index("--allow-host") + 1] == "review.example.org"
     assert "anyone who reaches review.example.org can read" in capsys.readouterr().err
-    assert started(host=["review.example.org"], trust_network=True)[1] == []
-    assert started(address="0.0.0.0", read_only=True)[1] == ["--read-only", "--shared"]
+    assert started(allow_host=["review.example.org"], trust_network=True)[1] == ["--trust-network"]
+    assert started(address="0.0.0.0", read_only=True)[1] == ["--read-only"]
     for no_name in ("*", "https://review.example.org", "review.example.org:443", ""):
-        with pytest.raises(UsageError, match="--host takes a name"):
-            started(host=[no_name])
+        with pytest.raises(UsageError, match="--allow-host takes a name"):
+            started(allow_host=[no_name])
+
+
+def test_who_starts_the_page_otherwise_shares_it() -> None:
+    assert Started.of(["h.sqlite"]).shared
+    assert Started.of([]).shared
+    assert not Started.of(["--local"]).shared
+    assert not Started.of(["--trust-network"]).shared
+
+
+def test_names_of_a_server() -> None:
+    assert hosts_of("127.0.0.1", []) == ["localhost", "127.0.0.1", "::1", "127.0.0.1"]
+    assert hosts_of("10.0.0.7", ["a.example.org"])[-2:] == ["10.0.0.7", "a.example.org"]
+    assert "0.0.0.0" not in hosts_of("0.0.0.0", [])
+
+
+@pytest.mark.parametrize(
+    ("headers", "here"),
+    [
+        ({"Host": "localhost:8501"}, True),
+        ({"Host": "[::1]:8501"}, True),
+        ({"Host": "127.0.0.2"}, True),
+        ({"host": "review.example.org"}, False),
+        ({"host": "10.0.0.7:8501"}, False),
+        ({"Host": "localhost:8501", "X-Forwarded-For": "203.0.113.9"}, False),
+        ({"Host": "localhost", "forwarded": "for=203.0.113.9"}, False),
+        ({"Host": "localhost:99999"}, False),
+        ({}, True),
+    ],
+)
+def test_what_was_asked_on_this_machine(headers: dict[str, str], here: bool) -> None:
+    assert asked_on_this_machine(headers) is here
 
 
 def test_a_password_of_the_history_is_no_argument(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
