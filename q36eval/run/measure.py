@@ -63,6 +63,9 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
     failures = []
     try:
         probes = _probes(request.probes, request, scored, reference, paths, progress)
+    except KeyboardInterrupt as error:
+        error.add_note("No run was begun yet: give the same command again.")
+        raise
     except ChangedError:
         raise
     except EngineError as error:  # the reference gave no answers to score; the other probes are still measured
