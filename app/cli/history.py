@@ -1,7 +1,7 @@
 """`q36eval history`: the runs so far."""
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,18 +10,22 @@ from q36eval.app.cli.history_export import export, take_in
 from q36eval.app.cli.history_gc import gc
 from q36eval.app.cli.history_list import list_runs
 from q36eval.app.cli.history_replay import replay
+from q36eval.app.cli.history_trust import accept, bless, verify
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 
 if TYPE_CHECKING:
-    from q36eval.history import History, RunRecord
+    from q36eval.history import History, Origin, RunRecord
 
-app = typer.Typer(no_args_is_help=True, help="List, compare, export and clean up past runs.")
+app = typer.Typer(no_args_is_help=True, help="List, compare, verify, export and clean up past runs.")
 app.command("list")(list_runs)
 app.command("compare")(compare)
 app.command("replay")(replay)
 app.command("export")(export)
 app.command("import")(take_in)
 app.command("gc")(gc)
+app.command("bless")(bless)
+app.command("accept")(accept)
+app.command("verify")(verify)
 
 
 @app.command("show")
@@ -37,7 +41,15 @@ def show(
             json.loads(m.model_dump_json(exclude={"clusters"})) for m in history.measurements(record.id)
         ]
         body["failures"] = [failure.model_dump(mode="json") for failure in history.failures(record.id)]
-        body["sign_offs"] = [sign_off.model_dump(mode="json") for sign_off in history.sign_offs(record.id)]
+        body["unverified"] = bool(history.unverified([record.id]))
+        body["sign_offs"] = [
+            {**sign_off.model_dump(mode="json"), **_origin(origin)}
+            for sign_off, origin in history.signatures(record.id)
+        ]
+        body["blessings"] = [
+            {**blessing.model_dump(mode="json"), **_origin(origin)}
+            for blessing, origin in history.blessings_of_run(record.id)
+        ]
         body["earlier_decisions"] = [
             json.loads(decision.model_dump_json()) for decision in history.earlier_decisions(record.id)
         ]
@@ -52,6 +64,8 @@ def show(
     from q36eval.reports import Document, to_console
 
     console = Console()
+    if history.unverified([record.id]):
+        print_plain(f"UNVERIFIED: run {record.id} is not what was written; see q36eval history verify.")
     if record.report is not None:
         console.print(to_console(Document(record.report, record)))
         for line in _review_lines(history, record):
@@ -68,35 +82,32 @@ def _review_lines(history: "History", run: "RunRecord") -> list[str]:
     from q36eval.reports.text import plain
 
     lines = []
+    if run.imported is not None:
+        lines.append(f"imported {run.imported:%Y-%m-%d %H:%M} from another history, and decided here by its evidence")
     if run.circumstances is not None:
         waivers = run.circumstances.waivers_from or "history"
         known = f"{len(run.circumstances.waivers)} waivers known from {waivers}"
         against = run.circumstances.blessed_run
         lines.append(f"decided on {run.circumstances.on}: {known}, blessed run {against or 'none'}")
     counted = () if run.report is None else run.report.signed_by
-    for sign_off in history.sign_offs(run.id):
-        stands = "" if sign_off in counted else " (not counted in this decision)"
+    for sign_off, origin in history.signatures(run.id):
+        stands = "" if sign_off in counted else f" ({origin.words or 'not counted in this decision'})"
         lines.append(f"signed by {sign_off.owner}, {sign_off.at:%Y-%m-%d %H:%M}: {sign_off.reason}{stands}")
+    for blessing, origin in history.blessings_of_run(run.id):
+        stands = f" ({origin.words})" if origin.words else ""
+        if blessing.revoked is not None:
+            stands = f" (revoked {blessing.revoked:%Y-%m-%d} by {blessing.revoked_by}: {blessing.revoked_why})"
+        lines.append(f"blessed by {blessing.owner}, {blessing.at:%Y-%m-%d %H:%M}: {blessing.reason}{stands}")
+    for one in history.decisions_by_people(not_in_force=True):
+        if one.run_id is None and (one.family, one.branch) == (run.family, run.branch):
+            lines.append(f"{one.origin.words}: {one.id}, {one.sentence}")
+    entry = history.entry_of_run(run.id)
+    if entry is not None:
+        lines.append(f"entry {entry.position} of the history's chain: {entry.sha256}")
     for decision in history.earlier_decisions(run.id):
         lines.append(f"until {decision.replaced:%Y-%m-%d %H:%M} the verdict was {decision.report.headline}")
     return [plain(line) for line in lines]
 
 
-@app.command("bless")
-def bless(
-    run: Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.")],
-    owner: Annotated[str, typer.Option(help="Who accepts it.")],
-    reason: Annotated[str, typer.Option(help="Why it is acceptable.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Accept a run as the baseline for drift."""
-    from q36eval.app.cli.tables import print_plain
-    from q36eval.run.drift import keep_drifts
-
-    history = open_history()
-    blessing = history.bless(history.get_run(run).id, owner, reason)
-    keep_drifts(history, blessing.family, blessing.branch)
-    if as_json:
-        print_json(blessing.model_dump(mode="json"))
-        return
-    print_plain(f"Blessed {blessing.branch} as run {blessing.run_id} found it, by {blessing.owner}.")
+def _origin(origin: "Origin") -> dict[str, Any]:
+    return {"origin": origin.model_dump(mode="json"), "in_force": origin.in_force}

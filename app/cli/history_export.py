@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -128,15 +127,13 @@ def _export_table(
 
 def take_in(
     archives: Annotated[list[Path], typer.Argument(help="Archives that `history export` wrote.", metavar="FILE…")],
-    waivers: Annotated[
-        bool, typer.Option("--waivers", help="Also import the waivers of the runs' branches; they count from then on.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Import the runs of archives.
 
     Nothing is overwritten: a run that is here with the same content is skipped; with other content the archive is
-    refused.
+    refused. Every run is decided again from its evidence. Waivers, signatures and blessings come in as "imported, not
+    in force"; `history accept` puts one in force.
     """
     from q36eval.app.cli.tables import print_plain
     from q36eval.app.history.import_export import take_in as read
@@ -145,29 +142,30 @@ def take_in(
     history = open_history(paths, writing=True)
     done = []
     for file in archives:
-        imported = read(history, paths.state, file, waivers=waivers)
-        counts = imported.in_force(datetime.now(UTC).date())
+        imported = read(history, paths.state, file)
         done.append(
             {
                 "archive": str(file),
                 "added": imported.added,
                 "known": imported.known,
-                "older": imported.older,
+                "otherwise": imported.otherwise,
                 "reviewed": imported.reviewed,
-                "waivers": [json.loads(one.model_dump_json()) for one in imported.waivers],
-                "waivers_left_out": imported.left_out,
+                "verdicts_differ": imported.says,
+                "not_in_force": [json.loads(one.model_dump_json()) for one in imported.waiting],
             }
         )
         if as_json:
             continue
         print_plain(f"{file}: {len(imported.added):,} runs imported, {len(imported.known):,} were here already.")
-        for run_id in imported.older:
-            print_plain(f"  {run_id} was decided again here later; that decision stands.")
+        for sentence in imported.says:
+            print_plain(f"  {sentence}")
+        for run_id in imported.otherwise:
+            print_plain(f"  {run_id} has another decision here than in the archive; the one here stands.")
         for run_id in imported.reviewed:
             print_plain(f"  {run_id} received signatures, blessings or files from the archive.")
-        for one in counts:
-            print_plain(f"  in force now: waiver of {one.waiver.scope} of {one.family}/{one.branch}")
-        if imported.left_out:
-            print_plain(f"  {imported.left_out} waivers of its branches were not imported; --waivers imports them.")
+        for one in imported.waiting:
+            print_plain(f"  {one.origin.words}: {one.id}, {one.sentence}")
+        if imported.waiting:
+            print_plain("  `q36eval history accept ID --owner NAME --reason WHY` puts one of them in force.")
     if as_json:
         print_json(done)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Add, list, revoke and export waivers.")
 
+IN_FORCE = "in force"
+SHOWN_STATES = (IN_FORCE, "imported, not in force")
+
 AnyBranch = Annotated[str | None, typer.Option("--branch", help="Only waivers of this branch.")]
 
 
@@ -85,10 +88,10 @@ def list_waivers(
     everything: Annotated[bool, typer.Option("--all", help="Also list expired and revoked waivers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the waivers in force."""
+    """List the waivers in force, and those that were imported and are not."""
     today = datetime.now(UTC).date()
     records = _records(branch, family)
-    shown = [record for record in records if everything or _state(record, today) == "in force"]
+    shown = [record for record in records if everything or _state(record, today) in SHOWN_STATES]
     if as_json:
         print_json([_row(record, today) for record in shown])
         return
@@ -139,7 +142,7 @@ def export(
     from q36eval.app.reviewing.waiver_files import waivers_yaml
 
     today = datetime.now(UTC).date()
-    text = waivers_yaml(record for record in _records(branch, family) if _state(record, today) == "in force")
+    text = waivers_yaml(record for record in _records(branch, family) if _state(record, today) == IN_FORCE)
     if out is None:
         print(text, end="")
         return
@@ -185,7 +188,9 @@ def _records(branch: str | None, family: str | None) -> "list[WaiverRecord]":
 def _state(record: "WaiverRecord", today: date) -> str:
     if record.revoked is not None:
         return "revoked"
-    return "expired" if record.waiver.expires < today else "in force"
+    if record.waiver.expires < today:
+        return "expired"
+    return IN_FORCE if record.origin.in_force else record.origin.words
 
 
 def _written(family: str, branch: str, waiver: dict[str, Any]) -> dict[str, Any]:
@@ -203,4 +208,5 @@ def _row(record: "WaiverRecord", today: date) -> dict[str, Any]:
         for name, at in (("added", record.added), ("revoked", record.revoked))
     }
     about = {"excuses": record.waiver.scope, "state": _state(record, today), "revoked_by": record.revoked_by}
+    about |= {"accepted_by": record.origin.accepted_by}
     return {"number": record.number, **written, **about, **dates}

@@ -21,7 +21,9 @@ from q36eval.history import (
     BranchKey,
     BranchSummary,
     Decision,
+    DecisionByPerson,
     History,
+    Origin,
     RunEvent,
     RunFilter,
     RunProgress,
@@ -140,9 +142,18 @@ class Reader:
         """What happened to a run, in that order."""
         return self._fresh(lambda h: h.events(run_id), f"events {run_id}")
 
-    def sign_offs(self, run_id: str) -> list[SignOff]:
-        """All signatures under a run, whichever of its reports they are of."""
-        return self._fresh(lambda h: h.sign_offs(run_id), f"sign-offs {run_id}")
+    def signatures(self, run_id: str) -> list[tuple[SignOff, Origin]]:
+        """All signatures under a run, whichever of its reports they are of, and where each was made."""
+        return self._fresh(lambda h: h.signatures(run_id), f"sign-offs {run_id}")
+
+    def waiting(self, family: str, branch: str) -> list[DecisionByPerson]:
+        """What was decided elsewhere of a branch and waits to be accepted."""
+        everything = self._fresh(lambda h: h.decisions_by_people(not_in_force=True), "waiting")
+        return [one for one in everything if (one.family, one.branch) == (family, branch)]
+
+    def is_unverified(self, run_id: str) -> bool:
+        """Whether a run's verdict is not the one that history's chain has of it."""
+        return self._fresh(lambda h: bool(h.unverified([run_id])), f"unverified {run_id}")
 
     def earlier_decisions(self, run_id: str) -> list[Decision]:
         """The decisions over a run that later ones replaced, oldest first."""

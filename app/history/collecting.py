@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from q36eval.config import Paths
-from q36eval.errors import StorageError, UsageError
+from q36eval.errors import Q36Error, StorageError, UsageError
 from q36eval.files import read_yaml
 from q36eval.history import History, RunState, RunSummary
 from q36eval.history.run_files import RunFiles
@@ -149,14 +149,28 @@ class _Sight:
         self.files = RunFiles(self.paths.state)
         self.others: list[History] = []
         self.blind = False
-        for name in self.files.histories(self.history, self.paths.history):
-            if "://" in name:
+        for name, history_id in self.files.histories(self.history, self.paths.history):
+            why = self._look_into(name, history_id)
+            if why is not None:
                 self.blind = True
                 self.notes.append(
-                    f"The history {name} stores files here too, and {WHY}: no file, folder or pack is removed."
+                    f"The history {name} stores files here too, and {why}: no file, folder or pack is removed. If it "
+                    f"is gone for good, remove its line from {self.files.notes}."
                 )
-            else:
-                self.others.append(History.open(name))
+
+    def _look_into(self, name: str, history_id: str) -> str | None:
+        """Why nothing can be known of what that history needs; None where it was opened, and is left as it is."""
+        if "://" in name:
+            return WHY
+        try:
+            other = History.open(name, upgrade=False)
+        except Q36Error as error:
+            return f"cannot be opened ({str(error).rstrip('.')})"
+        if history_id and other.id != history_id:
+            other.close()
+            return "another history is in its place"
+        self.others.append(other)
+        return None
 
     def used(self, gone: Collection[str] = ()) -> set[str]:
         """Content hashes of the files that some run refers to, of this history all but those that go."""
@@ -270,8 +284,9 @@ def remove(history: History, paths: Paths, planned: Plan) -> list[Removal]:
         used = sight.used()  # once more: a run may have ended since, which refers to one of them
         removed += [one for one in planned.of("file") if one.name not in used and not sight.blind and _unlink(one)]
     remaining = {one.name for one in planned.of("run")} - {one.name for one in removed}
-    removed += [one for one in planned.of("folder") if one.name not in remaining and _remove_folder(paths, one)]
-    removed += [one for one in planned.of("pack") if _remove_pack(one)]
+    if not sight.blind:
+        removed += [one for one in planned.of("folder") if one.name not in remaining and _remove_folder(paths, one)]
+        removed += [one for one in planned.of("pack") if _remove_pack(one)]
     return removed + [one for one in planned.of("copy") if _unlink(one)]
 
 

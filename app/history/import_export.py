@@ -3,17 +3,19 @@
 An import overwrites nothing that is there, and no run comes in in half.
 """
 
+import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 
-from q36eval.app.history.archive import RUN_ID, Reader, Writer, reading, writing
 from q36eval.config import Paths
 from q36eval.errors import StorageError, UsageError
-from q36eval.history import Artifact, Decision, History, RunRecord, RunState, WaiverRecord, WholeRun
-from q36eval.history.moving import put_review, put_run, put_waivers, whole_run
+from q36eval.history import Artifact, Decision, DecisionByPerson, History, Origin, RunRecord, RunState, WholeRun
+from q36eval.history.archive import RUN_ID, Reader, Writer, reading, writing
+from q36eval.history.importing import decided_here
+from q36eval.history.moving import check_waiver_dates, put_review, put_run, put_waivers, whole_run
 from q36eval.history.run_files import NAMES, RunFiles, sha256_of
 from q36eval.locks import is_held
 from q36eval.records import Record
@@ -36,7 +38,8 @@ def export(history: History, paths: Paths, run_ids: Sequence[str], file: Path, s
         for run_id in dict.fromkeys(run_ids):
             whole = _settled(whole_run(history, run_id), paths)
             _add(writer, history, whole, RunFiles(paths.state), say)
-        writer.add_waivers(tuple(record for place in places for record in history.waiver_records(*place)))
+        records = [record for place in places for record in history.waiver_records(*place)]
+        writer.add_waivers(tuple(record.model_copy(update={"origin": Origin()}) for record in records))
 
 
 def _settled(whole: WholeRun, paths: Paths) -> WholeRun:
@@ -74,57 +77,60 @@ def _add(writer: Writer, history: History, whole: WholeRun, files: RunFiles, say
 class Imported:
     """What an import did: runs that came in, runs that were there already, and of those what a person wrote anew.
 
-    `older` were decided again here since they were exported. `waivers` are those that came in, `left_out` how many of
-    the archive were not asked for.
+    `otherwise` are runs that were here with another decision, which stands. `says` is a sentence on every run whose
+    evidence gives another verdict than its archive. `waiting` are the decisions by people that came in: none is in
+    force before somebody accepts it.
     """
 
     added: tuple[str, ...]
     known: tuple[str, ...]
-    older: tuple[str, ...]
+    otherwise: tuple[str, ...]
     reviewed: tuple[str, ...]
-    waivers: tuple[WaiverRecord, ...]
-    left_out: int
-
-    def in_force(self, on: date) -> list[WaiverRecord]:
-        """The waivers that came in and count from now on."""
-        return [one for one in self.waivers if one.revoked is None and one.waiver.expires >= on]
+    says: tuple[str, ...]
+    waiting: tuple[DecisionByPerson, ...]
 
 
-def take_in(history: History, state: Path, file: Path, *, waivers: bool = False) -> Imported:
-    """Import an archive, whose runs' files are kept in `state`; its waivers only where they are asked for.
+def take_in(history: History, state: Path, file: Path) -> Imported:
+    """Import an archive, whose runs' files are kept in `state`.
 
-    The whole archive is read, and held against what is here, before anything is written. Stopped half way, it is simply
-    done again.
+    The whole archive is read, and held against what is here, before anything is written. Its runs are decided here by
+    their evidence, and what people decided elsewhere is not in force. Stopped half way, it is simply done again.
 
     Raises:
-        UsageError: it is damaged or no archive of ours, or a run in it is here with another content.
+        UsageError: it is damaged or no archive of ours, its figures are not of its items, something in it is dated in
+            the future, or a run in it is here with another content.
         StorageError: the disk refuses it.
     """
+    before = {one.id for one in history.decisions_by_people(not_in_force=True)}
     with reading(file) as archive:
         here = _here(history, archive)
         for run_id in archive.manifest.runs:
             _check(archive, history, archive.run(run_id), here.get(run_id))
-        written = list(archive.waivers())
-        reviewed, files = [], RunFiles(state)
+        waivers = list(archive.waivers())
+        check_waiver_dates(waivers)
+        now, says, reviewed, files = datetime.now(UTC), [], [], RunFiles(state)
         for run_id in archive.manifest.runs:
             whole = _with_files(archive, archive.run(run_id))
             with files.held():
                 files.note(history)
                 _keep_files(archive, files, whole)
                 if run_id not in here:
-                    put_run(history, whole)
-                elif put_review(history, whole):
+                    arrival = decided_here(history, whole, archive.items(run_id))
+                    put_run(history, arrival.whole, imported=now, items=archive.items(run_id))
+                    says += [] if arrival.says is None else [arrival.says]
+                elif put_review(history, whole, imported=now):
                     reviewed.append(run_id)
-        came = put_waivers(history, written) if waivers else []
+        put_waivers(history, waivers, imported=now)
         keep_drifts(history)
         known = tuple(run_id for run_id in archive.manifest.runs if run_id in here)
+        waiting = [one for one in history.decisions_by_people(not_in_force=True) if one.id not in before]
         return Imported(
             added=tuple(run_id for run_id in archive.manifest.runs if run_id not in here),
             known=known,
-            older=tuple(run_id for run_id in known if not _same_decision(here[run_id], archive.run(run_id).run)),
+            otherwise=tuple(run_id for run_id in known if not _same_decision(here[run_id], archive.run(run_id).run)),
             reviewed=tuple(reviewed),
-            waivers=tuple(came),
-            left_out=0 if waivers else len(written),
+            says=tuple(says),
+            waiting=tuple(waiting),
         )
 
 
@@ -135,18 +141,19 @@ def _here(history: History, archive: Reader) -> dict[str, RunRecord]:
 
 
 def _check(archive: Reader, history: History, theirs: WholeRun, here: RunRecord | None) -> None:
-    """Refuse a run that is here with another content; another decision is one unless it is known as an earlier one.
+    """Refuse a run that is here with another content, or that could not be decided here. A decision is no content.
 
     Raises:
         UsageError: it is such a run; says what differs.
     """
     if here is None:
+        decided_here(history, theirs, archive.items(theirs.run.id))
         return
     ours = whole_run(history, here.id)
     parts: dict[str, tuple[object, object]] = {
         "what it was": (_measured(ours.run), _measured(theirs.run)),
         "its measurements": (_lines(ours.measurements), _lines(theirs.measurements)),
-        "its items": (_lines(ours.items), _lines(theirs.items)),
+        "its items": (_sum(ours.items), _sum(archive.items(here.id))),
         "what failed": (_lines(ours.about.failures), _lines(theirs.about.failures)),
     }
     names = {one.name: one.sha256 for one in ours.about.artifacts}
@@ -154,9 +161,6 @@ def _check(archive: Reader, history: History, theirs: WholeRun, here: RunRecord 
         {one.name: names.get(one.name, one.sha256) for one in theirs.about.artifacts},
         {one.name: one.sha256 for one in theirs.about.artifacts},
     )
-    if not _same_decision(here, theirs.run):
-        known = any(_same_decision(one, theirs.run) for one in ours.about.earlier_decisions)
-        parts["its decision"] = ("", "" if known else "another")
     differing = [what for what, (mine, other) in parts.items() if mine != other]
     if differing:
         raise UsageError(
@@ -178,6 +182,15 @@ def _same_decision(one: RunRecord | Decision, other: RunRecord) -> bool:
 
 def _lines(records: Sequence[Record]) -> list[str]:
     return sorted(record.model_dump_json() for record in records)
+
+
+def _sum(records: Iterable[Record]) -> tuple[int, int]:
+    """How many records there are, and the sum of their hashes: the same for the same ones in any order."""
+    count = total = 0
+    for record in records:
+        count += 1
+        total += int.from_bytes(hashlib.sha256(record.model_dump_json().encode()).digest(), "big")
+    return count, total
 
 
 def _with_files(archive: Reader, whole: WholeRun) -> WholeRun:

@@ -1,15 +1,19 @@
-"""What was measured, kept: runs, measurements, items, blessings, waivers and signatures, in SQLite."""
+"""What was measured, kept: runs, measurements, items, blessings, waivers and signatures."""
 
+from q36eval.history._opening import HistoryLostError
 from q36eval.history.records import (
     About,
     Artifact,
     Blessing,
     BranchKey,
     BranchSummary,
+    ChainHead,
     Decision,
+    DecisionByPerson,
     EventKind,
     JudgedRun,
     KeptDrift,
+    Origin,
     RunEvent,
     RunFilter,
     RunProgress,
@@ -30,11 +34,15 @@ __all__ = [
     "Blessing",
     "BranchKey",
     "BranchSummary",
+    "ChainHead",
     "Decision",
+    "DecisionByPerson",
     "EventKind",
     "History",
+    "HistoryLostError",
     "JudgedRun",
     "KeptDrift",
+    "Origin",
     "RunEvent",
     "RunFilter",
     "RunProgress",

@@ -14,6 +14,7 @@ from q36eval.gate.policy import Policy
 from q36eval.gate.report import Circumstances, GateReport
 from q36eval.history import _tables as tables
 from q36eval.history._database import Connected, upsert
+from q36eval.history._ledger import append, append_run, newest_entry
 from q36eval.history._tables import timestamp
 from q36eval.history._texts import json_text, json_values, kept, numbered, text_value, texts_of, unreadable
 from q36eval.history.records import Artifact, EventKind, RunEvent, RunProgress, RunRecord, RunState
@@ -67,6 +68,8 @@ class Runs(Connected):
             number, before = _locked(connection, run_id)
             if before != RunState.FINISHED.value:
                 set_report(connection, number, report, values)
+                if state is RunState.FINISHED:
+                    append_run(connection, number)
             elif state is RunState.FINISHED:
                 raise UsageError(f"run {run_id} is finished already and keeps its verdict; start a new run.")
         return self.get_run(run_id)
@@ -116,6 +119,7 @@ class Runs(Connected):
             ]
             connection.execute(delete(tables.kept_drifts).where(*of_branch))
             connection.execute(delete(tables.runs).where(run))
+            append(connection, "deleted", {"run": run_id}, run_id)
 
     def get_run(self, reference: str) -> RunRecord:
         """A run by its id, by a prefix that only one run has, or the `latest` one.
@@ -132,13 +136,19 @@ class Runs(Connected):
                 rows = connection.execute(query.where(columns.id == reference)).all()
                 rows = rows or connection.execute(query.where(columns.id.startswith(reference, autoescape=True))).all()
             if len(rows) == 1 and reference:
-                return runs_of(connection, rows)[0]
+                (run,) = runs_of(connection, rows)
+                entry = newest_entry(connection, run.id)
+                return run.model_copy(update={"entry": None if entry is None else entry.sha256})
             known = connection.execute(query.limit(5)).all()
         if not known:
             raise UsageError("history holds no run yet: run `q36eval gate --branch NAME` first.")
         among = ", ".join(row.id for row in (rows or known)[:5])
         what = f"{len(rows)} runs start with {reference!r}" if rows else f"history has no run {reference!r}"
         raise UsageError(f"{what}; {'they are' if rows else 'the newest are'} {among}.")
+
+    def holds(self, run_id: str) -> bool:
+        """Whether there is a run of that very id."""
+        return bool(self._read(select(tables.runs.c.number).where(tables.runs.c.id == run_id)))
 
     def list_runs(
         self,
@@ -231,6 +241,7 @@ def add_run(connection: Connection, run: RunRecord) -> int:
         "started": timestamp(run.started),
         "finished": None if run.finished is None else timestamp(run.finished),
         "policy_name": None if run.policy is None else run.policy.get("name"),
+        "imported": None if run.imported is None else timestamp(run.imported),
         **of_report(run.report),
         **of_identity(run.identity),
         **kept(connection, run_texts(dict(run))),
@@ -310,7 +321,7 @@ def runs_of(connection: Connection, rows: Sequence[Any]) -> list[RunRecord]:
     texts = texts_of(connection, (getattr(row, name) for row in rows for name in tables.RUN_TEXTS))
     runs = []
     for row in rows:
-        values = {name: getattr(row, name) for name in RunRecord.model_fields}
+        values = {name: getattr(row, name) for name in RunRecord.model_fields if name != "entry"}
         values |= {name: text_value(texts, values[name], f"run {row.id}") for name in tables.RUN_TEXTS}
         try:
             runs.append(RunRecord.model_validate(values))

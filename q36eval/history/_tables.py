@@ -52,6 +52,14 @@ def _of_run() -> Column[Any]:
     return Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False)
 
 
+def _of_decision() -> tuple[Column[Any], ...]:
+    """What a decision by a person needs that came in from another history: nobody here made it.
+
+    It is not in force before somebody here accepts it.
+    """
+    return Column("imported", String), Column("accepted", String), Column("accepted_by", String)
+
+
 texts = Table(
     "texts",
     metadata,
@@ -78,6 +86,8 @@ runs = Table(
     Column("waived", Boolean, nullable=False),
     Column("awaiting_sign_off", Boolean, nullable=False),
     Column("exit_code", Integer),
+    # when it came in from another history; of one that was made here none
+    Column("imported", String),
     Column("checkpoint_sha256", String),
     Column("engine_version", String),
     Column("identity", BigNumber),
@@ -211,6 +221,10 @@ blessings = Table(
     Column("owner", String, nullable=False),
     Column("reason", Words, nullable=False),
     Column("at", String, nullable=False),
+    Column("revoked", String),
+    Column("revoked_by", String),
+    Column("revoked_why", Words),
+    *_of_decision(),
 )
 
 waivers = Table(
@@ -228,6 +242,7 @@ waivers = Table(
     Column("slice", String),
     Column("added", String, nullable=False),
     Column("revoked_by", String),
+    *_of_decision(),
 )
 
 # found from the runs, and found anew where it is missing; `stand` says what it was found from
@@ -259,6 +274,20 @@ sign_offs = Table(
     Column("reason", Words, nullable=False),
     Column("at", String, nullable=False),
     Column("report_sha256", String, nullable=False),
+    *_of_decision(),
+)
+
+# only ever added to: each entry's hash covers the one before it (`q36eval.history._ledger`)
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("previous", String, nullable=False, unique=True),
+    Column("sha256", String, nullable=False, unique=True),
+    Column("at", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("run_id", String, index=True),
+    Column("content", Text, nullable=False),
 )
 
 run_progress = Table(

@@ -270,6 +270,7 @@ def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
             f"Run {run.id} was decided by another version, and this one reaches another report: decide it again with "
             f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign that report."
         )
+    history.check_evidence(run.id)
     if not owner.strip() or not reason.strip():
         raise UsageError("A sign-off needs an owner and a reason.")
     circumstances = circumstances_then(history, run)

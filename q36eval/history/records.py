@@ -44,7 +44,10 @@ class RunRecord(Record):
     `identity` is None where the branch could not even be read. `suites` maps a probe's name to its suite hash;
     `provenance` holds package versions, the git commit and its dirty flag, and how much was evaluated (`exhaustive`, or
     only until what the policy judges was resolved; `max_items` of each eval task). `circumstances` is what its verdict
-    hangs on besides, `timings` the seconds of each stage and of the set-up before them. Times are UTC.
+    hangs on besides, `timings` the seconds of each stage and of the set-up before them. `imported` is when it came in
+    from another history; None of one that was made here. `entry` is the hash of its entry in the history's chain, known
+    where one run alone was read: kept elsewhere, it shows that neither the run nor anything before it was changed.
+    Times are UTC.
     """
 
     id: str
@@ -62,10 +65,40 @@ class RunRecord(Record):
     report: GateReport | None = None
     circumstances: Circumstances | None = None
     timings: dict[str, float] = Field(default_factory=dict)
+    imported: datetime | None = None
+    entry: str | None = None
+
+
+class Origin(Record):
+    """Where a decision by a person was made: here, or in the history that it was `imported` from.
+
+    One from elsewhere is not in force before somebody here has accepted it by name.
+    """
+
+    imported: datetime | None = None
+    accepted: datetime | None = None
+    accepted_by: str | None = None
+
+    @property
+    def in_force(self) -> bool:
+        """Whether it counts here, as far as that hangs on where it was made."""
+        return self.imported is None or self.accepted is not None
+
+    @property
+    def words(self) -> str:
+        """What is shown beside it; nothing of what was made here."""
+        if self.imported is None:
+            return ""
+        return NOT_IN_FORCE if self.accepted is None else f"imported, accepted by {self.accepted_by}"
+
+
+NOT_IN_FORCE = "imported, not in force"
+
+HERE = Origin()
 
 
 class Blessing(Record):
-    """A reviewer accepted a branch as this run found it."""
+    """A reviewer accepted a branch as this run found it; `revoked` where that was taken back, by whom and why."""
 
     run_id: str
     family: str
@@ -73,6 +106,34 @@ class Blessing(Record):
     owner: str = Field(min_length=1)
     reason: str = Field(min_length=1)
     at: datetime
+    revoked: datetime | None = None
+    revoked_by: str | None = None
+    revoked_why: str | None = None
+
+
+class DecisionByPerson(Record):
+    """A decision by a person as it is listed: its `id` (`blessing-3`), what it is of, who made it, and how it stands.
+
+    `run_id` is None of a waiver, which is of a branch.
+    """
+
+    id: str
+    run_id: str | None
+    family: str
+    branch: str
+    what: str
+    owner: str
+    reason: str
+    at: datetime
+    origin: Origin
+    revoked: datetime | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What it is, of what, by whom and why, in a line."""
+        of = f"run {self.run_id}" if self.run_id is not None else f"{self.family}/{self.branch}"
+        revoked = "" if self.revoked is None else ", revoked"
+        return f"{self.what} of {of} by {self.owner} on {self.at:%Y-%m-%d}{revoked}: {self.reason}"
 
 
 class WaiverRecord(Record):
@@ -85,6 +146,14 @@ class WaiverRecord(Record):
     added: datetime
     revoked: datetime | None = None
     revoked_by: str | None = None
+    origin: Origin = HERE
+
+
+class ChainHead(Record):
+    """An entry of the chain of decisions: its place, from 0, and its hash, which covers all before it."""
+
+    position: int
+    sha256: str
 
 
 class Decision(Record):
@@ -177,6 +246,7 @@ class RunSummary(Record):
     exit_code: int | None = None
     checkpoint_sha256: str | None = None
     engine_version: str | None = None
+    imported: datetime | None = None
 
 
 class BranchSummary(Record):

@@ -68,26 +68,34 @@ class RunFiles:
 
     def note(self, history: History) -> None:
         """Write down that a history refers to files here, so that nobody collects them who looks into another one."""
-        name, known = _named(history), self._noted()
-        if name not in known:
+        noted = (_named(history), history.id)
+        if noted not in self._noted():
             self.folder.mkdir(parents=True, exist_ok=True)
-            with self._notes.open("a", encoding="utf-8") as notes:
-                notes.write(f"{name}\n")
+            with self.notes.open("a", encoding="utf-8") as notes:
+                notes.write("\t".join(noted) + "\n")
 
-    def histories(self, history: History, own: Path) -> list[str]:
-        """The other histories that may refer to files here: files that still exist, and databases by URL.
+    def histories(self, history: History, own: Path) -> list[tuple[str, str]]:
+        """The other histories that may refer to files here: file or URL, and the id by which each is known.
 
-        `own` is the state's own, which does whether or not it was noted.
+        One that is no more where it was may be on a disk that is not mounted, and what was moved or replaced may come
+        back. `own` is the state's own, which may do so whether or not it was noted; its id is empty then.
         """
-        others = dict.fromkeys([*self._noted(), str(own.resolve())])
-        return [name for name in others if name != _named(history) and ("://" in name or Path(name).exists())]
+        here = (_named(history), history.id)
+        others = [noted for noted in self._noted() if noted != here]
+        own_name = str(own.resolve())
+        if own.exists() and own_name not in {here[0], *(name for name, _ in others)}:
+            others.append((own_name, ""))
+        return others
 
     @property
-    def _notes(self) -> Path:
+    def notes(self) -> Path:
+        """The file that says which histories refer to files here, a line each."""
         return self.folder / "histories.txt"
 
-    def _noted(self) -> list[str]:
-        return self._notes.read_text(encoding="utf-8").splitlines() if self._notes.exists() else []
+    def _noted(self) -> list[tuple[str, str]]:
+        lines = self.notes.read_text(encoding="utf-8").splitlines() if self.notes.exists() else []
+        parts = (line.partition("\t") for line in lines if line.strip())
+        return list(dict.fromkeys((name, history_id) for name, _, history_id in parts))
 
     def keep(self, file: Path, sha256: str | None = None) -> tuple[str, int]:
         """Content hash and size in bytes of a file that is now kept, linked where the file system can, else copied.

@@ -44,6 +44,8 @@ class _ConsoleReport:
         yield from _listed(
             "Next", (_text(what, "bold cyan").append("  ").append_text(_text(why)) for what, why in steps)
         )
+        if document.run is not None and document.run.entry is not None:
+            yield _text(f"Entry in the history's chain: {document.run.entry}", "dim")
 
 
 def _text(content: str, style: str = "", limit: int = MAX_CHARACTERS) -> "Text":

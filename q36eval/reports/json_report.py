@@ -119,7 +119,9 @@ def to_json(document: Document) -> str:
     run, figures = document.run, document.evals
     written = ReportDocument(
         report=document.report,
-        run=None if run is None else RunSection.model_validate_json(run.model_dump_json(exclude={"report"})),
+        run=None
+        if run is None
+        else RunSection.model_validate_json(run.model_dump_json(exclude={"report", "imported", "entry"})),
         evals=EvalsSection.model_validate(figures_json(figures, recovery_asked(document.report)))
         if figures.measured
         else None,

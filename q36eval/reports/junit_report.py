@@ -75,6 +75,8 @@ def _properties(suite: ET.Element, report: GateReport, run: "RunRecord | None") 
     named = {"verdict": report.headline, "exit_code": str(report.exit_code), "policy": report.policy}
     if run is not None:
         named["run"] = run.id
+        named |= {} if run.entry is None else {"history_entry": run.entry}
+        named |= {} if run.imported is None else {"imported": run.imported.isoformat()}
     for name, value in named.items():
         ET.SubElement(properties, "property", name=name, value=plain(value))
 

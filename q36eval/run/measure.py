@@ -13,9 +13,10 @@ from q36eval.checkpoints.held import OpenFolders, opened_once
 from q36eval.config import Paths
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
-from q36eval.history import EventKind, History, RunRecord, RunState
+from q36eval.history import EventKind, History, HistoryLostError, RunRecord, RunState
 from q36eval.history.attempts import tried_before
 from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
+from q36eval.history.rescue import rescue
 from q36eval.history.run_files import RunFiles
 from q36eval.interrupts import closing
 from q36eval.locks import exclusive
@@ -80,7 +81,7 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
         if resume is not None:
             run = _reopen(run.id, request, suites, history)
             request = _by_its_own_policy(run, request)
-        with _interruptible(history, run):
+        with _interruptible(history, run, paths):
             begun = EventKind.BEGUN if resume is None else EventKind.RESUMED
             note(history, run.id, begun, f"by process {os.getpid()}")
             for failure in failures:
@@ -273,20 +274,34 @@ def _untitled(policy: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _interruptible(history: History, run: RunRecord) -> Iterator[None]:
+def _interruptible(history: History, run: RunRecord, paths: Paths) -> Iterator[None]:
     """Leave the run to be resumed, however it is interrupted; what had ended by then keeps its verdict."""
     try:
         yield
-    except BaseException as error:
-        ended = False
-        if isinstance(error, ChangedError):
-            history.update_run(run.id, provenance=history.get_run(run.id).provenance | {CHANGED: str(error)})
-        with closing(), suppress(StorageError):  # on a full disk it stays as it is, which can be resumed just as well
-            ended = history.finish_run(run.id, state=RunState.INTERRUPTED).state is RunState.FINISHED
-            if not ended:
-                note(history, run.id, EventKind.INTERRUPTED, " ".join(str(error).split()) or type(error).__name__)
-        if ended and isinstance(error, KeyboardInterrupt):
-            error.add_note(f"Run {run.id} had ended, and keeps its verdict: q36eval history show {run.id}.")
-        elif not ended and isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
-            error.add_note(f"What was measured is kept; continue it with --resume {run.id}.")
+    except HistoryLostError as error:
+        error.add_note(rescue(history, run.id, paths.state))
         raise
+    except UsageError as error:
+        if history.holds(run.id):
+            _leave(history, run, error)
+            raise
+        lost = HistoryLostError(f"The history {history.name} no longer holds run {run.id}: another took its place.")
+        lost.add_note(rescue(history, run.id, paths.state))
+        raise lost from error
+    except BaseException as error:
+        _leave(history, run, error)
+        raise
+
+
+def _leave(history: History, run: RunRecord, error: BaseException) -> None:
+    ended = False
+    if isinstance(error, ChangedError):
+        history.update_run(run.id, provenance=history.get_run(run.id).provenance | {CHANGED: str(error)})
+    with closing(), suppress(StorageError):  # on a full disk it stays as it is, which can be resumed just as well
+        ended = history.finish_run(run.id, state=RunState.INTERRUPTED).state is RunState.FINISHED
+        if not ended:
+            note(history, run.id, EventKind.INTERRUPTED, " ".join(str(error).split()) or type(error).__name__)
+    if ended and isinstance(error, KeyboardInterrupt):
+        error.add_note(f"Run {run.id} had ended, and keeps its verdict: q36eval history show {run.id}.")
+    elif not ended and isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
+        error.add_note(f"What was measured is kept; continue it with --resume {run.id}.")

@@ -1,12 +1,13 @@
 """Runs of the sandbox's branch `main` in a history, judged as a gate judges them, without a model."""
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
 from q36eval.gate import Policy, Stage, StageState
 from q36eval.history import History, RunRecord
 from q36eval.history.deciding import circumstances_on, decided, evidence_of
-from q36eval.records import DeploymentIdentity, Measurement, ProbeName
+from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from tests.q36eval.gate.evidence import accuracy, census, failure_rate, small_policy
 
 ITEMS = 200
@@ -26,6 +27,26 @@ def measured(broken: int) -> list[Measurement]:
     ]
 
 
+def items_of(broken: int) -> list[ItemOutcome]:
+    """The outcomes that `measured` is of: 200 questions, of which both sides get 180 right, and 200 tool calls."""
+    return [
+        ItemOutcome(
+            probe=probe,
+            group=group,
+            item_key=f"{group} {number}",
+            cluster=f"{group} {number}",
+            prompt="?",
+            branch=Answer(score=score(number), text="!"),
+            reference=Answer(score=reference(number), text="!"),
+        )
+        for probe, group, score, reference in (
+            (ProbeName.EVALS, "mmlu", lambda n: float(n < 180), lambda n: float(n < 180)),
+            (ProbeName.CANARIES, "tool-call", lambda n: float(n >= broken), lambda n: 1.0),
+        )
+        for number in range(ITEMS)
+    ]
+
+
 def open_history(state: Path) -> History:
     state.mkdir(parents=True, exist_ok=True)
     return History.open(state / "history.sqlite")
@@ -39,14 +60,22 @@ def judge_run(
     branch: str = "main",
     policy: Policy | None = None,
     require_sign_off: bool = False,
+    items: Sequence[ItemOutcome] = (),
+    failures: Sequence[ProbeFailure] = (),
 ) -> RunRecord:
-    """A run measured, and judged on that day by the waivers and the blessed run that history knows."""
+    """A run measured, and judged on that day by the waivers and the blessed run that history knows.
+
+    Where it is to be imported elsewhere, `items` are `items_of` its figures.
+    """
     rules = policy or small_policy()
     run = history.start_run(
         family="sandbox", branch=branch, identity=IDENTITY, reference_identity=IDENTITY, policy=rules
     )
     for measurement in measured(broken):
         history.add_measurement(run.id, measurement)
+    history.add_items(run.id, list(items))
+    for failure in failures:
+        history.add_failure(run.id, failure)
     circumstances = circumstances_on(history, run, on, require_sign_off=require_sign_off)
     run = history.update_run(run.id, circumstances=circumstances)
     return history.finish_run(run.id, decided(rules, evidence_of(history, run, circumstances, STAGES), circumstances))

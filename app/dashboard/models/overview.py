@@ -120,10 +120,10 @@ def age_text(since: datetime, now: datetime) -> str:
 
 
 def standing_waivers(records: Iterable[WaiverRecord]) -> dict[BranchKey, tuple[Waiver, ...]]:
-    """Waivers by branch that were not revoked, the expired ones among them."""
+    """Waivers by branch that stand, the expired ones among them."""
     by_branch: dict[BranchKey, tuple[Waiver, ...]] = {}
     for record in records:
-        if record.revoked is None:
+        if record.revoked is None and record.origin.in_force:
             key = (record.family, record.branch)
             by_branch[key] = (*by_branch.get(key, ()), record.waiver)
     return by_branch

@@ -8,7 +8,7 @@ from q36eval.app.dashboard.look import criterion_label, look_of
 from q36eval.files import canonical_json
 from q36eval.gate.noise import has_floor
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, SignOff, Waiver
-from q36eval.history import Decision, RunEvent, RunRecord
+from q36eval.history import Decision, Origin, RunEvent, RunRecord
 from q36eval.metrics import metric_of
 from q36eval.records import DeploymentIdentity, Measurement
 from q36eval.reports import story
@@ -173,16 +173,18 @@ def waiver_rows(report: GateReport) -> list[dict[str, str]]:
     ]
 
 
-def signature_rows(sign_offs: Iterable[SignOff], report: GateReport) -> list[dict[str, str]]:
+def signature_rows(signatures: Iterable[tuple[SignOff, Origin]], report: GateReport) -> list[dict[str, str]]:
     """All signatures under the run, and whether each is of the report as it stands."""
     return [
         {
             "owner": one.owner,
             "at (UTC)": f"{one.at:%Y-%m-%d %H:%M}",
             "reason": one.reason,
-            "counts": "yes" if one in report.signed_by else "of a report that did not need one, or was replaced since",
+            "counts": "yes"
+            if one in report.signed_by
+            else origin.words or "of a report that did not need one, or was replaced since",
         }
-        for one in sign_offs
+        for one, origin in signatures
     ]
 
 

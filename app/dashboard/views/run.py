@@ -67,6 +67,10 @@ def draw() -> None:
 def _draw_verdict(reader: Reader, run: RunRecord) -> None:
     verdict_heading(run.verdict, " with waivers" if run.report is not None and run.report.waived else "")
     st.text(line(summary(run)))
+    if reader.is_unverified(run.id):
+        st.error("Unverified: this verdict is not what was written. See q36eval history verify.")
+    if run.imported is not None:
+        st.text("Imported from another history, and decided here by its evidence.")
     _draw_links(run)
     if run.report is None:
         _draw_undecided(reader, run)
@@ -209,7 +213,7 @@ def _draw_review(reader: Reader, run: RunRecord) -> None:
         st.text("What was not decided cannot be waived or signed.")
         return
     _table_or(waiver_rows(run.report), "Waivers that made a difference", run, "No waiver made a difference.")
-    _table_or(signature_rows(reader.sign_offs(run.id), run.report), "Signatures", run, "Nobody has signed this run.")
+    _table_or(signature_rows(reader.signatures(run.id), run.report), "Signatures", run, "Nobody has signed this run.")
     earlier = decision_rows(reader.earlier_decisions(run.id))
     if earlier:
         st.caption("Earlier decisions over the same evidence, each replaced by the next")

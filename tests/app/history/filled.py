@@ -9,7 +9,7 @@ from q36eval.history.deciding import circumstances_then, decided, evidence_of, p
 from q36eval.history.run_files import RunFiles
 from q36eval.records import Answer, ItemOutcome, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST
-from tests.app.judged_runs import judge_run, open_history
+from tests.app.judged_runs import items_of, judge_run, open_history
 
 DAY = date(2026, 3, 1)
 WAIVER = Waiver(owner="eva", reason="known", criterion="tools", expires=date(2026, 3, 31))
@@ -20,7 +20,7 @@ def outcome(key: str, score: float | None, *, text: str = ODD) -> ItemOutcome:
     """An item that the reference gets right."""
     return ItemOutcome(
         probe=ProbeName.EVALS,
-        group="mmlu",
+        group="sums",
         item_key=key,
         cluster=key,
         prompt="2 + 2 =",
@@ -33,9 +33,9 @@ def outcome(key: str, score: float | None, *, text: str = ODD) -> ItemOutcome:
 def fill(state: Path, broken: int = 80, content: bytes = b"tokens") -> tuple[History, RunRecord]:
     """A failure that was blessed, signed and then waived, with two files and a crash."""
     history = open_history(state)
-    run = judge_run(history, broken, DAY)
-    history.add_items(run.id, [outcome("a", 1.0), outcome("b", 0.0), outcome("c", None)])
-    history.add_failure(run.id, ProbeFailure(probe=ProbeName.KL, reason="it broke", kind="crashed"))
+    items = [outcome("a", 1.0), outcome("b", 0.0), outcome("c", None), *items_of(broken)]
+    crash = ProbeFailure(probe=ProbeName.KL, reason="it broke", kind="crashed")
+    run = judge_run(history, broken, DAY, items=items, failures=[crash])
     keep_files(state, history, run, content)
     history.bless(run.id, "eva", "release 1")
     history.add_event(run.id, "begun", "began", datetime(2026, 3, 1, tzinfo=UTC))

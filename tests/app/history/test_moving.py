@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.history.archive import MANIFEST
 from q36eval.app.history.import_export import take_in
 from q36eval.errors import UsageError
+from q36eval.history.archive import MANIFEST, Limits
 from q36eval.history.moving import put_run, whole_run
 from q36eval.history.run_files import RunFiles
 from q36eval.records import ProbeName
 from q36eval.token_files import TOKENS
 from tests import commands
-from tests.app.history.filled import DAY, WAIVER, fill, outcome
-from tests.app.judged_runs import judge_run, open_history
+from tests.app.history.filled import DAY, WAIVER, fill, keep_files, outcome
+from tests.app.judged_runs import items_of, judge_run, open_history
 
 
 def exported(state: Path, *arguments: str) -> Path:
@@ -31,22 +31,21 @@ def exported(state: Path, *arguments: str) -> Path:
 
 def test_a_run_goes_whole_and_comes_out_the_same_to_the_byte(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    history, run = fill(here)
-    judge_run(history, 0, DAY)
+    history = open_history(here)
+    run = judge_run(history, 80, DAY, items=items_of(80))
+    keep_files(here, history, run, b"tokens")
     archive = exported(here, run.id)
     done = commands.q36eval("history", "import", str(archive), "--json", state=there)
     (said,) = json.loads(done.stdout)
-    assert (said["added"], said["known"], said["waivers_left_out"]) == ([run.id], [], 1)
+    assert (said["added"], said["known"], said["verdicts_differ"], said["not_in_force"]) == ([run.id], [], [], [])
     other = open_history(there)
     assert whole_run(other, run.id) == whole_run(history, run.id)
-    assert whole_run(other, run.id).about.earlier_decisions
     tokens = RunFiles(there).find(other, run.id, TOKENS)
     assert tokens is not None
     assert tokens.read_bytes() == b"tokens"
-    assert exported(there, run.id).read_bytes() != b""
-    take_in(other, there, archive, waivers=True)
     assert exported(there).read_bytes() == archive.read_bytes()
     assert commands.q36eval("history", "replay", run.id, state=there).returncode == 0
+    assert commands.q36eval("history", "verify", state=there).returncode == 0
 
 
 def test_what_is_there_is_passed_over_and_what_people_added_comes_in(tmp_path: Path) -> None:
@@ -57,32 +56,28 @@ def test_what_is_there_is_passed_over_and_what_people_added_comes_in(tmp_path: P
     history.bless(run.id, "zoe", "seen elsewhere")
     newest = other.bless(run.id, "jan", "the last word")
     archive = exported(here)
-    assert take_in(other, there, archive).reviewed == (run.id,)
-    assert {one.owner for one in other.blessings("main")} == {"eva", "jan", "zoe"}
-    assert other.blessings("main")[0] == newest  # though it came in before
+    came = take_in(other, there, archive)
+    assert (came.reviewed, [one.owner for one in came.waiting]) == ((run.id,), ["zoe"])
+    assert {one.owner for one, _ in other.blessings_of_run(run.id)} == {"eva", "jan", "zoe"}
+    assert other.blessings("main") == [newest]
     again = take_in(other, there, archive)
-    assert (again.added, again.known, again.reviewed, again.waivers) == ((), (run.id,), (), ())
-    assert other.waivers("sandbox", "main") == {}  # an archive excuses nothing unless it is asked to
-    came = take_in(other, there, archive, waivers=True)
-    assert [one.waiver for one in came.waivers] == [WAIVER]
-    assert take_in(other, there, archive, waivers=True).waivers == ()
+    assert (again.added, again.known, again.reviewed, again.waiting) == ((), (run.id,), (), ())
 
 
-def test_an_earlier_decision_is_known_and_another_content_refused(tmp_path: Path) -> None:
+def test_another_decision_stays_what_it_is_here_and_another_content_is_refused(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     history = open_history(here)
-    run = judge_run(history, 80, DAY)
+    run = judge_run(history, 80, DAY, items=items_of(80))
     early = exported(here).rename(tmp_path / "early.zip")
     other = open_history(there)
     take_in(other, there, early)
     assert run.report is not None
     assert run.circumstances is not None
     history.decide_again(run.id, run.report, run.circumstances.model_copy(update={"waivers": (WAIVER,)}))
-    assert take_in(history, here, early).older == (run.id,)
-    late = exported(here)
-    with pytest.raises(UsageError, match="its decision"):
-        take_in(other, there, late)
-    judge_run(history, 0, DAY)
+    assert take_in(history, here, early).otherwise == (run.id,)
+    assert take_in(other, there, exported(here)).otherwise == (run.id,)
+    assert other.get_run(run.id).circumstances == run.circumstances
+    judge_run(history, 0, DAY, items=items_of(0))
     other.add_items(run.id, [outcome("new", 0.0)])
     with pytest.raises(UsageError, match=r"another content .*\(its items"):
         take_in(other, there, exported(here))
@@ -198,7 +193,7 @@ def test_a_damaged_archive_imports_nothing(archive: bytes, tmp_path: Path) -> No
             whole = whole_run(history, history.summaries()[0].id)
             history.delete_run(whole.run.id)
             assert whole.about.blessings
-            assert len(whole.items) == 3
+            assert len(whole.items) == 403
 
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
@@ -225,7 +220,7 @@ def test_a_place_in_the_file_that_is_none_is_a_sentence(archive: bytes, tmp_path
 
 def test_no_archive_is_written_that_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = fill(tmp_path)
-    monkeypatch.setattr("q36eval.app.history.archive.LARGEST_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr("q36eval.history.archive.LIMITS", Limits(measurements_bytes=100))
     file = tmp_path / "runs.zip"
     done = commands.q36eval("history", "export", run.id, "--out", str(file), state=tmp_path)
     assert (done.returncode, file.exists()) == (2, False)
@@ -240,12 +235,12 @@ def test_a_run_that_no_column_holds_leaves_nothing_behind(tmp_path: Path) -> Non
     huge = whole.measurements[0].counts.model_copy(update={"scored": 1 << 70})
     measurements = (whole.measurements[0].model_copy(update={"counts": huge}),)
     with pytest.raises(UsageError, match="values that history cannot store"):
-        put_run(history, twice.model_copy(update={"measurements": measurements}))
+        put_run(history, twice.model_copy(update={"measurements": measurements}), imported=None)
     assert history.summaries() == []
-    put_run(history, whole)
+    put_run(history, whole, imported=None)
     with pytest.raises(UsageError, match="already"):
-        put_run(history, whole)
-    assert len(history.items(run.id, ProbeName.EVALS)) == 3
+        put_run(history, whole, imported=None)
+    assert len(history.items(run.id, ProbeName.EVALS)) == 203
 
 
 def test_an_export_says_what_it_would_need(tmp_path: Path) -> None:

@@ -6,7 +6,18 @@ from contextlib import contextmanager
 
 from q36eval.gate import Criterion, GateReport, Margin, Policy, decide
 from q36eval.history import EventKind, History, RunRecord
-from q36eval.records import Answer, Clusters, Counts, Direction, Interval, ItemOutcome, Lane, Measurement, ProbeName
+from q36eval.records import (
+    Answer,
+    Clusters,
+    Counts,
+    Direction,
+    Interval,
+    ItemOutcome,
+    Lane,
+    Measurement,
+    ProbeFailure,
+    ProbeName,
+)
 
 BATCH = 12
 POLICY = Policy(
@@ -56,8 +67,11 @@ def answer(branch: str, number: int) -> str:
     return "same" if number % 2 else f"{branch} {number}"
 
 
-def gate(history: History, branch: str, batches: int) -> GateReport:
-    """A whole run: half of what it writes is the same in every other, so that all want the same rows."""
+def gate(history: History, branch: str, batches: int, failure: ProbeFailure | None = None) -> GateReport:
+    """A whole run, of which a probe may have failed.
+
+    Half of what it writes is the same in every other, so that all want the same rows.
+    """
     run = begin(history, branch)
     for batch in range(batches):
         numbers = range(batch * BATCH, (batch + 1) * BATCH)
@@ -66,6 +80,8 @@ def gate(history: History, branch: str, batches: int) -> GateReport:
         history.add_event(run.id, EventKind.RETRY, f"batch {batch}")
     faults = figure("integrity_faults", 0.0)
     history.add_measurement(run.id, faults)
+    if failure is not None:
+        history.add_failure(run.id, failure)
     report = decide(POLICY, [faults])
     history.finish_run(run.id, report)
     return report

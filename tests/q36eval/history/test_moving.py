@@ -17,13 +17,13 @@ def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path)
     broken = whole.model_copy(update={"run": run.model_copy(update={"branch": "a\0b"}), "measurements": ()})
     if not history.name.endswith(".db"):  # SQLite keeps such a name
         with pytest.raises(UsageError, match="NUL character, which PostgreSQL cannot store"):
-            put_run(history, broken)
+            put_run(history, broken, imported=None)
         assert history.summaries() == []
-    put_run(history, whole)
+    put_run(history, whole, imported=None)
     assert whole_run(history, run.id) == whole
-    assert put_review(history, whole) == 0
-    assert put_waivers(history, source.waiver_records()) == source.waiver_records()
-    assert put_waivers(history, source.waiver_records()) == []
+    assert put_review(history, whole, imported=None) == 0
+    assert put_waivers(history, source.waiver_records(), imported=None) == source.waiver_records()
+    assert put_waivers(history, source.waiver_records(), imported=None) == []
     assert list(history.waivers("sandbox", "main").values()) == [WAIVER]
     assert history.reviewed_runs() == {run.id}
     assert history.references_of_runs() == [IDENTITY]

@@ -149,9 +149,8 @@ def test_a_deleted_run_takes_all_of_its_own_and_nothing_of_others(history: Histo
 
 def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, tmp_path: Path) -> None:
     source = History.open(tmp_path / "source.db")
-    report = gate(source, "main", 2)
+    report = gate(source, "main", 2, ProbeFailure(probe=ProbeName.KL, reason="timeout", kind="crashed"))
     run = source.summaries()[0].id
-    source.add_failure(run, ProbeFailure(probe=ProbeName.KL, reason="timeout", kind="crashed"))
     source.add_sign_off(
         run, SignOff(owner="eva", reason="read", at=datetime(2026, 5, 1, tzinfo=UTC), report_sha256="ab")
     )
@@ -163,17 +162,21 @@ def test_a_whole_run_is_restored_elsewhere_in_one_transaction(history: History, 
     whole = whole_run(source, run)
     assert all(getattr(whole.about, name) for name in About.model_fields), "of each kind of note there is one"
     history.add_items(begin(history, "other").id, [outcome(5, "of another order")])
-    put_run(history, whole)
+    put_run(history, whole, imported=None)
     assert whole_run(history, run) == whole
     assert history.summaries(RunFilter(verdict=Verdict.PASS)) == source.summaries()
     assert history.criteria(run)[0]["criterion"] == "intact"
-    put_waivers(history, source.waiver_records())
+    put_waivers(history, source.waiver_records(), imported=None)
     assert history.waiver_records()[0].model_copy(update={"number": 1}) == source.waiver_records()[0]
     with pytest.raises(UsageError, match="already"):
-        put_run(history, whole)
+        put_run(history, whole, imported=None)
     broken = whole.run.model_copy(update={"id": "broken"})
     with pytest.raises(UsageError, match="values that history cannot store") as refused:
-        put_run(history, WholeRun(run=broken, measurements=(figure("twice", 0.0),) * 2, items=(), about=About()))
+        put_run(
+            history,
+            WholeRun(run=broken, measurements=(figure("twice", 0.0),) * 2, items=(), about=About()),
+            imported=None,
+        )
     assert re.search(r"(?i)unique", str(refused.value.__cause__))
     assert history.summaries(RunFilter(branch="main")) == source.summaries()
 

@@ -1,5 +1,8 @@
 """An archive of runs: one ZIP file that holds them whole. What is read of it is checked, and nothing is extracted.
 
+It may come from anybody: it is read line by line, and how much it may claim is limited (`Limits`), so that a small file
+that unpacks to gigabytes is refused before they are read.
+
     manifest.json                     format, version, each other file's SHA-256 and size, the runs
     runs/RUN/run.json                 the run as it was begun, measured and decided
     runs/RUN/measurements.jsonl       with the evidence per cluster
@@ -13,11 +16,13 @@ The same runs give the same bytes.
 
 import hashlib
 import re
+import stat
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -30,9 +35,6 @@ from q36eval.records import ItemOutcome, Measurement, Record
 
 MANIFEST = "manifest.json"
 WAIVERS = "waivers.json"
-LARGEST_DOCUMENT_BYTES = 1 << 30
-"""Of a file that is read as a whole; what claims more is no export."""
-
 CHUNK_BYTES = 1 << 20
 MOMENT = (1980, 1, 1, 0, 0, 0)
 """Of every file in an archive: when it was written is no part of what it holds."""
@@ -44,6 +46,26 @@ PARTS = ("run.json", "measurements.jsonl", "items.jsonl", "about.json")
 _OWN = re.compile(rf"runs/{RUN_ID.pattern}/({'|'.join(map(re.escape, PARTS))})|artifacts/[0-9a-f]{{64}}")
 _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, NotImplementedError, ValueError)
 """What the zip library raises of a file that is damaged or encrypted."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an archive may claim; an export beyond it is not written.
+
+    A run of the sandbox takes 3 MB of measurements and 5 MB of items, packed six times as small, in lines of 150 kB at
+    most; one of a 35B branch about ten times that.
+    """
+
+    files: int = 100_000
+    line_bytes: int = 16 << 20
+    measurements_bytes: int = 64 << 20
+    """Of one run, which are held in memory; its items are not."""
+    unpacked_bytes: int = 64 << 20
+    """Of all that is packed, and beyond that `ratio` times what the file takes."""
+    ratio: int = 100
+
+
+LIMITS = Limits()
 
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """How an export packs. Other ways fail with errors of their own, and may claim gigabytes for a dictionary."""
@@ -112,10 +134,12 @@ class Writer:
         digest, size = hashlib.sha256(), 0
         with self._zip.open(info, "w", force_zip64=True) as target:
             for part in parts:
+                if how == zipfile.ZIP_DEFLATED and len(part) > LIMITS.line_bytes:
+                    raise UsageError(f"{name} has a line of {len(part):,} bytes, more than `history import` reads.")
                 digest.update(part)
                 size += len(part)
                 target.write(part)
-        if how == zipfile.ZIP_DEFLATED and size > LARGEST_DOCUMENT_BYTES:
+        if name.endswith("/measurements.jsonl") and size > LIMITS.measurements_bytes:
             raise UsageError(f"{name} would take {size:,} bytes, more than `history import` reads.")
         self._files[name] = Entry(sha256=digest.hexdigest(), size_bytes=size)
 
@@ -147,18 +171,20 @@ class Reader:
         """Check the manifest and all that it names.
 
         Raises:
-            UsageError: it is no archive of ours, damaged, or a newer version's.
+            UsageError: it is no archive of ours, damaged, a newer version's, or claims more than any export does.
         """
         self.file, self._zip = file, archive
-        if any(info.compress_type not in _PACKED for info in archive.infolist()):
-            raise self._refused("no export packs files in that way")
+        self._check_claims()
         self.manifest = self._manifest()
         self._check_names()
-        for name, entry in self.manifest.files.items():
-            self._check(name, entry)
+        for name in self.manifest.files:
+            if name.startswith("artifacts/") and name != f"artifacts/{self.manifest.files[name].sha256}":
+                raise self._refused(f"{name} is of another content than its name says")
+            for _ in self._parts(name):
+                pass
 
     def run(self, run_id: str) -> WholeRun:
-        """One of its runs.
+        """One of its runs, without its items.
 
         Raises:
             UsageError: it says what this version does not know, or is not of itself.
@@ -167,9 +193,9 @@ class Reader:
         record = self._one(f"{folder}/run.json", RunRecord)
         about = self._one(f"{folder}/about.json", About)
         whole = WholeRun(
-            run=record,
+            run=record.model_copy(update={"imported": None, "entry": None}),
             measurements=tuple(self._records(f"{folder}/measurements.jsonl", Measurement)),
-            items=tuple(self._records(f"{folder}/items.jsonl", ItemOutcome)),
+            items=(),
             about=about,
         )
         named = {record.id, *(one.run_id for one in (*about.events, *about.artifacts, *about.blessings))}
@@ -177,6 +203,14 @@ class Reader:
         if named != {run_id} or len(places) > 1:
             raise self._refused(f"what it holds of run {run_id} is of another run")
         return whole
+
+    def items(self, run_id: str) -> Iterator[ItemOutcome]:
+        """The items of one of its runs, one after the other.
+
+        Raises:
+            UsageError: one says what this version does not know.
+        """
+        return self._records(f"runs/{run_id}/items.jsonl", ItemOutcome)
 
     def waivers(self) -> list[WaiverRecord]:
         """The waivers of its runs' branches."""
@@ -194,7 +228,7 @@ class Reader:
     def _manifest(self) -> Manifest:
         if self._zip.namelist().count(MANIFEST) != 1:
             raise self._refused("it is no archive of runs")
-        text = self._text(MANIFEST)
+        text = b"".join(self._lines(MANIFEST))
         try:
             manifest = Manifest.model_validate_json(text)
         except ValidationError as error:
@@ -217,17 +251,23 @@ class Reader:
         if lost or any(name.startswith("runs/") and name not in whole for name in names):
             raise self._refused(f"it lacks {lost[0]}" if lost else "it holds a run that it does not name")
 
-    def _check(self, name: str, entry: Entry) -> None:
-        if name.startswith("artifacts/") and name != f"artifacts/{entry.sha256}":
-            raise self._refused(f"{name} is of another content than its name says")
-        digest, size = hashlib.sha256(), 0
-        for part in self._parts(name):
-            digest.update(part)
-            size += len(part)
-            if size > entry.size_bytes:
-                break
-        if (digest.hexdigest(), size) != (entry.sha256, entry.size_bytes):
-            raise self._refused(f"{name} is not what the archive's manifest says")
+    def _check_claims(self) -> None:
+        """What the directory of the file says, before anything is unpacked."""
+        infos = self._zip.infolist()
+        if len(infos) > LIMITS.files:
+            raise self._refused(f"it holds {len(infos):,} files, more than any export")
+        if any(info.compress_type not in _PACKED for info in infos):
+            raise self._refused("no export packs files in that way")
+        odd = [i for i in infos if stat.S_IFMT(i.external_attr >> 16) not in (0, stat.S_IFREG) or i.is_dir()]
+        if odd:
+            raise self._refused(f"it holds a link or a folder {odd[0].filename[:80]!r}")
+        most = LIMITS.unpacked_bytes + LIMITS.ratio * self.file.stat().st_size
+        claimed = sum(info.file_size for info in infos)
+        if claimed > most:
+            raise self._refused(f"it unpacks to {claimed:,} bytes, more than any export of its size ({most:,})")
+        for info in infos:
+            if info.filename.endswith("/measurements.jsonl") and info.file_size > LIMITS.measurements_bytes:
+                raise self._refused(f"{info.filename} is larger than any export")
 
     def _one(self, name: str, kind: type[Any]) -> Any:
         records = list(self._records(name, kind))
@@ -236,24 +276,43 @@ class Reader:
         return records[0]
 
     def _records(self, name: str, kind: type[Any]) -> Iterator[Any]:
-        for number, line in enumerate(self._text(name).splitlines(), 1):
+        for number, line in enumerate(self._lines(name), 1):
             try:
                 yield kind.model_validate_json(line)
             except ValidationError as error:
                 raise self._unreadable(f"{name}, line {number}", error) from error
 
-    def _text(self, name: str) -> bytes:
-        if self._zip.getinfo(name).file_size > LARGEST_DOCUMENT_BYTES:
-            raise self._refused(f"{name} is larger than any export")
-        return b"".join(self._parts(name))
+    def _lines(self, name: str) -> Iterator[bytes]:
+        """The lines of a file, of which no more than one is in memory."""
+        waiting = bytearray()
+        for part in self._parts(name):
+            *whole, rest = part.split(b"\n")
+            for line in whole:
+                yield bytes(waiting + line)
+                waiting.clear()
+            waiting += rest
+            if len(waiting) > LIMITS.line_bytes:
+                raise self._refused(f"{name} has a line longer than any export's")
+        if waiting:
+            yield bytes(waiting)
 
     def _parts(self, name: str) -> Iterator[bytes]:
+        """A file's content, held against the manifest whenever it is read: the archive may be changed meanwhile."""
+        entry = None if name == MANIFEST else self.manifest.files[name]
+        digest, size = hashlib.sha256(), 0
         try:
             with self._zip.open(name) as source:
+                most = self._zip.getinfo(name).file_size
                 while part := source.read(CHUNK_BYTES):
+                    digest.update(part)
+                    size += len(part)
+                    if size > (most if entry is None else min(most, entry.size_bytes)):
+                        break
                     yield part
         except (*_BROKEN, OSError) as error:
             raise self._refused(f"{name} is damaged ({error})") from error
+        if entry is not None and (digest.hexdigest(), size) != (entry.sha256, entry.size_bytes):
+            raise self._refused(f"{name} is not what the archive's manifest says")
 
     def _unreadable(self, where: str, error: ValidationError) -> UsageError:
         first = error.errors()[0]

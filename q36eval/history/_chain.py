@@ -1,0 +1,225 @@
+"""Whether history is what was written: the chain of entries, and beside it every run and decision that it covers."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from q36eval.errors import UsageError
+from q36eval.history import _tables as tables
+from q36eval.history._database import Connected
+from q36eval.history._ledger import (
+    DECIDED,
+    DECISIONS,
+    check_evidence,
+    entry_sha256,
+    evidence_sha256,
+    newest_entry,
+    run_content,
+)
+from q36eval.history._runs import number_of
+from q36eval.history._texts import digest, unpacked
+from q36eval.history.records import ChainHead, RunState
+
+TEXTS_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """The first entry of the chain that does not fit, or what it is of; `position` is None where no entry is."""
+
+    position: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was walked: so many entries and runs, the head of the chain, and what does not fit, the earliest first."""
+
+    head: ChainHead
+    entries: int
+    runs: int
+    misfits: tuple[Misfit, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether all of it is what was written."""
+        return not self.misfits
+
+
+class Chained(Connected):
+    """What the chain says of history."""
+
+    def chain_head(self) -> ChainHead:
+        """The newest entry: whoever keeps its hash elsewhere can tell that nothing before it was written anew.
+
+        Raises:
+            UsageError: the chain is gone.
+        """
+        columns = tables.ledger.c
+        rows = self._read(select(columns.position, columns.sha256).order_by(columns.position.desc()).limit(1))
+        if not rows:
+            raise UsageError(f"The history {self.name} has lost its chain of decisions: somebody changed the database.")
+        return ChainHead(position=rows[0].position, sha256=rows[0].sha256)
+
+    def entry_of_run(self, run_id: str) -> ChainHead | None:
+        """The newest entry of a run's verdict; None of a run that has none."""
+        with self._reading() as connection:
+            entry = newest_entry(connection, run_id)
+        return None if entry is None else ChainHead(position=entry.position, sha256=entry.sha256)
+
+    def has_entry(self, sha256: str) -> bool:
+        """Whether an entry's hash is, or begins with, that text."""
+        query = select(func.count()).select_from(tables.ledger)
+        found = self._read(query.where(tables.ledger.c.sha256.startswith(sha256.lower(), autoescape=True)))
+        return bool(sha256) and int(found[0][0]) == 1
+
+    def check_evidence(self, run_id: str) -> None:
+        """Refuse to build on a finished run whose evidence is not what its verdict was found from.
+
+        Raises:
+            UsageError: it was changed since, or there is no such run.
+        """
+        with self._reading() as connection:
+            check_evidence(connection, run_id, number_of(connection, run_id))
+
+    def unverified(self, run_ids: Sequence[str]) -> frozenset[str]:
+        """Of these runs the finished ones whose verdict is not the one that the chain has of them.
+
+        A cheap look, for lists: neither the evidence nor the whole chain is read; `verify` does that.
+        """
+        runs, ledger = tables.runs.c, tables.ledger.c
+        query = select(tables.runs).where(runs.id.in_(run_ids), runs.state == RunState.FINISHED.value)
+        with self._reading() as connection, self._whole():
+            finished = connection.execute(query).all()
+            of_runs = ledger.run_id.in_([run.id for run in finished]), ledger.kind == "run"
+            entries = connection.execute(select(tables.ledger).where(*of_runs).order_by(ledger.position)).all()
+            newest = {entry.run_id: entry for entry in entries}
+            numbers = {run.report for run in finished if run.report is not None}
+            texts = tables.texts.c
+            rows = connection.execute(select(texts.id, texts.sha256).where(texts.id.in_(numbers))) if numbers else ()
+            reports = {row.id: bytes(row.sha256).hex() for row in rows}
+        return frozenset(run.id for run in finished if not _as_in(newest.get(run.id), run, reports.get(run.report)))
+
+    def verify(self) -> Verification:
+        """Walk the chain and hold against it all that it covers; in one view of the database, while others write."""
+        with self._reading() as connection, self._whole():
+            snapshot = connection
+            if connection.dialect.name == "postgresql":
+                snapshot = connection.execution_options(isolation_level="REPEATABLE READ")
+            return verified(snapshot)
+
+
+def _as_in(entry: Any, run: Any, report: str | None) -> bool:
+    if entry is None or entry_sha256(entry._mapping) != entry.sha256:
+        return False
+    said = json.loads(entry.content)
+    plain = DECIDED - {"report", "circumstances"}
+    return bool(said["report"] == report and all(said[name] == getattr(run, name) for name in plain))
+
+
+def verified(connection: Connection) -> Verification:
+    """What `Chained.verify` finds in this view of the database."""
+    columns = tables.ledger.c
+    entries = connection.execute(select(tables.ledger).order_by(columns.position)).all()
+    misfits = list(_walked(entries))
+    changed = _changed_texts(connection)
+    rows, deleted = dict[tuple[str, int], tuple[int, Any]](), dict[str, int]()
+    of_run = dict[str, tuple[int, Any]]()
+    for entry in entries:
+        content = json.loads(entry.content)
+        kind = entry.kind.split(" ")[0]
+        if kind in DECISIONS:
+            rows[kind, content["row"]["id"]] = (entry.position, content["row"])
+        elif entry.kind == "run":
+            of_run[entry.run_id] = (entry.position, content)
+        elif entry.kind == "deleted":
+            deleted[entry.run_id] = entry.position
+    misfits += _decisions(connection, rows, deleted)
+    runs = connection.execute(select(tables.runs.c.id, tables.runs.c.number, tables.runs.c.state)).all()
+    here = {run.id: run.number for run in runs}
+    for run in runs:
+        if run.id not in of_run and run.state == RunState.FINISHED.value:
+            misfits.append(Misfit(None, f"run {run.id} is finished, and no entry is of it"))
+    for run_id, (position, said) in of_run.items():
+        if deleted.get(run_id, -1) > position:
+            if run_id in here:
+                misfits.append(Misfit(deleted[run_id], f"run {run_id} was deleted, and is there"))
+            continue
+        why = f"run {run_id} is gone" if run_id not in here else _run_differs(connection, here[run_id], said, changed)
+        if why is not None:
+            misfits.append(Misfit(position, why))
+    misfits.sort(key=lambda misfit: (misfit.position is None, misfit.position or 0))
+    last = entries[-1] if entries else None
+    head = ChainHead(position=-1, sha256="") if last is None else ChainHead(position=last.position, sha256=last.sha256)
+    return Verification(head, len(entries), len(of_run), tuple(misfits))
+
+
+def _walked(entries: Sequence[Any]) -> Iterator[Misfit]:
+    if not entries or entries[0].kind != "history":
+        yield Misfit(0, "the first entry of the chain is gone")
+    previous = ""
+    for expected, entry in enumerate(entries):
+        if entry.position != expected:
+            yield Misfit(expected, f"entry {expected} is gone")
+            return
+        if entry.previous != previous:
+            yield Misfit(entry.position, f"entry {entry.position} ({entry.kind}) does not follow the one before it")
+            return
+        if entry_sha256(entry._mapping) != entry.sha256:
+            yield Misfit(entry.position, f"entry {entry.position} ({entry.kind}) was changed")
+            return
+        previous = entry.sha256
+
+
+def _changed_texts(connection: Connection) -> frozenset[str]:
+    """The hashes of the texts that no longer are what their hash says."""
+    columns, changed, after = tables.texts.c, set[str](), -1
+    while True:
+        query = select(columns.id, columns.sha256, columns.data).where(columns.id > after)
+        rows = connection.execute(query.order_by(columns.id).limit(TEXTS_AT_ONCE)).all()
+        if not rows:
+            return frozenset(changed)
+        after = rows[-1].id
+        changed |= {bytes(row.sha256).hex() for row in rows if not _is_its_hash(row)}
+
+
+def _is_its_hash(row: Any) -> bool:
+    try:
+        return digest(unpacked(row.data)) == bytes(row.sha256)
+    except UsageError:
+        return False
+
+
+def _decisions(
+    connection: Connection, said: dict[tuple[str, int], tuple[int, Any]], deleted: dict[str, int]
+) -> Iterator[Misfit]:
+    for kind, table in DECISIONS.items():
+        here = {row.id: json.loads(json.dumps(dict(row._mapping))) for row in connection.execute(select(table))}
+        for number in here.keys() - {number for of, number in said if of == kind}:
+            yield Misfit(None, f"{kind} {number} is there, and no entry is of it")
+        for (of, number), (position, row) in said.items():
+            if of != kind:
+                continue
+            gone = deleted.get(row.get("run_id") or "", -1) > position
+            if number not in here:
+                if not gone:
+                    yield Misfit(position, f"{kind} {number} is gone")
+            elif here[number] != row:
+                differing = sorted(name for name in row if here[number].get(name) != row[name])
+                yield Misfit(position, f"{kind} {number} was changed ({', '.join(differing)})")
+
+
+def _run_differs(connection: Connection, number: int, said: dict[str, Any], changed: frozenset[str]) -> str | None:
+    now = run_content(connection, number)
+    if changed:
+        now["evidence"] = evidence_sha256(connection, number, changed)
+    held = json.loads(json.dumps(now))
+    differing = [name for name in said if held.get(name) != said[name]]
+    digests = {said["report"], said["circumstances"], *(part for one in said["earlier"] for part in one[1:])}
+    if differing == [] and digests.isdisjoint(changed):
+        return None
+    what = "the evidence" if differing == ["evidence"] else ", ".join(differing) or "the text of a decision"
+    return f"of run {said['run']} {what} was changed"

@@ -1,0 +1,54 @@
+"""A history that goes away under a running gate, and one that another process holds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from q36eval.checkpoints import inspection
+from q36eval.history import History, RunState
+from tests import commands
+from tests.app.judged_runs import open_history
+
+POLICY = """\
+name: weights
+criteria:
+  - {id: intact, title: Intact, probe: weights, metric: integrity_faults,
+     margin: {kind: max_count, value: 0, source: test}, lanes: [structured, freeform]}
+"""
+SKIPPED = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced", "an older copy"])
+def test_a_gate_whose_history_goes_away_says_so_and_keeps_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    state, policy, whole = tmp_path / "state", tmp_path / "policy.yaml", inspection.inspect_checkpoint
+    policy.write_text(POLICY)
+    arguments = ("gate", "--branch", "fp8-head", "--policy", str(policy), *SKIPPED)
+    open_history(state).close()
+    history = state / "history.sqlite"
+    History.open(tmp_path / "other.sqlite").close()
+    older = history.read_bytes()
+
+    def goes_away(*given: Any, **options: Any) -> Any:
+        for beside in state.glob("history.sqlite-*"):
+            beside.unlink()
+        history.unlink()
+        if what != "deleted":
+            history.write_bytes(older if what == "an older copy" else (tmp_path / "other.sqlite").read_bytes())
+        return whole(*given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inspection, "inspect_checkpoint", goes_away)
+        done = commands.q36eval(*arguments, state=state)
+    assert (done.returncode, done.stderr.count("q36eval: ")) == (4, 1), done.stderr
+    assert ("was deleted" if what == "deleted" else "was replaced by another") in done.stderr
+    (archive,) = (state / "rescued").iterdir()
+    assert f"q36eval history import {archive}" in done.stderr
+    assert commands.q36eval("history", "import", str(archive), state=state).returncode == 0
+    (run,) = open_history(state).summaries()
+    assert (run.state, f"--resume {run.id}" in done.stderr) == (RunState.INTERRUPTED, True)
+    resumed = commands.q36eval(*arguments, "--resume", run.id, state=state)
+    assert resumed.returncode == 0, resumed.stderr
+    assert commands.q36eval("history", "verify", state=state).returncode == 0

@@ -1,0 +1,240 @@
+"""What names a history and who may use it: URLs, locks, a file that is gone, several users."""
+
+import os
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from q36eval.errors import StorageError, UsageError
+from q36eval.history import History, HistoryLostError, RunState
+from q36eval.history import _opening as opening
+from q36eval.history.archive import reading
+from q36eval.history.rescue import rescue
+from tests.q36eval.history.gates import begin, child, figure, gate, outcome
+
+UNREADABLE = {
+    "no slashes": "postgresql:eva:s3cret@db/history",
+    "one slash": "postgresql:/eva:s3cret@db/history",
+    "no colon": "postgresql//eva:s3cret@db/history",
+    "another kind": "mysql:eva:s3cret@db/history",
+    "a port that is none": "postgresql://eva:s3cret@db:port/history",
+    "an @ in the password": "postgresql://eva:s3@cret@db/history",
+    "an @ and a / in the password": "postgresql://eva:s3@c/ret@db/history",
+    "a / in the user": "postgresql://e/va:s3cret@db/history",
+    "another database": "mysql://eva:s3cret@db/history",
+    "no database at all": "s3cret://",
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_a_url_that_is_not_whole_is_refused_unread(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        History.open(UNREADABLE[what])
+    if what != "no database at all":
+        assert not any(part in str(refused.value) for part in ("s3", "cret", "eva"))
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.rglob("*")) == []
+
+
+@pytest.mark.parametrize("name", ["run:1.sqlite", "a@b.sqlite", "postgres.sqlite", "postgresql/history.sqlite"])
+def test_a_file_may_be_called_whatever_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    history = History.open(name)
+    gate(history, "main", 1)
+    history.close()
+    assert (tmp_path / name).is_file()
+
+
+def test_a_file_that_is_deleted_or_replaced_is_noticed_at_the_next_write(tmp_path: Path) -> None:
+    file, other = tmp_path / "history.sqlite", tmp_path / "other.sqlite"
+    for what, needle in (("deleted", "was deleted"), ("replaced", "was replaced by another")):
+        history = History.open(file)
+        run = begin(history, "main")
+        history.add_items(run.id, [outcome(0, "kept"), outcome(1, "kept")])
+        History.open(other).close()
+        for suffix in ("-wal", "-shm"):
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
+        if what == "deleted":
+            file.unlink()
+        else:
+            other.replace(file)
+        with pytest.raises(HistoryLostError, match=needle):
+            history.add_measurement(run.id, figure("late", 1.0))
+        assert file.exists() == (what == "replaced"), "nothing made it anew"
+        sentence = rescue(history, run.id, tmp_path)
+        archive = tmp_path / "rescued" / f"{run.id}.zip"
+        assert f"q36eval history import {archive}" in sentence
+        with reading(archive) as kept:
+            assert kept.run(run.id).run.state is RunState.INTERRUPTED
+            assert list(kept.items(run.id)) == [outcome(0, "kept"), outcome(1, "kept")]
+        history.close()
+        for left in tmp_path.glob("*.sqlite*"):
+            left.unlink()
+
+
+def test_another_history_copied_over_the_file_is_noticed(tmp_path: Path) -> None:
+    """The same file by its number, another content: what was measured before cannot be read any more."""
+    file, other = tmp_path / "history.sqlite", tmp_path / "other.sqlite"
+    gate(History.open(other), "other", 1)
+    history = History.open(file)
+    run = begin(history, "main")
+    with history._engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copyfile(other, file)
+    with pytest.raises((StorageError, UsageError)):
+        history.add_items(run.id, [outcome(0, "late")])
+    assert "\n" not in rescue(history, run.id, tmp_path)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_server_s_database_that_was_made_anew_is_noticed(database: str, postgresql: str) -> None:
+    from tests.q36eval.history.conftest import execute
+
+    name = database.partition("@/")[2].partition("?")[0]
+    history = History.open(database)
+    run = begin(history, "main")
+    server = postgresql.format(database="postgres")
+    for what in ("dropped", "empty", "another's"):
+        execute(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        if what != "dropped":
+            execute(server, f"CREATE DATABASE {name}")
+        if what == "another's":
+            History.open(database).close()
+        with pytest.raises(StorageError) as lost:
+            history.add_items(run.id, [outcome(0, "late")])
+        assert "\n" not in str(lost.value)
+    assert isinstance(lost.value, HistoryLostError)
+    assert "is lost with it" in rescue(history, run.id, Path("/nonexistent"))
+    history.close()
+
+
+def test_a_lock_is_waited_for_with_a_sentence_up_to_a_limit(
+    database: str, history: History, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(opening, "PATIENCE_SECONDS", 0.05)
+    run = begin(history, "main")
+    for limit, freed in (("60", True), ("0.3", False)):
+        monkeypatch.setenv(opening.WAIT, limit)
+        own = History.open(database)
+        reading, writing = os.pipe()
+
+        def hold(pipe: int, freeing: int = reading, freed: bool = freed) -> None:
+            other = History.open(database)
+            with other._write() as connection:
+                if connection.dialect.name == "postgresql":
+                    connection.exec_driver_sql("LOCK TABLE runs, items, asked IN ACCESS EXCLUSIVE MODE")
+                os.write(pipe, b".")
+                os.read(freeing, 1)
+
+        with child(hold) as (process, told):
+            os.read(told, 1)
+            if freed:
+                import threading
+
+                threading.Timer(0.5, lambda to=writing: os.write(to, b".")).start()
+                own.add_items(run.id, [outcome(0, "waited")])
+            else:
+                with pytest.raises(StorageError, match="another process has held it for too long"):
+                    own.add_items(run.id, [outcome(1, "in vain")])
+                os.write(writing, b".")
+            os.waitpid(process, 0)
+        said = capfd.readouterr().err
+        assert said.count("another process holds the history") == 1, said
+        assert f"{float(limit):,.0f} s at most (Q36EVAL_HISTORY_WAIT says how long)" in said
+        own.close()
+    assert [item.branch.text for item in history.items(run.id)] == ["waited"]
+
+
+def test_a_wait_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for given in ("soon", "-1", "nan", "1e9"):
+        monkeypatch.setenv(opening.WAIT, given)
+        with pytest.raises(UsageError, match="Q36EVAL_HISTORY_WAIT is a number of seconds"):
+            History.open(tmp_path / "history.sqlite")
+
+
+needs_root = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as two users"
+)
+
+
+def as_user(user: int, group: int, umask: int, work: "object") -> int:
+    """The exit status of a child of that user that does `work`: 0, 2 of a usage error, 4 of one of storage."""
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            os.setgroups([])
+            os.setgid(group)
+            os.setuid(user)
+            os.umask(umask)
+            work()  # type: ignore[operator]
+            status = 0
+        except UsageError as error:
+            print(error, file=sys.stderr, flush=True)
+            status = 2
+        except StorageError as error:
+            print(error, file=sys.stderr, flush=True)
+            status = 4
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+EVA, JAN, TEAM, ALONE = 54_321, 54_322, 54_400, 54_401
+
+
+def folder_of_the_team(place: Path) -> Path:
+    """A folder in which all of the group may write, and that gives its files to the group."""
+    History.open(place / "first.sqlite").close()  # imports what a child of another user may not be allowed to read
+    for folder in (place, *place.parents[:3]):
+        os.chmod(folder, stat.S_IMODE(folder.stat().st_mode) | 0o111)
+    shared = place / "shared"
+    shared.mkdir()
+    os.chown(shared, EVA, TEAM)
+    os.chmod(shared, 0o2770)
+    return shared
+
+
+@needs_root
+def test_two_users_share_a_history_of_their_group(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As docs/history.md says: a folder of the group with its bit set, and umask 007."""
+    file = folder_of_the_team(tmp_path) / "history.sqlite"
+
+    def gates(branch: str) -> None:
+        history = History.open(file)
+        gate(history, branch, 1)
+        history.close()
+
+    for user, branch in ((EVA, "main"), (JAN, "fp8-head"), (EVA, "main")):
+        assert as_user(user, TEAM, 0o007, lambda b=branch: gates(b)) == 0, capfd.readouterr().err
+    assert as_user(JAN, ALONE, 0o007, lambda: gates("stranger")) == 2
+    assert "this user may not open it or its folder; see docs/history.md, Several users" in capfd.readouterr().err
+    assert [run.branch for run in History.open(file).list_runs()] == ["main", "fp8-head", "main"]
+    assert History.open(file).verify().fits
+
+
+@needs_root
+def test_with_umask_077_a_second_user_is_told_and_nothing_is_harmed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = folder_of_the_team(tmp_path) / "history.sqlite"
+
+    def gates() -> None:
+        gate(History.open(file), "main", 1)
+
+    assert as_user(EVA, TEAM, 0o077, gates) == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert as_user(JAN, TEAM, 0o077, gates) == 2
+    said = capfd.readouterr().err
+    assert (said.count("\n"), "see docs/history.md, Several users" in said) == (1, True), said
+    # once the file itself is the group's, what SQLite puts beside it is too, whatever the umask
+    os.chmod(file, 0o660)
+    for beside in file.parent.glob("history.sqlite-*"):
+        os.chmod(beside, 0o660)
+    for user in (JAN, EVA, JAN):
+        assert as_user(user, TEAM, 0o077, gates) == 0, capfd.readouterr().err
+    assert len(History.open(file).list_runs()) == 4
