@@ -88,7 +88,7 @@ def list_waivers(
     everything: Annotated[bool, typer.Option("--all", help="Also list expired and revoked waivers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the waivers in force, and those that were imported and are not."""
+    """List the waivers in force, and imported ones that wait."""
     today = datetime.now(UTC).date()
     records = _records(branch, family)
     shown = [record for record in records if everything or _state(record, today) in SHOWN_STATES]

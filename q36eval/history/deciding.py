@@ -265,12 +265,12 @@ def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
             this owner has signed it before.
     """
     policy = policy_of(run)
+    history.check_evidence(run.id)
     if run.report is None or report_sha256(replayed(history, run)) != report_sha256(run.report):
         raise UsageError(
             f"Run {run.id} was decided by another version, and this one reaches another report: decide it again with "
             f"`q36eval gate --branch {run.branch} --resume {run.id} --require-sign-off`, then sign that report."
         )
-    history.check_evidence(run.id)
     if not owner.strip() or not reason.strip():
         raise UsageError("A sign-off needs an owner and a reason.")
     circumstances = circumstances_then(history, run)
