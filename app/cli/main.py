@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,7 +36,7 @@ from q36eval.app.cli.options import PRECEDENCE, say, worst
 from q36eval.app.cli.streams import tolerant_output
 from q36eval.config.paths import STATE, Paths
 from q36eval.errors import ExitCode, Q36Error, UsageError
-from q36eval.interrupts import Terminated, closing, stoppable
+from q36eval.interrupts import Terminated, stoppable
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 """What a disk answers that is full, read-only, closed to this user or broken."""
@@ -138,7 +139,7 @@ def main() -> None:
     """Run the command; exit with DESIGN's codes, one sentence for every error, no traceback."""
     with stoppable(), tolerant_output() as output:
         code = _run()
-        output.flush()
+        output.end()
         lost = output.failure()
         if lost is not None:
             say(lost)
@@ -160,7 +161,7 @@ def _run() -> int:
         return leave.exit_code
     except (KeyboardInterrupt, typer.Abort) as error:
         terminated = isinstance(error, Terminated)
-        with closing():
+        with suppress(KeyboardInterrupt):  # a second one, where nobody reads what is said
             say(" ".join(["Stopped by SIGTERM." if terminated else "Interrupted.", *_notes(error)]))
         return ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
     except OSError as error:

@@ -4,7 +4,7 @@ import codecs
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -32,9 +32,21 @@ class Output:
         self._try(self._stream.write, text)
         return len(text)
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each."""
+        for line in lines:
+            self.write(line)
+
     def flush(self) -> None:
         """Flush what is not dropped."""
         self._try(self._stream.flush)
+
+    def end(self) -> None:
+        """Flush for the last time; a signal ends the wait for a reader that does not read."""
+        try:
+            self.flush()
+        except KeyboardInterrupt:
+            self.error = OSError(errno.EPIPE, "nobody reads it")
 
     def _try(self, call: Any, *arguments: str) -> None:
         if self.error is not None and not self._retrying:
@@ -90,7 +102,7 @@ def tolerant_output() -> Iterator[Output]:
         yield output
     finally:
         for stream in (output, log):
-            stream.flush()
+            stream.end()
         sys.stdout, sys.stderr = own
         for stream, raw in zip((output, log), own, strict=True):
             if stream.error is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+from q36eval.app.cli.streams import tolerant_output
 from q36eval.app.dashboard import views
 from q36eval.app.dashboard.guard import LOOPBACK, Guard
 from q36eval.app.dashboard.started import READ_ONLY
@@ -58,7 +59,8 @@ def main() -> None:
     imported()
     sys.argv = [sys.argv[0], *page]
     configuration = CONFIGURATION | {"server.address": options.address, "server.port": options.port}
-    guarded(hosts_of(options.address, options.allow_host)).run(config=configuration)
+    with tolerant_output():  # a server whose log is gone goes on
+        guarded(hosts_of(options.address, options.allow_host)).run(config=configuration)
 
 
 def guarded(hosts: list[str]) -> Any:

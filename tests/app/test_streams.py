@@ -6,8 +6,10 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -195,3 +197,30 @@ def test_a_pipe_that_does_not_block_gets_all_of_a_document(tmp_path: Path) -> No
     os.close(reading)
     assert child.wait() == 0
     assert len(json.loads(text)) > 1
+
+
+def test_a_reader_that_does_not_read_keeps_no_command_from_ending(tmp_path: Path) -> None:
+    """As a pager that waits for a key: the first signal ends the writing, the second the wait for the rest."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+
+    def piped() -> None:
+        from q36eval import interrupts
+
+        interrupts.SECONDS_TO_CLOSE = 0.0
+        os.dup2(writing, 1)
+
+    stderr = tmp_path / "stderr"
+    command = ("report", "latest", "--schema")
+    child = forked.start(*command, state=tmp_path / "state", stderr=stderr, before=piped)
+    os.close(writing)
+    select.select([reading], [], [])
+    code = None
+    while code is None:
+        os.kill(child.pid, signal.SIGTERM)
+        ended, status = os.waitpid(child.pid, os.WNOHANG)
+        code = os.waitstatus_to_exitcode(status) if ended else None
+        time.sleep(0.05)
+    os.close(reading)
+    assert code in (0, 143)
+    assert "Traceback" not in stderr.read_text()
