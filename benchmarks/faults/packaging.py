@@ -310,3 +310,14 @@ def foreign_package(bench: Bench) -> str:
         (place / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
     program(bench, installed(bench), "branches", "list").told(exit=0, says="fp8-head")
     return "exit 0: the branches"
+
+
+@fault("two jobs gate two branches in one state at once, and its reference is not captured", "one captures, both PASS")
+def two_jobs(bench: Bench) -> str:
+    jobs = [bench.start("gate", "--branch", name, *bench.small) for name in ("fp8-head", "main")]
+    done = [job.end() for job in jobs]
+    seen = [each.told(exit=0) for each in done]
+    captured = sum("capturing the reference" in each.stderr + each.stdout for each in done)
+    waited = sum("waiting for another run" in each.stderr + each.stdout for each in done)
+    assert (captured, waited) == (1, 1), f"{captured} captured, {waited} waited"
+    return f"{len(seen)} × exit 0; one captured, the other waited"
