@@ -306,7 +306,7 @@ def no_room_for_the_capture(bench: Bench) -> str:
     done = on_a_disk(bench, "size=2m", "true", "gate", "--branch", "fp8-head", *options)
     assert "sampling" not in done.stderr
     assert "inspecting" not in done.stderr
-    return done.told(exit=2, says="GB are free; make room")
+    return done.told(exit=2, says="are free; make room")
 
 
 def reported(bench: Bench) -> Path:

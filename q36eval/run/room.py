@@ -40,15 +40,24 @@ class FileSystem:
     @property
     def used(self) -> float:
         """The greater of the shares of bytes and of files that are taken."""
-        shares = [1 - self.free_bytes / self.bytes if self.bytes else 0.0]
-        return max([*shares, 1 - self.free_files / self.files] if self.files else shares)
+        return max(1 - self.free_bytes / self.bytes if self.bytes else 0.0, self.files_used)
+
+    @property
+    def files_used(self) -> float:
+        """The share of files."""
+        return 1 - self.free_files / self.files if self.files else 0.0
 
     @property
     def words(self) -> str:
-        """`97 % full (1.20 GB and 3,112 files are free)`."""
-        files = f" and {self.free_files:,} files" if self.files else ""
+        """`97 % full (1.20 GB are free)`, with the files where those are what is short."""
+        files = f" and {self.free_files:,} files" if self.files_used >= CROWDED else ""
         # rounded down: what is not full does not read as if it were
-        return f"{int(100 * self.used)} % full ({self.free_bytes / 1e9:,.2f} GB{files} are free)"
+        return f"{int(100 * self.used)} % full ({amount(self.free_bytes)}{files} are free)"
+
+
+def amount(size: int) -> str:
+    """Bytes as a person reads them: `5 MB`, `1.20 GB`."""
+    return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{max(size, 0) / 1e6:,.0f} MB"
 
 
 def file_system(place: Path) -> FileSystem:
@@ -65,15 +74,14 @@ def crowded(places: Iterable[Path]) -> list[str]:
     Raises:
         UsageError: one has no room for any run.
     """
-    sentences = {}
+    sentences: dict[tuple[int, int], str] = {}
     for place in places:
         found = file_system(place)
         if found.free_bytes < LEAST_BYTES or (found.files and found.free_files == 0):
             raise UsageError(f"The disk of {place} is {found.words}, too full to gate on; make room first.")
         if found.used >= CROWDED:
-            sentences[found.bytes, found.files] = (
-                f"The disk of {place} is {found.words}; a gate that meets its end stops there, and is resumed."
-            )
+            sentence = f"The disk of {place} is {found.words}; a gate that meets its end stops there, and is resumed."
+            sentences.setdefault((found.bytes, found.files), sentence)
     return list(sentences.values())
 
 
@@ -118,8 +126,8 @@ def _refuse(missing: int, place: Path, at_least: str) -> None:
     free = file_system(place).free_bytes
     if missing > free:
         raise UsageError(
-            f"Capturing the reference takes {at_least}{missing / 1e9:,.2f} GB more in {place}, where {free / 1e9:,.2f} "
-            f"GB are free; make room, or name another state folder with --state."
+            f"Capturing the reference takes {at_least}{amount(missing)} more in {place}, where {amount(free)} are "
+            f"free; make room, or name another state folder with --state."
         )
 
 

@@ -37,7 +37,7 @@ def test_a_roomy_disk_says_nothing(tmp_path: Path, disk: Any) -> None:
 def test_figures_of_a_full_one(tmp_path: Path, disk: Any) -> None:
     disk(95 * GB, 5 * GB)
     (sentence,) = crowded([tmp_path / "not" / "there", tmp_path])
-    assert "95 % full (5.00 GB and 900 files are free)" in sentence
+    assert "95 % full (5.00 GB are free)" in sentence
     disk(GB, GB, files=1000, free_files=20)
     assert "98 % full (1.00 GB and 20 files are free)" in crowded([tmp_path])[0]
     disk(10 * GB, 0)
@@ -63,5 +63,5 @@ def test_a_gate_says_so_before_it_begins_and_refuses_what_cannot_fit(tmp_path: P
     disk(99 * GB, 5_000_000)  # the sandbox's states take more
     done = commands.q36eval("gate", "--branch", "bf16", "--skip", "evals", state=tmp_path)
     assert done.returncode == 2
-    assert "Capturing the reference takes at least 0.0" in done.stderr
-    assert "0.01 GB are free; make room" in done.stderr
+    assert "Capturing the reference takes at least " in done.stderr
+    assert "5 MB are free; make room" in done.stderr
