@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -113,7 +114,8 @@ def with_member(archive: Path, name: str, mode: int = 0o644) -> Path:
     """The archive with one more member."""
     member = zipfile.ZipInfo(name)
     member.external_attr = mode << 16
-    with zipfile.ZipFile(archive, "a") as more:
+    with zipfile.ZipFile(archive, "a") as more, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a name stands there twice
         more.writestr(member, "/etc/passwd")
     return archive
 

@@ -192,7 +192,7 @@ def _configure_connection(dbapi_connection: Any, _record: Any) -> None:
     # the driver must not open transactions on its own: `_begin` does
     dbapi_connection.isolation_level = None
     cursor = dbapi_connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {int(1000 * min(PATIENCE_SECONDS, wait_seconds()))}")
+    cursor.execute(f"PRAGMA busy_timeout = {_patience_ms()}")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.close()
@@ -205,17 +205,23 @@ def _refuse_writing(dbapi_connection: Any, _record: Any) -> None:
 def _begin(connection: Connection) -> None:
     """Begin a transaction; a writing one waits for its turn, and says so once where that takes long."""
     statement = connection.get_execution_options().get("sqlite_begin", "BEGIN")
-    deadline, said = time.monotonic() + wait_seconds(), False
-    while True:
-        try:
-            connection.exec_driver_sql(statement)
-            return
-        except OperationalError as error:
-            if "locked" not in str(error.orig) or time.monotonic() >= deadline:
-                raise
-            if not said:
-                say_waiting(str(connection.engine.url.database), wait_seconds())
-                said = True
+    deadline = time.monotonic() + wait_seconds()
+    try:
+        connection.exec_driver_sql(statement)
+        return
+    except OperationalError as error:
+        if "locked" not in str(error.orig) or time.monotonic() >= deadline:
+            raise
+    say_waiting(str(connection.engine.url.database), wait_seconds())
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {max(1, int(1000 * (deadline - time.monotonic())))}")
+    try:
+        connection.exec_driver_sql(statement)
+    finally:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {_patience_ms()}")
+
+
+def _patience_ms() -> int:
+    return int(1000 * min(PATIENCE_SECONDS, wait_seconds()))
 
 
 def wait_seconds() -> float:
