@@ -86,7 +86,7 @@ def fetch(branches: Iterable[str], paths: Paths, named: str | None, notify: Call
         place = _place(named or os.environ.get(FROM) or _origin())
         notify(f"Fetching {len(lacking)} files of the sandbox from {_shown(place)}.")
         for name, sha256 in lacking.items():
-            portions = _of_file(place / name) if isinstance(place, Path) else _of_server(f"{place}/{name}")
+            portions = _of_file(place / name) if isinstance(place, Path) else _of_server(_address(place, name))
             _keep(paths.sandbox / name, sha256, portions, _shown(place))
     _keep(paths.sandbox / "manifest.json", None, _of_file(shipped / "manifest.json"), str(shipped))
 
@@ -109,7 +109,8 @@ def _origin() -> str:
 def _place(named: str) -> Path | str:
     """A folder laid out as `data/sandbox`, or a web address without a slash at its end."""
     if named.startswith(("http://", "https://")):
-        return named.rstrip("/")
+        url = urlsplit(named)
+        return url._replace(path=url.path.rstrip("/")).geturl()
     folder = Path(named)
     for place in (folder / "data" / "sandbox", folder):
         if (place / "manifest.json").is_file():
@@ -118,6 +119,12 @@ def _place(named: str) -> Path | str:
         f"{named} is neither a checkout of the repository with data/sandbox nor a web address; name one: "
         f"{COMMAND} --from DIR|URL."
     )
+
+
+def _address(place: str, name: str) -> str:
+    """Of one file; what stands behind a question mark, a token for one, goes with every file."""
+    url = urlsplit(place)
+    return url._replace(path=f"{url.path}/{name}").geturl()
 
 
 def _shown(place: Path | str) -> str:

@@ -81,7 +81,7 @@ def test_a_gate_downloads_nothing_and_says_what_to_run(paths: Paths) -> None:
 
 @pytest.mark.parametrize("kind", ["server", "checkout", "folder"])
 def test_fetched_branches_are_the_committed_ones(kind: str, paths: Paths, server: str) -> None:
-    place = {"server": f"{server}/", "checkout": str(REPOSITORY), "folder": str(COMMITTED)}[kind]
+    place = {"server": f"{server}/?token=t", "checkout": str(REPOSITORY), "folder": str(COMMITTED)}[kind]
     said: list[str] = []
     fetch([BRANCH], paths, place, said.append)
     assert missing_files(paths, [BRANCH]) == [] != missing_files(paths)
