@@ -88,10 +88,10 @@ def in_forks(
             ours, theirs = context.Pipe()
             links.append(ours)
             process = context.Process(target=_work, args=(call, batches, theirs, links), daemon=True)
-            with held_back():
+            with held_back():  # a signal in between would find a worker that nobody kills
                 process.start()
-            processes.append(process)
-            atexit.register(process.kill)  # before multiprocessing, which would ask it by SIGTERM and wait
+                processes.append(process)
+                atexit.register(process.kill)  # before multiprocessing, which would ask it by SIGTERM and wait
             theirs.close()  # so that the link ends when its worker does
         yield from _in_order(batches, links)
     finally:
