@@ -28,6 +28,14 @@ def block(text: str) -> str:
     return f"{cleaned[:MAX_BLOCK_CHARACTERS]}\n[cut here: {len(cleaned)} characters in all]"
 
 
+_MARKUP = re.compile(r"([!-/:-@\[-`{-~])")
+
+
+def label(text: str) -> str:
+    """A line for a label, where Streamlit reads Markdown: every sign that could be some is escaped."""
+    return _MARKUP.sub(r"\\\1", line(text))
+
+
 def figure_text(text: str) -> str:
     """A line for a chart, where Plotly would read tags and `$` formulas."""
     safe = line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

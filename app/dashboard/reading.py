@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
+from q36eval.app.dashboard.models.front import Declared, Front, front
 from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, standing_waivers
 from q36eval.app.dashboard.started import Started, file_of, shown_source
 from q36eval.app.figures.kl_plots import divergences_of
+from q36eval.config import Branch, Family
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift
+from q36eval.errors import Q36Error
 from q36eval.gate.report import SignOff, Waiver
 from q36eval.history import (
     Blessing,
@@ -35,7 +38,7 @@ from q36eval.history import (
 from q36eval.history.comparing import Comparison, compare
 from q36eval.history.deciding import report_sha256
 from q36eval.history.run_files import RunFiles
-from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.run.drift import FollowedMetrics, followed, read_kept, standing_drift
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
 
@@ -389,6 +392,60 @@ def detailed(reader: Reader, rows: Iterable[BranchRow], now: datetime) -> list[B
         else branch_row(row.of, replace(reviews[row.key], report=reader.run(row.of.judged.id).report), now)
         for row in rows
     ]
+
+
+def fronts(reader: Reader, now: datetime) -> list[Front]:
+    """Every branch as the front page has it, without what only its newest report tells."""
+    reviews = _reviews(reader)
+    return [_front(row, reviews[row.key], now) for row in branch_rows(reader, now)]
+
+
+def _front(row: BranchRow, review: Review, now: datetime) -> Front:
+    declared = declared_of(row.of.family).get(row.of.branch, Declared())
+    return front(row, review, now, is_reference=declared.is_reference)
+
+
+def with_reports(reader: Reader, rows: Iterable[Front], now: datetime) -> list[Front]:
+    """The rows with what their newest reports tell; slower, so of a page's rows and a banner's only."""
+    reviews, told = _reviews(reader), []
+    for row in rows:
+        judged = row.row.of.judged
+        if judged is not None:
+            review = replace(reviews[row.row.key], report=reader.run(judged.id).report)
+            row = _front(branch_row(row.row.of, review, now), review, now)
+        told.append(row)
+    return told
+
+
+def declared_of(family: str) -> dict[str, Declared]:
+    """What the file of the family of that name says of its branches; nothing where there is none that can be read."""
+    declared: dict[str, Declared] = _declared(family)
+    return declared
+
+
+def _read_declared(family: str) -> dict[str, Declared]:
+    paths = Paths.default()
+    try:
+        known = Family.load(paths.families / f"{family}.yaml")
+    except Q36Error:
+        return {}
+    both = tuple(Lane)
+    return {
+        name: Declared(branch.lanes or both, _size(branch, paths), is_reference=name == known.reference)
+        for name, branch in known.branches.items()
+    }
+
+
+_declared = _cached(_read_declared, FRESH_S, 64)
+
+
+def _size(branch: Branch, paths: Paths) -> float | None:
+    """In bytes: what the file says, else what lies on the disk."""
+    if branch.size_gib is not None:
+        return branch.size_gib * 1024**3
+    folder = None if branch.source.path is None else paths.repository / branch.source.path
+    files = [] if folder is None else list(folder.glob("*.safetensors"))
+    return float(sum(file.stat().st_size for file in files)) or None
 
 
 def _reviews(reader: Reader) -> dict[BranchKey, Review]:

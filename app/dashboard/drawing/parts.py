@@ -5,7 +5,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -16,7 +16,7 @@ from q36eval.app.dashboard.reading import Reader
 from q36eval.app.dashboard.started import Started
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
-from q36eval.history import BranchKey, RunFilter, RunRecord, RunSummary
+from q36eval.history import BranchKey, RunFilter, RunRecord, RunState, RunSummary
 from q36eval.records import Verdict
 
 ROWS_SHOWN_WHOLE = 40
@@ -75,15 +75,14 @@ def choose_run(
     named = st.query_params.get(parameter)
     chosen = _run_asked_for(reader, named)
     if named and chosen is None:
-        st.warning("The address names no run of this history, or several; showing another.")
-        st.text(line(named))
+        stop_at_dead_link("run", named)
     remembered = _run_asked_for(reader, st.session_state.get(f"last_{parameter}"))
     chosen = chosen or remembered or reader.run(otherwise or "latest")
     keys = sorted((of.family, of.branch) for of in reader.branches())
     st.session_state[f"{key}_branch"], st.session_state[key] = (chosen.family, chosen.branch), chosen.id
 
     def follow_branch() -> None:
-        st.query_params[parameter] = newest_runs(reader, st.session_state[f"{key}_branch"])[0].id
+        st.query_params[parameter] = newest_finished(reader, st.session_state[f"{key}_branch"]).id
 
     def follow() -> None:
         st.query_params[parameter] = st.session_state[key]
@@ -98,7 +97,23 @@ def choose_run(
     )
     st.query_params[parameter] = chosen.id
     st.session_state[f"last_{parameter}"] = chosen.id
+    st.session_state["branch_last"] = (chosen.family, chosen.branch)  # where the sidebar's link to its branch leads
     return chosen
+
+
+def newest_finished(reader: Reader, key: BranchKey) -> RunSummary:
+    """The newest finished run of a branch; where none is, the newest."""
+    finished = reader.summaries(RunFilter(family=key[0], branch=key[1], state=RunState.FINISHED), limit=1)
+    return (finished or newest_runs(reader, key, 1))[0]
+
+
+def stop_at_dead_link(kind: str, named: str) -> NoReturn:
+    """Says that the address names nothing that is here, and ends the page: another would be taken for it."""
+    st.error(f"The address names no {kind} of this history, or several. Nothing is shown.")
+    st.text(line(named))
+    st.page_link("views/overview.py", label="All branches", icon=":material/grid_view:")
+    st.stop()
+    raise AssertionError("a page that was stopped went on")
 
 
 def newest_runs(reader: Reader, key: BranchKey, limit: int = RUNS_OFFERED) -> list[RunSummary]:

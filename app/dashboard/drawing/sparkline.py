@@ -28,27 +28,35 @@ class SparkPoint:
     verdict: Verdict | None
 
 
-def sparkline(points: Sequence[SparkPoint]) -> str:
-    """An SVG of the runs from left to right; less is drawn lower, and what has no figure lies at the foot."""
+def sparkline(points: Sequence[SparkPoint], margin: float | None = None) -> str:
+    """An SVG of the runs from left to right; less is drawn lower, and what has no figure lies at the foot.
+
+    The margin, where there is one and any figure, is a dashed line at its height.
+    """
     drawn = [point.figure for point in points if math.isfinite(point.figure)]
-    low, high = (min(drawn), max(drawn)) if drawn else (0.0, 0.0)
+    bounds = [*drawn, margin] if drawn and margin is not None else drawn
+    low, high = (min(bounds), max(bounds)) if bounds else (0.0, 0.0)
     places = [_place(i, point, len(points), low, high) for i, point in enumerate(points)]
     parts = [
         f'<path d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}" stroke="{LINE}" stroke-width="1.5"/>'
         for (x0, y0), (x1, y1), one, other in zip(places, places[1:], points, points[1:], strict=False)
         if math.isfinite(one.figure) and math.isfinite(other.figure)
     ]
+    if drawn and margin is not None:
+        _, y = _place(0, SparkPoint(margin, None), len(points), low, high)
+        parts.append(f'<path d="M0 {y:.1f}H{WIDTH}" stroke="{LINE}" stroke-width="1" stroke-dasharray="4 3"/>')
     parts += [_mark(x, y, point.verdict) for (x, y), point in zip(places, points, strict=True)]
     size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(parts)}</svg>'
 
 
-def words(points: Sequence[SparkPoint], what: str) -> str:
+def words(points: Sequence[SparkPoint], what: str, margin: float | None = None) -> str:
     """What the drawing shows, for who does not see it."""
     verdicts = ", ".join(look_of(point.verdict).word for point in points)
     drawn = [point.figure for point in points if math.isfinite(point.figure)]
     figures = f"; {what} from {drawn[0]:.3g} to {drawn[-1]:.3g}" if drawn else ""
-    return f"Last {len(points)} runs, oldest first: {verdicts}{figures}"
+    limit = f", margin {margin:.3g}" if figures and margin is not None else ""
+    return f"Last {len(points)} runs, oldest first: {verdicts}{figures}{limit}"
 
 
 def _place(i: int, point: SparkPoint, n: int, low: float, high: float) -> tuple[float, float]:

@@ -17,7 +17,8 @@ SHOWN_FIELD = 40
 def default_pair(runs: Sequence[RunSummary], blessed: str | None) -> tuple[str, str]:
     """The runs to begin with, of those of one branch (newest first): the newest judged against the blessed run.
 
-    Without a blessing it is held against the one judged before; where there is no such, against itself.
+    Without a blessing it is held against the one judged before; where there is no such, against itself, in which case
+    the page takes a run of another branch.
     """
     judged = [run.id for run in runs if run.verdict is not None] or [run.id for run in runs]
     newest = judged[0]
@@ -28,13 +29,27 @@ def default_pair(runs: Sequence[RunSummary], blessed: str | None) -> tuple[str, 
 
 def headline(comparison: Comparison, a: RunRecord, b: RunRecord) -> str:
     """What came of holding B against A, in one line."""
-    turned = sum(_turned(one) for one in comparison.criteria)
-    worse = sum(one.difference is not None and one.difference.movement == "worse" for one in comparison.criteria)
-    better = sum(one.difference is not None and one.difference.movement == "better" for one in comparison.criteria)
     if a.id == b.id:
-        return "A and B are the same run."
-    of = f"Of {len(comparison.criteria)} criteria {turned} have another verdict in B"
-    return f"{of}; {worse} moved for the worse and {better} for the better, beyond what pairing leaves to chance."
+        return "A and B are the same run: choose another for one of them."
+    turned = sum(_turned(one) for one in comparison.criteria)
+    moves = [movement(one) for one in comparison.criteria]
+    said = [f"Of {len(comparison.criteria)} criteria {turned} have another verdict in B"]
+    said.append(f"{moves.count('worse')} moved for the worse and {moves.count('better')} for the better")
+    if comparison.flips:
+        lost, gained = (sum(getattr(one, way) for one in comparison.flips) for way in ("lost", "gained"))
+        said.append(f"{lost:,} items that A answers rightly are lost in B, {gained:,} gained")
+    return f"{'; '.join(said)}. Counts move by any change, figures beyond what pairing leaves to chance."
+
+
+def movement(one: ComparedCriterion) -> str | None:
+    """Where a criterion moved from A to B: `worse`, `better`, `unclear`; None where the two cannot be held together.
+
+    Faults that are counted have no chance about them: one more is worse.
+    """
+    counted = all(side is not None and side.margin.kind == "max_count" for side in (one.a, one.b))
+    if counted and one.a is not None and one.b is not None and one.a.value is not None and one.b.value is not None:
+        return "unclear" if one.a.value == one.b.value else ("worse" if one.b.value > one.a.value else "better")
+    return None if one.difference is None else one.difference.movement
 
 
 def select(criteria: Sequence[ComparedCriterion], which: str) -> list[ComparedCriterion]:
@@ -42,7 +57,7 @@ def select(criteria: Sequence[ComparedCriterion], which: str) -> list[ComparedCr
     if which == TURNED:
         return [one for one in criteria if _turned(one)]
     if which == MOVED:
-        return [one for one in criteria if one.difference is not None and one.difference.movement != "unclear"]
+        return [one for one in criteria if movement(one) not in (None, "unclear")]
     return list(criteria)
 
 
@@ -61,6 +76,7 @@ def criterion_rows(criteria: Sequence[ComparedCriterion]) -> list[dict[str, str]
             "B": _judged(one.b),
             "B judged": _figure(one.b),
             **_difference(one.difference),
+            "moved": MOVED_WORDS.get(movement(one) or "", "–"),
             "unit": one.unit or "–",
             "why not paired": one.why,
         }

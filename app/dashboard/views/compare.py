@@ -47,7 +47,12 @@ def _default(reader: Reader) -> tuple[str, str]:
     key = (st.query_params.get("family", of.family), st.query_params.get("branch", of.branch))
     runs = newest_runs(reader, key) or newest_runs(reader, (of.family, of.branch))
     blessed = next((one.run_id for one in reader.blessings(*key)), None)
-    return default_pair(runs, blessed)
+    first, second = default_pair(runs, blessed)
+    if first == second:  # the only run of its branch: beside it stands the newest verdict of another one
+        others = [of for of in reader.branches() if of.judged is not None and of.judged.id != second]
+        same = [of for of in others if of.family == runs[0].family]
+        first = next((of.judged.id for of in (same or others) if of.judged is not None), first)
+    return first, second
 
 
 def _swap(a: str, b: str) -> None:

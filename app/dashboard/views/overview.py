@@ -1,150 +1,201 @@
-"""Overview: every branch, its latest verdict per lane, how fresh it is, what needs a person, and what runs now."""
+"""Overview: what may ship in each family, one row a branch with what to do next, and what is being measured now."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from html import escape
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from q36eval.app.dashboard.drawing.parts import page_offset, reader_or_stop
 from q36eval.app.dashboard.drawing.sparkline import SparkPoint, sparkline, words
-from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.inert import label, line
 from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.models.overview import (
-    BranchRow,
-    LiveRun,
-    Urgency,
-    by_need,
-    drift_need,
-    live_runs,
-    resume_command,
+from q36eval.app.dashboard.models.front import (
+    LANE_NAMES,
+    SHIPS,
+    Banner,
+    Button,
+    Front,
+    Said,
+    Standing,
+    banner,
+    in_order,
 )
-from q36eval.app.dashboard.reading import Reader, branch_rows, detailed
+from q36eval.app.dashboard.models.overview import LiveRun, drift_need, live_runs, resume_command
+from q36eval.app.dashboard.reading import Reader, declared_of, fronts, with_reports
 from q36eval.drift import FEWEST_RUNS
 from q36eval.history import RunFilter, RunState
-from q36eval.records import Verdict
 
-WIDTHS = (1.6, 2.7, 1.9, 1.9, 3.2, 1.3)
+WIDTHS = (2.2, 4.2, 1.9, 2.0)
 BRANCHES_PER_PAGE = 10
+MOST_IN_BANNER = 24  # of a family with more branches the banner leaves the rest to the rows
 RUNS_DRAWN = 20
 SPARK_METRIC = "kl.kl_divergence[all]"
 LIVE_EVERY_S = 2.0
 MOST_LIVE = 20
 
-EVERYTHING, NEEDS, FAILING = "All", "Needs a person", "Failing"
+EVERYTHING, NEEDS, BLOCKED = "All", "Needs a person", "Blocked"
+TEXT, WHICH = "q", "show"  # of the filters, in the address
+
+_PAGES = {
+    Button.RUN: "run",
+    Button.WHY: "run",
+    Button.MISSING: "run",
+    Button.PROMPTS: "canaries",
+    Button.SIGN: "review",
+    Button.WAIVERS: "review",
+    Button.BLESS: "review",
+    Button.DRIFT: "branch",
+}
+
+_BANNER_STYLE = """<style>.banner { font-size: 1.05rem; line-height: 1.7; margin: 0; overflow-wrap: anywhere; }
+.banner code { font-size: .95em; white-space: nowrap; } .banner b { font-weight: 650; }</style>"""
 
 
 def draw() -> None:
     """The page."""
-    st.title("Branches", anchor=False)
+    st.title("What may ship", anchor=False)
     reader = reader_or_stop()
-    st.fragment(_draw_live, run_every=LIVE_EVERY_S)(reader)
     now = datetime.now(UTC)
-    rows = by_need(branch_rows(reader, now))
+    rows = in_order(fronts(reader, now))
+    _draw_banners(reader, rows, now)
+    st.fragment(_draw_live, run_every=LIVE_EVERY_S)(reader)
     shown, offset = _choose(rows)
-    head = st.columns(WIDTHS)
-    titles = ("Branch", "Verdict by lane", "Last runs: KL, verdict", "Freshness, blessing", "Needs a person", "")
-    for column, title in zip(head, titles, strict=True):
-        column.caption(title)
-    drawn = detailed(reader, shown[offset : offset + BRANCHES_PER_PAGE], now)
+    drawn = with_reports(reader, shown[offset : offset + BRANCHES_PER_PAGE], now)
     places = [_draw_row(reader, row) for row in drawn]
     if not shown:
         st.info("No branch is like this. Choose All, or clear the field.")
     _draw_silent(reader)
+    st.caption("History")
+    st.code(line(reader.shown), language=None, wrap_lines=True)
     kept = reader.kept_drifts()
     for row, place in zip(drawn, places, strict=True):  # last: what is not kept takes a second each
-        if row.key not in kept:
-            _draw_drifting(reader, row, place)
+        if row.row.key not in kept:
+            _draw_drifting(reader, row, *place)
 
 
-def _choose(rows: list[BranchRow]) -> tuple[list[BranchRow], int]:
-    """The rows under the reader's filter, and where the page of them begins."""
-    waiting = sum(row.urgency is not Urgency.NOTHING for row in rows)
-    st.caption(f"{len(rows)} branch{'es' * (len(rows) != 1)}, {waiting} waiting for a person. Latest verdict by lane.")
-    left, middle, right = st.columns((2, 3, 2), vertical_alignment="bottom")
-    text = left.text_input("Branch or family holds", key="overview_text").strip().lower()
-    which = middle.segmented_control(
-        "Show", (EVERYTHING, NEEDS, FAILING), default=EVERYTHING, key="overview_which", required=True
-    )
+def _draw_banners(reader: Reader, rows: Sequence[Front], now: datetime) -> None:
+    st.html(_BANNER_STYLE)
+    for family in sorted({row.row.of.family for row in rows}):
+        members = [row for row in rows if row.row.of.family == family][:MOST_IN_BANNER]
+        told = banner(family, with_reports(reader, members, now), declared_of(family))
+        st.html(_banner_html(told))
+
+
+def _banner_html(told: Banner) -> str:
+    """Names and reasons are escaped: a branch is called what somebody called it."""
+    parts: list[str] = []
+    by_ships: dict[tuple[Said, ...], list[str]] = {}
+    for lane, ships in told.lanes.items():
+        by_ships.setdefault(ships, []).append(LANE_NAMES[lane])
+    for ships, lanes in by_ships.items():
+        may = f"{_listed(ships)} may ship" if ships else "nothing may ship"
+        parts.append(f"<b>{' and '.join(lanes).capitalize()}:</b> {may}.")
+    for title, said in (("Waiting", told.waiting), ("Open", told.open), ("Blocked", told.blocked)):
+        if said:
+            parts.append(f"<b>{title}:</b> {'; '.join(_code(each, ', ') for each in said)}.")
+    return f'<p class="banner"><b>{escape(line(told.family))}</b> – {" ".join(parts)}</p>'
+
+
+def _listed(said: Sequence[Said]) -> str:
+    return ", ".join(_code(each, " (", ")") for each in said)
+
+
+def _code(each: Said, before: str, after: str = "") -> str:
+    words = f"{before}{escape(line(each.words))}{after}" if each.words else ""
+    return f"<code>{escape(line(each.branch))}</code>{words}"
+
+
+def _choose(rows: list[Front]) -> tuple[list[Front], int]:
+    """The rows under the reader's filter, which the address keeps, and where the page of them begins."""
+    st.session_state.setdefault("overview_text", st.query_params.get(TEXT, ""))
+    asked = st.query_params.get(WHICH)
+    st.session_state.setdefault("overview_which", asked if asked in (NEEDS, BLOCKED) else EVERYTHING)
+    with st.popover("Filter", icon=":material/filter_list:", type="tertiary"):
+        text = st.text_input("Branch or family holds", key="overview_text").strip()
+        which = st.segmented_control("Show", (EVERYTHING, NEEDS, BLOCKED), key="overview_which", required=True)
+    for name, value, silent in ((TEXT, text, ""), (WHICH, which, EVERYTHING)):
+        if value != silent:
+            st.query_params[name] = str(value)
+        elif name in st.query_params:
+            del st.query_params[name]
     shown = [
         row
         for row in rows
-        if text in f"{row.key[0]} {row.key[1]}".lower()
-        and (which != NEEDS or row.urgency is not Urgency.NOTHING)
-        and (which != FAILING or row.verdict is Verdict.FAIL)
+        if text.lower() in f"{row.row.of.family} {row.row.of.branch}".lower()
+        and (which != NEEDS or row.standing not in SHIPS)
+        and (which != BLOCKED or row.standing is Standing.BLOCKED)
     ]
-    with right:
-        return shown, page_offset(len(shown), BRANCHES_PER_PAGE, "overview_page")
+    return shown, page_offset(len(shown), BRANCHES_PER_PAGE, "overview_page")
 
 
-def _draw_row(reader: Reader, row: BranchRow) -> DeltaGenerator:
-    """Draws it; returns the place where what its drift asks for may be said."""
+def _draw_row(reader: Reader, row: Front) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Draws it; returns the places of its chip and its sentence, which drift that is found later changes."""
+    of = row.row.of
     with st.container(border=True):
-        name, lanes, spark, state, needs, links = st.columns(WIDTHS)
-        name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}\n{row.of.runs:,} run{'s' * (row.of.runs != 1)}")
-        for lane, verdict in row.lanes.items():
-            look = look_of(verdict)
-            waived = " with waivers" if lane in row.waived else ""
-            label = f"{look.label}{waived}" if verdict is not None else "– not judged"
-            lanes.badge(f"{lane.value}: {label}", color=look.colour)
-        _draw_spark(reader, row, spark)
-        state.text(f"{row.freshness}\n{line(row.blessing)}")
-        with needs:
-            place = st.empty()
-            _draw_needs(row)
-        links.page_link("views/run.py", label="Run", icon=":material/rule:", query_params={"run": row.shown.id})
-        links.page_link(
+        name, state, spark, button = st.columns(WIDTHS, vertical_alignment="center")
+        name.page_link(
             "views/branch.py",
-            label="Branch",
-            icon=":material/show_chart:",
-            query_params={"branch": row.of.branch, "family": row.of.family},
+            label=f"**{label(of.branch)}**",
+            query_params={"branch": of.branch, "family": of.family},
         )
-        if row.of.judged is not None and row.needs:
-            links.page_link(
-                "views/review.py", label="Review", icon=":material/rate_review:", query_params={"run": row.shown.id}
-            )
-    return place
+        chip, why = name.empty(), state.empty()
+        chip.badge(label(row.chip), color=row.colour)
+        why.text(line(row.why))
+        lanes = " · ".join(
+            f"{LANE_NAMES[lane]} {look_of(verdict).label if verdict is not None else '– not judged'}"
+            for lane, verdict in row.row.lanes.items()
+        )
+        state.caption(f"{lanes} · {row.row.freshness}")
+        for need in row.row.needs:
+            if need.command is not None:
+                state.text(line(need.words))
+                state.code(line(need.command), language=None, wrap_lines=True)
+        _draw_spark(reader, row, spark)
+        page, asked = _PAGES[row.button], {"run": row.row.shown.id}
+        if page == "branch":
+            asked = {"branch": of.branch, "family": of.family}
+        elif row.button is Button.PROMPTS:
+            asked |= {"outcome": "regression", "must": "yes"}
+        button.page_link(
+            f"views/{page}.py",
+            label=row.button_words,
+            icon=":material/arrow_forward:",
+            query_params=asked,
+            help=f"{row.button_words}: {label(of.branch)}",
+        )
+    return chip, why
 
 
-def _draw_drifting(reader: Reader, row: BranchRow, place: DeltaGenerator) -> None:
-    if row.of.judged is None or row.of.runs < FEWEST_RUNS:
+def _draw_drifting(reader: Reader, row: Front, chip: DeltaGenerator, why: DeltaGenerator) -> None:
+    """What passes may drift for the worse: found only now, it is said all the same."""
+    if row.standing not in SHIPS or row.row.of.runs < FEWEST_RUNS:
         return
-    need = drift_need(reader.drift(*row.key))
+    need = drift_need(reader.drift(*row.row.key))
     if need is not None:
-        place.text(f"→ {line(need.words)}")
+        moved = replace(row, standing=Standing.DRIFTING, why=need.words, detail="")
+        chip.badge(label(moved.chip), color=moved.colour)
+        why.text(line(moved.why))
 
 
-def _draw_needs(row: BranchRow) -> None:
-    for need in row.needs:
-        st.text(f"→ {line(need.words)}")
-        if need.command is not None:
-            st.code(line(need.command), language=None, wrap_lines=True)
-    if not row.needs:
-        st.text("nothing")
-
-
-def _draw_spark(reader: Reader, row: BranchRow, place: DeltaGenerator) -> None:
-    figures = reader.figures(row.of.family, row.of.branch, SPARK_METRIC)
-    newest = reader.summaries(
-        RunFilter(family=row.of.family, branch=row.of.branch, state=RunState.FINISHED), limit=RUNS_DRAWN
-    )
+def _draw_spark(reader: Reader, row: Front, place: DeltaGenerator) -> None:
+    of = row.row.of
+    figures = reader.figures(of.family, of.branch, SPARK_METRIC)
+    newest = reader.summaries(RunFilter(family=of.family, branch=of.branch, state=RunState.FINISHED), limit=RUNS_DRAWN)
     points = [SparkPoint(figures.get(run.id, float("nan")), run.verdict) for run in reversed(newest)]
     if points:
-        place.image(sparkline(points), alt=words(points, "KL in nats/token"))
+        place.image(sparkline(points, row.margin), alt=words(points, "KL in nats/token", row.margin))
 
 
 def _draw_live(reader: Reader) -> None:
-    """What is being measured now; drawn again by itself."""
-    live = [run for run in _running(reader) if not run.silent]
-    if live:
-        st.subheader("Running now", anchor=False)
-    for run in live:
-        with st.container(border=True):
-            name, bar, link = st.columns((2, 5, 1))
-            name.text(f"{line(run.branch)}\nfamily {line(run.family)}")
-            if run.share is not None:
-                bar.progress(run.share)
-            bar.text(line(run.words))
-            link.page_link("views/run.py", label="Run", icon=":material/rule:", query_params={"run": run.id})
+    """What is being measured now, a thin strip; drawn again by itself."""
+    for run in (run for run in _running(reader) if not run.silent):
+        said = f"Running: {run.branch} · {run.words}"
+        st.page_link("views/run.py", label=label(said), icon=":material/timelapse:", query_params={"run": run.id})
+        if run.share is not None:
+            st.progress(run.share)
 
 
 def _draw_silent(reader: Reader) -> None:

@@ -7,7 +7,14 @@ from datetime import UTC, datetime, timedelta
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.parts import forget as forget_asked
-from q36eval.app.dashboard.drawing.parts import page_of, reader_or_stop, table, verdict_badge, verdict_heading
+from q36eval.app.dashboard.drawing.parts import (
+    page_of,
+    reader_or_stop,
+    stop_at_dead_link,
+    table,
+    verdict_badge,
+    verdict_heading,
+)
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import criterion_label, look_of
 from q36eval.app.dashboard.models.overview import BranchRow
@@ -48,10 +55,8 @@ def draw() -> None:
     st.page_link("views/review.py", label="All that waits for a person", icon=":material/arrow_back:", query_params={})
     try:
         run = reader.run(named)
-    except UsageError as error:
-        st.warning("The address names no run of this history.")
-        st.text(line(str(error)))
-        return
+    except UsageError:
+        stop_at_dead_link("run", named)
     _draw_run(reader, run, permission())
 
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable
-from datetime import date, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ from written_history import POLICY, evidence, identity
 from q36eval.app.dashboard.drawing.charts import drift_figure
 from q36eval.app.dashboard.drawing.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
 from q36eval.app.dashboard.models.drift import drift_picture
+from q36eval.app.dashboard.models.front import Button, Declared, Front, Said, banner, front
 from q36eval.app.dashboard.models.overview import Review, Urgency, branch_row, by_need, live_runs
-from q36eval.app.dashboard.reading import Reader, forget
+from q36eval.app.dashboard.reading import Reader, forget, fronts
 from q36eval.app.dashboard.views.overview import NEEDS
 from q36eval.drift import branch_drift
 from q36eval.gate import Waiver
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
-from q36eval.records import ProbeName, Verdict
+from q36eval.records import Lane, ProbeName, Verdict
 from q36eval.run.drift import keep_drifts
 from tests.app.judged_runs import judge_run, open_history
 
@@ -39,19 +41,30 @@ def shown(app: Any) -> str:
     return "\n".join(element.value for element in (*app.text, *app.markdown, *app.caption, *app.code))
 
 
-def test_overview_names_verdict_blessing_and_what_needs_a_person(visit: Visit, written: Written) -> None:
+def banners(app: Any) -> str:
+    return "\n".join(element.proto.body for element in app.get("html"))
+
+
+def links(app: Any) -> list[str]:
+    return [element.proto.label.replace("\\", "") for element in app.get("page_link")]
+
+
+def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Visit, written: Written) -> None:
     app = visit(written[0])
-    text = shown(app)
-    for found in ("structured: ✓ PASS", "freeform: ✗ FAIL", "? INCONCLUSIVE", "– not judged", "★ blessed by Jana"):
-        assert found in text
-    assert "→ Not measured: Multiple-choice accuracy, Perplexity, RULER accuracy, Short-answer accuracy" in text
-    assert "→ Failed: Must-pass prompts (chat and prose), Must-pass prompts (JSON and tool calls), " in text
+    text, banner = shown(app), banners(app)
+    assert "<b>Structured and free-form:</b> <code>fp8-head</code> may ship." in banner
+    assert "<b>Blocked:</b> <code>int2-experts</code>, 3 required prompts flipped; " in banner
+    assert "<b>Open:</b> <code>main</code>, Not measured: Multiple-choice accuracy, Perplexity, " in banner
+    for chip in ("✗ BLOCKED", "? INCONCLUSIVE", "✓ SHIP", "– NOT JUDGED"):
+        assert chip in text.replace("\\", "")
+    assert "See the 3 prompts" in links(app)
     assert f"q36eval gate --branch w4a16 --resume {written[1]['interrupted'].id}" in text
-    order = [text.index(f"{name}\nfamily") for name in ("int2-experts", "main", "w4a16", "fp8-head")]
+    order = [links(app).index(f"**{name}**") for name in ("int2-experts", "main", "fp8-head", "w4a16")]
     assert order == sorted(order), "what needs a person most comes first"
     app = app.text_input(key="overview_text").set_value("INT2").run()
-    assert "main\nfamily" not in shown(app)
-    assert "int2-experts\nfamily" in shown(app)
+    assert "**main**" not in links(app)
+    assert "**int2-experts**" in links(app)
+    assert app.query_params["q"] == "INT2"
     app = app.text_input(key="overview_text").set_value("no such").run()
     assert "No branch is like this" in app.info[0].value
 
@@ -70,9 +83,10 @@ def test_a_branch_that_drifts_for_the_worse_waits_for_a_person(
             forget()
             monkeypatch.setattr("q36eval.app.dashboard.reading.standing_drift", None)
         app = visit(Path(history.name))
-        assert "→ Drifting for the worse: 1 for the worse of 3 watched metrics drift" in shown(app)
+        assert "Drifting for the worse: 1 for the worse of 3 watched metrics drift" in shown(app)
+        assert shown(app).count("DRIFTING") == 1
         app.segmented_control(key="overview_which").set_value(NEEDS).run()
-        found.append([name for name in ("quiet", "sinking") if f"{name}\nfamily" in shown(app)])
+        found.append([name for name in ("quiet", "sinking") if f"**{name}**" in links(app)])
     assert found[-1] == ["sinking"]
 
 
@@ -97,6 +111,54 @@ def test_a_branch_asks_for_a_person_when_time_passes(branches: dict[str, BranchS
     assert branch_row(unsigned, Review(blessing=blessing), begun).urgency is Urgency.UNSIGNED
     failed = branch_row(branches["int2-experts"], Review(), begun)
     assert by_need([row, failed])[0] is failed
+
+
+def test_a_chip_says_whether_a_branch_ships_and_what_stands_in_the_way(written: Written) -> None:
+    path, _ = written
+    reader = Reader(path)
+    of = {of.branch: of for of in reader.branches()}["fp8-head"]
+    judged = of.judged
+    assert judged is not None
+    report = reader.run(judged.id).report
+    assert report is not None
+    now = judged.started
+    blessing = Blessing(run_id=judged.id, family="sandbox", branch="fp8-head", owner="Jana", reason="ok", at=now)
+
+    def chip(review: Review, at: datetime = now, **changed: Any) -> Front:
+        changes = {"judged": judged.model_copy(update=changed)} if changed else {}
+        summary = of.model_copy(update=changes)
+        return front(branch_row(summary, review, at), review, at)
+
+    ships = chip(Review(blessing=blessing, report=report))
+    assert (ships.chip, ships.button) == ("✓ SHIP", Button.RUN)
+    assert chip(Review(report=report)).button_words == "Accept as drift baseline"
+    unsigned = chip(Review(report=report), verdict=Verdict.INCONCLUSIVE, awaiting_sign_off=True)
+    assert (unsigned.chip, unsigned.button_words) == ("✎ SIGN", "Sign"), "its lanes passed, and it may not ship"
+    assert chip(Review(blessing=blessing, report=report), now + timedelta(days=31)).chip == "◷ STALE"
+
+    day = (now + timedelta(days=9)).date()
+    waiver = Waiver(owner="Ada", reason="known", criterion="kl", expires=day)
+    waived = [one.model_copy(update={"waived_by": (waiver,)} if one.id == "kl" else {}) for one in report.criteria]
+    report = report.model_copy(update={"criteria": tuple(waived)})
+    passes = chip(Review(blessing=blessing, report=report, waivers=(waiver,)), waived=True)
+    assert passes.chip == f"✓ WAIVED until {day} by Ada"
+    assert passes.why.startswith("It passes with a waiver of ")
+    told = banner("sandbox", [passes], {"fp8-head": Declared(lanes=(Lane.FREEFORM,))})
+    assert told.lanes == {Lane.STRUCTURED: (), Lane.FREEFORM: (Said("fp8-head", f"waived until {day} by Ada"),)}
+    for standing, at, said in (((), now, "was revoked"), ((waiver,), now + timedelta(days=10), "expired on")):
+        gone = chip(Review(blessing=blessing, report=report, waivers=standing), at, waived=True)
+        assert gone.chip == "◷ STALE"
+        assert said in gone.why
+
+
+def test_the_banner_names_the_smallest_first_and_never_the_reference(written: Written) -> None:
+    reader = Reader(written[0])
+    (row,) = [row for row in fronts(reader, datetime.now(UTC)) if row.row.of.branch == "fp8-head"]
+    rows = [replace(row, row=replace(row.row, of=row.row.of.model_copy(update={"branch": b}))) for b in ("a", "b", "c")]
+    rows[2] = front(rows[2].row, Review(), datetime.now(UTC), is_reference=True)
+    assert rows[2].chip == "= REFERENCE"
+    declared = {"a": Declared(size=2.0), "b": Declared(size=1.0), "c": Declared(size=0.5)}
+    assert banner("f", rows, declared).lanes[Lane.STRUCTURED] == (Said("b", "smallest"), Said("a"))
 
 
 def test_sparkline_tells_verdicts_by_shape_and_sets_missing_figures_apart() -> None:
@@ -150,7 +212,7 @@ def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visi
     assert runs["first"].id not in shown(app)
     assert "No run of this branch is like this" in app.info[0].value
     app = visit(path, "branch", family="sandbox", branch="<b>nothing</b>")
-    assert "names no branch" in app.warning[0].value
+    assert "names no branch" in app.error[0].value
 
 
 def test_a_run_that_was_begun_earlier_and_ends_later_is_drawn(tmp_path: Path) -> None:

@@ -71,9 +71,22 @@ def test_run_last_looked_at_is_kept_between_pages(visit: Visit, written: Written
 
 
 def test_unknown_run_in_the_address_is_said(visit: Visit, written: Written) -> None:
-    app = visit(written[0], "run", run="<b>nothing</b>")
-    assert "names no run" in app.warning[0].value
-    assert "<b>nothing</b>" in texts(app)
+    """Another run in its place would be taken for the one that was linked to."""
+    for page, name in (("run", "run"), ("compare", "a"), ("branch", "branch"), ("canaries", "run"), ("review", "run")):
+        app = visit(written[0], page, **{name: "<b>nothing</b>"})
+        assert [element.value for element in app.error], page
+        assert "Nothing is shown" in app.error[0].value, page
+        assert "<b>nothing</b>" in texts(app)
+        assert app.query_params[name] == "<b>nothing</b>", "the address is left as it was"
+        assert not app.dataframe
+        assert not app.header
+
+
+def test_the_sidebar_leads_from_a_run_to_its_branch(visit: Visit, written: Written) -> None:
+    app = visit(written[0], "run", run=written[1]["ruined"].id)
+    app.query_params.clear()
+    app = app.switch_page("views/branch.py").run()
+    assert app.selectbox(key="branch_branch").value == ("sandbox", "int2-experts")
 
 
 def test_canary_filters_narrow_what_is_shown(visit: Visit, written: Written) -> None:
