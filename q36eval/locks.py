@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ except ImportError:  # a system without it, such as Windows
 _CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 """What a file system answers that knows no locks."""
 
+LOOKING_S = 0.1
 _held: set[int] = set()
 
 
@@ -21,8 +23,9 @@ _held: set[int] = set()
 def exclusive(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the lock file `path`, made if need be; without locks on this system it excludes nobody.
 
-    When another holds it, `waiting` is called once and its turn awaited; without `waiting` that is an error. The file
-    stays: were it removed, two could hold "the" lock on two files of one name.
+    When another holds it, `waiting` is called once and its turn awaited; without `waiting` that is an error, after a
+    tenth of a second in which whoever only looks (`is_held`) lets go. The file stays: were it removed, two could hold
+    "the" lock on two files of one name.
 
     Raises:
         BlockingIOError: it is held, and there is no `waiting`.
@@ -43,11 +46,17 @@ def is_held(path: Path) -> bool:
     """Whether another process, or another part of this one, holds the lock file; it is not made."""
     if not path.exists():
         return False
-    try:
-        with exclusive(path):
-            return False
-    except BlockingIOError:
-        return True
+    if fcntl is None:
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            if error.errno not in _CANNOT_LOCK:
+                raise
+    return False
 
 
 def _lock(descriptor: int, waiting: Callable[[], None] | None) -> None:
@@ -58,7 +67,9 @@ def _lock(descriptor: int, waiting: Callable[[], None] | None) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if waiting is None:
-                raise
+                time.sleep(LOOKING_S)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
             waiting()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:

@@ -38,6 +38,7 @@ from q36eval.history import (
 from q36eval.history.comparing import Comparison, compare
 from q36eval.history.deciding import report_sha256
 from q36eval.history.run_files import RunFiles
+from q36eval.locks import is_held
 from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.run.drift import FollowedMetrics, followed, read_kept, standing_drift
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
@@ -82,6 +83,14 @@ class Reader:
     def exists(self) -> bool:
         """Whether there is a history to read."""
         return self.key is not None
+
+    @property
+    def gone(self) -> bool:
+        """Whether there was a history when these pages were first drawn, and is none now."""
+        seen = _seen()
+        if self.exists:
+            seen.add(self.source)
+        return not self.exists and self.source in seen
 
     @property
     def shown(self) -> str:
@@ -140,6 +149,11 @@ class Reader:
     def progress(self, run_id: str) -> RunProgress | None:
         """How far a run is, as it last said; never kept."""
         return self.history.progress(run_id)
+
+    def alive(self, run_id: str) -> bool | None:
+        """Whether the process that measures a run lives; None where it is not of this machine's state."""
+        locks = [lock for state in self._states() if (lock := state / "runs" / f"{run_id}.lock").exists()]
+        return any(map(is_held, locks)) if locks else None
 
     def events(self, run_id: str) -> list[RunEvent]:
         """What happened to a run, in that order."""
@@ -298,6 +312,14 @@ def _unmoved(read: Callable[[], T]) -> T:
     except _MovedError as moved:
         value: T = moved.value
         return value
+
+
+def _no_source() -> set[str]:
+    return set()
+
+
+_seen: Callable[[], set[str]] = st.cache_resource(_no_source, show_spinner=False)
+"""The histories that this server has found."""
 
 
 def _open(key: str | None, source: str) -> History:

@@ -31,6 +31,11 @@ FIRST_COMMAND = "q36eval gate --branch fp8-head"
 def reader_or_stop() -> Reader:
     """The history to read; where it holds no run, what to do about that, and the page ends there."""
     reader = Reader(Started.of().source)
+    if reader.gone:
+        st.error("The history was there and is gone: somebody removed or moved its file. Nothing of it can be shown.")
+        st.code(line(reader.shown), language=None)
+        st.caption("Put it back, or start q36eval ui with --history and where it lies now.")
+        st.stop()
     if not reader.exists or not reader.summaries(limit=1):
         st.info("No run yet. A gate run measures a branch and decides; this one judges a branch of the sandbox:")
         st.code(FIRST_COMMAND, language=None)

@@ -1,7 +1,7 @@
 """What the overview says of each branch and of what is being measured now, and what needs a person. Pure."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import IntEnum
@@ -202,7 +202,7 @@ def names(of: Sequence[str], limit: int = MOST_NAMES) -> str:
 
 
 SILENT_AFTER = timedelta(minutes=10)
-"""A gate says how far it is every second while it asks; loading a checkpoint may take minutes."""
+"""Of a run on another machine: a gate says how far it is every second while it asks, but loading may take minutes."""
 
 
 @dataclass(frozen=True)
@@ -217,9 +217,16 @@ class LiveRun:
     silent: bool
 
 
-def live_runs(running: Iterable[tuple[RunSummary, RunProgress | None]], now: datetime) -> list[LiveRun]:
-    """Each of them with how far it is; those that are silent come last."""
-    live = [_live(run, progress, now) for run, progress in running]
+def live_runs(
+    running: Iterable[tuple[RunSummary, RunProgress | None]],
+    now: datetime,
+    alive: Callable[[str], bool | None] = lambda run_id: None,
+) -> list[LiveRun]:
+    """Each of them with how far it is; those that are silent come last.
+
+    `alive` says whether a run's process lives, None where this machine cannot tell: then silence decides.
+    """
+    live = [_live(run, progress, now, alive(run.id)) for run, progress in running]
     return sorted(live, key=lambda live: (live.silent, live.family, live.branch, live.id))
 
 
@@ -228,9 +235,9 @@ def resume_command(branch: str, run_id: str) -> str:
     return f"q36eval gate --branch {shlex.quote(branch)} --resume {run_id}"
 
 
-def _live(run: RunSummary, progress: RunProgress | None, now: datetime) -> LiveRun:
+def _live(run: RunSummary, progress: RunProgress | None, now: datetime, alive: bool | None) -> LiveRun:
     last = run.started if progress is None else progress.at
-    silent = now - last > SILENT_AFTER
+    silent = now - last > SILENT_AFTER if alive is None else not alive
     begun = f"begun {age_text(run.started, now)}"
     if progress is None:
         words = f"{begun}, has not said how far it is"
@@ -238,6 +245,7 @@ def _live(run: RunSummary, progress: RunProgress | None, now: datetime) -> LiveR
         of = f" {progress.done:,} of {progress.total:,}" if progress.total else ""
         words = f"{progress.stage}{of} · {begun}"
     if silent:
-        words += f" · no sign of life since {age_text(last, now)}"
+        what = "its process has ended; its last word was" if alive is False else "no sign of life since"
+        words += f" · {what} {age_text(last, now)}"
     share = None if progress is None or not progress.total else min(1.0, progress.done / progress.total)
     return LiveRun(run.id, run.family, run.branch, share, words, silent)

@@ -211,7 +211,7 @@ def _draw_silent(reader: Reader) -> None:
 
 def _running(reader: Reader) -> list[LiveRun]:
     running = reader.summaries(RunFilter(state=RunState.RUNNING), limit=MOST_LIVE)
-    return live_runs([(run, reader.progress(run.id)) for run in running], datetime.now(UTC))
+    return live_runs([(run, reader.progress(run.id)) for run in running], datetime.now(UTC), reader.alive)
 
 
 if __name__ == "__main__":

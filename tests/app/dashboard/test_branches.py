@@ -179,6 +179,12 @@ def test_a_run_that_says_nothing_for_long_is_called_silent(branches: dict[str, B
     assert (live.silent, live.share, live.words) == (False, 0.25, "kl 30 of 120 · begun 30 minutes ago")
     assert silent.silent
     assert "no sign of life" in silent.words
+    alive, dead = (
+        live_runs([(run, None), (run, said)], now, {run.id: True}.get),
+        live_runs([(run, said)], now, lambda _: False),
+    )
+    assert not any(each.silent for each in alive), "its process lives, however long it loads"
+    assert "its process has ended" in dead[0].words
 
 
 def test_lines_break_where_runs_do_not_compare(written: Written) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -181,6 +182,16 @@ def test_empty_history_says_which_command_to_run(visit: Visit, tmp_path: Path, p
     app = visit(path, page)
     assert "q36eval gate --branch fp8-head" in codes(app)
     assert path.exists() is exists
+
+
+def test_a_history_that_was_removed_is_not_an_empty_one(visit: Visit, written: Written, tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    shutil.copy(written[0], path)
+    assert not visit(path).error
+    path.unlink()
+    app = visit(path)
+    assert "was there and is gone" in app.error[0].value
+    assert "q36eval gate --branch fp8-head" not in codes(app)
 
 
 def test_file_that_is_no_history_is_one_sentence(visit: Visit, tmp_path: Path) -> None:
