@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.app.cli.github_output import announce, announce_unjudged
 from q36eval.app.cli.options import print_json, say, worst
-from q36eval.app.cli.report_formats import folder_name, make_report_folder, report_json, write_reports
+from q36eval.app.cli.report_formats import document_of, folder_name, make_report_folder, report_json, write_reports
 from q36eval.app.reviewing.recommending import Candidate, Recommendation, recommend, sentences, size_words
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
@@ -22,6 +22,7 @@ from q36eval.run.request import Request, Target
 if TYPE_CHECKING:
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
+    from q36eval.reports import Document
 
 
 @dataclass(frozen=True)
@@ -187,22 +188,21 @@ def _report(one: Judged, history: "History", output: Output) -> None:
                 one.candidate.branch, one.candidate.problem or "", sys.stderr if output.as_json else sys.stdout
             )
         return
+    document = document_of(one.run, history)
     if not output.as_json:
-        _print_report(one.run)
-    measurements = history.measurements(one.run.id)
+        _print_report(document)
     if one.folder is not None:
-        write_reports(one.run, one.folder, output.formats, measurements)
+        write_reports(document, one.folder, output.formats)
     if output.announced:
-        announce(one.run, measurements, sys.stderr if output.as_json else sys.stdout, output.branches)
+        announce(document, sys.stderr if output.as_json else sys.stdout, output.branches)
 
 
-def _print_report(run: "RunRecord") -> None:
+def _print_report(document: "Document") -> None:
     from rich.console import Console
 
-    from q36eval.reports import Document, to_console
+    from q36eval.reports import to_console
 
-    if run.report is not None:
-        Console().print(to_console(Document(run.report, run)))
+    Console().print(to_console(document))
 
 
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:
@@ -210,7 +210,7 @@ def _document(done: list[Judged], exit_code: int, history: "History", *, alone: 
     reports = [
         {"branch": one.candidate.branch, "exit_code": one.candidate.exit_code, "problem": one.candidate.problem}
         if one.run is None
-        else report_json(one.run, history.measurements(one.run.id))
+        else report_json(document_of(one.run, history))
         for one in done
     ]
     if alone:

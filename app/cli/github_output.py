@@ -7,31 +7,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from q36eval.app.cli.report_formats import document_of
 from q36eval.errors import Q36Error
 
 if TYPE_CHECKING:
-    from q36eval.history import RunRecord
-    from q36eval.records import Measurement
+    from q36eval.reports import Document
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
-def announce(run: "RunRecord", measurements: "Sequence[Measurement]", log: TextIO, branches: int = 1) -> None:
+def announce(document: "Document", log: TextIO, branches: int = 1) -> None:
     """Write annotations to the log, and the summary to the file that the runner names.
 
     `branches` are gated in one step, and share what GitHub shows of it.
 
     Outside of a workflow there is no such file, and no summary. One that cannot be written is said, not fatal: the
     verdict stands. A runner reads commands from standard output and standard error alike.
-
-    Raises:
-        UsageError: the run has no verdict.
     """
     from q36eval.reports import to_annotations
     from q36eval.reports.github_report import ANNOTATIONS_PER_LEVEL, to_summary
 
-    document = document_of(run, measurements)
     for line in to_annotations(document, per_level=max(1, ANNOTATIONS_PER_LEVEL // branches)):
         print(line, file=log)
     _append(lambda left: to_summary(document, limit_bytes=left))

@@ -40,14 +40,14 @@ def report(
         raise UsageError("--into puts a section into a model card; give --format card with it.")
     history = open_history()
     record = history.get_run(run)
-    measurements = history.measurements(record.id)
+    document = document_of(record, history)
     if into is not None:
-        _put_into(into, FORMATS[format].text(document_of(record, measurements)))
+        _put_into(into, FORMATS[format].text(document))
         return
     if format == "github":
-        announce(record, measurements, sys.stdout)
+        announce(document, sys.stdout)
     if format != "github" or not os.environ.get(SUMMARY_VARIABLE):
-        write_document(FORMATS[format].text(document_of(record, measurements)))
+        write_document(FORMATS[format].text(document))
 
 
 def _put_into(file: Path, card: str) -> None:

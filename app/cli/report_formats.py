@@ -14,8 +14,7 @@ from q36eval.errors import StorageError, UsageError
 from q36eval.files import write_atomically
 
 if TYPE_CHECKING:
-    from q36eval.history import RunRecord
-    from q36eval.records import Measurement
+    from q36eval.history import History, RunRecord
     from q36eval.reports import Document
 
     Writer = Callable[[Document], str]
@@ -129,18 +128,13 @@ def folder_name(branch: str) -> str:
     return name if name.strip(".") else "_"
 
 
-def write_reports(
-    run: "RunRecord", folder: Path, formats: Sequence[str], measurements: "Sequence[Measurement]"
-) -> None:
+def write_reports(document: "Document", folder: Path, formats: Sequence[str]) -> None:
     """Write the report in each format into `folder`.
 
     Raises:
-        UsageError: the run has no verdict.
         StorageError: a file cannot be written; the verdict stays in history.
     """
-    if not formats:
-        return
-    document = document_of(run, measurements)
+    run_id = "" if document.run is None else document.run.id
     for name in formats:
         text = FORMATS[name].text(document)
         path = folder / FORMATS[name].file
@@ -151,23 +145,25 @@ def write_reports(
                 path.unlink()  # an earlier run's report, which nobody may take for this one's
             raise StorageError(
                 f"The file {path} could not be written: {error.strerror or error}. The verdict is in history: "
-                f"`q36eval report {run.id} --format {name}` prints this report."
+                f"`q36eval report {run_id} --format {name}` prints this report."
             ) from error
 
 
-def report_json(run: "RunRecord", measurements: "Sequence[Measurement]") -> object:
+def report_json(document: "Document") -> object:
     """The run's JSON report as a document."""
-    return json.loads(FORMATS["json"].text(document_of(run, measurements)))
+    return json.loads(FORMATS["json"].text(document))
 
 
-def document_of(run: "RunRecord", measurements: "Sequence[Measurement]") -> "Document":
-    """The run's report, for every format.
+def document_of(run: "RunRecord", history: "History") -> "Document":
+    """The run's report, for every format, with the answers that show best why it did not pass.
 
     Raises:
         UsageError: the run has no verdict.
     """
+    from q36eval.app.figures.deciding import deciding_answer, deciding_items
     from q36eval.reports import Document
 
     if run.report is None:
         raise UsageError(f"Run {run.id} has no verdict to report; it is {run.state} and only measured.")
-    return Document(run.report, run, measurements)
+    answers = tuple(map(deciding_answer, deciding_items(history, run)))
+    return Document(run.report, run, history.measurements(run.id), answers)

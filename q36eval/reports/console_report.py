@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry
 from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, name_text, plain, verdict_text
 
@@ -34,6 +35,7 @@ class _ConsoleReport:
         yield _verdict_line(document)
         yield from _lane_lines(document)
         yield from _listed(document.decided.title, map(_entry, document.decided.entries))
+        yield from _listed(ANSWERS_TITLE, (_text(answer.name) for answer in document.answers))
         yield _criteria_table(document, wide=options.max_width >= WIDE)
         for section in (document.held, document.floors):  # their lines say themselves what they are of
             yield from map(_entry, section.entries)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
 from q36eval.records import Measurement, ProbeFailure
 from q36eval.reports import story
+from q36eval.reports.deciding import DecidingAnswer
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
 from q36eval.reports.next_step import NextStep, next_steps
 from q36eval.reports.text import (
@@ -104,12 +105,14 @@ class Row:
 class Document:
     """One report. Text in it is as people and models wrote it: every format makes it harmless in its own way.
 
-    `measurements` are the run's; without them only what the policy judges is reported.
+    `measurements` are the run's; without them only what the policy judges is reported. `answers` show why it did not
+    pass.
     """
 
     report: GateReport
     run: "RunRecord | None" = None
     measurements: Sequence[Measurement] = ()
+    answers: Sequence[DecidingAnswer] = ()
 
     @property
     def subject(self) -> str:
@@ -195,6 +198,11 @@ class Document:
         """Up to which length of the prompts enough is recovered, in sentences."""
         lengths = effective_lengths(self.evals, recovery_asked(self.report))
         return tuple(map(effective_words, lengths.values()))
+
+    @property
+    def asked_like(self) -> str:
+        """The names of the deciding answers in a sentence; empty where there are none."""
+        return ", ".join(answer.name for answer in self.answers)
 
     def deciding_lane(self, lane: LaneResult) -> tuple[str, tuple[str, ...]]:
         """What decided a lane: how that is called, and the criteria's names."""

@@ -3,13 +3,15 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 from q36eval.gate.report import CriterionVerdict, LaneResult
 from q36eval.records import DeploymentIdentity, Verdict
 from q36eval.reports._plots import MARK, criteria_plot, flips_plot, kl_plot
+from q36eval.reports.deciding import ANSWERS_TITLE, DecidingAnswer
 from q36eval.reports.document import Document, Entry, Row, Section
-from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, html, number, verdict_text
+from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, NUMERIC, SENTENCE, block, html, number, verdict_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -49,6 +51,7 @@ def _sections(document: Document) -> Iterator[str]:
     yield section("Next", bullets(steps))
     seen = (f'<a href="{html(link.address)}">{html(link.words)}</a>' for link in document.links)
     yield section("In the review UI", bullets(seen))
+    yield section(ANSWERS_TITLE, "".join(map(_answer, document.answers)))
     yield section("Criteria against their margins", criteria_plot(report))
     yield section("KL divergence by slice", kl_plot(report, document.measurements))
     lengths = "".join(f"<p>{html(sentence)}</p>" for sentence in document.lengths)
@@ -59,6 +62,17 @@ def _sections(document: Document) -> Iterator[str]:
     for each in document.details:
         yield _listed(each)
     yield section("What was judged", *([] if run is None else _provenance(run)))
+
+
+def _answer(answer: DecidingAnswer) -> str:
+    required = "required prompt " if answer.required else ""
+    sides = "".join(
+        f"<div><h3>{title}</h3><pre>{escape(block(text))}</pre></div>"
+        for title, text in (("Reference", answer.reference), ("Branch", answer.branch))
+    )
+    said = "".join(f"<p>{html(words, SENTENCE)}</p>" for words in (answer.why, answer.parting) if words)
+    prompt = f"<pre>{escape(block(answer.prompt))}</pre>"
+    return f'<h3>{required}{html(answer.name)}</h3>{prompt}<div class="answers">{sides}</div>{said}'
 
 
 def _listed(listed: Section) -> str:
@@ -102,6 +116,9 @@ def _value(value: object) -> str:
 
 
 STYLE = """
+.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 0 1rem; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; padding: .6rem; border: 1px solid #8884; border-radius: 4px;
+  max-height: 24rem; overflow: auto; }
 :root { color-scheme: light dark; --back: #ffffff; --card: #f6f7f9; --line: #d5d9e0; --ink: #1c2128; --soft: #59636e;
   --pass: #1a7f37; --fail: #cf222e; --open: #9a6700; --none: #6e40c9; --blue: #0969da; --band: #1a7f3718; }
 @media (prefers-color-scheme: dark) { :root { --back: #0f1318; --card: #181d24; --line: #343c47; --ink: #e3e8ee;

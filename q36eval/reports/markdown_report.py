@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.document import Document, Entry, Section
 from q36eval.reports.evals_figures import GroupFigures, percent, ratio_words, recovery_words, used_words
 from q36eval.reports.story import NOT_RIGHT, not_right_cell
-from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, SENTENCE, number, verdict_text
+from q36eval.reports.text import COLUMNS, MAX_CHARACTERS, SENTENCE, fenced, html, number, verdict_text
 from q36eval.reports.text import markdown as md
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ EVALS_HEADER = (
 def to_markdown(document: Document) -> str:
     """Verdict first, then lanes, what decided and how nearly, what to do; then all criteria, why anything is not PASS,
     what was not measured, where evaluation stopped, and what accuracy alone hides of the evals."""
-    lines = [*_verdict(document), *_criteria(document)]
+    lines = [*_verdict(document), *_answers(document), *_criteria(document)]
     for section in document.details:
         lines += _section(section)
     return "\n".join([*lines, *_evals(document)]) + "\n"
@@ -59,6 +60,18 @@ def _origin(run: "RunRecord | None") -> str:
     """Where its history came from, and the entry there by which it can be held against it later."""
     imported = "" if run is None or run.imported is None else " Imported from another history."
     return imported + ("" if run is None or run.entry is None else f" Entry in the history's chain: `{run.entry}`.")
+
+
+def _answers(document: Document) -> Iterator[str]:
+    if document.answers:
+        yield from ("", f"## {ANSWERS_TITLE}", "")
+    for answer in document.answers:
+        required = "required prompt " if answer.required else ""
+        yield from (f"<details><summary>{required}{html(answer.name)}</summary>", "")
+        for title, text in (("Prompt", answer.prompt), ("Reference", answer.reference), ("Branch", answer.branch)):
+            yield from (f"{title}:", "", *fenced(text), "")
+        yield from (md(sentence, SENTENCE) for sentence in (answer.why, answer.parting) if sentence)
+        yield from ("", "</details>", "")
 
 
 def _criteria(document: Document) -> Iterator[str]:

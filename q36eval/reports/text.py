@@ -49,6 +49,33 @@ def plain(text: str, limit: int = MAX_CHARACTERS) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+MAX_BLOCK_CHARACTERS = 20_000
+
+_HOSTILE_IN_BLOCKS = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, except tab and line feed
+    "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"  # invisible and bidirectional marks reorder what one reads
+    "\ufffe\uffff\ud800-\udfff"  # cannot travel to a browser as UTF-8
+    "]"
+)
+
+
+def block(text: str) -> str:
+    """Several lines without control or bidirectional characters (shown as U+FFFD); tabs and line feeds stay."""
+    cleaned = _HOSTILE_IN_BLOCKS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+    if len(cleaned) <= MAX_BLOCK_CHARACTERS:
+        return cleaned
+    return f"{cleaned[:MAX_BLOCK_CHARACTERS]}\n[cut here: {len(cleaned)} characters in all]"
+
+
+def fenced(text: str) -> list[str]:
+    """`block` text as a code block of Markdown, line by line: nothing in it is read as markup, or ends it."""
+    shown = block(text)
+    ticks = max((len(run) for run in re.findall(r"`+", shown)), default=0)
+    fence = "`" * max(3, ticks + 1)
+    return [f"{fence}text", *shown.splitlines(), fence]
+
+
 def markdown(text: str, limit: int = MAX_CHARACTERS) -> str:
     """`plain` text that Markdown, its HTML and GitHub's mentions and autolinks leave as it is."""
     escaped = plain(text, limit).translate(_ENTITIES)

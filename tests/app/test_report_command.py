@@ -3,11 +3,12 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from q36eval.app.cli.report_formats import FORMATS, write_reports
+from q36eval.app.cli.report_formats import FORMATS, document_of, write_reports
 from q36eval.errors import Q36Error
 from q36eval.gate import Criterion, Margin, Policy, decide
 from q36eval.history import History, RunRecord
@@ -76,7 +77,7 @@ def test_each_format_is_printed(command: Command, name: str) -> None:
 
 
 def test_files_hold_what_is_printed(command: Command, run: RunRecord, tmp_path: Path) -> None:
-    write_reports(run, tmp_path, list(STARTS), History.open(tmp_path / "history.sqlite").measurements(run.id))
+    write_reports(document_of(run, History.open(tmp_path / "history.sqlite")), tmp_path, list(STARTS))
     for name in set(STARTS) - {"github"}:
         written = (tmp_path / FORMATS[name].file).read_text(encoding="utf-8")
         assert written == command("report", run.id, "--format", name)[1]
@@ -120,7 +121,7 @@ def test_a_format_without_a_folder_is_refused_before_anything_is_measured(comman
 def test_a_full_disk_keeps_the_verdict(run: RunRecord, tmp_path: Path) -> None:
     (tmp_path / "report.html").symlink_to("/dev/full")
     with pytest.raises(Q36Error, match=rf"No space left.*q36eval report {run.id} --format html"):
-        write_reports(run, tmp_path, ["html"], [])
+        write_reports(document_of(run, History.open(tmp_path / "history.sqlite")), tmp_path, ["html"])
 
 
 def test_a_card_that_is_there_keeps_its_own_text_and_line_ends(command: Command, tmp_path: Path) -> None:
@@ -152,3 +153,29 @@ def test_a_step_that_ends_without_a_verdict_says_so_where_it_is_looked_for(comma
         code, out, err = command("gate", "--branch", "bf16", "--format", "github", *arguments)
         assert (code, (out + err).count("::error title=q36eval of bf16::not judged")) == (2, 1)
         assert ("--json" in arguments) == (out == "")
+
+
+def test_a_report_shows_the_answers_that_decided(tmp_path: Path) -> None:
+    """Required prompts first, whole and inert in every format; a run that passed shows none."""
+    from tests.app.dashboard.written_history import HOSTILE, write_history
+
+    runs = write_history(tmp_path / "history.sqlite")
+    history = History.open(tmp_path / "history.sqlite")
+    assert document_of(runs["pass"], history).answers == ()
+    failed = document_of(runs["ruined"], history)
+    assert len(failed.answers) == 3
+    required = [answer.required for answer in failed.answers]
+    assert required[0]
+    assert required == sorted(required, reverse=True)
+    for name, spec in FORMATS.items():
+        text = spec.text(failed)
+        if name in ("markdown", "html", "github"):
+            assert text.count("Výhodnější je pevná sleva.") >= 2, name
+            assert failed.answers[0].name.partition("-")[0] in text
+    hostile = replace(failed, answers=[replace(failed.answers[0], branch=f"```\n</pre>{HOSTILE}", name=HOSTILE)])
+    html = FORMATS["html"].text(hostile)
+    assert "<script>" not in html
+    assert "</pre>&lt;" not in html
+    markdown = FORMATS["markdown"].text(hostile)
+    assert "\n````text\n```\n</pre><script>" in markdown, "inside a fence that the answer cannot end"
+    assert "<summary>required prompt &lt;script&gt;" in markdown

@@ -6,6 +6,7 @@ import streamlit as st
 
 from q36eval.app.dashboard.drawing.charts import margin_scatter
 from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
+from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
     chart,
     choose_format,
@@ -18,10 +19,8 @@ from q36eval.app.dashboard.drawing.parts import (
     table,
     verdict_badge,
 )
-from q36eval.app.dashboard.drawing.side_by_side import side_by_side
-from q36eval.app.dashboard.inert import block, line
+from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.reading import Reader
-from q36eval.app.figures.answers import diff_pieces
 from q36eval.app.figures.canaries import (
     MARGIN_COLUMNS,
     OTHER_COLUMNS,
@@ -40,13 +39,11 @@ from q36eval.app.figures.canary_items import (
     Filter,
     MarginPoint,
     asked_for,
-    choices,
     counts_by_canary,
     margin_point_rows,
     margin_points,
     margin_words,
     outcome_label,
-    parting_words,
     reasons,
     risk_rows,
     select,
@@ -54,7 +51,7 @@ from q36eval.app.figures.canary_items import (
 from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.history import RunRecord
 from q36eval.metrics import ALL
-from q36eval.records import Answer, ItemOutcome, ProbeName
+from q36eval.records import ItemOutcome, ProbeName
 
 ITEMS_PER_PAGE = 5
 
@@ -132,7 +129,7 @@ def _draw_answers(reader: Reader, run: RunRecord, lines: ItemLines) -> None:
     csv_button([_answer_row(item) for item in shown_items], "the questions listed here", f"canary questions {run.id}")
     shown = page_of(shown_items, ITEMS_PER_PAGE, "canaries_page")
     for item in read_whole(reader, run, lines, shown):
-        _draw_item(item, run)
+        draw_item(item, run)
     if not shown_items and not named:
         st.text("No question fits these filters.")
 
@@ -163,58 +160,6 @@ def _choose_filter(lines: ItemLines) -> Filter:
         flips_only=flips.toggle("Flips only", key="canary_flips", **chosen),
         must_pass_only=must_pass.toggle("Must-pass only", key="canary_must", **chosen),
     )
-
-
-def _draw_item(item: ItemOutcome, run: RunRecord) -> None:
-    with st.container(border=True):
-        label, colour = outcome_label(item)
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.badge(label, color=colour)
-            if item.must_pass:
-                st.badge("! MUST PASS", color="orange")
-            st.text(line(f"{item.group} · {item.cluster}"))
-            st.page_link(
-                "views/canaries.py",
-                label="Link to this question",
-                icon=":material/link:",
-                query_params={"run": run.id, "canary": item.group, "item": item.item_key[:16]},
-            )
-            if item.flip == "regression" and run.report is not None:
-                st.page_link(
-                    "views/review.py",
-                    label="Waive it",
-                    icon=":material/rate_review:",
-                    query_params={"run": run.id, "canary": item.group},
-                )
-        _draw_texts(item)
-        margin = margin_words(item)
-        if margin is not None:
-            st.text(line(margin))
-        for side, answer in (("reference", item.reference), ("branch", item.branch)):
-            for failure in reasons(answer):
-                st.text(f"✗ {side}: {line(failure)}")
-        left, right = st.columns(2)
-        if item.expected is not None:
-            with left.expander("Expected"):
-                st.code(block(item.expected), language=None, wrap_lines=True)
-        if item.prompt is not None:
-            with right.expander("Prompt"):
-                st.code(block(item.prompt), language=None, wrap_lines=True)
-
-
-def _draw_texts(item: ItemOutcome) -> None:
-    reference, branch = (item.reference.text or "", item.branch.text or "")
-    titles = (f"Reference: {_score_words(item.reference)}", f"Branch: {_score_words(item.branch)}")
-    pieces = diff_pieces(reference, branch)
-    side_by_side(titles, pieces, f"answers {item.group} {item.item_key}", parting_words(item), choices(item))
-
-
-def _score_words(answer: Answer) -> str:
-    if answer.text is None and answer.score is not None:
-        return "no text was kept"
-    if answer.score is None:
-        return "not scored" if answer.unreadable is None else "cannot be read"
-    return {1.0: "right", 0.0: "wrong"}.get(answer.score, f"score {answer.score:.3g}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import shlex
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.charts import margin_figure
+from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
     chart,
     choose_format,
@@ -40,6 +41,7 @@ from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord, RunState
 from q36eval.measured_on import recorded_unverified
 from q36eval.reports import Document
+from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import decided_title, notes, remedy_text
 from q36eval.reports.ui_address import evidence_place
@@ -58,6 +60,7 @@ def draw() -> None:
     _draw_verdict(reader, run)
     if run.report is not None:
         _draw_deciding(run.report, run)
+        _draw_answers(reader, run)
     _draw_gaps(reader, run)
     if run.report is not None:
         _draw_criteria(run.report, run)
@@ -128,6 +131,15 @@ def _draw_deciding(report: GateReport, run: RunRecord) -> None:
             for step in steps:
                 st.text(line(step.why))
                 st.code(line(step.command), language=None)
+
+
+def _draw_answers(reader: Reader, run: RunRecord) -> None:
+    """The prompts that show best why it did not pass, before any figure."""
+    items = reader.deciding(run)
+    if items:
+        st.subheader(ANSWERS_TITLE, anchor=False)
+    for item in items:
+        draw_item(item, run, prompt_first=True)
 
 
 def _draw_one_deciding(one: Deciding, run: RunRecord) -> None:

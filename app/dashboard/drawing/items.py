@@ -1,0 +1,68 @@
+"""One item: its prompt, both answers side by side, where they part, and what is wrong with either."""
+
+import streamlit as st
+
+from q36eval.app.dashboard.drawing.side_by_side import side_by_side
+from q36eval.app.dashboard.inert import block, line
+from q36eval.app.figures.answers import diff_pieces
+from q36eval.app.figures.canary_items import choices, margin_words, outcome_label, parting_words, reasons
+from q36eval.history import RunRecord
+from q36eval.records import Answer, ItemOutcome
+
+PROMPT_HEIGHT = 150  # pixels; a longer one scrolls
+
+
+def draw_item(item: ItemOutcome, run: RunRecord, *, prompt_first: bool = False) -> None:
+    """Both answers with what differs, where they part, and why an answer is wrong; on request the prompt above them."""
+    with st.container(border=True):
+        label, colour = outcome_label(item)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.badge(label, color=colour)
+            if item.must_pass:
+                st.badge("! MUST PASS", color="orange")
+            st.text(line(f"{item.group} · {item.cluster}"))
+            st.page_link(
+                "views/canaries.py",
+                label="Link to this question",
+                icon=":material/link:",
+                query_params={"run": run.id, "canary": item.group, "item": item.item_key[:16]},
+            )
+            if item.flip == "regression" and run.report is not None:
+                st.page_link(
+                    "views/review.py",
+                    label="Waive it",
+                    icon=":material/rate_review:",
+                    query_params={"run": run.id, "canary": item.group},
+                )
+        if prompt_first and item.prompt is not None:
+            with st.container(height=PROMPT_HEIGHT, border=False):
+                st.code(block(item.prompt), language=None, wrap_lines=True)
+        _draw_texts(item)
+        margin = margin_words(item)
+        if margin is not None:
+            st.text(line(margin))
+        for side, answer in (("reference", item.reference), ("branch", item.branch)):
+            for failure in reasons(answer):
+                st.text(f"✗ {side}: {line(failure)}")
+        left, right = st.columns(2)
+        if item.expected is not None:
+            with left.expander("Expected"):
+                st.code(block(item.expected), language=None, wrap_lines=True)
+        if item.prompt is not None and not prompt_first:
+            with right.expander("Prompt"):
+                st.code(block(item.prompt), language=None, wrap_lines=True)
+
+
+def _draw_texts(item: ItemOutcome) -> None:
+    reference, branch = (item.reference.text or "", item.branch.text or "")
+    titles = (f"Reference: {_score_words(item.reference)}", f"Branch: {_score_words(item.branch)}")
+    pieces = diff_pieces(reference, branch)
+    side_by_side(titles, pieces, f"answers {item.group} {item.item_key}", parting_words(item), choices(item))
+
+
+def _score_words(answer: Answer) -> str:
+    if answer.text is None and answer.score is not None:
+        return "no text was kept"
+    if answer.score is None:
+        return "not scored" if answer.unreadable is None else "cannot be read"
+    return {1.0: "right", 0.0: "wrong"}.get(answer.score, f"score {answer.score:.3g}")

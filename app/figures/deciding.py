@@ -1,0 +1,67 @@
+"""Which items of a run show best why it did not pass. Reads history; draws nothing."""
+
+from collections.abc import Iterable
+
+from q36eval.app.figures.canary_items import parting_words, reasons
+from q36eval.canaries.must_pass import Standing, standing
+from q36eval.gate import CriterionResult
+from q36eval.history import History, RunRecord
+from q36eval.records import ItemOutcome, ProbeName, Verdict
+from q36eval.reports.deciding import ANSWER_CHARACTERS, MOST, PROMPT_CHARACTERS, DecidingAnswer, cut
+
+READ = 500
+"""Of the evals' flips, which may be thousands, only the first so many are looked through."""
+
+
+def deciding_items(history: History, run: RunRecord, limit: int = MOST) -> list[ItemOutcome]:
+    """What the reference answers right and the branch wrong, of the probes that decided; whole, `limit` at most.
+
+    Required prompts that flipped in every batch come first, then other required ones; one of each kind of question
+    before a second of any. Nothing of a run that passed, or that answers did not decide.
+    """
+    if run.report is None or run.report.verdict is Verdict.PASS:
+        return []
+    decisive = {result.id: result for result in run.report.criteria if result.id in run.report.decisive}
+    probes = {result.probe for result in decisive.values()}
+    lost: list[ItemOutcome] = []
+    if ProbeName.CANARIES in probes:
+        lost = _lost(history.items(run.id, ProbeName.CANARIES, flips_only=True))
+        if _required_decide(decisive.values()):
+            lost.sort(
+                key=lambda item: (not (item.must_pass and standing(item) is Standing.FLIPPED), not item.must_pass)
+            )
+    if ProbeName.EVALS in probes and len(lost) < limit:
+        lost += _lost(history.items(run.id, ProbeName.EVALS, flips_only=True, limit=READ))
+    return _varied(lost)[:limit]
+
+
+def _lost(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
+    return [item for item in items if item.flip == "regression"]
+
+
+def _required_decide(decisive: Iterable[CriterionResult]) -> bool:
+    return any(result.metric.startswith("must_pass") for result in decisive)
+
+
+def _varied(items: list[ItemOutcome]) -> list[ItemOutcome]:
+    """The same in rounds: the first of each group, then the second of each."""
+    seen: dict[str, int] = {}
+    rounds = []
+    for place, item in enumerate(items):
+        round_ = seen.get(item.group, 0)
+        seen[item.group] = round_ + 1
+        rounds.append((not item.must_pass, round_, place, item))
+    return [item for *_, item in sorted(rounds, key=lambda entry: entry[:3])]
+
+
+def deciding_answer(item: ItemOutcome) -> DecidingAnswer:
+    """The item for a report."""
+    return DecidingAnswer(
+        name=item.cluster if item.cluster.startswith(item.group) else f"{item.group}: {item.cluster}",
+        prompt=cut(item.prompt or "", PROMPT_CHARACTERS, end=True),
+        reference=cut(item.reference.text or "", ANSWER_CHARACTERS),
+        branch=cut(item.branch.text or "", ANSWER_CHARACTERS),
+        why="; ".join(reasons(item.branch)),
+        parting=parting_words(item) or "",
+        required=item.must_pass,
+    )
