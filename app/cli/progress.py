@@ -2,20 +2,46 @@
 
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Self
 
 from rich import progress as bars
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
 
 from q36eval.interrupts import surviving_hangup
 from q36eval.probes import Progress
 from q36eval.run.progress import Estimate
 
+BAR_WIDTH = 20
 SECONDS_BETWEEN_LINES = 30.0
 """How often a log (no terminal) hears what is left."""
+
+
+class _Bars(bars.Progress):
+    """One line a stage, and below them what is left: of all that, only that line and a stage's title are ever cut."""
+
+    left = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        if self.left:
+            yield Text(self.left, no_wrap=True, overflow="ellipsis")
+
+
+def _columns() -> list[bars.ProgressColumn]:
+    whole = Column(no_wrap=True)
+    title = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    return [
+        TextColumn("{task.description}", markup=False, table_column=title),
+        BarColumn(bar_width=BAR_WIDTH, table_column=whole),
+        MofNCompleteColumn(table_column=whole),
+        TimeElapsedColumn(table_column=whole),
+    ]
 
 
 class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
@@ -26,15 +52,7 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._progress = bars.Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}", markup=False),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
+        self._progress = _Bars(*_columns(), console=self._console, disable=not self._console.is_terminal, expand=True)
         self._task: TaskID | None = None
         self._estimate = Estimate()
         self._told = time.monotonic()
@@ -49,13 +67,15 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._entered:
+            self._progress.left = ""
             self._progress.stop()
 
     def stage(self, title: str, total: int) -> None:
         """Begin a stage of `total` items."""
         if self._progress.disable:
             print(f"{title}: {total} items", file=sys.stderr, flush=True)
-        self._task = self._progress.add_task(title, total=total, left="")
+        self._progress.left = ""
+        self._task = self._progress.add_task(title, total=total)
         self._estimate, self._told = Estimate(), time.monotonic()
 
     def advance(self, count: int = 1) -> None:
@@ -84,6 +104,6 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._told = now
         left = self._estimate.sentence()
         if not self._progress.disable:
-            self._progress.update(self._task, left=f"Remaining: {left}" if left else "")
+            self._progress.left = f"Remaining: {left}" if left else ""
         elif left:
             print(f"Remaining: {left}", file=sys.stderr, flush=True)

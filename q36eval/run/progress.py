@@ -133,12 +133,11 @@ class Estimate:
         return task.busy_seconds / task.done * elapsed / busy
 
     def sentence(self) -> str:
-        """The remaining time of every unfinished task, as a person reads it."""
-        parts = []
-        for name in self.unfinished():
-            seconds = self.remaining_seconds(name)
-            parts.append(f"{name} {'not started' if seconds is None else '≈ ' + duration(seconds)}")
-        return " · ".join(parts)
+        """The remaining time of every unfinished task that has begun, then the names of the others."""
+        seconds = {name: self.remaining_seconds(name) for name in self.unfinished()}
+        parts = [f"{name} ≈ {duration(left)}" for name, left in seconds.items() if left is not None]
+        later = [name for name, left in seconds.items() if left is None]
+        return " · ".join([*parts, *([f"then {', '.join(later)}"] if later else [])])
 
 
 def duration(seconds: float) -> str:

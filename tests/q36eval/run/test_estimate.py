@@ -16,7 +16,7 @@ def test_a_task_is_timed_by_its_own_items_and_by_how_many_workers_there_were() -
     estimate.worked("read", 500, 20.0)  # two workers, ten seconds
     assert estimate.remaining_seconds("read") == pytest.approx(10.0)
     assert estimate.remaining_seconds("written") is None, "what reading costs says nothing about writing"
-    assert estimate.sentence() == "read ≈ 10 s · written not started"
+    assert estimate.sentence() == "read ≈ 10 s · then written"
     estimate.dropped("read", 250)
     assert estimate.remaining_seconds("read") == pytest.approx(5.0)
     estimate.worked("read", 250, 10.0)
