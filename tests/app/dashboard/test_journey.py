@@ -99,12 +99,11 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     browser, root, problems = page
     path, run = failed
     browser.goto(root)
-    browser.get_by_text("✗ FAIL").first.wait_for()
+    browser.get_by_text("✗ BLOCKED").first.wait_for()
+    browser.get_by_text("Blocked: fp8-head, 1 required prompt flipped.").wait_for()
     drawn(browser)
-    browser.locator("[data-testid=stMain]").get_by_role("link", name="Run", exact=True).first.click()
-    browser.get_by_role("heading", name="✗ FAIL").wait_for()
     lost = f"**/canaries?run={run}&outcome=regression&must=yes"
-    follow(browser, "Show the prompts it lost", lost, "1 of 3 questions")
+    follow(browser, "See the prompt", lost, "1 of 3 questions")  # one click from the first page
     for mark in ("del", "ins"):
         browser.locator(mark).first.wait_for()
     assert browser.locator("del").all_inner_texts() == ["A"]
@@ -116,6 +115,9 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     browser.get_by_role("button", name="Write the waiver and decide again").click()
     browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
     assert problems == []
+    browser.goto(root)
+    browser.get_by_text("WAIVED until").first.wait_for()
+    browser.get_by_text("(waived until").first.wait_for()
     _check_written(path, run)
 
 
