@@ -22,7 +22,6 @@ from q36eval.app.cli.options import (
 from q36eval.app.targets import load_family, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
-from q36eval.kl.corpus import corpus_sha256
 
 if TYPE_CHECKING:
     from q36eval.kl.attribution import Attribution, Blame
@@ -54,6 +53,7 @@ def attribute(
     """
     from q36eval.app.cli.kl_report import check_file
     from q36eval.app.cli.progress import ConsoleProgress
+    from q36eval.kl.corpus import corpus_sha256
     from q36eval.run.attribution import Plan, record
     from q36eval.run.attribution import attribute as run
     from q36eval.run.material import corpus_of

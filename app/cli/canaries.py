@@ -26,8 +26,6 @@ from q36eval.app.cli.options import (
     worst,
 )
 from q36eval.app.targets import load_family, resolve
-from q36eval.chat import rendered_chat
-from q36eval.checkpoints import load_tokenizer
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -267,18 +265,21 @@ def _where(spec: "CanarySpec", chosen: Family, known: "list[Family]") -> str:
 
 def _tokenizer(chosen: Family, reference: str | None, paths: Paths) -> tuple[Any, str]:
     """The reference's tokenizer, or None and why there is none: then messages are shown as they are written."""
+
     try:
         target = resolve(reference or chosen.reference, chosen, paths)
     except UsageError as error:
         if reference is not None:
             raise
         return None, str(error)
+    from q36eval.checkpoints import load_tokenizer
 
     return load_tokenizer(target.folder), ""
 
 
 def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
     from q36eval.canaries.checks import decisions
+    from q36eval.chat import rendered_chat
 
     prompt = None
     if tokenizer is not None:

@@ -17,7 +17,6 @@ from q36eval.app.cli.options import (
     print_json,
 )
 from q36eval.app.targets import load_family, resolve
-from q36eval.canaries.transcript import answer_text, read_transcript
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 from q36eval.records import Lane
@@ -67,6 +66,7 @@ def new(
     Works out expected values, checks and decisive places; never overwrites a file.
     """
     from q36eval.canaries.scaffold import SKILL, Wanted
+    from q36eval.canaries.transcript import read_transcript
 
     if not why.strip():
         raise UsageError("--why is empty; say what went wrong, so that a reviewer knows what the canary guards.")
@@ -178,6 +178,8 @@ def _right(given: list[str], conversation: "Transcript", compared: "Comparison |
     Raises:
         UsageError: there is none, or there are several.
     """
+    from q36eval.canaries.transcript import answer_text
+
     if len(given) > 1:
         raise UsageError(f"There are {len(given)} right answers; give --right once.")
     if given:

@@ -1,6 +1,5 @@
 """What `q36eval kl` prints and plots."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -11,13 +10,8 @@ from q36eval.app.cli.tables import plain_table
 from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of, interval_words
 from q36eval.config.paths import Paths
 from q36eval.errors import EngineError, UsageError
-from q36eval.history.run_files import RunFiles
-from q36eval.kl.measurements import BOUND_GAP, LOWER_BOUND
 from q36eval.measured_on import recorded_unverified
-from q36eval.records import ProbeName
-from q36eval.references import Pack
 from q36eval.reports.text import number, plain
-from q36eval.token_files import TOKENS, WORST, read_worst
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,15 +54,22 @@ def check_plot(file: Path | None, top_k: int | None, reference_pack: Path | None
     check_file(file)
     if top_k is not None:
         raise UsageError("A plot needs the exact divergence, and --top-k only bounds it; leave out one of the two.")
-    if reference_pack is not None and Pack.open(reference_pack).of(ProbeName.KL)[0].top_k is not None:
-        raise UsageError(
-            f"A plot needs the exact divergence, and the reference pack {reference_pack} holds only the likeliest "
-            f"tokens; leave out --plot, or name a pack captured without --top-k."
-        )
+    if reference_pack is not None:
+        from q36eval.records import ProbeName
+        from q36eval.references import Pack
+
+        if Pack.open(reference_pack).of(ProbeName.KL)[0].top_k is not None:
+            raise UsageError(
+                f"A plot needs the exact divergence, and the reference pack {reference_pack} holds only the likeliest "
+                f"tokens; leave out --plot, or name a pack captured without --top-k."
+            )
 
 
 def artifacts(run: "RunRecord", history: "History", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
     """A run's tokens file, if it was written, and its worst tokens."""
+    from q36eval.history.run_files import RunFiles
+    from q36eval.token_files import TOKENS, WORST, read_worst
+
     files = RunFiles(paths.state)
     worst = files.find(history, run.id, WORST)
     return files.find(history, run.id, TOKENS), [] if worst is None else read_worst(worst)
@@ -96,6 +97,8 @@ def print_summary(run: "RunRecord", history: "History", paths: Paths) -> None:
 
 def kl_body(run: "RunRecord", history: "History", paths: Paths) -> dict[str, Any]:
     """What `--json` holds beside the measurements: where every token is, and the worst ones."""
+    import json
+
     tokens, worst = artifacts(run, history, paths)
     return {
         "tokens": None if tokens is None else str(tokens),
@@ -152,6 +155,8 @@ def _bounds(bounds: Sequence["Measurement"], non_finite: str) -> Iterator["Rende
 
 def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
     from rich.text import Text
+
+    from q36eval.kl.measurements import BOUND_GAP, LOWER_BOUND
 
     # what was measured decides, for a pack may hold no more though nobody asked for bounds
     bounds = [m for m in (figures.get(LOWER_BOUND.metric.name), figures.get(BOUND_GAP.metric.name)) if m is not None]

@@ -10,7 +10,6 @@ from q36eval.errors import UsageError
 from q36eval.gate.noise import of_reference_alone
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.deciding import of_cut_short, tasks_cut_short
-from q36eval.kl.floor_file import floor_path, load_floor, measurements
 from q36eval.records import Measurement, ProbeName
 
 RunKind = Literal["reference", "accepted"]
@@ -161,6 +160,7 @@ def _floor_of_run(run: RunRecord, measurements: Sequence[Measurement], paths: Pa
 
 
 def _kept(run: RunRecord, paths: Paths) -> list[Path]:
+    from q36eval.kl.floor_file import floor_path
 
     suite = run.suites.get(ProbeName.KL.value)
     if run.reference_identity is None or suite is None:
@@ -170,6 +170,7 @@ def _kept(run: RunRecord, paths: Paths) -> list[Path]:
 
 
 def _figures(files: Sequence[Path]) -> list[Measurement]:
+    from q36eval.kl.floor_file import load_floor, measurements
 
     floors = [load_floor(file) for file in files]
     return [measurement for floor in floors if floor is not None for measurement in measurements(floor)]

@@ -1,14 +1,14 @@
-"""Where a suite that a person names is: its file, its frozen data, and the corpus that goes with it."""
+"""Where a suite that a person names is: its file, its frozen data, and the corpus that goes with it.
+
+The probes are imported where they are needed: the dashboard and whoever decides a kept run again need no probe.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from q36eval import evals
 from q36eval.config import Paths
 from q36eval.errors import UsageError
-from q36eval.evals.suite import read_suite
 from q36eval.files import real_path
-from q36eval.kl.corpus_plan import corpus_name
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,15 @@ def suite_place(suite: str, paths: Paths) -> SuitePlace:
         raise UsageError(f"{suite!r} names no folder after the suite; write {name}=DIR, or {name} alone.")
     data = real_path(folder) if given else None
     if name.endswith((".yaml", ".yml")):
+        from q36eval.evals.suite import read_suite
+
         file = Path(name)
         return SuitePlace(file, data or real_path(file.parent / read_suite(file).data), None)
     shipped = shipped_suites()
     if name not in shipped:
         known = ", ".join(shipped)
         raise UsageError(f"There is no suite {name!r}; known suites: {known}, or name a .yaml file.")
+    from q36eval.kl.corpus_plan import corpus_name
 
     own = paths.frozen("corpus", corpus_name(name))
     beside = None if data is None else corpus_beside(data)
@@ -51,4 +54,6 @@ def corpus_beside(data: Path) -> Path:
 
 def shipped_suites() -> dict[str, Path]:
     """The files of the suites that ship, by name."""
+    from q36eval import evals
+
     return {path.stem: path for path in sorted((Path(evals.__file__).parent / "suites").glob("*.yaml"))}

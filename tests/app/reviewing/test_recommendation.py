@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.cli.gate_branches import Branches, Judged, Output, _folder_name, _judged, finish
+from q36eval.app.cli.gate_branches import Branches, Judged, Output, _judged, finish
+from q36eval.app.cli.report_formats import folder_name
 from q36eval.app.reviewing.recommending import Candidate, recommend, sentences
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
@@ -143,7 +144,7 @@ def test_one_that_could_not_be_judged_loses_no_other_verdict(
 def test_report_folders_bear_names_that_every_store_of_artifacts_takes(tmp_path: Path) -> None:
     """One that is refused would cost the reports of all the others."""
     names = ["main", "fp8-head@v1.2", 'a:b\n<c>"|?*', "../..", "long" * 500]
-    found = [_folder_name(name) for name in names]
+    found = [folder_name(name) for name in names]
     assert found[:4] == ["main", "fp8-head@v1.2", "a_b__c_____", "_"]
     assert all(re.fullmatch(r"[\w.+@=,-]{1,100}", name) for name in found)
 
