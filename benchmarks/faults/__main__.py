@@ -1,15 +1,16 @@
 """Runs the campaign; see the package."""
 
 import argparse
+import json
 import re
 import shutil
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.faults import AREAS, Bench, Fault, faults_of
@@ -33,23 +34,27 @@ measured, 3 INCONCLUSIVE, 4 not measured, 130 and 143 interrupted and to be resu
 class Outcome:
     """What one fault showed: `broken` says how the promise was broken, None where it was kept."""
 
-    fault: Fault
+    name: str
+    done: str
+    promised: str
     seen: str
-    broken: str | None
+    broken: str | None = None
 
 
 def run_fault(fault: Fault, shared: Path) -> Outcome:
     """Does it in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix=f"fault-{fault.name}-"))
     begun = time.monotonic()
+    broken = None
     try:
-        outcome = Outcome(fault, tidy(fault.run(Bench(folder, shared)), folder, shared), None)
+        seen = fault.run(Bench(folder, shared))
     except AssertionError as error:
-        outcome = Outcome(fault, tidy(str(error) or "not what was promised", folder, shared), traceback.format_exc())
+        seen, broken = str(error) or "not what was promised", traceback.format_exc()
     except Exception as error:  # the bench itself is at fault: that is no kept promise either
-        outcome = Outcome(fault, tidy(f"{type(error).__name__}: {error}", folder, shared), traceback.format_exc())
+        seen, broken = f"{type(error).__name__}: {error}", traceback.format_exc()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    outcome = Outcome(fault.name, fault.done, fault.promised, tidy(seen, folder, shared), broken)
     word = "kept" if outcome.broken is None else "BROKEN"
     print(f"{word:6} {time.monotonic() - begun:5.1f} s  {fault.name}: {outcome.seen}", flush=True)
     return outcome
@@ -74,7 +79,7 @@ def page(outcomes: Iterable[tuple[str, Sequence[Outcome]]]) -> str:
     for area, found in areas:
         lines += [f"\n## {AREAS[area]}\n", "| fault | promised | seen | kept |", "|---|---|---|---|"]
         for outcome in found:
-            cells = (outcome.fault.done, outcome.fault.promised, outcome.seen, "**no**" if outcome.broken else "yes")
+            cells = (outcome.done, outcome.promised, outcome.seen, "**no**" if outcome.broken else "yes")
             lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines) + "\n"
 
@@ -85,25 +90,54 @@ def _cell(text: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Do every fault for real.")
-    parser.add_argument("--only", help="an area, or what a fault's name holds; writes no page")
+    parser.add_argument("--only", help="areas, or what a fault's name holds, with commas; writes no page")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
+    parser.add_argument("--keep", type=Path, help="write the outcomes into this file, and no page")
+    parser.add_argument("--kept", type=Path, nargs="+", help="run nothing: write the page of such files")
     options = parser.parse_args()
-    chosen = {
-        area: [f for f in faults_of(area) if options.only is None or options.only == area or options.only in f.name]
-        for area in AREAS
-    }
-    with tempfile.TemporaryDirectory(prefix="faults-") as made, ThreadPoolExecutor(options.jobs) as pool:
-        shared = Path(made)
-        Bench.prepare(shared)
-        futures = {area: [pool.submit(run_fault, f, shared) for f in faults] for area, faults in chosen.items()}
-        outcomes = {area: [future.result() for future in found] for area, found in futures.items()}
+    if options.kept:
+        outcomes = from_kept(options.kept)
+    else:
+        wanted = [""] if options.only is None else options.only.split(",")
+        chosen = {
+            area: [f for f in faults_of(area) if any(one == area or one in f.name for one in wanted)] for area in AREAS
+        }
+        outcomes = run_all(chosen, options.jobs)
     broken = [outcome for found in outcomes.values() for outcome in found if outcome.broken is not None]
     for outcome in broken:
-        print(f"\n{outcome.fault.name}: promised: {outcome.fault.promised}\n{outcome.broken}", file=sys.stderr)
-    if options.only is None:
+        print(f"\n{outcome.name}: promised: {outcome.promised}\n{outcome.broken}", file=sys.stderr)
+    if options.keep is not None:
+        plain = {area: [asdict(outcome) for outcome in found] for area, found in outcomes.items()}
+        options.keep.write_text(json.dumps(plain, ensure_ascii=False, indent=1), encoding="utf-8")
+    elif options.only is None:
         PAGE.write_text(page(outcomes.items()), encoding="utf-8")
     print(f"{sum(map(len, outcomes.values()))} faults, {len(broken)} promises broken.")
     return 1 if broken else 0
+
+
+def run_all(chosen: Mapping[str, Sequence[Fault]], jobs: int) -> dict[str, list[Outcome]]:
+    """Does them, so many at a time; outcomes by area, in their order."""
+    with tempfile.TemporaryDirectory(prefix="faults-") as made, ThreadPoolExecutor(jobs) as pool:
+        shared = Path(made)
+        Bench.prepare(shared)
+        futures = {area: [pool.submit(run_fault, f, shared) for f in faults] for area, faults in chosen.items()}
+        return {area: [future.result() for future in found] for area, found in futures.items()}
+
+
+def from_kept(files: Iterable[Path]) -> dict[str, list[Outcome]]:
+    """Outcomes that `--keep` wrote, a later file's before an earlier one's; every fault there is must be among them.
+
+    Raises:
+        SystemExit: one is missing.
+    """
+    kept: dict[tuple[str, str], Outcome] = {}
+    for file in files:
+        for area, found in json.loads(file.read_text(encoding="utf-8")).items():
+            kept |= {(area, each["name"]): Outcome(**each) for each in found}
+    missing = [f"{area}/{fault.name}" for area in AREAS for fault in faults_of(area) if (area, fault.name) not in kept]
+    if missing:
+        raise SystemExit(f"These faults are in none of the files: {', '.join(missing)}.")
+    return {area: [kept[area, fault.name] for fault in faults_of(area)] for area in AREAS}
 
 
 if __name__ == "__main__":
