@@ -43,11 +43,19 @@ def begin(connection: Connection) -> None:
     append(connection, "history", {"id": uuid.uuid4().hex})
 
 
+def one_at_a_time(connection: Connection) -> None:
+    """Until this transaction ends nobody else adds an entry: what it has read of decisions stays so.
+
+    A transaction that writes to SQLite is alone from its beginning.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(APPENDING)))
+
+
 def append(connection: Connection, kind: str, content: Content, run_id: str | None = None) -> str:
     """Add an entry, as the last thing that a transaction writes; returns its hash."""
     columns = tables.ledger.c
-    if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(APPENDING)))
+    one_at_a_time(connection)
     query = select(columns.position, columns.sha256).order_by(columns.position.desc()).limit(1)
     last = connection.execute(query).first()
     entry = {

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from q36eval.errors import UsageError
 from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
 from q36eval.history import _tables as tables
-from q36eval.history._ledger import DECISIONS, append_decision, append_run, check_evidence
+from q36eval.history._ledger import DECISIONS, append_decision, append_run, check_evidence, one_at_a_time
 from q36eval.history._runs import Runs, number_of, of_report, set_report
 from q36eval.history._tables import timestamp
 from q36eval.history._texts import kept, text_value, texts_of
@@ -96,12 +96,24 @@ class Review(Runs):
         """Write a waiver for one branch; returns its number.
 
         Raises:
-            UsageError: owner or reason is blank.
+            UsageError: owner or reason is blank, or one of the same scope stands until that day or later: whoever
+                clicks twice, or beside a colleague, writes one.
         """
         _check_written("a waiver", waiver.owner, waiver.reason)
         now = timestamp(datetime.now(UTC))
         row = {"family": family, "branch": branch, "added": now, **waiver.model_dump(mode="json")}
+        columns = tables.waivers.c
+        scope = [columns[name].is_not_distinct_from(row[name]) for name in ("criterion", "slice", "canary")]
+        of = (columns.family == family, columns.branch == branch, columns.revoked.is_(None), _in_force(columns))
+        same = select(columns.id, columns.owner, columns.expires).where(*of, *scope, columns.expires >= row["expires"])
         with self._write() as connection:
+            one_at_a_time(connection)
+            standing = connection.execute(same).first()
+            if standing is not None:
+                raise UsageError(
+                    f"Waiver {standing.id} of {waiver.scope} by {standing.owner} stands until {standing.expires} "
+                    f"already; revoke it, or write one that ends later."
+                )
             number = inserted(connection, "waiver", row)
             append_decision(connection, "waiver", number)
         return number

@@ -3,11 +3,14 @@
 import os
 import random
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from datetime import date
 
 import pytest
 from sqlalchemy import func, select
 
+from q36eval.errors import UsageError
+from q36eval.gate import Waiver
 from q36eval.history import EventKind, History, RunState
 from q36eval.history import _tables as tables
 from q36eval.records import Verdict
@@ -81,3 +84,26 @@ def test_processes_may_open_a_fresh_database_together(database: str, postgresql:
         started = [stack.enter_context(child(lambda _: History.open(empty).close())) for _ in range(4)]
         assert [os.waitpid(process, 0)[1] for process, _ in started] == [0] * 4
     assert History.open(empty).list_runs() == []
+
+
+def test_of_two_who_write_the_same_waiver_at_once_one_does(database: str, history: History) -> None:
+    waiver = Waiver(owner="Jana", reason="known", criterion="kl", expires=date(2099, 1, 1))
+
+    def work(pipe: int) -> None:
+        own = History.open(database)
+        os.write(pipe, b".")
+        with suppress(UsageError):
+            own.add_waiver("f", "main", waiver)
+        own.close()
+
+    with ExitStack() as stack:
+        started = [stack.enter_context(child(work)) for _ in range(4)]
+        assert [os.waitpid(process, 0)[1] for process, _ in started] == [0] * 4
+    assert list(history.waivers("f", "main").values()) == [waiver]
+    with pytest.raises(UsageError, match=r"Waiver 1 of criterion kl by Jana stands until 2099-01-01 already"):
+        history.add_waiver("f", "main", waiver.model_copy(update={"owner": "Ada", "expires": date(2098, 1, 1)}))
+    history.add_waiver("f", "main", waiver.model_copy(update={"expires": date(2099, 1, 2)}))
+    history.add_waiver("f", "other", waiver)
+    history.add_waiver("f", "main", waiver.model_copy(update={"criterion": None, "slice": "kl"}))
+    history.revoke_waiver(1)
+    assert len(history.waivers("f", "main")) == 2

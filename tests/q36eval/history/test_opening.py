@@ -4,7 +4,9 @@ import os
 import shutil
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -187,22 +189,27 @@ def as_user(user: int, group: int, umask: int, work: "object") -> int:
 EVA, JAN, TEAM, ALONE = 54_321, 54_322, 54_400, 54_401
 
 
-def folder_of_the_team(place: Path) -> Path:
-    """A folder in which all of the group may write, and that gives its files to the group."""
-    History.open(place / "first.sqlite").close()  # imports what a child of another user may not be allowed to read
-    for folder in (place, *place.parents[:3]):
-        os.chmod(folder, stat.S_IMODE(folder.stat().st_mode) | 0o111)
-    shared = place / "shared"
-    shared.mkdir()
-    os.chown(shared, EVA, TEAM)
-    os.chmod(shared, 0o2770)
-    return shared
+@pytest.fixture
+def team() -> Iterator[Path]:
+    """A folder in which all of the group may write, and that gives its files to the group.
+
+    Not below pytest's own: every session that begins takes others the right to walk through that.
+    """
+    with TemporaryDirectory() as made:
+        place = Path(made)
+        place.chmod(0o755)
+        History.open(place / "first.sqlite").close()  # imports what a child of another user may not be allowed to read
+        shared = place / "shared"
+        shared.mkdir()
+        os.chown(shared, EVA, TEAM)
+        os.chmod(shared, 0o2770)
+        yield shared
 
 
 @needs_root
-def test_two_users_share_a_history_of_their_group(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_two_users_share_a_history_of_their_group(team: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As docs/history.md says: a folder of the group with its bit set, and umask 007."""
-    file = folder_of_the_team(tmp_path) / "history.sqlite"
+    file = team / "history.sqlite"
 
     def gates(branch: str) -> None:
         history = History.open(file)
@@ -219,9 +226,9 @@ def test_two_users_share_a_history_of_their_group(tmp_path: Path, capfd: pytest.
 
 @needs_root
 def test_with_umask_077_a_second_user_is_told_and_nothing_is_harmed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    team: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    file = folder_of_the_team(tmp_path) / "history.sqlite"
+    file = team / "history.sqlite"
 
     def gates() -> None:
         gate(History.open(file), "main", 1)
