@@ -40,6 +40,7 @@ def report(
         raise UsageError("--into puts a section into a model card; give --format card with it.")
     history = open_history()
     record = history.get_run(run)
+    history.check_verdict(record.id)
     document = document_of(record, history)
     if into is not None:
         _put_into(into, FORMATS[format].text(document))

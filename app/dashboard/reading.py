@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
-from q36eval.app.dashboard.models.front import Declared, Front, front
+from q36eval.app.dashboard.models.front import Declared, Front, Standing, front
 from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, standing_waivers
 from q36eval.app.dashboard.started import Started, file_of, shown_source
 from q36eval.app.figures.deciding import deciding_items
@@ -40,6 +40,7 @@ from q36eval.history.comparing import Comparison, compare
 from q36eval.history.deciding import report_sha256
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import is_held
+from q36eval.provenance import CHANGED
 from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.run.drift import FollowedMetrics, followed, read_kept, standing_drift
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
@@ -175,7 +176,11 @@ class Reader:
 
     def is_unverified(self, run_id: str) -> bool:
         """Whether a run's verdict is not the one that history's chain has of it."""
-        return self._fresh(lambda h: bool(h.unverified([run_id])), f"unverified {run_id}")
+        return bool(self.unverified([run_id]))
+
+    def unverified(self, run_ids: Sequence[str]) -> frozenset[str]:
+        """Of these runs those whose verdict is not the one that history's chain has of them."""
+        return self._fresh(lambda h: h.unverified(run_ids), f"unverified {' '.join(run_ids)}")
 
     def earlier_decisions(self, run_id: str) -> list[Decision]:
         """The decisions over a run that later ones replaced, oldest first."""
@@ -428,9 +433,15 @@ def detailed(reader: Reader, rows: Iterable[BranchRow], now: datetime) -> list[B
 
 
 def fronts(reader: Reader, now: datetime) -> list[Front]:
-    """Every branch as the front page has it, without what only its newest report tells."""
-    reviews = _reviews(reader)
-    return [_front(row, reviews[row.key], now) for row in branch_rows(reader, now)]
+    """Every branch as the front page has it, without what only its newest report tells.
+
+    Where it passed by a waiver the report is read: whether that waiver still stands is known from it alone.
+    """
+    reviews, told = _reviews(reader), []
+    for row in branch_rows(reader, now):
+        plain = _front(row, reviews[row.key], now)
+        told += with_reports(reader, [plain], now) if plain.standing is Standing.WAIVED else [plain]
+    return told
 
 
 def _front(row: BranchRow, review: Review, now: datetime) -> Front:
@@ -444,7 +455,9 @@ def with_reports(reader: Reader, rows: Iterable[Front], now: datetime) -> list[F
     for row in rows:
         judged = row.row.of.judged
         if judged is not None:
-            review = replace(reviews[row.row.key], report=reader.run(judged.id).report)
+            run = reader.run(judged.id)
+            of_itself = run.identity is not None and run.identity == run.reference_identity
+            review = replace(reviews[row.row.key], report=run.report, of_itself=of_itself)
             row = _front(branch_row(row.row.of, review, now), review, now)
         told.append(row)
     return told
@@ -483,6 +496,16 @@ def _size(branch: Branch, paths: Paths) -> float | None:
 
 def _reviews(reader: Reader) -> dict[BranchKey, Review]:
     waivers, drifts = standing_waivers(reader.waiver_records()), reader.kept_drifts()
-    keys = [(of.family, of.branch) for of in reader.branches()]
-    blessings = {key: next(iter(reader.blessings(*key)), None) for key in keys}
-    return {key: Review(blessings[key], waivers.get(key, ()), drifts.get(key)) for key in keys}
+    branches = {(of.family, of.branch): of for of in reader.branches()}
+    blessings = {key: next(iter(reader.blessings(*key)), None) for key in branches}
+    unverified = reader.unverified([of.judged.id for of in branches.values() if of.judged is not None])
+    return {
+        key: Review(
+            blessings[key],
+            waivers.get(key, ()),
+            drifts.get(key),
+            unverified=of.judged is not None and of.judged.id in unverified,
+            changed=of.newest.state is RunState.INTERRUPTED and CHANGED in reader.run(of.newest.id).provenance,
+        )
+        for key, of in branches.items()
+    }

@@ -90,18 +90,17 @@ class Chained(Connected):
 
         A cheap look, for lists: neither the evidence nor the whole chain is read; `verify` does that.
         """
-        runs, ledger = tables.runs.c, tables.ledger.c
-        query = select(tables.runs).where(runs.id.in_(run_ids), runs.state == RunState.FINISHED.value)
         with self._reading() as connection, self._whole():
-            finished = connection.execute(query).all()
-            of_runs = ledger.run_id.in_([run.id for run in finished]), ledger.kind == "run"
-            entries = connection.execute(select(tables.ledger).where(*of_runs).order_by(ledger.position)).all()
-            newest = {entry.run_id: entry for entry in entries}
-            numbers = {run.report for run in finished if run.report is not None}
-            texts = tables.texts.c
-            rows = connection.execute(select(texts.id, texts.sha256).where(texts.id.in_(numbers))) if numbers else ()
-            reports = {row.id: bytes(row.sha256).hex() for row in rows}
-        return frozenset(run.id for run in finished if not _as_in(newest.get(run.id), run, reports.get(run.report)))
+            return _rewritten(connection, run_ids)
+
+    def check_verdict(self, run_id: str) -> None:
+        """Refuse to pass on a verdict that is not the one that the chain has of that run.
+
+        Raises:
+            UsageError: it was changed since.
+        """
+        with self._reading() as connection:
+            check_verdict(connection, run_id)
 
     def verify(self) -> Verification:
         """Walk the chain and hold against it all that it covers; in one view of the database, while others write."""
@@ -110,6 +109,28 @@ class Chained(Connected):
             if connection.dialect.name == "postgresql":
                 snapshot = connection.execution_options(isolation_level="REPEATABLE READ")
             return verified(snapshot)
+
+
+def check_verdict(connection: Connection, run_id: str) -> None:
+    """As `Chained.check_verdict`, in this transaction."""
+    if _rewritten(connection, [run_id]):
+        raise UsageError(
+            f"The verdict of run {run_id} is not what was written: somebody changed the database since. See "
+            "`q36eval history verify`, and gate the branch anew."
+        )
+
+
+def _rewritten(connection: Connection, run_ids: Sequence[str]) -> frozenset[str]:
+    runs, ledger, texts = tables.runs.c, tables.ledger.c, tables.texts.c
+    query = select(tables.runs).where(runs.id.in_(run_ids), runs.state == RunState.FINISHED.value)
+    finished = connection.execute(query).all()
+    of_runs = ledger.run_id.in_([run.id for run in finished]), ledger.kind == "run"
+    entries = connection.execute(select(tables.ledger).where(*of_runs).order_by(ledger.position)).all()
+    newest = {entry.run_id: entry for entry in entries}
+    numbers = {run.report for run in finished if run.report is not None}
+    rows = connection.execute(select(texts.id, texts.sha256).where(texts.id.in_(numbers))) if numbers else ()
+    reports = {row.id: bytes(row.sha256).hex() for row in rows}
+    return frozenset(run.id for run in finished if not _as_in(newest.get(run.id), run, reports.get(run.report)))
 
 
 def _as_in(entry: Any, run: Any, report: str | None) -> bool:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from q36eval.errors import UsageError
 from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
 from q36eval.history import _tables as tables
+from q36eval.history._chain import check_verdict
 from q36eval.history._ledger import DECISIONS, append_decision, append_run, check_evidence, one_at_a_time
 from q36eval.history._runs import Runs, number_of, of_report, set_report
 from q36eval.history._tables import timestamp
@@ -29,8 +30,8 @@ class Review(Runs):
         """Accept a branch as a finished run found it; the newest blessing of a branch counts.
 
         Raises:
-            UsageError: the run is not finished or judged nothing, its evidence was changed since, or owner or reason
-                is empty.
+            UsageError: the run is not finished or judged nothing, its evidence or verdict was changed since, or owner
+                or reason is empty.
         """
         run = self.get_run(run_id)
         if run.state is not RunState.FINISHED or run.report is None:
@@ -40,6 +41,7 @@ class Review(Runs):
         row = {"run_id": run.id, "owner": owner, "reason": reason, "at": timestamp(now)}
         with self._write() as connection:
             check_evidence(connection, run.id, number_of(connection, run.id))
+            check_verdict(connection, run.id)
             append_decision(connection, "blessing", inserted(connection, "blessing", row))
         return Blessing(run_id=run.id, family=run.family, branch=run.branch, owner=owner, reason=reason, at=now)
 

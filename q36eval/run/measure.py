@@ -21,7 +21,7 @@ from q36eval.history.run_files import RunFiles
 from q36eval.interrupts import closing
 from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress
-from q36eval.provenance import provenance
+from q36eval.provenance import CHANGED, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running
 from q36eval.run.drift import keep_drifts
@@ -32,9 +32,6 @@ from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.reuse import MEASURED_BY, measuring_sha256
 from q36eval.run.room import refuse_uncapturable
 from q36eval.run.supplies import supplies_of
-
-CHANGED = "changed"
-"""Where a run's provenance says that a checkpoint changed under it: what it measured may be of two."""
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:

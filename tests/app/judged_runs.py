@@ -15,6 +15,7 @@ STAGES = (Stage(name="weights", state=StageState.MEASURED, items=1, planned=1),)
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="aa", tokenizer_sha256="bb", chat_template_sha256="cc", engine="in-process", engine_version="1"
 )
+REFERENCE = IDENTITY.model_copy(update={"checkpoint_sha256": "dd"})
 
 
 def measured(broken: int) -> list[Measurement]:
@@ -58,6 +59,7 @@ def judge_run(
     on: date,
     *,
     branch: str = "main",
+    reference: DeploymentIdentity = IDENTITY,
     policy: Policy | None = None,
     require_sign_off: bool = False,
     items: Sequence[ItemOutcome] = (),
@@ -69,7 +71,7 @@ def judge_run(
     """
     rules = policy or small_policy()
     run = history.start_run(
-        family="sandbox", branch=branch, identity=IDENTITY, reference_identity=IDENTITY, policy=rules
+        family="sandbox", branch=branch, identity=IDENTITY, reference_identity=reference, policy=rules
     )
     for measurement in measured(broken):
         history.add_measurement(run.id, measurement)

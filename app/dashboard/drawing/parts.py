@@ -121,6 +121,18 @@ def stop_at_dead_link(kind: str, named: str) -> NoReturn:
     raise AssertionError("a page that was stopped went on")
 
 
+def named_branch(keys: Sequence[BranchKey]) -> BranchKey | None:
+    """The branch that the address names by `branch` and `family`, or by the first where one family alone has it; None
+    where it names none. The page ends where that is not here, or in several families."""
+    if not {"branch", "family"} & set(st.query_params):
+        return None
+    family, branch = st.query_params.get("family"), st.query_params.get("branch")
+    fit = [key for key in keys if family in (None, key[0]) and branch in (None, key[1])]
+    if len(fit) != 1:
+        stop_at_dead_link("branch", f"{branch or 'not given'} (family {family or 'not given'})")
+    return fit[0]
+
+
 def newest_runs(reader: Reader, key: BranchKey, limit: int = RUNS_OFFERED) -> list[RunSummary]:
     """The newest runs of a branch as lines, newest first."""
     return reader.summaries(RunFilter(family=key[0], branch=key[1]), limit=limit)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 
-from q36eval.app.dashboard.models.overview import STALE_AFTER, BranchRow, Review, drift_need, names
+from q36eval.app.dashboard.models.overview import STALE_AFTER, UNVERIFIED, BranchRow, Review, drift_need, names
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.records import Lane, Verdict
 
@@ -17,6 +17,7 @@ KL = ("kl_divergence", "all")
 class Standing(StrEnum):
     """How a branch stands; what a person should look at comes before what is in order."""
 
+    UNVERIFIED = "UNVERIFIED"
     BLOCKED = "BLOCKED"
     INCONCLUSIVE = "INCONCLUSIVE"
     DRIFTING = "DRIFTING"
@@ -29,8 +30,11 @@ class Standing(StrEnum):
 
 
 SHIPS = (Standing.SHIP, Standing.WAIVED)
+MOST_IN_BANNER = 24
+"""So many that ship, and so many that do not; of a family with more branches the banner leaves the rest to the rows."""
 
 _LOOKS = {
+    Standing.UNVERIFIED: ("!", "red"),
     Standing.BLOCKED: ("✗", "red"),
     Standing.INCONCLUSIVE: ("?", "orange"),
     Standing.DRIFTING: ("↘", "orange"),
@@ -95,7 +99,7 @@ def front(row: BranchRow, review: Review, now: datetime, *, is_reference: bool =
     A reference that passes is no branch to ship: it was held against itself.
     """
     told = replace(_front(row, review, now), margin=_kl_margin(review.report))
-    if is_reference and row.of.judged is not None and row.of.judged.verdict is Verdict.PASS:
+    if told.standing is not Standing.UNVERIFIED and (is_reference or review.of_itself) and _passed(row):
         return replace(
             told,
             standing=Standing.REFERENCE,
@@ -104,6 +108,10 @@ def front(row: BranchRow, review: Review, now: datetime, *, is_reference: bool =
             button=Button.RUN,
         )
     return told
+
+
+def _passed(row: BranchRow) -> bool:
+    return row.of.judged is not None and row.of.judged.verdict is Verdict.PASS
 
 
 def _kl_margin(report: GateReport | None) -> float | None:
@@ -116,6 +124,8 @@ def _front(row: BranchRow, review: Review, now: datetime) -> Front:
     judged, report = row.of.judged, review.report
     if judged is None:
         return Front(row, Standing.NOT_JUDGED, "It was never judged.", Button.RUN)
+    if review.unverified:
+        return Front(row, Standing.UNVERIFIED, UNVERIFIED, Button.RUN)
     if judged.verdict is Verdict.FAIL:
         flips = flipped(report)
         return Front(row, Standing.BLOCKED, blocked_words(report), Button.PROMPTS if flips else Button.WHY, count=flips)
@@ -124,7 +134,7 @@ def _front(row: BranchRow, review: Review, now: datetime) -> Front:
     if judged.verdict is not Verdict.PASS:
         return Front(row, Standing.INCONCLUSIVE, undecided_words(report), Button.MISSING)
     used = waivers_of(report)
-    gone = _gone(used, review.waivers, now.astimezone(UTC).date())
+    gone = _of_other_bytes(row, review) or _gone(used, review.waivers, now.astimezone(UTC).date())
     if gone is not None:
         return Front(row, Standing.STALE, gone, Button.RUN)
     drifting = None if review.drift is None else drift_need(review.drift)
@@ -141,6 +151,19 @@ def _front(row: BranchRow, review: Review, now: datetime) -> Front:
     if review.blessing is None:
         return Front(row, Standing.SHIP, "It passes; nothing says what drift is measured against.", Button.BLESS)
     return Front(row, Standing.SHIP, f"It passes, {row.freshness}.", Button.RUN)
+
+
+def _of_other_bytes(row: BranchRow, review: Review) -> str | None:
+    """Why a PASS is not of what the branch is now; None where nothing says so.
+
+    An older PASS speaks for its own bytes. Of others a newer run began, and no verdict of them was kept.
+    """
+    if review.changed:
+        return "It passed, and then changed while a newer gate judged it; gate it again."
+    newest, judged = row.of.newest, row.of.judged
+    if judged is None or newest.id == judged.id or newest.checkpoint_sha256 in (None, judged.checkpoint_sha256):
+        return None
+    return "It passed as it was before: a newer run is of other bytes, and has no verdict."
 
 
 def waivers_of(report: GateReport | None) -> list[Waiver]:
@@ -231,9 +254,11 @@ class Banner:
     waiting: tuple[Said, ...] = ()
     open: tuple[Said, ...] = ()
     blocked: tuple[Said, ...] = ()
+    more: int = 0
 
 
 _GROUPS = {
+    Standing.UNVERIFIED: "open",
     Standing.SIGN: "waiting",
     Standing.BLOCKED: "blocked",
     Standing.INCONCLUSIVE: "open",
@@ -242,8 +267,24 @@ _GROUPS = {
 }
 
 
-def banner(family: str, rows: Sequence[Front], declared: Mapping[str, Declared]) -> Banner:
-    """What may ship for which use, and what may not and why."""
+def of_banner(
+    rows: Sequence[Front], declared: Mapping[str, Declared], most: int = MOST_IN_BANNER
+) -> tuple[list[Front], int]:
+    """The rows of a family that its banner names, and how many it leaves out.
+
+    What ships comes first, the smallest at the head: whatever else there is, it is never left out for what does not.
+    """
+
+    def size(row: Front) -> float:
+        return declared.get(row.row.of.branch, Declared()).size or float("inf")
+
+    ships = sorted((row for row in rows if row.standing in SHIPS), key=lambda row: (size(row), row.row.key))
+    others = [row for row in in_order(rows) if row.standing in _GROUPS]
+    return [*ships[:most], *others[:most]], max(0, len(ships) - most) + max(0, len(others) - most)
+
+
+def banner(family: str, rows: Sequence[Front], declared: Mapping[str, Declared], more: int = 0) -> Banner:
+    """What may ship for which use, and what may not and why; `more` branches are left out."""
     known = {each.row.of.branch: declared.get(each.row.of.branch, Declared()) for each in rows}
     candidates = [each for each in rows if each.standing in SHIPS]
     lanes = {}
@@ -261,7 +302,7 @@ def banner(family: str, rows: Sequence[Front], declared: Mapping[str, Declared])
         if group is not None:
             words = "for a signature" if each.standing is Standing.SIGN else each.why.rstrip(".")
             groups[group].append(Said(each.row.of.branch, words))
-    return Banner(family, lanes, **{name: tuple(said) for name, said in groups.items()})
+    return Banner(family, lanes, **{name: tuple(said) for name, said in groups.items()}, more=more)
 
 
 def _smallest_first(fit: Sequence[Front], sizes: Mapping[str, float | None]) -> tuple[Said, ...]:

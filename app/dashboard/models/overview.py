@@ -14,11 +14,13 @@ from q36eval.records import Lane, Verdict
 STALE_AFTER = timedelta(days=30)
 EXPIRES_SOON = timedelta(days=14)
 MOST_NAMES = 6
+UNVERIFIED = "The newest verdict is not what was written: somebody changed the history."
 
 
 class Urgency(IntEnum):
     """What a person should look at first; nothing to do comes last."""
 
+    UNVERIFIED = -1
     FAILED = 0
     NOT_DECIDED = 1
     DRIFTING = 2
@@ -42,12 +44,19 @@ class Need:
 @dataclass(frozen=True)
 class Review:
     """What people decided about a branch, where it stands over its runs, and the report of its newest verdict, the two
-    where they were read."""
+    where they were read.
+
+    `unverified`: that verdict is not the one that was written. `changed`: the newest run was left since its checkpoint
+    changed, and cannot be resumed. `of_itself`: the verdict is of the reference's own deployment.
+    """
 
     blessing: Blessing | None = None
     waivers: tuple[Waiver, ...] = ()
     drift: BranchDrift | None = None
     report: GateReport | None = None
+    unverified: bool = False
+    changed: bool = False
+    of_itself: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,7 +152,12 @@ def _blessing(blessing: Blessing | None, judged: RunSummary | None) -> str:
 
 def _needs(of: BranchSummary, review: Review, now: datetime) -> Iterable[Need]:
     newest, judged = of.newest, of.judged
-    if newest.state is RunState.INTERRUPTED:
+    if review.unverified:
+        yield Need(Urgency.UNVERIFIED, UNVERIFIED, "q36eval history verify")
+    if review.changed:
+        command = f"q36eval gate --branch {shlex.quote(of.branch)}"
+        yield Need(Urgency.UNFINISHED, "The checkpoint changed while the newest run judged it; judge it anew:", command)
+    elif newest.state is RunState.INTERRUPTED:
         command = f"q36eval gate --branch {shlex.quote(of.branch)} --resume {newest.id}"
         yield Need(Urgency.UNFINISHED, "The newest run was interrupted; it goes on where it stopped with:", command)
     if judged is None:

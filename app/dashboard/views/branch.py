@@ -9,10 +9,10 @@ from q36eval.app.dashboard.drawing.parts import (
     branch_label,
     chart,
     choose_format,
+    named_branch,
     page_of,
     page_offset,
     reader_or_stop,
-    stop_at_dead_link,
     table,
 )
 from q36eval.app.dashboard.inert import line
@@ -54,13 +54,7 @@ def draw() -> None:
 
 
 def _choose_branch(keys: list[BranchKey]) -> BranchKey:
-    named = (st.query_params.get("family", ""), st.query_params.get("branch", ""))
-    if "branch" in st.query_params and named not in keys:
-        alone = [key for key in keys if key[1] == named[1] and not named[0]]
-        if len(alone) != 1:
-            stop_at_dead_link("branch", f"{named[1]} (family {named[0] or 'not given'})")
-        named = alone[0]
-    chosen = named if named in keys else st.session_state.get("branch_last", keys[0])
+    chosen = named_branch(keys) or st.session_state.get("branch_last", keys[0])
     st.session_state["branch_branch"] = chosen if chosen in keys else keys[0]
 
     def follow() -> None:

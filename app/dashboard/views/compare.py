@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.parts import choose_run, newest_runs, page_of, reader_or_stop, table
+from q36eval.app.dashboard.drawing.parts import choose_run, named_branch, newest_runs, page_of, reader_or_stop, table
 from q36eval.app.dashboard.inert import block, line
 from q36eval.app.dashboard.look import look_of
 from q36eval.app.dashboard.models.compare import (
@@ -43,9 +43,9 @@ def draw() -> None:
 
 def _default(reader: Reader) -> tuple[str, str]:
     """Of the branch that the address names, else of the one with the newest run."""
-    of = reader.branches()[0]
-    key = (st.query_params.get("family", of.family), st.query_params.get("branch", of.branch))
-    runs = newest_runs(reader, key) or newest_runs(reader, (of.family, of.branch))
+    branches = [(of.family, of.branch) for of in reader.branches()]
+    key = named_branch(branches) or branches[0]
+    runs = newest_runs(reader, key)
     blessed = next((one.run_id for one in reader.blessings(*key)), None)
     first, second = default_pair(runs, blessed)
     if first == second:  # the only run of its branch: beside it stands the newest verdict of another one

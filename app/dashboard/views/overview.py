@@ -1,6 +1,6 @@
 """Overview: what may ship in each family, one row a branch with what to do next, and what is being measured now."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
@@ -22,15 +22,15 @@ from q36eval.app.dashboard.models.front import (
     Standing,
     banner,
     in_order,
+    of_banner,
 )
 from q36eval.app.dashboard.models.overview import LiveRun, drift_need, live_runs, resume_command
 from q36eval.app.dashboard.reading import Reader, declared_of, fronts, with_reports
 from q36eval.drift import FEWEST_RUNS
-from q36eval.history import RunFilter, RunState
+from q36eval.history import BranchKey, RunFilter, RunState
 
 WIDTHS = (2.2, 4.2, 1.9, 2.0)
 BRANCHES_PER_PAGE = 10
-MOST_IN_BANNER = 24  # of a family with more branches the banner leaves the rest to the rows
 RUNS_DRAWN = 20
 SPARK_METRIC = "kl.kl_divergence[all]"
 LIVE_EVERY_S = 2.0
@@ -60,7 +60,9 @@ def draw() -> None:
     reader = reader_or_stop()
     now = datetime.now(UTC)
     rows = in_order(fronts(reader, now))
-    _draw_banners(reader, rows, now)
+    st.html(_BANNER_STYLE)
+    banners = st.empty()
+    named = _draw_banners(reader, rows, now, banners)
     st.fragment(_draw_live, run_every=LIVE_EVERY_S)(reader)
     shown, offset = _choose(rows)
     drawn = with_reports(reader, shown[offset : offset + BRANCHES_PER_PAGE], now)
@@ -71,17 +73,42 @@ def draw() -> None:
     st.caption("History")
     st.code(line(reader.shown), language=None, wrap_lines=True)
     kept = reader.kept_drifts()
-    for row, place in zip(drawn, places, strict=True):  # last: what is not kept takes a second each
-        if row.row.key not in kept:
-            _draw_drifting(reader, row, *place)
+    found = {}
+    at = {row.row.key: place for row, place in zip(drawn, places, strict=True)}
+    for row in rows:  # last: what is not kept takes a second each
+        if not (row.row.key in at or row.row.key in named):
+            continue
+        if row.row.key in kept or row.standing not in SHIPS or row.row.of.runs < FEWEST_RUNS:
+            continue
+        need = drift_need(reader.drift(*row.row.key))
+        if need is not None:
+            found[row.row.key] = need.words
+            if row.row.key in at:
+                _draw_drifting(row, need.words, *at[row.row.key])
+    if found:
+        _draw_banners(reader, rows, now, banners, found)
 
 
-def _draw_banners(reader: Reader, rows: Sequence[Front], now: datetime) -> None:
-    st.html(_BANNER_STYLE)
+def _draw_banners(
+    reader: Reader, rows: Sequence[Front], now: datetime, place: DeltaGenerator, drifting: Mapping[BranchKey, str] = {}
+) -> set[BranchKey]:
+    """In one place, where they are drawn again once it is known what drifts; returns whom they name."""
+    told, named = [], set()
     for family in sorted({row.row.of.family for row in rows}):
-        members = [row for row in rows if row.row.of.family == family][:MOST_IN_BANNER]
-        told = banner(family, with_reports(reader, members, now), declared_of(family))
-        st.html(_banner_html(told))
+        declared = declared_of(family)
+        members, more = of_banner([row for row in rows if row.row.of.family == family], declared)
+        reported = [_moved(row, drifting.get(row.row.key)) for row in with_reports(reader, members, now)]
+        told.append(_banner_html(banner(family, reported, declared, more)))
+        named |= {row.row.key for row in members}
+    place.html("".join(told))
+    return named
+
+
+def _moved(row: Front, drifting: str | None) -> Front:
+    """The row, of which was found only now that it drifts for the worse."""
+    if drifting is None or row.standing not in SHIPS:
+        return row
+    return replace(row, standing=Standing.DRIFTING, why=drifting, detail="")
 
 
 def _banner_html(told: Banner) -> str:
@@ -96,6 +123,8 @@ def _banner_html(told: Banner) -> str:
     for title, said in (("Waiting", told.waiting), ("Open", told.open), ("Blocked", told.blocked)):
         if said:
             parts.append(f"<b>{title}:</b> {'; '.join(_code(each, ', ') for each in said)}.")
+    if told.more:
+        parts.append(f"{told.more} more below.")
     return f'<p class="banner"><b>{escape(line(told.family))}</b> – {" ".join(parts)}</p>'
 
 
@@ -148,7 +177,8 @@ def _draw_row(reader: Reader, row: Front) -> tuple[DeltaGenerator, DeltaGenerato
             f"{LANE_NAMES[lane]} {look_of(verdict).label if verdict is not None else '– not judged'}"
             for lane, verdict in row.row.lanes.items()
         )
-        state.caption(f"{lanes} · {row.row.freshness}")
+        policy = "" if of.judged is None or of.judged.policy is None else f" · policy {label(of.judged.policy)}"
+        state.caption(f"{lanes} · {row.row.freshness}{policy}")
         for need in row.row.needs:
             if need.command is not None:
                 state.text(line(need.words))
@@ -169,15 +199,11 @@ def _draw_row(reader: Reader, row: Front) -> tuple[DeltaGenerator, DeltaGenerato
     return chip, why
 
 
-def _draw_drifting(reader: Reader, row: Front, chip: DeltaGenerator, why: DeltaGenerator) -> None:
+def _draw_drifting(row: Front, drifting: str, chip: DeltaGenerator, why: DeltaGenerator) -> None:
     """What passes may drift for the worse: found only now, it is said all the same."""
-    if row.standing not in SHIPS or row.row.of.runs < FEWEST_RUNS:
-        return
-    need = drift_need(reader.drift(*row.row.key))
-    if need is not None:
-        moved = replace(row, standing=Standing.DRIFTING, why=need.words, detail="")
-        chip.badge(label(moved.chip), color=moved.colour)
-        why.text(line(moved.why))
+    moved = _moved(row, drifting)
+    chip.badge(label(moved.chip), color=moved.colour)
+    why.text(line(moved.why))
 
 
 def _draw_spark(reader: Reader, row: Front, place: DeltaGenerator) -> None:

@@ -40,6 +40,7 @@ from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord, RunState
 from q36eval.measured_on import recorded_unverified
+from q36eval.provenance import CHANGED
 from q36eval.reports import Document
 from q36eval.reports.deciding import ANSWERS_TITLE
 from q36eval.reports.next_step import next_steps
@@ -103,7 +104,11 @@ def _draw_links(run: RunRecord) -> None:
 
 
 def _draw_undecided(reader: Reader, run: RunRecord) -> None:
-    if run.state is RunState.INTERRUPTED:
+    if CHANGED in run.provenance:
+        st.info("The checkpoint changed while this run judged it, so it has no verdict and cannot be resumed.")
+        st.text(line(str(run.provenance[CHANGED])))
+        st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)}"), language=None)
+    elif run.state is RunState.INTERRUPTED:
         st.info("This run was interrupted and has no verdict. This goes on where it stopped:")
         st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)} --resume {run.id}"), language=None)
     elif run.state is RunState.RUNNING:

@@ -23,7 +23,7 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.history import Blessing, BranchSummary, History, RunProgress
 from q36eval.records import Lane, ProbeName, Verdict
 from q36eval.run.drift import keep_drifts
-from tests.app.judged_runs import judge_run, open_history
+from tests.app.judged_runs import REFERENCE, judge_run, open_history
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
@@ -75,7 +75,7 @@ def test_a_branch_that_drifts_for_the_worse_waits_for_a_person(
     """Kept, it is in its place at once; found only as the page is drawn, it is said all the same."""
     history, found = open_history(tmp_path), []
     for name, broken in (("quiet", [0] * 6), ("sinking", [0, 0, 0, 0, 8, 8, 8, 8])):
-        runs = [judge_run(history, count, date(2026, 3, 1), branch=name) for count in broken]
+        runs = [judge_run(history, count, date(2026, 3, 1), branch=name, reference=REFERENCE) for count in broken]
         history.bless(runs[0].id, "Jana", "good")
     for kept in (False, True):
         if kept:

@@ -107,6 +107,16 @@ def test_a_list_looks_at_verdicts_without_reading_evidence(filled: History) -> N
     assert filled.unverified([]) == frozenset()
 
 
+def test_a_rewritten_verdict_is_not_blessed(filled: History) -> None:
+    """Its evidence is what it was."""
+    (main,) = (run.id for run in filled.summaries() if run.branch == "main")
+    with filled._engine.begin() as connection:
+        connection.execute(text("UPDATE runs SET verdict = 'FAIL' WHERE branch = 'main'"))
+    for act in (lambda: filled.bless(main, "eva", "again"), lambda: filled.check_verdict(main)):
+        with pytest.raises(UsageError, match=r"verdict of run .* is not what was written"):
+            act()
+
+
 def test_what_is_deleted_through_the_program_fits(filled: History) -> None:
     for run in filled.summaries():
         filled.delete_run(run.id)

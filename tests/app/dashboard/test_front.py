@@ -1,0 +1,170 @@
+"""The front page where something has come between a PASS and what would be shipped: it may not say that that ships."""
+
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_history import POLICY, identity, write_run
+
+from q36eval.app.dashboard.models.front import Declared, Front, Standing, of_banner
+from q36eval.app.dashboard.reading import Reader, forget, fronts, with_reports
+from q36eval.app.dashboard.views.overview import NEEDS
+from q36eval.gate import Circumstances, Waiver, decide
+from q36eval.gate.policy_file import read_policy
+from q36eval.history import History, RunState
+from q36eval.provenance import CHANGED
+from q36eval.run.drift import keep_drifts
+from tests.app.judged_runs import REFERENCE, judge_run, open_history
+from tests.commands import q36eval
+
+Visit = Callable[..., Any]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.sqlite"
+
+
+def told(path: Path) -> dict[str, Front]:
+    forget()
+    reader, now = Reader(path), datetime.now(UTC)
+    return {row.row.of.branch: row for row in with_reports(reader, fronts(reader, now), now)}
+
+
+def banners(app: Any) -> str:
+    return "\n".join(element.proto.body for element in app.get("html"))
+
+
+def test_a_verdict_that_was_rewritten_ships_nothing(path: Path, visit: Visit) -> None:
+    """Its report and its columns say PASS, and history's chain says FAIL."""
+    history = History.open(path)
+    good, bad = write_run(history, "fp8-head", 0.05, 1), write_run(history, "int2-experts", 4.0, 4)
+    history.close()
+    with sqlite3.connect(path) as database:
+        taken = ", ".join(
+            f"{name} = (SELECT {name} FROM runs WHERE id = :good)" for name in ("verdict", "lanes", "report")
+        )
+        database.execute(f"UPDATE runs SET {taken} WHERE id = :bad", {"good": good.id, "bad": bad.id})
+    assert told(path)["int2-experts"].standing is Standing.UNVERIFIED
+    app = visit(path)
+    assert "<code>fp8-head</code> may ship." in banners(app)
+    assert "<code>int2-experts</code>, The newest verdict is not what was written" in banners(app)
+    report = q36eval("report", bad.id, "--format", "card", state=path.parent)
+    assert (report.returncode, report.stdout) == (2, ""), "nobody puts it into a model card"
+    assert "is not what was written" in report.stderr
+    queue = "\n".join(element.value for element in visit(path, "review").text)
+    assert "The newest verdict is not what was written" in queue
+
+
+def test_a_pass_of_other_bytes_than_the_newest_run_began_is_stale(path: Path) -> None:
+    history = History.open(path)
+    about = {"family": "sandbox", "reference_identity": identity("a")}
+    for branch, state in (("main", RunState.FINISHED), ("w4a16", RunState.INTERRUPTED), ("fp8-head", None)):
+        write_run(history, branch, 0.05, 1)
+        newer = history.start_run(branch=branch, identity=identity("e"), **about)
+        if state is not None:
+            history.finish_run(newer.id, state=state)
+    write_run(history, "gptq-int4", 0.05, 1)
+    history.start_run(branch="gptq-int4", identity=identity("d"), **about)
+    history.close()
+    standing = {branch: row.standing for branch, row in told(path).items()}
+    assert standing.pop("gptq-int4") is Standing.SHIP, "of the same bytes"
+    assert set(standing.values()) == {Standing.STALE}
+
+
+def test_a_run_whose_checkpoint_changed_is_not_offered_to_be_resumed(path: Path, visit: Visit) -> None:
+    history = History.open(path)
+    write_run(history, "main", 0.05, 1)
+    same = {"identity": identity("d"), "reference_identity": identity("a")}
+    newer = history.start_run(family="sandbox", branch="main", provenance={CHANGED: "a.safetensors changed"}, **same)
+    history.finish_run(newer.id, state=RunState.INTERRUPTED)
+    history.close()
+    assert told(path)["main"].standing is Standing.STALE
+    for app in (visit(path), visit(path, "run", run=newer.id)):
+        commands = [one.value for one in app.code]
+        assert "q36eval gate --branch main" in commands
+        assert not any("--resume" in command for command in commands)
+
+
+def test_what_was_held_against_itself_is_a_reference_whatever_it_is_called(path: Path) -> None:
+    """As where somebody gave the branch as its own reference, or of a family that no file declares."""
+    history, policy = History.open(path), read_policy(POLICY)
+    judged = write_run(history, "fp8-head", 0.05, 1)
+    found, own = history.measurements(judged.id), identity("d")
+    run = history.start_run(family="other", branch="base", identity=own, reference_identity=own, policy=policy)
+    for measurement in found:
+        history.add_measurement(run.id, measurement)
+    history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
+    history.finish_run(run.id, decide(policy, found, (), [], on=run.started.date()))
+    history.close()
+    assert {name: row.standing for name, row in told(path).items()} == {
+        "fp8-head": Standing.SHIP,
+        "base": Standing.REFERENCE,
+    }
+
+
+def test_the_banner_leaves_out_nothing_that_ships_for_what_does_not(path: Path) -> None:
+    history = History.open(path)
+    write_run(history, "fp8-head", 0.05, 1)
+    write_run(history, "main", 0.05, 1)
+    for number in range(3):
+        write_run(history, f"bad-{number}", 4.0, 4)
+    history.close()
+    rows, declared = list(told(path).values()), {"main": Declared(size=1.0), "fp8-head": Declared(size=2.0)}
+    named, more = of_banner(rows, declared, most=2)
+    assert [row.row.of.branch for row in named] == ["main", "fp8-head", "bad-0", "bad-1"]
+    assert more == 1
+
+
+def test_a_row_names_the_policy_that_judged_it(path: Path, visit: Visit) -> None:
+    """Anybody may write one that asks for little."""
+    history = History.open(path)
+    write_run(history, "main", 0.05, 1)
+    history.close()
+    assert any("policy sandbox" in caption.value for caption in visit(path).caption)
+
+
+def test_a_pass_whose_waiver_is_gone_needs_a_person(path: Path, visit: Visit) -> None:
+    history, today = History.open(path), datetime.now(UTC).date()
+    policy = read_policy(POLICY)
+    waivers = tuple(
+        Waiver(owner="Ada", reason="known", criterion=one.id, expires=today + timedelta(days=9))
+        for one in policy.criteria
+    )
+    run = write_run(history, "int2-experts", 4.0, 4, waivers=waivers)
+    history.close()
+    assert run.report is not None
+    assert run.report.waived
+    assert told(path)["int2-experts"].standing is Standing.STALE
+    app = visit(path)
+    app.segmented_control(key="overview_which").set_value(NEEDS).run()
+    assert any("int2" in element.proto.label for element in app.get("page_link"))
+
+
+def test_the_banner_does_not_offer_what_is_found_to_drift(tmp_path: Path, visit: Visit) -> None:
+    history = open_history(tmp_path)
+    runs = [judge_run(history, count, date(2026, 3, 1), reference=REFERENCE) for count in (0, 0, 0, 0, 8, 8, 8, 8)]
+    history.bless(runs[0].id, "Jana", "good")
+    for kept in (False, True):
+        if kept:
+            keep_drifts(history)
+        forget()
+        assert "<code>main</code>, Drifting for the worse: " in banners(visit(Path(history.name)))
+    history.close()
+
+
+@pytest.mark.parametrize("page", ["branch", "compare"])
+@pytest.mark.parametrize("address", [{"branch": "zzz"}, {"family": "zzz"}, {"family": "zzz", "branch": "main"}])
+def test_an_address_that_names_no_branch_shows_none(
+    path: Path, visit: Visit, page: str, address: dict[str, str]
+) -> None:
+    history = History.open(path)
+    write_run(history, "main", 0.05, 1)
+    write_run(history, "fp8-head", 0.05, 1)
+    history.close()
+    app = visit(path, page, **address)
+    assert "names no branch of this history" in app.error[0].value
+    assert not app.selectbox
