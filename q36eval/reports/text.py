@@ -35,6 +35,9 @@ _COMMAND = re.compile(r"#(?=#\w*\[)|:(?=:)")
 
 Matched is what a space must follow: of three colons each is set apart, since a line may be broken at a space."""
 
+_COMMAND_OF_A_LINE = re.compile(r"#(?=#\w*\[)|^\s*:(?=:)", re.MULTILINE)
+"""The same of lines that nothing breaks: two colons are a command only where a line begins."""
+
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "#": "&#35;"})
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 
@@ -55,6 +58,7 @@ _HOSTILE_IN_BLOCKS = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, except tab and line feed
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"  # invisible and bidirectional marks reorder what one reads
+    "\ufff9-\ufffb\U000e0000-\U000e0fff"  # annotations and tags, which spell sentences that no screen shows
     "\ufffe\uffff\ud800-\udfff"  # cannot travel to a browser as UTF-8
     "]"
 )
@@ -69,8 +73,11 @@ def block(text: str) -> str:
 
 
 def fenced(text: str) -> list[str]:
-    """`block` text as a code block of Markdown, line by line: nothing in it is read as markup, or ends it."""
-    shown = block(text)
+    """`block` text as a code block of Markdown, line by line: nothing in it is read as markup, or ends it.
+
+    Nor, where the report is printed into the log of a pipeline, as a command to its runner: a space breaks that.
+    """
+    shown = _COMMAND_OF_A_LINE.sub(r"\g<0> ", block(text))
     ticks = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     fence = "`" * max(3, ticks + 1)
     return [f"{fence}text", *shown.splitlines(), fence]

@@ -9,7 +9,7 @@ from q36eval.gate import Policy, decide
 from q36eval.records import Verdict
 from q36eval.reports import Document, to_annotations, to_markdown, to_summary
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, unjudged_annotation, unjudged_summary
-from q36eval.reports.text import plain
+from q36eval.reports.text import fenced, plain
 
 
 def commands(log: str) -> list[tuple[str, dict[str, str], str]]:
@@ -106,6 +106,15 @@ def test_no_line_of_a_broken_text_is_a_command(text: str) -> None:
     for first in range(len(words)):
         assert commands(" ".join(words[first:])) == []
     assert not re.search(r"##\w*\[", plain(text))
+
+
+def test_no_line_of_an_answer_is_a_command() -> None:
+    """Answers stand in Markdown line by line, and `report` prints them into a log; code keeps its colons."""
+    said = fenced("a\n  ::stop-commands::x\n:::error::y\nstd::move ##[add-mask]z\n\U000e0041")
+    assert commands("\n".join(said)) == []
+    assert not re.search(r"##\w*\[", "\n".join(said))
+    assert "std::move # #[add-mask]z" in said
+    assert said[-2] == "\ufffd"
 
 
 def test_hidden_text_is_shown_as_such() -> None:
