@@ -185,10 +185,12 @@ def _names(outcomes: Sequence[ItemOutcome]) -> tuple[str, ...]:
     keys: dict[str, list[str]] = {}
     for outcome in outcomes:
         keys.setdefault(outcome.cluster, []).append(outcome.item_key)
-    return tuple(
-        hashlib.sha256("\n".join([cluster, *sorted(items)]).encode()).hexdigest()[:NAME_CHARACTERS]
-        for cluster, items in keys.items()
-    )
+    return tuple(called(cluster, items) for cluster, items in keys.items())
+
+
+def called(cluster: str, keys: Iterable[str]) -> str:
+    """What a cluster of items of these keys is called in every run that asks them."""
+    return hashlib.sha256("\n".join([cluster, *sorted(keys)]).encode()).hexdigest()[:NAME_CHARACTERS]
 
 
 def macro_clusters(

@@ -137,7 +137,7 @@ class Grouping:
         for place, outcome in zip(places, outcomes, strict=True):
             members.setdefault(place, []).append(outcome.item_key)
         order = {place: number for number, place in enumerate(members)}
-        return cls(np.array([order[place] for place in places], dtype=np.int64), tuple(map(_called, members.values())))
+        return cls(np.array([order[place] for place in places], dtype=np.int64), tuple(map(called, members.values())))
 
     def sums(self, values: Iterable[float]) -> tuple[float, ...]:
         """Sums over the documents of each cluster."""
@@ -155,7 +155,8 @@ class Grouping:
         return tuple(greatest.tolist())
 
 
-def _called(keys: Sequence[str]) -> str:
+def called(keys: Sequence[str]) -> str:
+    """What a cluster of documents of these keys is called."""
     only = keys[0] if len(keys) == 1 else hashlib.sha256("\0".join(sorted(keys)).encode()).hexdigest()
     return only[:NAME_CHARACTERS]
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from q36eval.app.history.importing import decided_here
 from q36eval.config import Paths
 from q36eval.errors import StorageError, UsageError
 from q36eval.history import Artifact, Decision, DecisionByPerson, History, Origin, RunRecord, RunState, WholeRun
 from q36eval.history.archive import RUN_ID, Reader, Writer, reading, writing
-from q36eval.history.importing import decided_here
 from q36eval.history.moving import check_waiver_dates, put_review, put_run, put_waivers, whole_run
 from q36eval.history.run_files import NAMES, RunFiles, sha256_of
 from q36eval.locks import is_held

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -14,16 +14,19 @@ from q36eval.history._ledger import (
     DECIDED,
     DECISIONS,
     check_evidence,
-    entry_sha256,
     evidence_sha256,
     newest_entry,
     run_content,
+    said_by,
 )
 from q36eval.history._runs import number_of
 from q36eval.history._texts import digest, unpacked
 from q36eval.history.records import ChainHead, RunState
 
 TEXTS_AT_ONCE = 500
+
+CHANGING = frozenset({"revoked", "revoked_by", "revoked_why", "accepted", "accepted_by"})
+"""All that is ever changed of a decision by a person."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Chained(Connected):
             check_evidence(connection, run_id, number_of(connection, run_id))
 
     def unverified(self, run_ids: Sequence[str]) -> frozenset[str]:
-        """Of these runs the finished ones whose verdict is not the one that the chain has of them.
+        """Of these runs those whose verdict is not the one that the chain has of them.
 
         A cheap look, for lists: neither the evidence nor the whole chain is read; `verify` does that.
         """
@@ -122,60 +125,100 @@ def check_verdict(connection: Connection, run_id: str) -> None:
 
 def _rewritten(connection: Connection, run_ids: Sequence[str]) -> frozenset[str]:
     runs, ledger, texts = tables.runs.c, tables.ledger.c, tables.texts.c
-    query = select(tables.runs).where(runs.id.in_(run_ids), runs.state == RunState.FINISHED.value)
-    finished = connection.execute(query).all()
-    of_runs = ledger.run_id.in_([run.id for run in finished]), ledger.kind == "run"
+    listed = connection.execute(select(tables.runs).where(runs.id.in_(run_ids))).all()
+    of_runs = ledger.run_id.in_([run.id for run in listed]), ledger.kind.in_(("run", "deleted"))
     entries = connection.execute(select(tables.ledger).where(*of_runs).order_by(ledger.position)).all()
-    newest = {entry.run_id: entry for entry in entries}
-    numbers = {run.report for run in finished if run.report is not None}
+    last = {entry.run_id: entry for entry in entries}
+    newest = {run_id: entry for run_id, entry in last.items() if entry.kind == "run"}
+    numbers = {run.report for run in listed if run.report is not None}
     rows = connection.execute(select(texts.id, texts.sha256).where(texts.id.in_(numbers))) if numbers else ()
     reports = {row.id: bytes(row.sha256).hex() for row in rows}
-    return frozenset(run.id for run in finished if not _as_in(newest.get(run.id), run, reports.get(run.report)))
+    return frozenset(
+        run.id
+        for run in listed
+        if not (
+            _as_in(newest.get(run.id), run, reports.get(run.report))
+            if run.state == RunState.FINISHED.value
+            else run.id not in newest  # one that has an entry was finished
+        )
+    )
 
 
 def _as_in(entry: Any, run: Any, report: str | None) -> bool:
-    if entry is None or entry_sha256(entry._mapping) != entry.sha256:
-        return False
-    said = json.loads(entry.content)
+    said = None if entry is None else said_by(entry)
     plain = DECIDED - {"report", "circumstances"}
-    return bool(said["report"] == report and all(said[name] == getattr(run, name) for name in plain))
+    return said is not None and bool(
+        said["report"] == report and all(said[name] == getattr(run, name) for name in plain)
+    )
 
 
 def verified(connection: Connection) -> Verification:
     """What `Chained.verify` finds in this view of the database."""
     columns = tables.ledger.c
     entries = connection.execute(select(tables.ledger).order_by(columns.position)).all()
-    misfits = list(_walked(entries))
-    changed = _changed_texts(connection)
-    rows, deleted = dict[tuple[str, int], tuple[int, Any]](), dict[str, int]()
-    of_run = dict[str, tuple[int, Any]]()
+    changed, said = _changed_texts(connection), _Said()
     for entry in entries:
-        content = json.loads(entry.content)
-        kind = entry.kind.split(" ")[0]
-        if kind in DECISIONS:
-            rows[kind, content["row"]["id"]] = (entry.position, content["row"])
-        elif entry.kind == "run":
-            of_run[entry.run_id] = (entry.position, content)
-        elif entry.kind == "deleted":
-            deleted[entry.run_id] = entry.position
-    misfits += _decisions(connection, rows, deleted)
-    runs = connection.execute(select(tables.runs.c.id, tables.runs.c.number, tables.runs.c.state)).all()
-    here = {run.id: run.number for run in runs}
-    for run in runs:
-        if run.id not in of_run and run.state == RunState.FINISHED.value:
-            misfits.append(Misfit(None, f"run {run.id} is finished, and no entry is of it"))
-    for run_id, (position, said) in of_run.items():
-        if deleted.get(run_id, -1) > position:
-            if run_id in here:
-                misfits.append(Misfit(deleted[run_id], f"run {run_id} was deleted, and is there"))
-            continue
-        why = f"run {run_id} is gone" if run_id not in here else _run_differs(connection, here[run_id], said, changed)
-        if why is not None:
-            misfits.append(Misfit(position, why))
+        said.add(entry)
+    misfits = [*_walked(entries), *said.misfits, *_decisions(connection, said), *_runs(connection, said, changed)]
     misfits.sort(key=lambda misfit: (misfit.position is None, misfit.position or 0))
     last = entries[-1] if entries else None
     head = ChainHead(position=-1, sha256="") if last is None else ChainHead(position=last.position, sha256=last.sha256)
-    return Verification(head, len(entries), len(of_run), tuple(misfits))
+    return Verification(head, len(entries), len(said.runs), tuple(misfits))
+
+
+@dataclass
+class _Said:
+    """What the entries say in the end, with the position of the one that does; `misfits` are of those between."""
+
+    decisions: dict[tuple[str, int], tuple[int, Any]] = field(default_factory=dict)
+    runs: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
+    misfits: list[Misfit] = field(default_factory=list)
+
+    def add(self, entry: Any) -> None:
+        """The next entry."""
+        content = said_by(entry)
+        kind, _, done = entry.kind.partition(" ")
+        why = None
+        if content is None:
+            why = f"entry {entry.position} ({entry.kind}) was changed"
+        elif kind in DECISIONS:
+            row = content["row"]
+            _, before = self.decisions.get((kind, row["id"]), (0, row))
+            if any(before.get(name) != row[name] for name in row.keys() - CHANGING):
+                why = f"{kind} {row['id']} was changed before it was {done or 'made'}"
+            self.decisions[kind, row["id"]] = (entry.position, row)
+        elif entry.kind == "run":
+            position, last = self.runs.get(entry.run_id, (-1, content))
+            if position > self.deleted.get(entry.run_id, -1) and not _follows(last, content):
+                why = f"run {entry.run_id} was decided again, and its earlier decision was not kept"
+            self.runs[entry.run_id] = (entry.position, content)
+        elif entry.kind == "deleted":
+            self.deleted[entry.run_id] = entry.position
+        if why is not None:
+            self.misfits.append(Misfit(entry.position, why))
+
+
+def _runs(connection: Connection, said: _Said, changed: frozenset[str]) -> Iterator[Misfit]:
+    columns = tables.runs.c
+    here = {run.id: run for run in connection.execute(select(columns.id, columns.number, columns.state))}
+    for run in here.values():
+        if run.id not in said.runs and run.state == RunState.FINISHED.value:
+            yield Misfit(None, f"run {run.id} is finished, and no entry is of it")
+    for run_id, (position, content) in said.runs.items():
+        found, deleted, why = here.get(run_id), said.deleted.get(run_id, -1), None
+        if deleted > position:
+            if found is not None:
+                yield Misfit(deleted, f"run {run_id} was deleted, and is there")
+            continue
+        if found is None:
+            why = f"run {run_id} is gone"
+        elif found.state != RunState.FINISHED.value:
+            why = f"run {run_id} was finished, and is {found.state} now"
+        else:
+            why = _run_differs(connection, found.number, content, changed)
+        if why is not None:
+            yield Misfit(position, why)
 
 
 def _walked(entries: Sequence[Any]) -> Iterator[Misfit]:
@@ -189,10 +232,17 @@ def _walked(entries: Sequence[Any]) -> Iterator[Misfit]:
         if entry.previous != previous:
             yield Misfit(entry.position, f"entry {entry.position} ({entry.kind}) does not follow the one before it")
             return
-        if entry_sha256(entry._mapping) != entry.sha256:
-            yield Misfit(entry.position, f"entry {entry.position} ({entry.kind}) was changed")
-            return
         previous = entry.sha256
+
+
+def _follows(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether that is the same run decided again, over the same evidence, with the decision before kept beside it."""
+    kept = [one[1:] for one in after["earlier"][len(before["earlier"]) :]]
+    return (
+        after["evidence"] == before["evidence"]
+        and after["earlier"][: len(before["earlier"])] == before["earlier"]
+        and kept == [[before["report"], before["circumstances"]]]
+    )
 
 
 def _changed_texts(connection: Connection) -> frozenset[str]:
@@ -214,17 +264,15 @@ def _is_its_hash(row: Any) -> bool:
         return False
 
 
-def _decisions(
-    connection: Connection, said: dict[tuple[str, int], tuple[int, Any]], deleted: dict[str, int]
-) -> Iterator[Misfit]:
+def _decisions(connection: Connection, said: _Said) -> Iterator[Misfit]:
     for kind, table in DECISIONS.items():
         here = {row.id: json.loads(json.dumps(dict(row._mapping))) for row in connection.execute(select(table))}
-        for number in here.keys() - {number for of, number in said if of == kind}:
+        for number in here.keys() - {number for of, number in said.decisions if of == kind}:
             yield Misfit(None, f"{kind} {number} is there, and no entry is of it")
-        for (of, number), (position, row) in said.items():
+        for (of, number), (position, row) in said.decisions.items():
             if of != kind:
                 continue
-            gone = deleted.get(row.get("run_id") or "", -1) > position
+            gone = said.deleted.get(row.get("run_id") or "", -1) > position
             if number not in here:
                 if not gone:
                     yield Misfit(position, f"{kind} {number} is gone")

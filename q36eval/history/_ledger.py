@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Table, func, insert, select
+from sqlalchemy.exc import IntegrityError
 
-from q36eval.errors import UsageError
+from q36eval.errors import StorageError, UsageError
 from q36eval.files import canonical_json, json_sha256
 from q36eval.history import _tables as tables
 from q36eval.history._tables import timestamp
@@ -25,6 +26,9 @@ waited for while it is held: an entry is the last that a transaction writes."""
 
 DECIDED = frozenset({"verdict", "lanes", "waived", "awaiting_sign_off", "exit_code", "report", "circumstances"})
 """Columns of a run that its decision fills; its evidence is the rest."""
+
+RUN_SAYS = DECIDED | {"run", "evidence", "earlier"}
+"""What every entry of a run says, at least."""
 
 NOT_EVIDENCE = DECIDED | {"number", "state", "finished", "imported"}
 
@@ -53,7 +57,11 @@ def one_at_a_time(connection: Connection) -> None:
 
 
 def append(connection: Connection, kind: str, content: Content, run_id: str | None = None) -> str:
-    """Add an entry, as the last thing that a transaction writes; returns its hash."""
+    """Add an entry, as the last thing that a transaction writes; returns its hash.
+
+    Raises:
+        StorageError: the chain does not end where it should: somebody changed it.
+    """
     columns = tables.ledger.c
     one_at_a_time(connection)
     query = select(columns.position, columns.sha256).order_by(columns.position.desc()).limit(1)
@@ -67,13 +75,33 @@ def append(connection: Connection, kind: str, content: Content, run_id: str | No
         "content": canonical_json(content),
     }
     sha256 = entry_sha256(entry)
-    connection.execute(insert(tables.ledger).values(**entry, sha256=sha256))
+    try:
+        connection.execute(insert(tables.ledger).values(**entry, sha256=sha256))
+    except IntegrityError as error:
+        raise StorageError(
+            "The history's chain of decisions does not end where it should, so nothing can be added to it: somebody "
+            "changed the database. See `q36eval history verify`."
+        ) from error
     return sha256
 
 
 def entry_sha256(entry: Mapping[str, Any]) -> str:
     """The hash of an entry, of all its columns but that of the hash."""
     return json_sha256({name: entry[name] for name in ("position", "previous", "at", "kind", "run_id", "content")})
+
+
+def said_by(entry: Any) -> Content | None:
+    """What an entry says; None where it is not what was written, or says less than every entry of its kind."""
+    kind = entry.kind.split(" ")[0]
+    needed = RUN_SAYS if entry.kind == "run" else {"row"} if kind in DECISIONS else set[str]()
+    try:
+        content = json.loads(entry.content)
+        whole = entry_sha256(entry._mapping) == entry.sha256 and needed <= content.keys()
+        if kind in DECISIONS:
+            content["row"]["id"] + 0
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return content if whole else None
 
 
 def append_decision(connection: Connection, kind: str, number: int, what: str | None = None, why: str = "") -> None:
@@ -104,6 +132,7 @@ def run_content(connection: Connection, number: int) -> Content:
     return {
         "run": run.id,
         "imported": run.imported,
+        "finished": run.finished,
         "evidence": evidence_sha256(connection, number),
         **decided,
         "report": digests.get(run.report),
@@ -177,10 +206,11 @@ def _digests(connection: Connection, numbers: Collection[int | None]) -> dict[in
 
 
 def newest_entry(connection: Connection, run_id: str) -> Any:
-    """The newest entry of a run's verdict, as a row; None where there is none."""
+    """The newest entry of a run's verdict, as a row; None where there is none since the run was last deleted."""
     columns = tables.ledger.c
-    query = select(tables.ledger).where(columns.run_id == run_id, columns.kind == "run")
-    return connection.execute(query.order_by(columns.position.desc()).limit(1)).first()
+    query = select(tables.ledger).where(columns.run_id == run_id, columns.kind.in_(("run", "deleted")))
+    newest = connection.execute(query.order_by(columns.position.desc()).limit(1)).first()
+    return None if newest is None or newest.kind == "deleted" else newest
 
 
 def check_evidence(connection: Connection, run_id: str, number: int) -> None:
@@ -190,7 +220,8 @@ def check_evidence(connection: Connection, run_id: str, number: int) -> None:
         UsageError: it was changed since, behind the program's back.
     """
     entry = newest_entry(connection, run_id)
-    if entry is None or json.loads(entry.content)["evidence"] != evidence_sha256(connection, number):
+    said = None if entry is None else said_by(entry)
+    if said is None or said["evidence"] != evidence_sha256(connection, number):
         raise UsageError(
             f"The evidence of run {run_id} is not what its verdict was found from: somebody changed the database "
             "since. See `q36eval history verify`, and gate the branch anew."

@@ -15,7 +15,7 @@ from q36eval.history import _tables as tables
 from q36eval.history._chain import check_verdict
 from q36eval.history._ledger import DECISIONS, append_decision, append_run, check_evidence, one_at_a_time
 from q36eval.history._runs import Runs, number_of, of_report, set_report
-from q36eval.history._tables import timestamp
+from q36eval.history._tables import in_force, timestamp
 from q36eval.history._texts import kept, text_value, texts_of
 from q36eval.history.records import Blessing, Decision, DecisionByPerson, Origin, RunRecord, RunState, WaiverRecord
 
@@ -53,7 +53,7 @@ class Review(Runs):
         """
         _check_written("A revocation", by, reason)
         columns = tables.blessings.c
-        standing = columns.run_id == run_id, columns.revoked.is_(None), _in_force(columns)
+        standing = columns.run_id == run_id, columns.revoked.is_(None), in_force(columns)
         values = {"revoked": timestamp(datetime.now(UTC)), "revoked_by": by, "revoked_why": reason}
         with self._write() as connection:
             numbers = connection.execute(select(columns.id).where(*standing).order_by(columns.id)).scalars().all()
@@ -67,7 +67,7 @@ class Review(Runs):
     def blessings(self, branch: str, family: str | None = None) -> list[Blessing]:
         """The blessings of a branch that are in force, newest first; one made elsewhere is as new as its acceptance."""
         columns, runs = tables.blessings.c, tables.runs.c
-        wanted = [runs.branch == branch, columns.revoked.is_(None), _in_force(columns)]
+        wanted = [runs.branch == branch, columns.revoked.is_(None), in_force(columns)]
         if family is not None:
             wanted.append(runs.family == family)
         return [blessing for blessing, _ in self._blessings(*wanted)]
@@ -106,7 +106,7 @@ class Review(Runs):
         row = {"family": family, "branch": branch, "added": now, **waiver.model_dump(mode="json")}
         columns = tables.waivers.c
         scope = [columns[name].is_not_distinct_from(row[name]) for name in ("criterion", "slice", "canary")]
-        of = (columns.family == family, columns.branch == branch, columns.revoked.is_(None), _in_force(columns))
+        of = (columns.family == family, columns.branch == branch, columns.revoked.is_(None), in_force(columns))
         same = select(columns.id, columns.owner, columns.expires).where(*of, *scope, columns.expires >= row["expires"])
         with self._write() as connection:
             one_at_a_time(connection)
@@ -165,7 +165,7 @@ class Review(Runs):
             columns.run_id == run_id,
             columns.owner == sign_off.owner,
             columns.report_sha256 == sign_off.report_sha256,
-            _in_force(columns),
+            in_force(columns),
         )
         with self._write() as connection:
             # whoever signs the same run waits here, so that nobody signs twice
@@ -196,7 +196,7 @@ class Review(Runs):
                 query = query.add_columns(tables.runs.c.family, tables.runs.c.branch)
                 query = query.join(tables.runs, tables.runs.c.id == table.c.run_id)
             if not_in_force:
-                query = query.where(~_in_force(table.c))
+                query = query.where(~in_force(table.c))
             found += [_by_person(kind, dict(row._mapping)) for row in self._read(query)]
         return found
 
@@ -218,7 +218,7 @@ class Review(Runs):
         table = DECISIONS[kind]
         values = {"accepted": timestamp(datetime.now(UTC)), "accepted_by": by}
         with self._write() as connection:
-            accepted = update(table).where(table.c.id == int(number), ~_in_force(table.c)).values(**values)
+            accepted = update(table).where(table.c.id == int(number), ~in_force(table.c)).values(**values)
             if connection.execute(accepted).rowcount != 1:
                 raise UsageError(f"{decision_id} was accepted by somebody else meanwhile.")
             append_decision(connection, kind, int(number), "accepted", reason)
@@ -292,10 +292,6 @@ def inserted(connection: Connection, kind: str, row: dict[str, Any]) -> int:
     number = connection.execute(insert(DECISIONS[kind]).values(**row)).inserted_primary_key
     assert number is not None
     return int(number[0])
-
-
-def _in_force(columns: Any) -> Any:
-    return columns.imported.is_(None) | columns.accepted.is_not(None)
 
 
 def _origin(row: dict[str, Any]) -> Origin:

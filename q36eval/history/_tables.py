@@ -322,6 +322,11 @@ artifacts = Table(
 )
 
 
+def in_force(columns: Any) -> Any:
+    """Of a table of decisions by people: those that were made here, or accepted here."""
+    return columns.imported.is_(None) | columns.accepted.is_not(None)
+
+
 def timestamp(moment: datetime) -> str:
     """UTC in ISO 8601 of fixed width."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")

@@ -23,6 +23,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -63,9 +64,14 @@ class Limits:
     unpacked_bytes: int = 64 << 20
     """Of all that is packed, and beyond that `ratio` times what the file takes."""
     ratio: int = 100
+    decisions: int = 10_000
+    """By people: waivers, and signatures and blessings of one run. Each becomes an entry of the chain."""
 
 
 LIMITS = Limits()
+
+MANIFEST_BYTES = 512
+"""Of the manifest on each file at most: a name, a hash, a size, a quarter of a run's id."""
 
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """How an export packs. Other ways fail with errors of their own, and may claim gigabytes for a dictionary."""
@@ -107,6 +113,8 @@ class Writer:
 
     def add_waivers(self, records: tuple[WaiverRecord, ...]) -> None:
         """Add the waivers of the runs' branches."""
+        if len(records) > LIMITS.decisions:
+            raise UsageError(f"There are {len(records):,} waivers, more than `history import` reads.")
         self._add(WAIVERS, map(_line, records))
 
     def add_artifact(self, sha256: str, file: Path) -> None:
@@ -192,6 +200,7 @@ class Reader:
         folder = f"runs/{run_id}"
         record = self._one(f"{folder}/run.json", RunRecord)
         about = self._one(f"{folder}/about.json", About)
+        self._check_decisions(f"{folder}/about.json", len(about.sign_offs) + len(about.blessings))
         whole = WholeRun(
             run=record.model_copy(update={"imported": None, "entry": None}),
             measurements=tuple(self._records(f"{folder}/measurements.jsonl", Measurement)),
@@ -214,7 +223,15 @@ class Reader:
 
     def waivers(self) -> list[WaiverRecord]:
         """The waivers of its runs' branches."""
-        return list(self._records(WAIVERS, WaiverRecord)) if WAIVERS in self.manifest.files else []
+        if WAIVERS not in self.manifest.files:
+            return []
+        found = list(islice(self._records(WAIVERS, WaiverRecord), LIMITS.decisions + 1))
+        self._check_decisions(WAIVERS, len(found))
+        return found
+
+    def _check_decisions(self, name: str, count: int) -> None:
+        if count > LIMITS.decisions:
+            raise self._refused(f"{name} holds more than {LIMITS.decisions:,} decisions by people")
 
     def artifact(self, sha256: str, target: IO[bytes]) -> bool:
         """Copy a file's content into `target`; whether the archive holds it."""
@@ -266,11 +283,13 @@ class Reader:
         if claimed > most:
             raise self._refused(f"it unpacks to {claimed:,} bytes, more than any export of its size ({most:,})")
         for info in infos:
+            if info.filename == MANIFEST and info.file_size > MANIFEST_BYTES * (len(infos) + 8):
+                raise self._refused(f"{MANIFEST} is larger than any export's")
             if info.filename.endswith("/measurements.jsonl") and info.file_size > LIMITS.measurements_bytes:
                 raise self._refused(f"{info.filename} is larger than any export")
 
     def _one(self, name: str, kind: type[Any]) -> Any:
-        records = list(self._records(name, kind))
+        records = list(islice(self._records(name, kind), 10))
         if len(records) != 1:
             raise self._refused(f"{name} holds {len(records)} records instead of one")
         return records[0]
@@ -333,6 +352,8 @@ def reading(file: Path) -> Iterator[Reader]:
     Raises:
         UsageError: there is no such file, or it is none that can be imported.
     """
+    if file.exists() and not file.is_file():  # a pipe would be waited for, for ever
+        raise UsageError(f"The archive {file} cannot be imported: it is no file.")
     try:
         archive = zipfile.ZipFile(file)
     except OSError as error:

@@ -103,11 +103,11 @@ def put_waivers(history: History, records: Iterable[WaiverRecord], *, imported: 
     Raises:
         UsageError: one holds what cannot be kept; those before it are written.
     """
-    written = []
+    written, known = list[WaiverRecord](), {_same(record) for record in history.waiver_records()}
     for record in records:
-        known = history.waiver_records(record.family, record.branch)
-        if any((one.waiver, one.added) == (record.waiver, record.added) for one in known):
+        if _same(record) in known:
             continue
+        known.add(_same(record))
         row = {
             "family": record.family,
             "branch": record.branch,
@@ -121,6 +121,11 @@ def put_waivers(history: History, records: Iterable[WaiverRecord], *, imported: 
             append_decision(connection, "waiver", inserted(connection, "waiver", row), _what(imported))
         written.append(record)
     return written
+
+
+def _same(record: WaiverRecord) -> tuple[object, ...]:
+    """Equal of two records of one waiver."""
+    return record.family, record.branch, record.added, record.waiver.model_dump_json()
 
 
 def check_dates(whole: WholeRun) -> None:

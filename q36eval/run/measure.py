@@ -79,6 +79,9 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
             run = _reopen(run.id, request, suites, history)
             request = _by_its_own_policy(run, request)
         with _interruptible(history, run, paths):
+            # whoever collects for another history sees from now on that this one keeps files here
+            with suppress(OSError):
+                RunFiles(paths.state).note(history)
             begun = EventKind.BEGUN if resume is None else EventKind.RESUMED
             note(history, run.id, begun, f"by process {os.getpid()}")
             for failure in failures:
@@ -236,7 +239,7 @@ def _held(run_id: str, paths: Paths) -> Iterator[None]:
 def _reopen(run_id: str, request: Request, suites: dict[str, str], history: History) -> RunRecord:
     """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
     run = history.get_run(run_id)
-    if run.state is RunState.FINISHED:
+    if run.state is RunState.FINISHED or run.entry is not None:
         raise UsageError(
             f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off."
         )

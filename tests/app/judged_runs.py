@@ -8,7 +8,7 @@ from q36eval.gate import Policy, Stage, StageState
 from q36eval.history import History, RunRecord
 from q36eval.history.deciding import circumstances_on, decided, evidence_of
 from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from tests.q36eval.gate.evidence import accuracy, census, failure_rate, small_policy
+from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, small_policy
 
 ITEMS = 200
 STAGES = (Stage(name="weights", state=StageState.MEASURED, items=1, planned=1),)
@@ -23,7 +23,10 @@ def measured(broken: int) -> list[Measurement]:
     right = [1] * 180 + [0] * 20
     return [
         accuracy(right, right),
-        failure_rate([1] * broken + [0] * (ITEMS - broken), [0] * ITEMS, "tools"),
+        named(
+            failure_rate([1] * broken + [0] * (ITEMS - broken), [0] * ITEMS, "tools"),
+            [f"tool-call {number}#tool-cal" for number in range(ITEMS)],
+        ),
         census(ProbeName.WEIGHTS, "integrity_faults", 0),
     ]
 

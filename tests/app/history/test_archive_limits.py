@@ -3,6 +3,7 @@
 import io
 import json
 import multiprocessing
+import os
 import resource
 import stat
 import zipfile
@@ -88,7 +89,13 @@ def test_as_much_as_may_be_claimed_is_read_in_little_memory(archive: bytes, tmp_
     assert mebibytes < 100, f"{mebibytes:.0f} MiB"
 
 
-SMALL = Limits(files=10, line_bytes=200_000, measurements_bytes=300_000, unpacked_bytes=2_000_000, ratio=0)
+def repeat_lines(files: dict[str, bytes], name: str, times: int) -> None:
+    files[name] *= times
+
+
+SMALL = Limits(
+    files=10, line_bytes=200_000, measurements_bytes=300_000, unpacked_bytes=2_000_000, ratio=0, decisions=10
+)
 
 BEYOND = {
     "a long line": (growing("items.jsonl", b'{"x": "' + b"y" * MIB + b'"}\n'), "has a line longer than any export's"),
@@ -98,6 +105,10 @@ BEYOND = {
         "it holds 28 files, more than any export",
     ),
     "much in all": (growing("about.json", b" " * 3_000_000), "more than any export of its size"),
+    "many waivers": (
+        lambda files: repeat_lines(files, "waivers.json", 20),
+        "waivers.json holds more than 10 decisions",
+    ),
     "deep JSON": (growing("about.json", b"[" * 100_000), "about.json, line 2 cannot be read"),
 }
 
@@ -113,6 +124,17 @@ def test_what_claims_more_than_an_export_is_one_sentence(
     sentence, _ = refused(file, tmp_path / "state")
     assert needle in sentence, sentence
     assert "\n" not in sentence
+
+
+def test_a_manifest_larger_than_any_is_refused_before_it_is_read(archive: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "runs.zip"
+    file.write_bytes(changed(archive, growing(MANIFEST, b" \n" * 10_000), consistent=False))
+    assert "manifest.json is larger than any export's" in refused(file, tmp_path / "state")[0]
+
+
+def test_a_pipe_is_no_archive_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "runs.zip")
+    assert "it is no file" in refused(tmp_path / "runs.zip", tmp_path / "state")[0]
 
 
 def test_links_folders_and_names_that_stand_twice_are_refused(archive: bytes, tmp_path: Path) -> None:

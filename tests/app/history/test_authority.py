@@ -103,6 +103,26 @@ REWRITTEN: dict[str, tuple[str, Callable[[Any], object], str]] = {
         lambda lines: lines[0]["clusters"]["branch"].__setitem__(199, 1.0),
         "counts 181 of the branch where its items give 180",
     ),
+    "failures that name no items": (
+        "measurements.jsonl",
+        lambda lines: lines[1]["clusters"].update(names=None, branch=[0.0] * 200),
+        "does not say of which items it is",
+    ),
+    "failures that name one item over and over": (
+        "measurements.jsonl",
+        lambda lines: lines[1]["clusters"].update(names=[lines[1]["clusters"]["names"][199]] * 200, branch=[0.0] * 200),
+        "counts an item twice",
+    ),
+    "a figure without its clusters": (
+        "measurements.jsonl",
+        lambda lines: lines[1].update(clusters=None, estimator="census", value=0.0),
+        "does not say of which items it is",
+    ),
+    "items that are called otherwise": (
+        "items.jsonl",
+        lambda lines: [line | {"group": "other"} for line in lines],
+        "where its items give 0",
+    ),
     "no items": ("items.jsonl", lambda lines: [], "is of 200 outcomes, of which the archive holds 0"),
     "a blessing of 2099": (
         "about.json",

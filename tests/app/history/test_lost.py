@@ -52,3 +52,13 @@ def test_a_gate_whose_history_goes_away_says_so_and_keeps_what_it_measured(
     resumed = commands.q36eval(*arguments, "--resume", run.id, state=state)
     assert resumed.returncode == 0, resumed.stderr
     assert commands.q36eval("history", "verify", state=state).returncode == 0
+
+
+def test_a_run_notes_its_history_before_it_leaves_anything_that_another_history_s_gc_could_take(tmp_path: Path) -> None:
+    """Interrupted before it kept a file, it was of no run that `gc` of the state's own history knew of."""
+    state, policy, own = tmp_path / "state", tmp_path / "policy.yaml", tmp_path / "team.sqlite"
+    policy.write_text(POLICY)
+    arguments = ("gate", "--branch", "fp8-head", "--policy", str(policy), *SKIPPED)
+    done = commands.q36eval(*arguments, state=state, Q36EVAL_HISTORY=str(own))
+    assert done.returncode == 0, done.stderr
+    assert (state / "artifacts" / "histories.txt").read_text().startswith(f"{own}\t")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from q36eval.errors import UsageError
+from q36eval.errors import StorageError, UsageError
 from q36eval.gate import SignOff
 from q36eval.history import History
 from q36eval.history._chain import verified
@@ -53,6 +53,17 @@ CHANGES = {
     "an entry": ("UPDATE ledger SET content = replace(content, 'eva', 'eve') WHERE kind = 'blessing'", "was changed"),
     "an entry that is gone": ("DELETE FROM ledger WHERE position = 2", "entry 2 is gone"),
     "the beginning": ("DELETE FROM ledger WHERE position = 0", "the first entry of the chain is gone"),
+    "a failure taken out of the lists": (
+        "UPDATE runs SET state = 'interrupted' WHERE branch = 'main'",
+        "was finished, and is interrupted now",
+    ),
+    "when a run ended": ("UPDATE runs SET finished = '2020-01-01' WHERE branch = 'main'", "finished was changed"),
+    "an entry of nothing": ("UPDATE ledger SET content = '{}' WHERE kind = 'run'", r"entry \d+ \(run\) was changed"),
+    "an entry of another kind of thing": (
+        "UPDATE ledger SET content = '[1]' WHERE kind = 'blessing'",
+        r"\(blessing\) was changed",
+    ),
+    "an entry that is no JSON": ("UPDATE ledger SET content = 'x' WHERE kind = 'waiver'", r"\(waiver\) was changed"),
     "a waiver slipped in": (
         "INSERT INTO waivers (id, family, branch, owner, reason, criterion, expires, added) "
         "VALUES (9, 'sandbox', 'main', 'm', 'm', 'tools', '2099-01-01', '2026-01-01')",
@@ -115,6 +126,36 @@ def test_a_rewritten_verdict_is_not_blessed(filled: History) -> None:
     for act in (lambda: filled.bless(main, "eva", "again"), lambda: filled.check_verdict(main)):
         with pytest.raises(UsageError, match=r"verdict of run .* is not what was written"):
             act()
+
+
+def test_a_failure_that_was_reopened_behind_its_back_is_not_decided_anew_unseen(tmp_path: Path) -> None:
+    """Its items rewritten, it would be measured to the end and pass: two verdicts of one run, and only one shown."""
+    history, run = fill(tmp_path)
+    assert run.report is not None
+    with history._engine.begin() as connection:
+        connection.execute(text("UPDATE runs SET state = 'interrupted'"))
+    assert history.unverified([run.id]) == {run.id}
+    assert history.get_run(run.id).entry is not None, "by which a gate refuses to resume it"
+    history.finish_run(run.id, run.report)
+    assert [misfit.why for misfit in history.verify().misfits] == [
+        f"run {run.id} was decided again, and its earlier decision was not kept"
+    ]
+
+
+def test_what_was_changed_before_it_was_revoked_is_found(tmp_path: Path) -> None:
+    history, _ = fill(tmp_path)
+    with history._engine.begin() as connection:
+        connection.execute(text("UPDATE waivers SET criterion = 'kl'"))
+    history.revoke_waiver(1, by="eva")
+    assert [misfit.why for misfit in history.verify().misfits] == ["waiver 1 was changed before it was revoked"]
+
+
+def test_a_chain_that_ends_elsewhere_takes_no_more_and_says_so(tmp_path: Path) -> None:
+    history, run = fill(tmp_path)
+    with history._engine.begin() as connection:
+        connection.execute(text("UPDATE ledger SET position = 99 WHERE position = 2"))
+    with pytest.raises(StorageError, match="See `q36eval history verify`"):
+        history.bless(run.id, "eva", "again")
 
 
 def test_what_is_deleted_through_the_program_fits(filled: History) -> None:

@@ -37,6 +37,11 @@ def test_a_fingerprint_is_another_one_with_every_run_verdict_and_blessing(histor
     for reason in ("good", "still good"):
         history.bless(run.id, "eva", reason)
     look()
+    other = judge_run(history, 2, DAY)
+    history.bless(other.id, "eva", "better")
+    look()
+    history.revoke_blessing(other.id, "eva", "wrong build")
+    look()
     history.bless(judge_run(history, 2, DAY, branch="other").id, "eva", "another branch's")
     assert history.fingerprints()[MAIN] == seen[-1]
     history.delete_run(unfinished.id)

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from q36eval.app.history.backing import unbacked
 from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport
 from q36eval.history.attempts import tried_before
-from q36eval.history.backing import unbacked
 from q36eval.history.deciding import Evidence, blessed_beside, decided, policy_of, report_sha256
 from q36eval.history.moving import check_dates
 from q36eval.history.records import Decision, RunRecord, RunState, WholeRun
