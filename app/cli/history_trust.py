@@ -1,6 +1,7 @@
 """`q36eval history verify`, `accept` and `bless`: what may be believed of history, and what is put in force."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from q36eval.history import History
 
 SHOWN = 10
+LEAST = 12
+"""Digits of an entry's hash: fewer are found by chance, or by trying."""
+_AN_ENTRY = re.compile(rf"[0-9a-fA-F]{{{LEAST},64}}")
 
 
 def verify(
@@ -28,6 +32,8 @@ def verify(
     """
     from q36eval.app.cli.tables import print_plain
 
+    if anchor is not None and not _AN_ENTRY.fullmatch(anchor.strip()):
+        raise UsageError(f"--anchor takes an entry's hash, or its first {LEAST} digits at least, not {anchor!r}.")
     history = open_history()
     found = history.verify()
     anchored = None if anchor is None else history.has_entry(anchor.strip())

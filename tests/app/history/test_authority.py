@@ -74,6 +74,8 @@ def test_a_signature_from_elsewhere_signs_nothing_before_somebody_accepts_it(tmp
     assert again(other, run.id).verdict is Verdict.PASS
     assert "imported, accepted by eva" in str(other.signatures(run.id)[0][1].words)
     assert commands.q36eval("history", "verify", state=there).returncode == 0
+    for anchor, code in (("0" * 64, 1), ("4", 2), ("", 2)):  # one digit would be found by chance
+        assert commands.q36eval("history", "verify", "--anchor", anchor, state=there).returncode == code
 
 
 def test_waivers_and_blessings_wait_too_and_the_gate_does_not_count_them(tmp_path: Path) -> None:
