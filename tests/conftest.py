@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from tests.profiles import LONG, UNTIL
 settings.register_profile("quick", derandomize=True, deadline=None)
 settings.register_profile("long", deadline=None)
 settings.load_profile("long" if LONG else "quick")
+
+
+def pytest_configure() -> None:
+    """Signals mean what they mean in a terminal, also where a shell started this in the background, or `nohup` did."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
