@@ -17,9 +17,8 @@ settings.load_profile("long" if LONG else "quick")
 
 
 def pytest_configure() -> None:
-    """Signals mean what they mean in a terminal, also where a shell started this in the background, or `nohup` did."""
+    """Ctrl-C means what it means in a terminal, also where a shell started this in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

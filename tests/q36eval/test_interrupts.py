@@ -44,9 +44,14 @@ def test_what_the_caller_ignores_stays_ignored() -> None:
 
 
 def test_a_terminal_that_hangs_up_ends_nothing_that_is_measured() -> None:
-    with surviving_hangup():
-        send(signal.SIGHUP)
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    for outside in (signal.SIG_IGN, signal.SIG_DFL):  # as `nohup` leaves it, and a terminal
+        before = signal.signal(signal.SIGHUP, outside)
+        try:
+            with surviving_hangup():
+                send(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is outside
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
 
 WORKERS = """
