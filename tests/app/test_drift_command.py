@@ -102,6 +102,9 @@ def test_the_newest_run_is_paired_with_the_blessed_one_by_the_clusters_names() -
     same = pair_with_blessed("new", named(20), "old", [named(20), named(20)])
     worse = pair_with_blessed("new", named(60), "old", [named(20)])
     assert (same.effect, same.moved, worse.effect, worse.moved) == (0.0, False, 0.2, True)
-    nameless = pair_with_blessed("new", measured(60)[1], "old", [named(20)])
+    unnamed = named(60)
+    assert unnamed.clusters is not None
+    unnamed = unnamed.model_copy(update={"clusters": unnamed.clusters.model_copy(update={"names": None})})
+    nameless = pair_with_blessed("new", unnamed, "old", [named(20)])
     assert nameless.interval is None
     assert "does not name its items" in nameless.note
