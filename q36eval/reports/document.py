@@ -199,11 +199,6 @@ class Document:
         lengths = effective_lengths(self.evals, recovery_asked(self.report))
         return tuple(map(effective_words, lengths.values()))
 
-    @property
-    def asked_like(self) -> str:
-        """The names of the deciding answers in a sentence; empty where there are none."""
-        return ", ".join(answer.name for answer in self.answers)
-
     def deciding_lane(self, lane: LaneResult) -> tuple[str, tuple[str, ...]]:
         """What decided a lane: how that is called, and the criteria's names."""
         results = story.decided_by(self.report, lane)

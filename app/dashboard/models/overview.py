@@ -113,11 +113,6 @@ def drift_need(drift: BranchDrift) -> Need | None:
     return Need(Urgency.DRIFTING, f"Drifting for the worse: {drift.statement}")
 
 
-def by_need(rows: Iterable[BranchRow]) -> list[BranchRow]:
-    """What needs a person most comes first, then by name."""
-    return sorted(rows, key=lambda row: (row.urgency, row.key))
-
-
 def age_text(since: datetime, now: datetime) -> str:
     """How long ago, in the unit a person would say."""
     seconds = max(0, int((now - since).total_seconds()))

@@ -13,8 +13,8 @@ from written_history import POLICY, evidence, identity
 from q36eval.app.dashboard.drawing.charts import drift_figure
 from q36eval.app.dashboard.drawing.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
 from q36eval.app.dashboard.models.drift import drift_picture
-from q36eval.app.dashboard.models.front import Button, Declared, Front, Said, banner, front
-from q36eval.app.dashboard.models.overview import Review, Urgency, branch_row, by_need, live_runs
+from q36eval.app.dashboard.models.front import Button, Declared, Front, Said, banner, front, in_order
+from q36eval.app.dashboard.models.overview import Review, Urgency, branch_row, live_runs
 from q36eval.app.dashboard.reading import Reader, forget, fronts
 from q36eval.app.dashboard.views.overview import NEEDS
 from q36eval.drift import branch_drift
@@ -110,7 +110,8 @@ def test_a_branch_asks_for_a_person_when_time_passes(branches: dict[str, BranchS
     )
     assert branch_row(unsigned, Review(blessing=blessing), begun).urgency is Urgency.UNSIGNED
     failed = branch_row(branches["int2-experts"], Review(), begun)
-    assert by_need([row, failed])[0] is failed
+    ordered = in_order([front(each, Review(), begun) for each in (row, failed)])
+    assert ordered[0].row is failed
 
 
 def test_a_chip_says_whether_a_branch_ships_and_what_stands_in_the_way(written: Written) -> None:
