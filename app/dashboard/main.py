@@ -11,6 +11,8 @@ from q36eval.errors import Q36Error
 # draw it on the page.)
 # A table's own way to CSV leaves formulas as they are; the button below each does not.
 STYLE = """<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }
+.stMain h1 { font-size: 2rem; padding: .5rem 0; }
+@media (max-width: 700px) { .stMainBlockContainer { padding: 3.75rem 1.25rem 4rem; } .stMain h1 { font-size: 1.6rem; } }
 button[aria-label^="Download as CSV"] { display: none; }</style>"""
 
 # A tick and a cross; drawn here, for Streamlit fetches its own icons for the browser's tab from a server elsewhere.

@@ -268,7 +268,8 @@ def test_the_page_shows_groups_lengths_and_flips_and_no_text_acts(run: Run, monk
     texts = "\n".join(element.value for element in page.text)
     assert "margin 0.25 → -9 nats" in texts
     assert "512 tokens by the estimates" in texts
-    beside = "".join(str(json.loads(element.proto.json)) for element in page.get("bidi_component"))
+    answers = [one.proto for one in page.get("bidi_component") if "answers" in one.proto.component_name]
+    beside = "".join(str(json.loads(proto.json)) for proto in answers)
     codes = [code.value for code in page.code]
     assert any("<script>" in shown for shown in (beside, *codes))
     assert not any({"\x1b", "\u202e"} & set(shown) for shown in (beside, *codes))

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import plotly.graph_objects as go
 import streamlit as st
 
+from q36eval.app.dashboard.drawing.head import name_tab
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import look_of
 from q36eval.app.dashboard.reading import Reader
@@ -102,6 +103,7 @@ def choose_run(
     )
     st.query_params[parameter] = chosen.id
     st.session_state[f"last_{parameter}"] = chosen.id
+    name_tab(chosen.branch, chosen.id)
     st.session_state["branch_last"] = (chosen.family, chosen.branch)  # where the sidebar's link to its branch leads
     return chosen
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.charts import drift_figure
+from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.parts import (
     branch_label,
     chart,
@@ -39,7 +40,7 @@ LEGEND = (
 
 def draw() -> None:
     """The page."""
-    st.title("Branch", anchor=False)
+    page_head("Branch")
     reader = reader_or_stop()
     key = _choose_branch(sorted((of.family, of.branch) for of in reader.branches()))
     now = datetime.now(UTC)
@@ -63,6 +64,7 @@ def _choose_branch(keys: list[BranchKey]) -> BranchKey:
     key: BranchKey = st.selectbox("Branch", keys, key="branch_branch", format_func=branch_label, on_change=follow)
     st.query_params["family"], st.query_params["branch"] = key
     st.session_state["branch_last"] = key
+    name_tab(key[1], f"family {key[0]}")
     return key
 
 

@@ -5,6 +5,7 @@ import shlex
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.charts import margin_scatter
+from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
 from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
@@ -58,7 +59,7 @@ ITEMS_PER_PAGE = 5
 
 def draw() -> None:
     """The page."""
-    st.title("Canaries")
+    page_head("Canaries")
     reader = reader_or_stop()
     run = choose_run(reader, "canaries_run")
     verdict_badge(run.verdict)

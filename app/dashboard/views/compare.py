@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.parts import choose_run, named_branch, newest_runs, page_of, reader_or_stop, table
 from q36eval.app.dashboard.inert import block, line
 from q36eval.app.dashboard.look import look_of
@@ -26,13 +27,14 @@ WAYS = {"lost": "▼ LOST: right in A, not in B", "gained": "▲ GAINED: right i
 
 def draw() -> None:
     """The page."""
-    st.title("Compare", anchor=False)
+    page_head("Compare")
     reader = reader_or_stop()
     first, second = _default(reader)
     with st.container(border=True):
         a = choose_run(reader, "compare_a", "a", "A: ", first)
         b = choose_run(reader, "compare_b", "b", "B: ", second)
         st.button("Swap A and B", on_click=_swap, args=(a.id, b.id), icon=":material/swap_vert:", key="compare_swap")
+    name_tab(f"{a.branch} {a.id}", f"{b.branch} {b.id}")
     comparison = reader.comparison(a, b)
     _draw_verdicts(a, b)
     st.text(headline(comparison, a, b))

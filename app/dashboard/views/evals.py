@@ -5,6 +5,7 @@ import shlex
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.charts import recovery_figure, scores_figure
+from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
 from q36eval.app.dashboard.drawing.parts import (
     chart,
@@ -59,7 +60,7 @@ SHOWN_COLUMNS = len(GROUP_COLUMNS) - 1
 
 def draw() -> None:
     """The page."""
-    st.title("Evals")
+    page_head("Evals")
     reader = reader_or_stop()
     run = choose_run(reader, "evals_run")
     verdict_badge(run.verdict)

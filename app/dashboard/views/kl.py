@@ -4,6 +4,7 @@ import shlex
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.parts import (
     chart,
     choose_format,
@@ -47,7 +48,7 @@ BY_NUMBER = ("position", "entropy")
 
 def draw() -> None:
     """The page."""
-    st.title("KL")
+    page_head("KL")
     reader = reader_or_stop()
     run = choose_run(reader, "kl_run")
     verdict_badge(run.verdict)

@@ -8,6 +8,7 @@ from html import escape
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.parts import page_offset, reader_or_stop
 from q36eval.app.dashboard.drawing.sparkline import SparkPoint, sparkline, words
 from q36eval.app.dashboard.inert import label, line
@@ -56,7 +57,7 @@ _BANNER_STYLE = """<style>.banner { font-size: 1.05rem; line-height: 1.7; margin
 
 def draw() -> None:
     """The page."""
-    st.title("What may ship", anchor=False)
+    page_head("What may ship")
     reader = reader_or_stop()
     now = datetime.now(UTC)
     rows = in_order(fronts(reader, now))

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.parts import forget as forget_asked
 from q36eval.app.dashboard.drawing.parts import (
     page_of,
@@ -46,7 +47,7 @@ ROWS_PER_PAGE = 10
 
 def draw() -> None:
     """The page: the queue, or the run that the address names."""
-    st.title("Review", anchor=False)
+    page_head("Review")
     reader = reader_or_stop()
     named = st.query_params.get("run")
     if not named:
@@ -57,6 +58,7 @@ def draw() -> None:
         run = reader.run(named)
     except UsageError:
         stop_at_dead_link("run", named)
+    name_tab(run.branch, run.id)
     _draw_run(reader, run, permission())
 
 

@@ -5,6 +5,7 @@ import shlex
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.charts import margin_figure
+from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
     chart,
@@ -54,7 +55,7 @@ DIFFERENCES_SHOWN = 20
 
 def draw() -> None:
     """The page."""
-    st.title("Run")
+    page_head("Run")
     reader = reader_or_stop()
     run = choose_run(reader, "run_page_run")
     choose_format()

@@ -38,6 +38,17 @@ def free_port() -> Iterator[int]:
         yield int(held.getsockname()[1])
 
 
+def clipboard(page: Any) -> str:
+    """What the clipboard holds, found as a person would: pasted into a field of its own."""
+    field = page.context.new_page()
+    field.set_content("<textarea></textarea>")
+    field.locator("textarea").focus()
+    field.keyboard.press("Control+V")
+    held = field.locator("textarea").input_value()
+    field.close()
+    return str(held)
+
+
 @contextmanager
 def serving(history: Path, *options: str, port: int | None = None) -> Iterator[str]:
     """The dashboard over a history, on this port of loopback or a free one; its address.
@@ -72,12 +83,12 @@ def _wait(url: str, server: "subprocess.Popen[bytes]") -> None:
 
 
 @contextmanager
-def chromium() -> Iterator[Any]:
-    """The system's browser, without a window."""
+def chromium(*options: str) -> Iterator[Any]:
+    """The system's browser, without a window; `options` of its command line."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *options])
         yield browser
         browser.close()
 
