@@ -13,6 +13,7 @@ import streamlit as st
 from q36eval.app.dashboard.models.front import Declared, Front, Standing, front
 from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, standing_waivers
 from q36eval.app.dashboard.started import Started, file_of, shown_source
+from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding import deciding_items
 from q36eval.app.figures.kl_plots import divergences_of
 from q36eval.config import Branch, Family
@@ -147,6 +148,10 @@ class Reader:
     def canaries(self, run: RunRecord) -> list[ItemOutcome]:
         """Canary outcomes of a run."""
         return _canaries(self.key, self.source, run.id, moment(run))
+
+    def canary_lanes(self, run: RunRecord) -> CanaryLanes:
+        """Which canaries the run's lanes hold, and which required prompts count as flipped."""
+        return _canary_lanes(self.key, self.source, run.id, moment(run))
 
     def deciding(self, run: RunRecord) -> list[ItemOutcome]:
         """The items that show best why a run did not pass, whole."""
@@ -360,6 +365,10 @@ def _read_canaries(key: str | None, source: str, run_id: str, moment: str) -> li
     return _history(key, source).items(run_id, ProbeName.CANARIES)
 
 
+def _read_canary_lanes(key: str | None, source: str, run_id: str, moment: str) -> CanaryLanes:
+    return CanaryLanes.of(_history(key, source).measurements(run_id))
+
+
 def _read_deciding(key: str | None, source: str, run_id: str, moment: str) -> list[ItemOutcome]:
     history = _history(key, source)
     return deciding_items(history, history.get_run(run_id))
@@ -406,6 +415,7 @@ _history: Callable[..., History] = st.cache_resource(_open, max_entries=4, show_
 _recent = _cached(_read_recent, FRESH_S, 512)
 _measurements: Callable[..., list[Measurement]] = _cached(_read_measurements, None, 32)
 _failures: Callable[..., list[ProbeFailure]] = _cached(_read_failures, None, 32)
+_canary_lanes: Callable[..., CanaryLanes] = _cached(_read_canary_lanes, None, 64)
 _deciding: Callable[..., list[ItemOutcome]] = _cached(_read_deciding, None, 32)
 _canaries: Callable[..., list[ItemOutcome]] = _cached(_read_canaries, None, 8)
 _figures: Callable[..., dict[str, float]] = _cached(_read_figures, None, 128)

@@ -9,6 +9,7 @@ from typing import Any
 
 from q36eval.app.figures.answers import shortened
 from q36eval.app.figures.canary_items import at_risk, divergence_of, failures_of, flips, margin_of, reasons, scores_of
+from q36eval.app.figures.canary_lanes import FLIPS, LANES
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.metrics import metric_of
 from q36eval.records import Interval, ItemOutcome, Lane, Measurement, ProbeName
@@ -18,7 +19,6 @@ from q36eval.reports.text import number
 
 FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK = "failure_rate", "decisive_margin", "decisive_margin_ratio", "at_risk"
 IN_TABLES = (FAILURE_RATE, MARGIN, MARGIN_RATIO, AT_RISK)
-FLIPS = "must_pass_flips"
 TOTALS = frozenset({*(lane.value for lane in Lane), "all"})
 RATE_COLUMNS = (
     "canary",
@@ -202,7 +202,10 @@ def must_pass_words(run: CanaryRun) -> str:
     flips = run.get(FLIPS, "all")
     if flips is None:
         return words
-    return f"{words} On the absolute list, {flips.counts.total} of them: {number(flips.value)} confirmed flips."
+    by_lane = [(lane, run.get(FLIPS, lane)) for lane in LANES]
+    lanes = ", ".join(f"{lane} {number(of.value)}" for lane, of in by_lane if of is not None)
+    counted = f"{words} On the absolute list, {flips.counts.total} of them: {number(flips.value)} confirmed flips"
+    return f"{counted} ({lanes})." if lanes else f"{counted}."
 
 
 def batches_words(item: ItemOutcome) -> str | None:

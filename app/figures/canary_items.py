@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from q36eval.app.figures.answers import Choice, Held
+from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.metrics import ALL
@@ -198,12 +199,16 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Filter:
-    """What to show; `canary` and `outcome` are `ALL` or a name."""
+    """What to show; `canary`, `outcome` and `lane` are `ALL` or a name. `confirmed_only`: what the gate counted as
+    flipped in that lane.
+    """
 
     canary: str = ALL
     outcome: str = ALL
+    lane: str = ALL
     flips_only: bool = False
     must_pass_only: bool = False
+    confirmed_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -217,9 +222,9 @@ class MarginPoint:
     detail: str
 
 
-def select(items: Sequence[ItemOutcome], chosen: Filter) -> list[ItemOutcome]:
+def select(items: Sequence[ItemOutcome], chosen: Filter, lanes: CanaryLanes | None = None) -> list[ItemOutcome]:
     """Items that fit the filter, regressions of must-pass canaries first, then other regressions, then the rest."""
-    fits = OUTCOMES[chosen.outcome]
+    fits, lanes = OUTCOMES[chosen.outcome], lanes or CanaryLanes()
     fitting = [
         item
         for item in items
@@ -227,6 +232,8 @@ def select(items: Sequence[ItemOutcome], chosen: Filter) -> list[ItemOutcome]:
         and fits(item)
         and (item.flip is not None or not chosen.flips_only)
         and (item.must_pass or not chosen.must_pass_only)
+        and lanes.holds(chosen.lane, item)
+        and (lanes.counts(chosen.lane, item) or not chosen.confirmed_only)
     ]
     return sorted(fitting, key=lambda item: (item.flip != "regression", not item.must_pass))
 

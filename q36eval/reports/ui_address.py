@@ -17,7 +17,8 @@ UI_URL = "Q36EVAL_UI_URL"
 """Environment variable: where people reach `q36eval ui`, as `https://review.example/q36eval`. Unset: no addresses."""
 
 _PLAIN_ADDRESS = re.compile(r"https?://[\w.:\[\]-]+(/[\w./~%-]*)?", re.ASCII)
-_TOTALS = {lane.value for lane in Lane} | {"all"}
+_LANES = {lane.value for lane in Lane}
+_TOTALS = _LANES | {"all"}
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,15 @@ def evidence_place(result: CriterionResult, run_id: str) -> Place | None:
 
 def _canaries(result: CriterionResult, query: dict[str, str]) -> tuple[str, dict[str, str]]:
     query = query | ({} if result.slice in _TOTALS else {"canary": result.slice})
+    lane = {"lane": result.slice} if result.slice in _LANES else {}
     if result.metric == "must_pass_unstable":
-        return "the unstable prompts", query | {"outcome": "unstable"}
+        return "the unstable prompts", query | {"outcome": "unstable"} | lane
     if result.metric.startswith("must_pass"):
-        return "the prompts it lost", query | {"outcome": "regression", "must": "yes"}
+        confirmed = {"outcome": "regression", "must": "yes"} | lane | {"standing": "confirmed"}
+        return "the prompts it lost", query | confirmed
     if result.metric.startswith("decisive_margin") or result.metric == "at_risk":
-        return "its answers at risk", query | {"outcome": "at risk"}
-    return "the answers it lost", query | {"outcome": "regression"}
+        return "its answers at risk", query | {"outcome": "at risk"} | lane
+    return "the answers it lost", query | {"outcome": "regression"} | lane
 
 
 def ui_root() -> str | None:

@@ -49,12 +49,19 @@ from q36eval.app.figures.canary_items import (
     risk_rows,
     select,
 )
+from q36eval.app.figures.canary_lanes import LANES, CanaryLanes
 from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.history import RunRecord
 from q36eval.metrics import ALL
 from q36eval.records import ItemOutcome, ProbeName
 
 ITEMS_PER_PAGE = 5
+CONFIRMED = "confirmed"
+FIELDS = {"canary": "Canary", "outcome": "Outcome", "lane": "Lane", "standing": "Standing"}
+SWITCHES = {"flips": "Flips only", "must": "Must-pass only"}
+FIELD_WIDTH = 210
+CONFIRMED_CHOICE = "confirmed flips that count"
+CONFIRMED_WORDS = "Confirmed: required prompts that flipped in every batch and that the gate counts, of"
 
 
 def draw() -> None:
@@ -120,12 +127,16 @@ def _draw_answers(reader: Reader, run: RunRecord, lines: ItemLines) -> None:
     named = st.query_params.get("item")
     if named:
         shown_items = asked_for(lines.items, named, st.query_params.get("canary"))
-        st.button("Show all questions", key="canary_all", on_click=forget, args=("item", "canary", "outcome", "must"))
+        st.button("Show all questions", key="canary_all", on_click=forget, args=("item", *FIELDS, *SWITCHES))
         if not shown_items:
             st.warning("This run has no question of that name or key:")
             st.text(line(named))
     else:
-        shown_items = select(lines.items, _choose_filter(lines))
+        lanes = reader.canary_lanes(run)
+        chosen = _choose_filter(lines, lanes)
+        shown_items = [] if chosen is None else select(lines.items, chosen, lanes)
+        if chosen is not None and chosen.confirmed_only:
+            st.text(f"{CONFIRMED_WORDS} {'any lane' if chosen.lane == ALL else f'lane {chosen.lane}'}.")
     st.caption(f"{len(shown_items)} of {len(lines.items)} questions, regressions first.")
     csv_button([_answer_row(item) for item in shown_items], "the questions listed here", f"canary questions {run.id}")
     shown = page_of(shown_items, ITEMS_PER_PAGE, "canaries_page")
@@ -147,20 +158,60 @@ def _answer_row(item: ItemOutcome) -> dict[str, str]:
     }
 
 
-def _choose_filter(lines: ItemLines) -> Filter:
-    canary, outcome, flips, must_pass = st.columns((2, 2, 1, 1), vertical_alignment="bottom")
-    groups = [ALL, *sorted({item.group for item in lines.items})]
-    follow_address("canary", "canary_group", groups)
-    follow_address("outcome", "canary_outcome", list(OUTCOMES))
-    if st.query_params.get("must") == "yes":
-        st.session_state["canary_must"] = True
-    chosen = {"on_change": forget, "args": ("canary", "outcome", "must")}
+def _choose_filter(lines: ItemLines, lanes: CanaryLanes) -> Filter | None:
+    """The filters, which the address holds where they differ from what is shown without any; None where it asks for
+    what this run does not have."""
+    unknown = False
+    fields: dict[str, list[str]] = {
+        "canary": [ALL, *sorted({item.group for item in lines.items})],
+        "outcome": list(OUTCOMES),
+        "lane": [ALL, *(lane for lane in LANES if lane in lanes.canaries)],
+        "standing": [ALL, CONFIRMED],
+    }
+    for name, options in fields.items():
+        named = st.query_params.get(name)
+        if named and named not in options:
+            st.warning("This run has no question of what the address asks for, so none is shown:")
+            st.text(line(f"{FIELDS[name].lower()} {named}"))
+            unknown = True
+        follow_address(name, f"canary_{name}", options)
+    for name in SWITCHES:
+        if st.query_params.get(name) == "yes":
+            st.session_state[f"canary_{name}"] = True
+    chosen = {}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        for name, options in fields.items():
+            if len(options) > 1:
+                chosen[name] = st.selectbox(
+                    FIELDS[name],
+                    options,
+                    key=f"canary_{name}",
+                    format_func=lambda value: CONFIRMED_CHOICE if value == CONFIRMED else line(value),
+                    on_change=_follow,
+                    args=(name,),
+                    width=FIELD_WIDTH,
+                )
+        for name, words in SWITCHES.items():
+            st.toggle(words, key=f"canary_{name}", on_change=_follow, args=(name,))
+    if unknown:
+        return None
     return Filter(
-        canary=canary.selectbox("Canary", groups, key="canary_group", format_func=line, **chosen),
-        outcome=outcome.selectbox("Outcome", list(OUTCOMES), key="canary_outcome", **chosen),
-        flips_only=flips.toggle("Flips only", key="canary_flips", **chosen),
-        must_pass_only=must_pass.toggle("Must-pass only", key="canary_must", **chosen),
+        canary=chosen.get("canary", ALL),
+        outcome=chosen.get("outcome", ALL),
+        lane=chosen.get("lane", ALL),
+        confirmed_only=chosen.get("standing", ALL) == CONFIRMED,
+        flips_only=st.session_state["canary_flips"],
+        must_pass_only=st.session_state["canary_must"],
     )
+
+
+def _follow(name: str) -> None:
+    """The address says what was just chosen."""
+    value = st.session_state[f"canary_{name}"]
+    if value in (ALL, False):
+        forget(name)
+    else:
+        st.query_params[name] = "yes" if value is True else value
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from canary_records import HOSTILE, answer, item, outcomes
+from written_history import measured
 
 from q36eval.app.dashboard.drawing.charts import margin_scatter
 from q36eval.app.dashboard.drawing.item_lines import lines_of
 from q36eval.app.figures.answers import Held, diff_pieces
 from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
 from q36eval.app.figures.canary_items import Filter, asked_for, choices, margin_points, risk_rows, select
+from q36eval.app.figures.canary_lanes import CanaryLanes
+from q36eval.canaries.outcomes import question_name
 from q36eval.history import History
+from q36eval.records import Clusters, Measurement, ProbeName
+from q36eval.reports.ui_address import evidence_place
 
 
 def test_margins_are_drawn_where_they_are_finite() -> None:
@@ -99,6 +104,30 @@ def test_filters_find_what_is_unstable_and_what_is_at_risk() -> None:
     }
 
 
+def flips_counted(lane: str, flipped: Sequence[str], steady: Sequence[str]) -> Measurement:
+    """Required prompts of a lane by name: those that count as flipped, and others."""
+    counted = [one for one in outcomes() if one.cluster in (*flipped, *steady)]
+    names = tuple(question_name(one) for one in counted)
+    flips = tuple(float(one.cluster in flipped) for one in counted)
+    clusters = Clusters(units=(1,) * len(names), branch=flips, errored=(0,) * len(names), names=names)
+    return measured(ProbeName.CANARIES, "must_pass_flips", lane, clusters, "census", "count")
+
+
+def test_a_confirmed_flip_is_one_that_the_gate_counts_in_that_lane() -> None:
+    """`discount/3` flipped too, and is judged as a rate: it is in no list behind a count of required prompts."""
+    lanes = CanaryLanes.of(
+        [flips_counted("structured", [], ["discount/2"]), flips_counted("freeform", ["fixed/flip"], [])]
+    )
+    listed = {
+        lane: [one.cluster for one in select(outcomes(), Filter(lane=lane, confirmed_only=True), lanes)]
+        for lane in ("structured", "freeform", "all")
+    }
+    assert listed == {"structured": [], "freeform": ["fixed/flip"], "all": ["fixed/flip"]}
+    of_lane = {one.group for one in select(outcomes(), Filter(lane="freeform"), lanes)}
+    assert of_lane == {"fixed"}
+    assert select(outcomes(), Filter(confirmed_only=True)) == [], "unknown is not confirmed"
+
+
 def shown_beside(app: Any) -> list[dict[str, Any]]:
     """What the component was given to show, an entry for each question."""
     return [json.loads(one.proto.json) for one in app.get("bidi_component") if "answers" in one.proto.component_name]
@@ -158,9 +187,29 @@ def test_a_link_leads_to_one_question_and_a_choice_ends_it(
     assert "1 of 10" not in app.caption[0].value
     assert f"{sum(one.must_pass and one.flip == 'regression' for one in outcomes())} of 10" in app.caption[0].value
     app = app.selectbox(key="canary_outcome").set_value("improvement").run()
-    assert "outcome" not in app.query_params
+    assert app.query_params["outcome"] == "improvement", "the address holds what is shown"
     app = visit(path, "canaries", run=run, item="<b>none</b>")
     assert any("no question of that name" in warning.value for warning in app.warning)
     key = outcomes()[0].item_key
     assert [one.item_key for one in asked_for(outcomes(), key)] == [key]
     assert asked_for(outcomes(), key[:4]) == []
+
+
+def test_the_number_in_the_sentence_the_criterion_and_the_list_is_one(written: Any, visit: Callable[..., Any]) -> None:
+    path, runs = written
+    run = runs["ruined"]
+    (criterion,) = [one for one in run.report.criteria if one.id == "must-pass-freeform"]
+    place = evidence_place(criterion, run.id)
+    assert place is not None
+    app = visit(path, "canaries", **dict(place.query))
+    listed = json.loads(json.dumps([one["sides"] for one in shown_beside(app)]))
+    assert (len(listed), f"{criterion.value:.0f} of") == (3, app.caption[0].value[:4])
+    front = visit(path, "overview")
+    assert any(
+        "3 required prompts flipped" in str(one.value) for one in (*front.markdown, *front.text, *front.get("html"))
+    )
+    app = app.selectbox(key="canary_lane").set_value("all").run()
+    assert "lane" not in app.query_params
+    app = visit(path, "canaries", run=run.id, lane="nowhere")
+    assert "none is shown" in app.warning[0].value
+    assert shown_beside(app) == []

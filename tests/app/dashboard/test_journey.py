@@ -102,7 +102,7 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     browser.get_by_text("✗ BLOCKED").first.wait_for()
     browser.get_by_text("Blocked: fp8-head, 1 required prompt flipped.").wait_for()
     drawn(browser)
-    lost = f"**/canaries?run={run}&outcome=regression&must=yes"
+    lost = f"**/canaries?run={run}&outcome=regression&must=yes*"
     follow(browser, "See the prompt", lost, "1 of 3 questions")  # one click from the first page
     for mark in ("del", "ins"):
         browser.locator(mark).first.wait_for()

@@ -108,7 +108,7 @@ def test_turned_page_survives_a_filter_that_shortens_the_list(visit: Visit, writ
     app = visit(written[0], "canaries", run=written[1]["ruined"].id)
     app = app.number_input[0].set_value(4).run()
     shown_last = codes(app)
-    app = app.selectbox(key="canary_group").set_value("tool-calls").run()
+    app = app.selectbox(key="canary_canary").set_value("tool-calls").run()
     assert not app.exception
     assert codes(app)
     assert codes(app) != shown_last

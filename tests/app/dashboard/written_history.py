@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from q36eval.canaries.outcomes import question_name
 from q36eval.gate import Circumstances, Policy, Waiver, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
@@ -112,22 +113,45 @@ def evidence(policy: Policy, damage: float, seed: int) -> list[Measurement]:
     return found
 
 
-def outcome(number: int, group: str, reference: str, branch: str | None, *, scores: tuple[float, float]) -> ItemOutcome:
+def outcome(
+    number: int,
+    group: str,
+    reference: str,
+    branch: str | None,
+    *,
+    scores: tuple[float, float],
+    confirmed: bool = False,
+) -> ItemOutcome:
+    """One question asked of both; `confirmed`: a required prompt that was asked again, with the same result."""
+    again = [{"repeats": [{"score": score}]} if confirmed else {} for score in scores]
     failures = [{"check": "number", "code": "wrong_number", "place": "end", "message": f"expected 90, saw {branch}"}]
     answer = Answer(score=None, error="the engine gave up")
     if branch is not None:
-        answer = Answer(score=scores[1], text=branch, detail={"failures": [] if scores[1] else failures})
+        answer = Answer(score=scores[1], text=branch, detail={"failures": [] if scores[1] else failures} | again[1])
     return ItemOutcome(
         probe=ProbeName.CANARIES,
         group=group,
         item_key=f"{number:064x}",
-        cluster=f"{group}-{number}",
+        cluster=f"{group}/{number}",
         prompt=f"<|im_start|>user\nJe výhodnější sleva {number} % nebo 90 Kč?<|im_end|>\n",
         expected="Výhodnější je sleva v procentech.",
-        must_pass=number % 5 == 0,
+        must_pass=number % 5 == 0 or confirmed,
         branch=answer,
-        reference=Answer(score=scores[0], text=reference, detail={"failures": [] if scores[0] else failures}),
+        reference=Answer(
+            score=scores[0], text=reference, detail={"failures": [] if scores[0] else failures} | again[0]
+        ),
     )
+
+
+def flips_named(found: Measurement, items: list[ItemOutcome]) -> Measurement:
+    """A count of flips with the names of the prompts that it counts, where `items` hold as many."""
+    flipped = [question_name(item) for item in items if item.must_pass and item.flip == "regression"]
+    if found.metric != "must_pass_flips" or found.value != len(flipped):
+        return found
+    names = (*flipped, *(f"tool-calls/{place}" for place in range(100 - len(flipped))))
+    flips = tuple(float(place < len(flipped)) for place in range(100))
+    clusters = Clusters(units=(1,) * 100, branch=flips, errored=(0,) * 100, names=names)
+    return measured(found.probe, found.metric, found.slice, clusters, "census", found.unit)
 
 
 def canary_items(n: int, damage: float) -> list[ItemOutcome]:
@@ -139,7 +163,8 @@ def canary_items(n: int, damage: float) -> list[ItemOutcome]:
         wrong = f"Po slevě {i} % zaplatíme 80 Kč.\nVýhodnější je pevná sleva."
         worse = damage > 0 and i % max(2, int(28 / damage)) == 1
         text = HOSTILE if worse and i == 1 else (wrong if worse else right)
-        items.append(outcome(i, group, right, text, scores=(1.0, 0.0 if worse else 1.0)))
+        scores = (1.0, 0.0 if worse else 1.0)
+        items.append(outcome(i, group, right, text, scores=scores, confirmed=worse and 1 < i < 28))
     items.append(outcome(n, "tool-calls", "<tool_call>{}</tool_call>", None, scores=(1.0, 1.0)))
     items.append(outcome(n + 1, "json-nested", "{", '{"a": 1}', scores=(0.0, 1.0)))
     return items
@@ -167,11 +192,12 @@ def write_run(
         suites={name.value: f"suite-{name}" for name in ProbeName},
         provenance={"git_commit": "abc123", "git_dirty": True, "packages": {"torch": "2.13.0"}},
     )
-    found = [m for m in evidence(policy, damage, seed) if m.probe is not without]
+    items = canary_items(n_items, damage)
+    found = [flips_named(m, items) for m in evidence(policy, damage, seed) if m.probe is not without]
     for measurement in found:
         history.add_measurement(run.id, measurement)
     if without is not ProbeName.CANARIES:
-        history.add_items(run.id, canary_items(n_items, damage))
+        history.add_items(run.id, items)
     failures = []
     if without is not None:
         failures.append(ProbeFailure(probe=without, reason=f"out of memory {HOSTILE}", kind="crashed"))
