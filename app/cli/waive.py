@@ -40,16 +40,21 @@ def add(
         str | None,
         typer.Option(help="Policy whose criterion ids it uses; the family's by default.", metavar="NAME|FILE"),
     ] = None,
+    ahead: Annotated[
+        bool, typer.Option("--ahead", help="Write it for the next gate, though the newest run does not need it.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add a waiver for one branch.
 
-    It excuses what every given scope (--criterion, --slice, --canary) covers. Shows which judged runs it would change.
+    It excuses what every given scope (--criterion, --slice, --canary) covers. Shows which judged runs it would change,
+    and is refused where it would change nothing of the newest.
     """
     import q36eval.app.reviewing.effects as effecting
     import q36eval.app.reviewing.waiving as waiving
     from q36eval.app.cli.tables import print_plain
     from q36eval.gate import Waiver
+    from q36eval.reports.next_step import full_record
 
     today, paths = datetime.now(UTC).date(), Paths.default()
     if criterion is None and slice is None and canary is None:
@@ -66,6 +71,8 @@ def add(
     runs = waiving.judged_runs(history, chosen.name, name)
     waiving.check_names(waiver, name, chosen, _policies(policy, chosen, runs, paths), runs, history)
     effects = effecting.effects(history, runs, waiver, today)
+    if not ahead:
+        effecting.check_effect(effects)
     number = history.add_waiver(chosen.name, name, waiver)
     if as_json:
         changes = [
@@ -78,6 +85,8 @@ def add(
     print_plain("As of today, of the newest judged runs:" if effects else "No run of this branch was judged yet.")
     for one in effects:
         print_plain(f"  {one.sentence}")
+    if effects and (needs := effecting.record_needed(effects[0].run)):
+        print_plain(f"{needs} This evaluates them: {full_record(effects[0].run)}")
     print_plain(f"Gate the branch anew for a verdict with it: q36eval gate --branch {branch}.")
 
 

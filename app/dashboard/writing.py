@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime
 
-from q36eval.app.dashboard.models.review import asks_for_signature
+from q36eval.app.dashboard.models.review import asks_for_signature, effect_of, without_effect
 from q36eval.app.dashboard.reading import Reader, forget
 from q36eval.app.dashboard.reviewer import writer
 from q36eval.app.reviewing.effects import check_expiry
@@ -23,7 +23,8 @@ def waive(reader: Reader, run: RunRecord, waiver: Waiver, typed: str, reason: st
     """Write the waiver under the reviewer's name, and decide the run again with it; says what came of it.
 
     Raises:
-        UsageError: nobody may write here, no name or reason is given, the expiry is none, or the run was decided anew.
+        UsageError: nobody may write here, no name or reason is given, the expiry is none, the run was decided anew, or
+            the waiver would change nothing.
     """
     owner = writer(typed)
     if not reason.strip():
@@ -31,6 +32,9 @@ def waive(reader: Reader, run: RunRecord, waiver: Waiver, typed: str, reason: st
     check_expiry(waiver.expires, today())
     _check_shown(reader, run)
     written = waiver.model_copy(update={"owner": owner, "reason": reason.strip()})
+    nothing = without_effect(effect_of(reader.history, run, written, today()))
+    if nothing is not None:
+        raise UsageError(nothing)
     number = reader.history.add_waiver(run.family, run.branch, written)
     return f"Waiver {number} of {waiver.scope} is written. {_again(reader, run)}"
 

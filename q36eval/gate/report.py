@@ -145,6 +145,10 @@ class Circumstances(Record):
     supplies: Supplies | None = None
 
 
+CERTAIN = "not evaluated: the verdict stood after"
+"""So begins why something was left out that could not have changed the verdict."""
+
+
 class StageState(StrEnum):
     """How far one stage of a run was evaluated."""
 

@@ -65,7 +65,12 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES}:
         yield NextStep(f"q36eval attribute {branch_option(run)}", "says which tensors cost the quality")
     if stopped_early(report):
-        yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "measures the rest too, for the full record")
+        yield NextStep(full_record(run), "measures the rest too, for the full record")
+
+
+def full_record(run: "RunRecord") -> str:
+    """The command that evaluates everything of the run's branch, also what a certain verdict would leave out."""
+    return f"q36eval gate {branch_option(run)} --exhaustive"
 
 
 def _after_inconclusive(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:

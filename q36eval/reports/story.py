@@ -7,6 +7,7 @@ from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
 from q36eval.gate.policy import Informative
 from q36eval.gate.report import (
+    CERTAIN,
     CriterionResult,
     CriterionVerdict,
     GateReport,
@@ -17,7 +18,7 @@ from q36eval.gate.report import (
     StageState,
 )
 from q36eval.measured_on import recorded_unverified
-from q36eval.records import FailureCauses, FamilyCompetence, Measurement
+from q36eval.records import FailureCauses, FamilyCompetence, Measurement, Verdict
 from q36eval.reports.text import figure_text, margin_text, number, why_text
 
 if TYPE_CHECKING:
@@ -133,6 +134,21 @@ def stage_text(stage: Stage, report: GateReport) -> str:
 def stopped_early(report: GateReport) -> bool:
     """Whether the verdict stood before everything was evaluated."""
     return any(stage.state is StageState.NOT_EVALUATED for stage in report.stages)
+
+
+def not_evaluated(report: GateReport) -> frozenset[str]:
+    """The ids of the criteria that were left out since the FAIL was certain without them.
+
+    Of a report that is no FAIL none: decided again, with a waiver, what was left out is missing.
+    """
+    if report.verdict is not Verdict.FAIL:
+        return frozenset()
+    crashed = {failure.probe for failure in report.failures if failure.kind == "crashed"}
+    return frozenset(
+        result.id
+        for result in report.criteria
+        if result.verdict is CriterionVerdict.NOT_MEASURED and result.probe not in crashed and CERTAIN in result.reason
+    )
 
 
 def remedy_text(remedy: Remedy) -> str:

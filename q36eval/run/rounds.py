@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from q36eval.engines.base import Engine
 from q36eval.errors import ExitCode, Q36Error
 from q36eval.gate.integrity import drifts
-from q36eval.gate.report import Stage, StageState
+from q36eval.gate.report import CERTAIN, Stage, StageState
 from q36eval.probes import Captures, Digest, ItemResults, Probe, Progress, Sink, WorkItem, in_group
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.items import BothSteps, Work, finished_items, known_of
@@ -368,7 +368,7 @@ class _Evaluation:
 
 def not_evaluated_after(stage: str, stands_by: Sequence[str]) -> str:
     """Why nothing after that stage was evaluated."""
-    return f"not evaluated: the verdict stood after {stage}, by {', '.join(stands_by)}"
+    return f"{CERTAIN} {stage}, by {', '.join(stands_by)}"
 
 
 def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[Measurement]:

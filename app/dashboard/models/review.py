@@ -58,13 +58,18 @@ def _to_review(row: BranchRow) -> Urgency | None:
 
 
 def scopes(report: GateReport, policy: Policy, canaries: Sequence[str]) -> Scopes:
-    """What a waiver could excuse of a report: criteria that fail or are open and that the policy lets people waive.
+    """What a waiver could excuse of a report: criteria that block, fail or are open, and that the policy lets people
+    waive, what decided first.
 
-    What was not measured cannot be waived. `canaries` are those that the run asked.
+    What was not measured cannot be waived. `canaries` are those of which the run lost an answer.
     """
     open_ = (CriterionVerdict.FAIL, CriterionVerdict.INCONCLUSIVE)
-    waivable = {criterion.id for criterion in policy.criteria if criterion.waivable}
-    concerned = [one for one in report.criteria if one.verdict in open_ and not one.waived and one.id in waivable]
+    waivable = {criterion.id for criterion in policy.criteria if criterion.waivable and criterion.tier == "blocking"}
+    concerned = [
+        one
+        for one in sorted(report.criteria, key=lambda one: one.id not in report.decisive)
+        if one.verdict in open_ and not one.waived and one.id in waivable
+    ]
     of_canaries = any(one.probe is ProbeName.CANARIES for one in concerned)
     named = {
         CRITERION: tuple(one.id for one in concerned),
@@ -83,6 +88,12 @@ def waiver_of(kind: str, name: str, owner: str, reason: str, expires: date) -> W
 def effect_of(history: History, run: RunRecord, waiver: Waiver, today: date) -> Effect:
     """The run as it would be decided today, without and with the waiver."""
     return effects(history, [run], waiver, today)[0]
+
+
+def without_effect(effect: Effect) -> str | None:
+    """Why the waiver would change nothing of the run, in a sentence; None where it does, or does together with others.
+    Such a waiver is not written."""
+    return None if effect.why_none is None else f"This waiver would have no effect: {effect.why_none}."
 
 
 def state_of(*what: object) -> str:

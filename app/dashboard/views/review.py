@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
+from q36eval.app.dashboard.drawing.item_lines import read_lines
 from q36eval.app.dashboard.drawing.parts import forget as forget_asked
 from q36eval.app.dashboard.drawing.parts import (
     page_of,
@@ -29,16 +30,19 @@ from q36eval.app.dashboard.models.review import (
     scopes,
     state_of,
     waiver_of,
+    without_effect,
 )
 from q36eval.app.dashboard.reading import Reader, branch_rows, detailed
 from q36eval.app.dashboard.reviewer import Permission, permission
 from q36eval.app.dashboard.writing import bless, decide_today, revoke, sign_off, today, waive
+from q36eval.app.reviewing.effects import record_needed
 from q36eval.app.reviewing.waiver_files import LONGEST_DAYS
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
 from q36eval.history import RunRecord
 from q36eval.history.deciding import policy_of, report_sha256
 from q36eval.records import ProbeName
+from q36eval.reports.next_step import full_record
 from q36eval.reports.story import waits_for_signature
 from q36eval.reports.text import figure_text, margin_text, why_text
 
@@ -173,6 +177,11 @@ DRAWN = "review_drawn"
 def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
     """Waive, sign, bless, decide again; the tab that the run waits for is open."""
     _draw_moved(reader, run, report)
+    needed = record_needed(run)
+    if needed is not None:
+        st.warning("Waiving needs a full record first: this gate stopped once the FAIL was certain.")
+        st.text(line(needed))
+        st.code(line(full_record(run)), language=None)
     if allowed.may_write:
         _draw_name(allowed)
     titles = {
@@ -215,15 +224,25 @@ def _draw_name(allowed: Permission) -> None:
 
 
 def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
-    waivable = scopes(report, policy_of(run), reader.groups(run, ProbeName.CANARIES))
+    lost = {
+        item.group
+        for item in read_lines(reader, run, ProbeName.CANARIES, flips_only=True).items
+        if item.flip == "regression"
+    }
+    waivable = scopes(report, policy_of(run), sorted(lost))
     if not waivable.kinds:
-        st.text("Nothing here can be waived: no criterion that the policy lets a reviewer waive fails or is open.")
+        st.text(
+            "Nothing here can be waived: no criterion that blocks and that the policy lets a reviewer waive is open."
+        )
         return
     st.text("Who waives says: I know that this is so, and it may go out until that day. The verdict found stays shown.")
     kind_at, name_at, until_at = st.columns((1, 2, 1))
     named = st.query_params.get("canary")
     if named in waivable.names.get(CANARY, ()):  # a canary's own page leads here
         st.session_state["waive_kind"], st.session_state[f"waive_name {CANARY}"] = CANARY, named
+    elif named:
+        st.warning("Of this canary there is nothing to waive: it lost nothing that blocks in this run.")
+        st.text(line(named))
     chosen = {"on_change": forget_asked, "args": ("canary",)}
     kind = kind_at.selectbox("Excuse", waivable.kinds, key="waive_kind", **chosen)
     name = name_at.selectbox("Which", waivable.names[kind], key=f"waive_name {kind}", format_func=line, **chosen)
@@ -240,6 +259,14 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     draft, standing = waiver_of(kind, name, "", "", until), reader.waivers(run.family, run.branch)
     effect = effect_of(reader.history, run, draft, day)
     _draw_change(effect.before, effect.after, "With this waiver, decided today:")
+    nothing = without_effect(effect)
+    if nothing is not None:
+        st.warning("Nothing to write: it would change nothing.")
+        st.text(line(nothing))
+        return
+    if effect.together and not effect.excused:
+        st.info("Alone it excuses nothing; together with waivers of these canaries it does:")
+        st.text(line(", ".join(effect.together)))
     for note in sorted(set(effect.after.notes) - set(effect.before.notes)):
         st.text(line(f"Note: {note.replace(' by you', '')}"))
     reason = _reason("waive", "What is known about it, and why may it go out?", allowed)

@@ -12,12 +12,13 @@ from q36eval.app.reviewing.redeciding import decide_again
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
-from q36eval.gate import Waiver
+from q36eval.gate import Criterion, Margin, Policy, Waiver
 from q36eval.history import History, RunRecord
-from q36eval.history.deciding import WaiverSource, circumstances_on, sign
-from q36eval.records import Verdict
+from q36eval.history.deciding import WaiverSource, circumstances_on, decided, evidence_of, sign
+from q36eval.records import Answer, ItemOutcome, Lane, ProbeName, Verdict
 from tests import commands
-from tests.app.judged_runs import judge_run, open_history
+from tests.app.judged_runs import IDENTITY, judge_run, open_history
+from tests.q36eval.gate.evidence import flips, small_policy
 
 REPOSITORY = Path(__file__).parents[3]
 DAY = date(2026, 3, 1)
@@ -65,8 +66,8 @@ def test_an_expiry_is_from_today_to_a_year_ahead() -> None:
 
 def test_a_waiver_says_what_it_changes_and_counts_until_it_is_taken_back(tmp_path: Path) -> None:
     history = open_history(tmp_path)
-    failed = judge_run(history, 80, DAY)
     passed = judge_run(history, 0, DAY)
+    failed = judge_run(history, 80, DAY)
     added = commands.q36eval("waive", "add", *WRITTEN, "--criterion", "tools", "--expires", SOON, state=tmp_path)
     assert added.returncode == 0, added.stderr
     assert f"run {failed.id}: tools set aside, FAIL -> PASS with waivers" in added.stdout
@@ -82,6 +83,73 @@ def test_a_waiver_says_what_it_changes_and_counts_until_it_is_taken_back(tmp_pat
     assert json.loads(commands.q36eval("waive", "list", "--json", state=tmp_path).stdout) == []
     (kept,) = json.loads(commands.q36eval("waive", "list", "--all", "--json", state=tmp_path).stdout)
     assert (kept["state"], kept["revoked_by"]) == ("revoked", "jan")
+
+
+def add(state: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code of `waive add`, and what it says to the person."""
+    done = commands.q36eval("waive", "add", *WRITTEN, "--expires", SOON, *arguments, state=state)
+    assert done.returncode == 0 or done.stderr.count("\n") == 1, done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_waiver_that_the_newest_run_does_not_need_is_written_only_ahead(tmp_path: Path) -> None:
+    """It would lie there until it excuses what nobody has looked at."""
+    history = open_history(tmp_path)
+    assert add(tmp_path, "--criterion", "kl")[0] == 0, "no run was judged: there is nothing to hold it against"
+    judge_run(history, 80, DAY)
+    passed = judge_run(history, 0, DAY)
+    code, said = add(tmp_path, "--criterion", "tools")
+    assert (code, f"(tools) passes in run {passed.id}" in said, "--ahead" in said) == (2, True, True), said
+    assert len(history.waiver_records()) == 1
+    assert add(tmp_path, "--criterion", "tools", "--ahead")[0] == 0
+    judge_run(history, 80, datetime.now(UTC).date())
+    code, said = add(tmp_path, "--criterion", "tools")
+    assert (code, "is waived already, until" in said) == (2, True), said
+
+
+def test_a_waiver_of_what_blocks_nothing_is_refused(tmp_path: Path) -> None:
+    rules = small_policy()
+    advisory = [one.model_copy(update={"tier": "advisory"} if one.id == "tools" else {}) for one in rules.criteria]
+    judge_run(open_history(tmp_path), 80, DAY, policy=rules.model_copy(update={"criteria": tuple(advisory)}))
+    code, said = add(tmp_path, "--criterion", "tools")
+    assert (code, "is advisory and blocks nothing" in said) == (2, True), said
+
+
+def test_of_two_canaries_that_fail_a_criterion_together_each_can_be_waived_and_no_third(tmp_path: Path) -> None:
+    """Neither excuses it alone, so the first of the two waivers changes nothing yet."""
+    history = open_history(tmp_path)
+    run = judge_canaries(history, {"copy-exact": 3, "json-flat": 3, "tool-call": 0})
+    code, said = add(tmp_path, "--canary", "tool-call")
+    assert (code, "the canary tool-call lost nothing" in said) == (2, True), said
+    code, said = add(tmp_path, "--canary", "copy-exact")
+    assert (code, "together with json-flat" in said) == (0, True), said
+    code, said = add(tmp_path, "--canary", "json-flat")
+    assert (code, "flips set aside" in said) == (0, True), said
+    (result,) = again(history, run, datetime.now(UTC).date()).report.criteria
+    assert {waiver.canary for waiver in result.waived_by} == {"copy-exact", "json-flat"}
+
+
+def judge_canaries(history: History, flipped: dict[str, int]) -> RunRecord:
+    """A run that counts flips of required prompts, so many of each canary, with the outcomes that they are of."""
+    margin = Margin(kind="max_count", value=0, source="test")
+    counts = Criterion(id="flips", probe="canaries", metric="must_pass_flips", margin=margin, lanes=tuple(Lane))
+    rules = Policy(name="flips", criteria=(counts,))
+    run = history.start_run(
+        family="sandbox", branch="main", policy=rules, identity=IDENTITY, reference_identity=IDENTITY
+    )
+    history.add_measurement(run.id, flips({canary: (20, lost) for canary, lost in flipped.items()}, "all"))
+    right, wrong = Answer(score=1.0, text="!"), Answer(score=0.0, text="?")
+    for canary, lost in flipped.items():
+        asked = {"probe": ProbeName.CANARIES, "group": canary, "prompt": "?", "must_pass": True, "reference": right}
+        answers = [wrong if number < lost else right for number in range(20)]
+        items = [
+            ItemOutcome(**asked, item_key=f"{canary} {number}", cluster=f"{canary}/{number}", branch=answer)
+            for number, answer in enumerate(answers)
+        ]
+        history.add_items(run.id, items)
+    circumstances = circumstances_on(history, run, DAY)
+    history.update_run(run.id, circumstances=circumstances)
+    return history.finish_run(run.id, decided(rules, evidence_of(history, run, circumstances), circumstances))
 
 
 def test_an_export_reads_back_and_then_its_waivers_alone_count(tmp_path: Path) -> None:
