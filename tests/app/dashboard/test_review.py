@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_history import write_run
+from written_history import write_run, write_stopped
 
 from q36eval.app.dashboard.models.review import queue
 from q36eval.app.dashboard.reading import Reader, branch_rows, forget
 from q36eval.app.dashboard.reviewer import permission_of
 from q36eval.app.dashboard.started import Started, shown_source
-from q36eval.app.dashboard.writing import bless
+from q36eval.app.dashboard.writing import bless, waive
 from q36eval.app.reviewing.redeciding import decide_again
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Waiver
 from q36eval.history import History, RunRecord
 from q36eval.records import Verdict
+from q36eval.reports.story import not_evaluated
 
 Visit = Callable[..., Any]
 Failing = tuple[Path, RunRecord]
@@ -84,6 +85,47 @@ def test_waiving_is_shown_first_then_written_and_changes_the_verdict(visit: Visi
     decided, waivers = stored(path, run)
     assert decided.verdict is Verdict.PASS
     assert [(w.criterion, w.reason) for w in waivers if w.owner == "Eva"] == [(last, "fixed in the next build")]
+
+
+def test_an_early_stopped_fail_says_what_waiving_takes_before_any_form(visit: Visit, tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    history = History.open(path)
+    run = write_stopped(history)
+    history.close()
+    assert run.report is not None
+    left_out = not_evaluated(run.report)
+    assert {one.id for one in run.report.criteria if one.verdict is CriterionVerdict.NOT_MEASURED} == left_out
+    app = visit(path, "review", run=run.id)
+    assert "full record first" in app.warning[0].value
+    assert [one.value for one in app.code][:1] == ["q36eval gate --branch int2-experts --exhaustive"]
+    assert f"{len(left_out)} of its {len(run.report.criteria)} criteria were not evaluated" in shown(app)
+    main = [element.type for element in app.main]
+    assert main.index("warning") < main.index("text_input"), "it is said before any form"
+
+
+def test_a_waiver_that_would_change_nothing_has_no_button_and_is_not_written(visit: Visit, failing: Failing) -> None:
+    path, run = failing
+    assert run.report is not None
+    passing = next(one for one in run.report.criteria if one.verdict is CriterionVerdict.PASS)
+    app = visit(path, "review", run=run.id, canary="czech-discount")
+    assert "there is nothing to waive" in "".join(one.value for one in app.warning)
+    assert passing.id not in app.selectbox(key="waive_name a criterion").options
+    until = datetime.now(UTC).date() + timedelta(days=9)
+    history = History.open(path)
+    failed = run.report.decisive[0]
+    history.add_waiver("sandbox", "fp8-head", Waiver(owner="Jana", reason="known", criterion=failed, expires=until))
+    history.close()
+    forget()
+    draft = Waiver(owner="Eva", reason="more", criterion=failed, expires=until - timedelta(days=1))
+    reader, shown_run = Reader(path), Reader(path).run(run.id)
+    with pytest.raises(UsageError, match="is waived already, until"):
+        waive(reader, shown_run, draft, "Eva", "more")
+    app = visit(path, "review", run=run.id)
+    app = app.selectbox(key="waive_name a criterion").set_value(failed).run()
+    app = app.date_input(key="waive_until").set_value(until - timedelta(days=1)).run()
+    assert "is waived already" in shown(app)
+    assert "Write the waiver and decide again" not in [one.label for one in app.button]
+    assert len(stored(path, run)[1]) == 1
 
 
 def test_signing_and_blessing_are_written_under_the_name(visit: Visit, failing: Failing) -> None:
