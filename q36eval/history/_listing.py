@@ -5,18 +5,18 @@ What only one run's own page needs is not read.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, true, union
+from sqlalchemy import ColumnElement, Connection, Select, String, and_, cast, exists, func, select, true, union
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
 from q36eval.history._database import Connected, upsert
 from q36eval.history._tables import figure, in_force, timestamp
-from q36eval.history._texts import text_value, texts_of, unreadable
+from q36eval.history._texts import AT_ONCE, text_value, texts_of, unreadable
 from q36eval.history.records import (
     REFERENCE_ANSWERS,
     BranchKey,
@@ -28,6 +28,7 @@ from q36eval.history.records import (
     RunSummary,
     SeriesPoint,
     SeriesRun,
+    StandingVerdict,
     UnfinishedRun,
 )
 from q36eval.records import DeploymentIdentity, Direction, Interval, ProbeName, Verdict
@@ -74,6 +75,23 @@ class Listing(Connected):
             for (family, branch), row in newest.items()
         ]
         return sorted(summaries, key=lambda branch: (branch.newest.started, branch.newest.id), reverse=True)
+
+    def standing_verdicts(self) -> dict[BranchKey, list[StandingVerdict]]:
+        """Of every branch the verdicts that may say how it stands, the newest first.
+
+        Of the bytes that its newest verdict is of, the newest of each kind: by which policy, of which deployment, found
+        the same in every lane. Of other bytes the newest PASS by each policy. So many runs are few verdicts.
+        """
+        with self._reading() as connection, self._whole():
+            kinds = connection.execute(_kinds_of_verdicts()).all()
+            chosen = {kind.newest.partition(" ")[2] for kind in _that_stand(kinds)}
+            rows = _runs_in_full_lines(connection, chosen)
+            texts = texts_of(connection, (getattr(row, name) for row in rows for name in STANDING_TEXTS))
+        values = {number: json.loads(text) for number, text in texts.items()}
+        standing: dict[BranchKey, list[StandingVerdict]] = {}
+        for row in sorted(rows, key=lambda row: (row.started, row.id), reverse=True):
+            standing.setdefault((row.family, row.branch), []).append(_standing(row, values))
+        return standing
 
     def metric_keys(self, branch: str, family: str | None = None) -> list[str]:
         """Keys (`probe.metric[slice]`) of all that finished runs of a branch measured, sorted."""
@@ -223,6 +241,52 @@ def _newest_of_each(wanted: ColumnElement[bool]) -> Select[Any]:
         .scalar_subquery()
     )
     return select(*LINE, last.c.runs).select_from(last).join(tables.runs, runs.id == newest_id)
+
+
+STANDING_TEXTS = ("policy_text", "identity", "provenance")
+
+
+def _kinds_of_verdicts() -> Select[Any]:
+    """A row for each kind of verdict of each branch, with the start and the id of the newest: one look at all runs."""
+    runs = tables.runs.c
+    found = (runs.verdict, cast(runs.lanes, String))
+    kind = (runs.family, runs.branch, runs.checkpoint_sha256, runs.policy, runs.identity, runs.awaiting_sign_off)
+    newest = func.max(runs.started.concat(" ").concat(runs.id)).label("newest")
+    return select(*kind, runs.verdict, newest).where(runs.verdict.is_not(None)).group_by(*kind, *found)
+
+
+def _that_stand(kinds: Sequence[Any]) -> Iterator[Any]:
+    """Those of the newest bytes of their branch, and of others the newest PASS by each policy."""
+    bytes_of: dict[BranchKey, str | None] = {}
+    passed: dict[tuple[Any, ...], Any] = {}
+    for kind in sorted(kinds, key=lambda kind: kind.newest, reverse=True):
+        if bytes_of.setdefault((kind.family, kind.branch), kind.checkpoint_sha256) == kind.checkpoint_sha256:
+            yield kind
+        elif kind.verdict == Verdict.PASS.value:
+            passed.setdefault((kind.family, kind.branch, kind.policy), kind)
+    yield from passed.values()
+
+
+def _runs_in_full_lines(connection: Connection, ids: Collection[str]) -> list[Any]:
+    """The lines of these runs, with the numbers of the texts that say by what and of what they are."""
+    columns = tables.runs.c
+    rows: list[Any] = []
+    numbers = (columns.identity, columns.reference_identity, columns.provenance)
+    query = select(*LINE, columns.policy.label("policy_text"), *numbers)
+    wanted = sorted(ids)
+    for start in range(0, len(wanted), AT_ONCE):
+        rows += connection.execute(query.where(columns.id.in_(wanted[start : start + AT_ONCE]))).all()
+    return rows
+
+
+def _standing(row: Any, values: Mapping[int, Any]) -> StandingVerdict:
+    return StandingVerdict(
+        run=_summary(row),
+        identity=None if row.identity is None else _identity(values[row.identity], row.id),
+        of_itself=row.identity is not None and row.identity == row.reference_identity,
+        policy=values.get(row.policy_text, {}),
+        provenance=values[row.provenance],
+    )
 
 
 def _matching(wanted: RunFilter | None) -> ColumnElement[bool]:

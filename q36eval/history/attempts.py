@@ -28,13 +28,13 @@ def tried_before(history: History, run: RunRecord) -> Tried | None:
     earlier = [
         _earlier(gate, run)
         for gate in history.judged_runs(run.identity.checkpoint_sha256)
-        if gate.id != run.id and _same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
+        if gate.id != run.id and same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
     ]
     reused = run.provenance.get(REUSED)
     unfinished = [
         gate.id
         for gate in history.unfinished_runs(run.identity.checkpoint_sha256)
-        if gate.id != run.id and _same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
+        if gate.id != run.id and same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
     ]
     return Tried(
         earlier=tuple(earlier),
@@ -57,7 +57,7 @@ def _earlier(gate: JudgedRun, run: RunRecord) -> EarlierGate:
     )
 
 
-def _same_deployment(one: DeploymentIdentity, other: DeploymentIdentity) -> bool:
+def same_deployment(one: DeploymentIdentity, other: DeploymentIdentity) -> bool:
     """Whether the same thing was gated: another version, device or batch size is no other checkpoint to try."""
     return _tried(one) == _tried(other)
 

@@ -259,6 +259,20 @@ class BranchSummary(Record):
     judged: RunSummary | None
 
 
+@dataclass(frozen=True, slots=True)
+class StandingVerdict:
+    """A run whose verdict may say how its branch stands, with the policy and the deployment that it is by and of.
+
+    `of_itself`: the deployment was held against itself.
+    """
+
+    run: RunSummary
+    identity: DeploymentIdentity | None
+    of_itself: bool
+    policy: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+
 class RunFilter(Record):
     """Which runs: those that match every field that is given. `since` and `until` bound when a run started."""
 
