@@ -113,6 +113,7 @@ def gate(
     """
     from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import announcing
+    from q36eval.app.policies.files import declared_policy
     from q36eval.run.declared import Subject, declared_for, limited
     from q36eval.run.measurable import refuse_unmeasurable, without_reference_weights
     from q36eval.run.room import crowded
@@ -155,6 +156,7 @@ def gate(
             reference=against,
             suite=suite_name,
             policy=rules,
+            declared=declared_policy(chosen, paths),
             probes=probes,
             engine=engine,
             resume=resume,

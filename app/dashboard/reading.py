@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
-from q36eval.app.dashboard.models.front import Declared, Front, Standing, front
-from q36eval.app.dashboard.models.overview import BranchRow, Review, branch_row, standing_waivers
+from q36eval.app.dashboard.models.overview import BranchRow, branch_row
 from q36eval.app.dashboard.started import Started, file_of, shown_source
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding import deciding_items
 from q36eval.app.figures.kl_plots import divergences_of
-from q36eval.config import Branch, Family
+from q36eval.app.shipping import Fronts, Rules, reviews, shipped_rules
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift
-from q36eval.errors import Q36Error
 from q36eval.gate.report import SignOff, Waiver
 from q36eval.history import (
     Blessing,
@@ -35,14 +33,14 @@ from q36eval.history import (
     RunRecord,
     RunState,
     RunSummary,
+    StandingVerdict,
     WaiverRecord,
 )
 from q36eval.history.comparing import Comparison, compare
 from q36eval.history.deciding import report_sha256
 from q36eval.history.run_files import RunFiles
 from q36eval.locks import is_held
-from q36eval.provenance import CHANGED
-from q36eval.records import ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
+from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.drift import FollowedMetrics, followed, read_kept, standing_drift
 from q36eval.token_files import TOKENS, WORST, WorstToken, read_worst
 
@@ -108,6 +106,15 @@ class Reader:
     def branches(self) -> list[BranchSummary]:
         """Every branch that has a run, the one with the newest run first."""
         return self._fresh(lambda h: h.branches(), "branches") if self.exists else []
+
+    def standing_verdicts(self) -> dict[BranchKey, list[StandingVerdict]]:
+        """Of every branch the verdicts that may say how it stands, the newest first."""
+        return self._fresh(lambda h: h.standing_verdicts(), "standing verdicts") if self.exists else {}
+
+    def shipped_rules(self, family: str) -> Rules | None:
+        """What the file of the family of that name says, of those that ship."""
+        rules: Rules | None = _rules(family)
+        return rules
 
     def summaries(
         self, wanted: RunFilter | None = None, *, limit: int | None = None, offset: int = 0
@@ -427,95 +434,24 @@ _divergences: "Callable[..., NDArray[np.float64]]" = _cached(_read_divergences, 
 
 def branch_rows(reader: Reader, now: datetime) -> list[BranchRow]:
     """Every branch, without what only its newest report tells."""
-    reviews = _reviews(reader)
-    return [branch_row(of, reviews[of.family, of.branch], now) for of in reader.branches()]
+    found = reviews(reader)
+    return [branch_row(of, found[of.family, of.branch], now) for of in reader.branches()]
 
 
 def detailed(reader: Reader, rows: Iterable[BranchRow], now: datetime) -> list[BranchRow]:
     """The rows with what their newest reports tell; slower, so of the rows of one page only."""
-    reviews = _reviews(reader)
+    found = reviews(reader)
     return [
         row
         if row.of.judged is None
-        else branch_row(row.of, replace(reviews[row.key], report=reader.run(row.of.judged.id).report), now)
+        else branch_row(row.of, replace(found[row.key], report=reader.run(row.of.judged.id).report), now)
         for row in rows
     ]
 
 
-def fronts(reader: Reader, now: datetime) -> list[Front]:
-    """Every branch as the front page has it, without what only its newest report tells.
-
-    Where it passed by a waiver the report is read: whether that waiver still stands is known from it alone.
-    """
-    reviews, told = _reviews(reader), []
-    for row in branch_rows(reader, now):
-        plain = _front(row, reviews[row.key], now)
-        told += with_reports(reader, [plain], now) if plain.standing is Standing.WAIVED else [plain]
-    return told
+def fronts(reader: Reader, now: datetime) -> Fronts:
+    """How every branch stands."""
+    return Fronts(reader, now)
 
 
-def _front(row: BranchRow, review: Review, now: datetime) -> Front:
-    declared = declared_of(row.of.family).get(row.of.branch, Declared())
-    return front(row, review, now, is_reference=declared.is_reference)
-
-
-def with_reports(reader: Reader, rows: Iterable[Front], now: datetime) -> list[Front]:
-    """The rows with what their newest reports tell; slower, so of a page's rows and a banner's only."""
-    reviews, told = _reviews(reader), []
-    for row in rows:
-        judged = row.row.of.judged
-        if judged is not None:
-            run = reader.run(judged.id)
-            of_itself = run.identity is not None and run.identity == run.reference_identity
-            review = replace(reviews[row.row.key], report=run.report, of_itself=of_itself)
-            row = _front(branch_row(row.row.of, review, now), review, now)
-        told.append(row)
-    return told
-
-
-def declared_of(family: str) -> dict[str, Declared]:
-    """What the file of the family of that name says of its branches; nothing where there is none that can be read."""
-    declared: dict[str, Declared] = _declared(family)
-    return declared
-
-
-def _read_declared(family: str) -> dict[str, Declared]:
-    paths = Paths.default()
-    try:
-        known = Family.load(paths.families / f"{family}.yaml")
-    except Q36Error:
-        return {}
-    both = tuple(Lane)
-    return {
-        name: Declared(branch.lanes or both, _size(branch, paths), is_reference=name == known.reference)
-        for name, branch in known.branches.items()
-    }
-
-
-_declared = _cached(_read_declared, FRESH_S, 64)
-
-
-def _size(branch: Branch, paths: Paths) -> float | None:
-    """In bytes: what the file says, else what lies on the disk."""
-    if branch.size_gib is not None:
-        return branch.size_gib * 1024**3
-    folder = None if branch.source.path is None else paths.repository / branch.source.path
-    files = [] if folder is None else list(folder.glob("*.safetensors"))
-    return float(sum(file.stat().st_size for file in files)) or None
-
-
-def _reviews(reader: Reader) -> dict[BranchKey, Review]:
-    waivers, drifts = standing_waivers(reader.waiver_records()), reader.kept_drifts()
-    branches = {(of.family, of.branch): of for of in reader.branches()}
-    blessings = {key: next(iter(reader.blessings(*key)), None) for key in branches}
-    unverified = reader.unverified([of.judged.id for of in branches.values() if of.judged is not None])
-    return {
-        key: Review(
-            blessings[key],
-            waivers.get(key, ()),
-            drifts.get(key),
-            unverified=of.judged is not None and of.judged.id in unverified,
-            changed=of.newest.state is RunState.INTERRUPTED and CHANGED in reader.run(of.newest.id).provenance,
-        )
-        for key, of in branches.items()
-    }
+_rules = _cached(shipped_rules, FRESH_S, 64)

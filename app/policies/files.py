@@ -4,8 +4,9 @@ from pathlib import Path
 
 from q36eval.app.targets import load_family
 from q36eval.config import Family, Paths
-from q36eval.errors import UsageError
+from q36eval.errors import Q36Error, UsageError
 from q36eval.gate import Policy
+from q36eval.gate.policy_file import read_policy
 from q36eval.run.suites import shipped_suites, suite_place
 
 FILE_ENDINGS = (".yaml", ".yml")
@@ -59,6 +60,14 @@ def suite_of(policy: Policy, family: Family) -> str:
 
     named = [name for name, file in shipped_suites().items() if read_suite(file).policy == policy.name]
     return named[0] if named else family.suite
+
+
+def declared_policy(family: Family, paths: Paths) -> Policy | None:
+    """The policy that the family's file names; None where it cannot be read."""
+    try:
+        return read_policy(policy_file(family.policy, paths))
+    except Q36Error:
+        return None
 
 
 def policy_for(family: Family, suite: str, paths: Paths) -> str:

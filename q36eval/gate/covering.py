@@ -1,13 +1,19 @@
-"""Whether a policy asks at least what another one does, lane by lane: a PASS by one that asks less says less. Pure."""
+"""Whether a policy asks at least what another one does, lane by lane: a PASS by one that asks less says less. Pure.
 
-from collections.abc import Iterable, Iterator
+The gate writes down with a run what its family declares (`Declaration`), for who reads the history without its file.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
 
 from q36eval.gate.judge import LEAST_CLUSTERS
 from q36eval.gate.margins import Schemes, accepted_figure
 from q36eval.gate.policy import Criterion, Margin, Policy, stricter
 from q36eval.metrics import metric_of
-from q36eval.records import Lane
+from q36eval.records import Lane, Record
 from q36eval.schemes import parts_of
 
 
@@ -139,3 +145,54 @@ def _reference_does_no_less(own: Criterion, asked: Criterion) -> bool:
         return asked.informative is None
     names = type(asked.informative).model_fields
     return all(getattr(own.informative, name) >= getattr(asked.informative, name) for name in names)
+
+
+DECLARED = "declared"
+"""Where a run's provenance holds its `Declaration`."""
+
+
+class Declaration(Record):
+    """What the family's file said of the branch when its gate began: for which uses it is meant (`lanes`), its size,
+    whether it is the reference, and the name of the policy that judges the family.
+
+    `rules` are that policy, where it is another than the run's own.
+    """
+
+    lanes: tuple[Lane, ...]
+    size_bytes: int | None = None
+    is_reference: bool = False
+    policy: str
+    rules: Policy | None = None
+
+
+def recorded_declaration(provenance: Mapping[str, Any]) -> Declaration | None:
+    """What a run's provenance says of that; None where it says nothing that this version can read."""
+    try:
+        return Declaration.model_validate(provenance[DECLARED])
+    except (KeyError, ValidationError):
+        return None
+
+
+def asks_less(policy: Policy, declared: Policy | None, name: str, lanes: Iterable[Lane]) -> str | None:
+    """What a policy asks less of these lanes than the family's, which is called `name`, as a sentence goes on after it;
+    None where it asks as much. What cannot be read is never asked."""
+    if declared is None:
+        return f"nobody can hold against the family's{f' `{name}`' if name else ''}: that is not known here"
+    found = shortfall(policy, declared, lanes)
+    return None if found is None else f"asks less than the family's `{name}`: {found.words}"
+
+
+def policy_note(policy: Mapping[str, Any] | None, provenance: Mapping[str, Any]) -> str | None:
+    """A sentence beside a verdict by a policy that asks less than the family's in a lane that it judges; of a
+    pre-check none, which says so itself."""
+    declaration = recorded_declaration(provenance)
+    if policy is None or declaration is None or declaration.rules is None:
+        return None
+    try:
+        own = Policy.model_validate(policy)
+    except ValidationError:
+        return None
+    less = asks_less(own, declaration.rules, declaration.policy, own.lanes)
+    if own.purpose == "pre-check" or less is None:
+        return None
+    return f"the policy `{own.name}` {less}; its PASS does not say that the branch may ship"

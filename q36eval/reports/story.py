@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
+from q36eval.gate.covering import policy_note
 from q36eval.gate.policy import Informative
 from q36eval.gate.report import (
     CERTAIN,
@@ -181,14 +182,16 @@ def chance_text(chance: float) -> str:
 
 
 def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
-    """What a reader should know beside the verdict: what is awaited, signatures, items that nothing vouches for, the
-    gate's own notes."""
+    """What a reader should know beside the verdict: what is awaited, what the policy asks less than the family's,
+    signatures, items that nothing vouches for, the gate's own notes."""
     signed = tuple(f"signed by {by.owner} at {by.at:%Y-%m-%d %H:%M} UTC: {by.reason}" for by in report.signed_by)
     awaited = ("a reviewer's sign-off is required and missing, so nothing passes yet",)
     tried = () if report.attempts is None else attempts_text(report.attempts)
     unverified = None if run is None else recorded_unverified(run.provenance)
     items = () if unverified is None else (unverified,)
-    return (*(awaited if report.awaiting_sign_off else ()), *tried, *signed, *items, *report.notes)
+    less = None if run is None else policy_note(run.policy, run.provenance)
+    asked = () if less is None else (less,)
+    return (*(awaited if report.awaiting_sign_off else ()), *asked, *tried, *signed, *items, *report.notes)
 
 
 def attempts_text(attempts: Attempts) -> tuple[str, ...]:

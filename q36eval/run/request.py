@@ -49,6 +49,8 @@ class Request:
     """None where its weights are not on this machine: then `reference_pack` stands for it."""
     suite: str
     policy: "Policy | None"
+    declared: "Policy | None" = None
+    """The policy that the family's file names; None where it cannot be read."""
     probes: tuple[ProbeName, ...] = ALL_PROBES
     engine: EngineOptions = field(default_factory=EngineOptions)
     """Of the branch; the reference is opened `as_reference` of it, so that its answers stay what they are."""

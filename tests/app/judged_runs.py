@@ -5,9 +5,10 @@ from datetime import date
 from pathlib import Path
 
 from q36eval.gate import Policy, Stage, StageState
+from q36eval.gate.covering import DECLARED, Declaration
 from q36eval.history import History, RunRecord
 from q36eval.history.deciding import circumstances_on, decided, evidence_of
-from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
 from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, small_policy
 
 ITEMS = 200
@@ -61,6 +62,7 @@ def judge_run(
     broken: int,
     on: date,
     *,
+    family: str = "sandbox",
     branch: str = "main",
     reference: DeploymentIdentity = IDENTITY,
     policy: Policy | None = None,
@@ -70,11 +72,18 @@ def judge_run(
 ) -> RunRecord:
     """A run measured, and judged on that day by the waivers and the blessed run that history knows.
 
-    Where it is to be imported elsewhere, `items` are `items_of` its figures.
+    Where it is to be imported elsewhere, `items` are `items_of` its figures. Another family than the sandbox declares
+    `small_policy` as its own, for both lanes.
     """
     rules = policy or small_policy()
+    declaration = Declaration(lanes=tuple(Lane), policy=small_policy().name, rules=policy and small_policy())
     run = history.start_run(
-        family="sandbox", branch=branch, identity=IDENTITY, reference_identity=reference, policy=rules
+        family=family,
+        branch=branch,
+        identity=IDENTITY,
+        reference_identity=reference,
+        policy=rules,
+        provenance={} if family == "sandbox" else {DECLARED: declaration.model_dump(mode="json")},
     )
     for measurement in measured(broken):
         history.add_measurement(run.id, measurement)

@@ -1,12 +1,21 @@
-"""What may ship, and what stands in the way of the rest: a chip and a sentence a branch, a banner a family. Pure."""
+"""How a branch stands in each lane that it is meant for: a chip, a sentence and what to do next. Pure."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 
-from q36eval.app.dashboard.models.overview import STALE_AFTER, UNVERIFIED, BranchRow, Review, drift_need, names
+from q36eval.app.dashboard.models.overview import (
+    STALE_AFTER,
+    UNVERIFIED,
+    BranchRow,
+    Review,
+    age_text,
+    drift_need,
+    names,
+)
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
+from q36eval.history import RunSummary
 from q36eval.records import Lane, Verdict
 
 LANE_NAMES = {Lane.STRUCTURED: "Structured", Lane.FREEFORM: "Free-form"}
@@ -30,9 +39,6 @@ class Standing(StrEnum):
 
 
 SHIPS = (Standing.SHIP, Standing.WAIVED)
-MOST_IN_BANNER = 24
-"""So many that ship, and so many that do not; of a family with more branches the banner leaves the rest to the rows."""
-
 _LOOKS = {
     Standing.UNVERIFIED: ("!", "red"),
     Standing.BLOCKED: ("✗", "red"),
@@ -61,19 +67,89 @@ class Button(StrEnum):
 
 
 @dataclass(frozen=True)
+class Declared:
+    """What a family's file says of a branch: the lanes that it is meant for, its size in bytes, and whether it is the
+    reference. Of a branch that no file knows: both lanes."""
+
+    lanes: tuple[Lane, ...] = tuple(Lane)
+    size: float | None = None
+    is_reference: bool = False
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A run with a verdict, and what that says of the branch as it is declared.
+
+    `lacks` says of the lanes that the run does not speak for what its policy asks less than the family's there, and
+    under None of all together. `current`: it is of the deployment that the branch's newest verdict is of. `of_itself`:
+    that was held against itself.
+    """
+
+    run: RunSummary
+    lacks: Mapping[Lane | None, str] = field(default_factory=dict)
+    current: bool = True
+    pre_check: bool = False
+    of_itself: bool = False
+
+
+@dataclass(frozen=True)
+class LaneStanding:
+    """How a branch stands for some uses, by which run: `detail` goes beside the chip, `why` is a sentence, `count` is
+    the button's."""
+
+    standing: Standing
+    why: str
+    button: Button
+    run: RunSummary | None = None
+    detail: str = ""
+    count: int = 0
+    lane: Lane | None = None
+
+
+@dataclass(frozen=True)
 class Front:
-    """A branch on the front page: `detail` goes beside the chip, `why` is one sentence, `count` is the button's.
+    """A branch on the front page: how it stands in each lane that it is meant for, and what stands most in the way.
 
     `margin` is that of the KL in nats/token, where the policy has one.
     """
 
     row: BranchRow
-    standing: Standing
-    why: str
-    button: Button
-    detail: str = ""
-    count: int = 0
+    lanes: Mapping[Lane, LaneStanding]
     margin: float | None = None
+
+    @property
+    def worst(self) -> LaneStanding:
+        """What a person should look at first; a lane that nobody judged comes after one that ships."""
+        return min(self.lanes.values(), key=lambda each: list(Standing).index(each.standing))
+
+    @property
+    def standing(self) -> Standing:
+        """That of the whole."""
+        return self.worst.standing
+
+    @property
+    def ships(self) -> bool:
+        """Whether it may ship for some use."""
+        return any(each.standing in SHIPS for each in self.lanes.values())
+
+    @property
+    def parts(self) -> list[tuple[LaneStanding, list[Lane]]]:
+        """How it stands, once for all lanes of which the same is said."""
+        parts: list[tuple[LaneStanding, list[Lane]]] = []
+        for lane, each in self.lanes.items():
+            same = next((lanes for other, lanes in parts if other == each), None)
+            if same is None:
+                parts.append((each, [lane]))
+            else:
+                same.append(lane)
+        return parts
+
+    @property
+    def why(self) -> str:
+        """What is to be said, by lane where that is not one thing."""
+        if len(self.parts) == 1:
+            return self.worst.why
+        return " ".join(f"{uses(lanes).capitalize()}: {each.why}" for each, lanes in self.parts)
 
     @property
     def colour(self) -> str:
@@ -82,36 +158,74 @@ class Front:
 
     @property
     def chip(self) -> str:
-        """Symbol and word; of a waiver until when by whom."""
-        return f"{_LOOKS[self.standing][0]} {self.standing} {self.detail}".rstrip()
+        """Symbol and word; of which lane, where it is not that of all; of a waiver until when by whom."""
+        lanes = [lane for lane, each in self.lanes.items() if each.standing is self.standing]
+        of = uses(lanes) if len(lanes) < len(self.lanes) else ""
+        return " ".join(filter(None, (_LOOKS[self.standing][0], str(self.standing), of, self.worst.detail)))
+
+    @property
+    def run(self) -> RunSummary:
+        """The run that is opened."""
+        return self.worst.run or self.row.shown
+
+    @property
+    def button(self) -> Button:
+        """What a person does next."""
+        return self.worst.button
 
     @property
     def button_words(self) -> str:
         """What stands on the button."""
         if self.button is Button.PROMPTS:
-            return f"See the {self.count} prompts" if self.count != 1 else "See the prompt"
+            return f"See the {self.worst.count} prompts" if self.worst.count != 1 else "See the prompt"
         return str(self.button)
 
 
-def front(row: BranchRow, review: Review, now: datetime, *, is_reference: bool = False) -> Front:
-    """How the branch stands at that moment (UTC). Without its report the sentence names no criteria.
+def uses(lanes: Iterable[Lane]) -> str:
+    """Lanes in words."""
+    return " and ".join(LANE_NAMES[lane].lower() for lane in lanes)
+
+
+def front(
+    row: BranchRow,
+    review: Review,
+    now: datetime,
+    declared: Declared = Declared(),
+    verdicts: Sequence[Judged] | None = None,
+) -> Front:
+    """How the branch stands at that moment (UTC) in the lanes that it is meant for. Without a report its sentence names
+    no criteria.
+
+    In each lane the newest run decides that may speak for it: of the deployment that the newest verdict is of, by a
+    policy that asks at least what the family's asks. A FAIL that came after it blocks, whatever was asked. `verdicts`
+    are the branch's, the newest first; without them there is its newest, which speaks for itself.
 
     A reference that passes is no branch to ship: it was held against itself.
     """
-    told = replace(_front(row, review, now), margin=_kl_margin(review.report))
-    if told.standing is not Standing.UNVERIFIED and (is_reference or review.of_itself) and _passed(row):
-        return replace(
-            told,
-            standing=Standing.REFERENCE,
-            why="Held against itself it passes, as it must.",
-            detail="",
-            button=Button.RUN,
-        )
-    return told
+    judged = row.of.judged
+    if verdicts is None:
+        verdicts = () if judged is None else (Judged(judged),)
+    found = _Found(row, review, now, declared, verdicts)
+    lanes = {lane: found.lane(lane) for lane in Lane if lane in declared.lanes}
+    alike = {(each.standing, each.run and each.run.id) for each in lanes.values()}
+    if len(alike) == 1:  # then one sentence is of the whole run
+        whole = found.lane(next(iter(lanes)), whole=True)
+        lanes = dict.fromkeys(lanes, whole)
+    told = Front(row, lanes)
+    return replace(told, margin=_kl_margin(found.report(told.run)))
 
 
-def _passed(row: BranchRow) -> bool:
-    return row.of.judged is not None and row.of.judged.verdict is Verdict.PASS
+def drifting(row: Front, statement: str | None) -> Front:
+    """The row, of which was found only now that it drifts for the worse; as it is where that is None."""
+    if statement is None:
+        return row
+    lanes = {
+        lane: replace(each, standing=Standing.DRIFTING, why=statement, button=Button.DRIFT, detail="")
+        if each.standing in SHIPS
+        else each
+        for lane, each in row.lanes.items()
+    }
+    return replace(row, lanes=lanes)
 
 
 def _kl_margin(report: GateReport | None) -> float | None:
@@ -120,56 +234,139 @@ def _kl_margin(report: GateReport | None) -> float | None:
     return min((one.limit for one in criteria if (one.metric, one.slice) == KL and one.limit is not None), default=None)
 
 
-def _front(row: BranchRow, review: Review, now: datetime) -> Front:
-    judged, report = row.of.judged, review.report
-    if judged is None:
-        return Front(row, Standing.NOT_JUDGED, "It was never judged.", Button.RUN)
-    if review.unverified:
-        return Front(row, Standing.UNVERIFIED, UNVERIFIED, Button.RUN)
-    if judged.verdict is Verdict.FAIL:
-        flips = flipped(report)
-        return Front(row, Standing.BLOCKED, blocked_words(report), Button.PROMPTS if flips else Button.WHY, count=flips)
-    if judged.awaiting_sign_off:
-        return Front(row, Standing.SIGN, "It passes but for a signature.", Button.SIGN)
-    if judged.verdict is not Verdict.PASS:
-        return Front(row, Standing.INCONCLUSIVE, undecided_words(report), Button.MISSING)
-    used = waivers_of(report)
-    gone = _of_other_bytes(row, review) or _gone(used, review.waivers, now.astimezone(UTC).date())
-    if gone is not None:
-        return Front(row, Standing.STALE, gone, Button.RUN)
-    drifting = None if review.drift is None else drift_need(review.drift)
-    if drifting is not None:
-        return Front(row, Standing.DRIFTING, drifting.words, Button.DRIFT)
-    age = now - judged.started
-    if age > STALE_AFTER:
-        return Front(row, Standing.STALE, f"It passed {age.days} days ago; gate it again.", Button.RUN)
-    if judged.waived:
-        until = f"until {used[0].expires} by {names(sorted({waiver.owner for waiver in used}), 2)}" if used else ""
-        waived = [] if report is None else [one.heading for one in report.criteria if one.waived]
-        why = f"It passes with a waiver of {names(waived, 3)}." if waived else "It passes by waivers."
-        return Front(row, Standing.WAIVED, why, Button.WAIVERS, detail=until)
-    if review.blessing is None:
-        return Front(row, Standing.SHIP, "It passes; nothing says what drift is measured against.", Button.BLESS)
-    return Front(row, Standing.SHIP, f"It passes, {row.freshness}.", Button.RUN)
+@dataclass(frozen=True)
+class _Found:
+    """All that is known of a branch at a moment."""
+
+    row: BranchRow
+    review: Review
+    now: datetime
+    declared: Declared
+    verdicts: Sequence[Judged]
+
+    def lane(self, lane: Lane, *, whole: bool = False) -> LaneStanding:
+        """How it stands in a lane; `whole`: in words of the whole run."""
+        of = None if whole else lane
+        if self.review.unverified:
+            return LaneStanding(Standing.UNVERIFIED, UNVERIFIED, Button.RUN, self.verdicts[0].run)
+        current = [one for one in self.verdicts if one.current and lane in one.run.lanes]
+        for one in current:  # from the newest on
+            if one.run.lanes[lane] is Verdict.FAIL:
+                return self._blocked(one.run, of)
+            if lane not in one.lacks:
+                return self._with_newer(self._decided(one, lane, of), current[: current.index(one)])
+        return self._unspoken(lane, of, current)
+
+    def report(self, run: RunSummary | None) -> GateReport | None:
+        """That of a run, where it was read."""
+        own = self.row.of.judged
+        if run is None:
+            return None
+        return self.review.reports.get(run.id) or (self.review.report if own and own.id == run.id else None)
+
+    def _blocked(self, run: RunSummary, of: Lane | None) -> LaneStanding:
+        report = self.report(run)
+        flips, lane = flipped(report, of)
+        button = Button.PROMPTS if flips else Button.WHY
+        why = f"{blocked_words(report, of)}{self._newer_bytes(run)}"
+        return LaneStanding(Standing.BLOCKED, why, button, run, count=flips, lane=lane)
+
+    def _decided(self, one: Judged, lane: Lane, of: Lane | None) -> LaneStanding:
+        """By a run that speaks for the lane and did not fail there."""
+        run, report = one.run, self.report(one.run)
+        if run.lanes[lane] is not Verdict.PASS:
+            why = f"{undecided_words(report, of)}{self._newer_bytes(run)}"
+            return LaneStanding(Standing.INCONCLUSIVE, why, Button.MISSING, run)
+        if one.of_itself or self.declared.is_reference:
+            return LaneStanding(Standing.REFERENCE, "Held against itself it passes, as it must.", Button.RUN, run)
+        if run.awaiting_sign_off:
+            why = f"It passes but for a signature.{self._newer_bytes(run)}"
+            return LaneStanding(Standing.SIGN, why, Button.SIGN, run)
+        return self._passed(run, report, lane)
+
+    def _passed(self, run: RunSummary, report: GateReport | None, lane: Lane) -> LaneStanding:
+        used = waivers_of(report, lane)
+        gone = self._of_other_bytes(run) or _gone(used, self.review.waivers, self.now.astimezone(UTC).date())
+        if gone is not None:
+            return LaneStanding(Standing.STALE, gone, Button.RUN, run)
+        drifting = None if self.review.drift is None else drift_need(self.review.drift)
+        if drifting is not None:
+            return LaneStanding(Standing.DRIFTING, drifting.words, Button.DRIFT, run)
+        age = self.now - run.started
+        if age > STALE_AFTER:
+            why = f"It passed {age.days} days ago; gate it again."
+            return LaneStanding(Standing.STALE, why, Button.RUN, run)
+        if used or (report is None and run.waived):
+            until = f"until {used[0].expires} by {names(sorted({waiver.owner for waiver in used}), 2)}" if used else ""
+            criteria = () if report is None else report.criteria
+            waived = [one.heading for one in criteria if one.waived and lane in one.lanes]
+            why = f"It passes with a waiver of {names(waived, 3)}." if waived else "It passes by waivers."
+            return LaneStanding(Standing.WAIVED, why, Button.WAIVERS, run, until)
+        if self.review.blessing is None:
+            why = "It passes; nothing says what drift is measured against."
+            return LaneStanding(Standing.SHIP, why, Button.BLESS, run)
+        return LaneStanding(Standing.SHIP, f"It passes, judged {age_text(run.started, self.now)}.", Button.RUN, run)
+
+    def _unspoken(self, lane: Lane, of: Lane | None, current: Sequence[Judged]) -> LaneStanding:
+        """No run speaks for the lane as the branch is now."""
+        if current:
+            newest = current[0]
+            if newest.run.lanes[lane] is not Verdict.PASS:
+                return LaneStanding(
+                    Standing.INCONCLUSIVE, undecided_words(self.report(newest.run), of), Button.MISSING, newest.run
+                )
+            if newest.of_itself or self.declared.is_reference:
+                return LaneStanding(
+                    Standing.REFERENCE, "Held against itself it passes, as it must.", Button.RUN, newest.run
+                )
+            return LaneStanding(Standing.NOT_JUDGED, newest.lacks[of], Button.RUN, newest.run)
+        for one in self.verdicts:
+            if one.run.lanes.get(lane) is Verdict.PASS and lane not in one.lacks and not one.of_itself:
+                why = "It passed as it was before: the newest verdict is of another deployment; gate it again."
+                return LaneStanding(Standing.STALE, why, Button.RUN, one.run)
+        why = "No run judged it for this use." if self.verdicts else "It was never judged."
+        return LaneStanding(Standing.NOT_JUDGED, why, Button.RUN)
+
+    def _with_newer(self, told: LaneStanding, newer: Sequence[Judged]) -> LaneStanding:
+        """What newer runs found that do not speak for the lane: they passed or did not decide."""
+        if not newer:
+            return told
+        run, report = newer[0].run, self.report(newer[0].run)
+        if newer[0].pre_check:
+            words = "A newer pre-check found nothing." if report is None or report.nothing_found else ""
+            words = words or "A newer pre-check did not decide."
+        else:
+            words = f"A newer run by `{run.policy}`, which asks less, is {run.lanes.get(next(iter(run.lanes)))}."
+        return replace(told, why=f"{told.why} {words}")
+
+    def _newer_bytes(self, run: RunSummary) -> str:
+        """A sentence where a newer run is of other bytes than this verdict."""
+        newest = self.row.of.newest
+        if newest.id == run.id or newest.checkpoint_sha256 in (None, run.checkpoint_sha256):
+            return ""
+        return " A newer run is of other bytes."
+
+    def _of_other_bytes(self, run: RunSummary) -> str | None:
+        """Why a PASS is not of what the branch is now; None where nothing says so.
+
+        An older PASS speaks for its own bytes. Of others a newer run began, and no verdict of them was kept.
+        """
+        if self.review.changed:
+            return "It passed, and then changed while a newer gate judged it; gate it again."
+        if not self._newer_bytes(run):
+            return None
+        return "It passed as it was before: a newer run is of other bytes, and has no verdict."
 
 
-def _of_other_bytes(row: BranchRow, review: Review) -> str | None:
-    """Why a PASS is not of what the branch is now; None where nothing says so.
-
-    An older PASS speaks for its own bytes. Of others a newer run began, and no verdict of them was kept.
-    """
-    if review.changed:
-        return "It passed, and then changed while a newer gate judged it; gate it again."
-    newest, judged = row.of.newest, row.of.judged
-    if judged is None or newest.id == judged.id or newest.checkpoint_sha256 in (None, judged.checkpoint_sha256):
-        return None
-    return "It passed as it was before: a newer run is of other bytes, and has no verdict."
-
-
-def waivers_of(report: GateReport | None) -> list[Waiver]:
-    """The waivers that made a difference to what blocks, the first to expire first."""
+def waivers_of(report: GateReport | None, lane: Lane | None = None) -> list[Waiver]:
+    """The waivers that made a difference to what blocks, or blocks a lane; the first to expire first."""
     criteria = () if report is None else report.criteria
-    used = {waiver for result in criteria if result.tier == "blocking" for waiver in result.waived_by}
+    used = {
+        waiver
+        for result in criteria
+        if result.tier == "blocking" and (lane is None or lane in result.lanes)
+        for waiver in result.waived_by
+    }
     return sorted(used, key=lambda waiver: (waiver.expires, waiver.scope, waiver.owner))
 
 
@@ -183,18 +380,28 @@ def _gone(used: Sequence[Waiver], standing: Sequence[Waiver], today: date) -> st
     return None
 
 
-def flipped(report: GateReport | None) -> int:
-    """Required prompts that flipped, where they decided: the largest count, since lanes share prompts."""
-    return max((int(one.value or 0) for one in _decisive(report) if one.metric == MUST_PASS), default=0)
+def flipped(report: GateReport | None, of: Lane | None = None) -> tuple[int, Lane | None]:
+    """How many required prompts flipped where that decided, and in which lane they are listed: the one with most.
+
+    Lanes share prompts, so the counts of several are not added up.
+    """
+    counted = [
+        (int(one.value or 0), lane)
+        for one in _decisive(report, of)
+        if one.metric == MUST_PASS
+        for lane in Lane
+        if one.slice == lane.value
+    ]
+    return max(counted, key=lambda each: each[0], default=(0, None))
 
 
-def blocked_words(report: GateReport | None) -> str:
-    """What blocks, in a sentence: required prompts first, then what else decided."""
-    flips, said = flipped(report), []
+def blocked_words(report: GateReport | None, of: Lane | None = None) -> str:
+    """What blocks, or blocks a lane, in a sentence: required prompts first, then what else decided."""
+    (flips, _), said = flipped(report, of), []
     if flips:
         said.append(f"{flips} required prompt{'s' * (flips != 1)} flipped")
-    for one in _decisive(report):
-        if one.metric == MUST_PASS:
+    for one in _decisive(report, of):
+        if one.metric == MUST_PASS and flips:
             continue
         counted = one.margin.kind == "max_count" and one.value is not None
         said.append(f"{one.heading}: {one.value:.0f} found" if counted else f"{one.heading}: outside the margin")
@@ -202,8 +409,8 @@ def blocked_words(report: GateReport | None) -> str:
     return f"{'; '.join(said[:2])}{more}." if said else "It failed."
 
 
-def undecided_words(report: GateReport | None) -> str:
-    """What is open, in a sentence."""
+def undecided_words(report: GateReport | None, of: Lane | None = None) -> str:
+    """What is open, or open in a lane, in a sentence."""
     if report is not None and report.nothing_found:
         return "A pre-check found nothing; gate it over the suite that releases."
     said = []
@@ -211,105 +418,21 @@ def undecided_words(report: GateReport | None) -> str:
         ("Not measured", CriterionVerdict.NOT_MEASURED),
         ("Not decided", CriterionVerdict.INCONCLUSIVE),
     ):
-        found = [one.heading for one in _decisive(report) if one.verdict is verdict]
+        found = [one.heading for one in _decisive(report, of) if one.verdict is verdict]
         said += [f"{words}: {names(found, 3)}."] if found else []
     return " ".join(said) or "It was not decided."
 
 
-def _decisive(report: GateReport | None) -> list[CriterionResult]:
-    by_id = {} if report is None else {one.id: one for one in report.criteria}
-    return [] if report is None else [by_id[name] for name in report.decisive if name in by_id]
+def _decisive(report: GateReport | None, of: Lane | None = None) -> list[CriterionResult]:
+    """The criteria that decided, or those that decided a lane."""
+    if report is None:
+        return []
+    by_id = {one.id: one for one in report.criteria}
+    ids = report.decisive if of is None else next((one.decisive for one in report.lanes if one.lane is of), ())
+    return [by_id[name] for name in ids if name in by_id]
 
 
 def in_order(rows: Sequence[Front]) -> list[Front]:
     """What needs a person most comes first, then by family and name."""
     order = list(Standing)
     return sorted(rows, key=lambda each: (order.index(each.standing), each.row.key))
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What a family's file says of a branch: the lanes that it is meant for, its size in bytes, and whether it is the
-    reference. Of a branch that no file knows: both lanes."""
-
-    lanes: tuple[Lane, ...] = tuple(Lane)
-    size: float | None = None
-    is_reference: bool = False
-
-
-@dataclass(frozen=True)
-class Said:
-    """A branch in the banner, and what stands beside its name."""
-
-    branch: str
-    words: str = ""
-
-
-@dataclass(frozen=True)
-class Banner:
-    """A family in one sentence: what may ship in each lane, the smallest first, and what waits, is open or blocked."""
-
-    family: str
-    lanes: Mapping[Lane, tuple[Said, ...]]
-    waiting: tuple[Said, ...] = ()
-    open: tuple[Said, ...] = ()
-    blocked: tuple[Said, ...] = ()
-    more: int = 0
-
-
-_GROUPS = {
-    Standing.UNVERIFIED: "open",
-    Standing.SIGN: "waiting",
-    Standing.BLOCKED: "blocked",
-    Standing.INCONCLUSIVE: "open",
-    Standing.DRIFTING: "open",
-    Standing.STALE: "open",
-}
-
-
-def of_banner(
-    rows: Sequence[Front], declared: Mapping[str, Declared], most: int = MOST_IN_BANNER
-) -> tuple[list[Front], int]:
-    """The rows of a family that its banner names, and how many it leaves out.
-
-    What ships comes first, the smallest at the head: whatever else there is, it is never left out for what does not.
-    """
-
-    def size(row: Front) -> float:
-        return declared.get(row.row.of.branch, Declared()).size or float("inf")
-
-    ships = sorted((row for row in rows if row.standing in SHIPS), key=lambda row: (size(row), row.row.key))
-    others = [row for row in in_order(rows) if row.standing in _GROUPS]
-    return [*ships[:most], *others[:most]], max(0, len(ships) - most) + max(0, len(others) - most)
-
-
-def banner(family: str, rows: Sequence[Front], declared: Mapping[str, Declared], more: int = 0) -> Banner:
-    """What may ship for which use, and what may not and why; `more` branches are left out."""
-    known = {each.row.of.branch: declared.get(each.row.of.branch, Declared()) for each in rows}
-    candidates = [each for each in rows if each.standing in SHIPS]
-    lanes = {}
-    for lane in Lane:
-        fit = [
-            each
-            for each in candidates
-            if each.row.lanes.get(lane) is Verdict.PASS and lane in known[each.row.of.branch].lanes
-        ]
-        sizes = {each.row.of.branch: known[each.row.of.branch].size for each in fit}
-        lanes[lane] = _smallest_first(fit, sizes)
-    groups: dict[str, list[Said]] = {"waiting": [], "open": [], "blocked": []}
-    for each in sorted(rows, key=lambda each: each.row.of.branch):
-        group = _GROUPS.get(each.standing)
-        if group is not None:
-            words = "for a signature" if each.standing is Standing.SIGN else each.why.rstrip(".")
-            groups[group].append(Said(each.row.of.branch, words))
-    return Banner(family, lanes, **{name: tuple(said) for name, said in groups.items()}, more=more)
-
-
-def _smallest_first(fit: Sequence[Front], sizes: Mapping[str, float | None]) -> tuple[Said, ...]:
-    ordered = sorted(fit, key=lambda each: (sizes[each.row.of.branch] or float("inf"), each.row.of.branch))
-    said = []
-    for number, each in enumerate(ordered):
-        smallest = number == 0 and len(ordered) > 1 and sizes[each.row.of.branch] is not None
-        waived = f"waived {each.detail}".rstrip() if each.standing is Standing.WAIVED else ""
-        said.append(Said(each.row.of.branch, ", ".join(filter(None, ("smallest" if smallest else "", waived)))))
-    return tuple(said)

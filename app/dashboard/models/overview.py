@@ -1,8 +1,8 @@
 """What the overview says of each branch and of what is being measured now, and what needs a person. Pure."""
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import IntEnum
 
@@ -46,17 +46,17 @@ class Review:
     """What people decided about a branch, where it stands over its runs, and the report of its newest verdict, the two
     where they were read.
 
-    `unverified`: that verdict is not the one that was written. `changed`: the newest run was left since its checkpoint
-    changed, and cannot be resumed. `of_itself`: the verdict is of the reference's own deployment.
+    `reports` are those of other runs that say how it stands. `unverified`: one of these verdicts is not the one that
+    was written. `changed`: the newest run was left since its checkpoint changed, and cannot be resumed.
     """
 
     blessing: Blessing | None = None
     waivers: tuple[Waiver, ...] = ()
     drift: BranchDrift | None = None
     report: GateReport | None = None
+    reports: Mapping[str, GateReport] = field(default_factory=dict)
     unverified: bool = False
     changed: bool = False
-    of_itself: bool = False
 
 
 @dataclass(frozen=True)

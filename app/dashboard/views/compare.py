@@ -36,7 +36,7 @@ def draw() -> None:
         st.button("Swap A and B", on_click=_swap, args=(a.id, b.id), icon=":material/swap_vert:", key="compare_swap")
     name_tab(f"{a.branch} {a.id}", f"{b.branch} {b.id}")
     comparison = reader.comparison(a, b)
-    _draw_verdicts(a, b)
+    _draw_verdicts(reader, a, b)
     st.text(headline(comparison, a, b))
     _draw_differing(comparison)
     _draw_criteria(comparison)
@@ -61,11 +61,14 @@ def _swap(a: str, b: str) -> None:
     st.query_params["a"], st.query_params["b"] = b, a
 
 
-def _draw_verdicts(a: RunRecord, b: RunRecord) -> None:
+def _draw_verdicts(reader: Reader, a: RunRecord, b: RunRecord) -> None:
     for column, name, run in zip(st.columns(2), "AB", (a, b), strict=True):
         with column.container(border=True):
             look = look_of(run.verdict)
-            st.badge(f"{name}: {look.label}", color=look.colour)
+            unverified = reader.is_unverified(run.id)  # then nobody knows what it was
+            st.badge(
+                f"{name}: {'! UNVERIFIED' if unverified else look.label}", color="red" if unverified else look.colour
+            )
             st.text(line(f"{run.branch} of family {run.family}, {run.started:%Y-%m-%d %H:%M} UTC"))
             for lane in () if run.report is None else run.report.lanes:
                 st.text(f"{lane.lane}: {look_of(lane.verdict).symbol} {lane.headline}")

@@ -1,7 +1,6 @@
 """Overview: what may ship in each family, one row a branch with what to do next, and what is being measured now."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 
@@ -11,24 +10,16 @@ from streamlit.delta_generator import DeltaGenerator
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.parts import page_offset, reader_or_stop
 from q36eval.app.dashboard.drawing.sparkline import SparkPoint, sparkline, words
-from q36eval.app.dashboard.inert import label, line
+from q36eval.app.dashboard.inert import label, line, name
 from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.models.front import (
-    LANE_NAMES,
-    SHIPS,
-    Banner,
-    Button,
-    Front,
-    Said,
-    Standing,
-    banner,
-    in_order,
-    of_banner,
-)
+from q36eval.app.dashboard.models.banner import Banner, Said, banner, of_banner
+from q36eval.app.dashboard.models.front import LANE_NAMES, SHIPS, Button, Front, Standing, drifting, in_order
 from q36eval.app.dashboard.models.overview import LiveRun, drift_need, live_runs, resume_command
-from q36eval.app.dashboard.reading import Reader, declared_of, fronts, with_reports
+from q36eval.app.dashboard.reading import Reader, fronts
+from q36eval.app.shipping import Fronts
 from q36eval.drift import FEWEST_RUNS
 from q36eval.history import BranchKey, RunFilter, RunState
+from q36eval.records import Lane
 
 WIDTHS = (2.2, 4.2, 1.9, 2.0)
 BRANCHES_PER_PAGE = 10
@@ -59,14 +50,14 @@ def draw() -> None:
     """The page."""
     page_head("What may ship")
     reader = reader_or_stop()
-    now = datetime.now(UTC)
-    rows = in_order(fronts(reader, now))
+    known = fronts(reader, datetime.now(UTC))
+    rows = in_order(known.all())
     st.html(_BANNER_STYLE)
     banners = st.empty()
-    named = _draw_banners(reader, rows, now, banners)
+    named = _draw_banners(known, rows, banners)
     st.fragment(_draw_live, run_every=LIVE_EVERY_S)(reader)
     shown, offset = _choose(rows)
-    drawn = with_reports(reader, shown[offset : offset + BRANCHES_PER_PAGE], now)
+    drawn = known.with_reports(shown[offset : offset + BRANCHES_PER_PAGE])
     places = [_draw_row(reader, row) for row in drawn]
     if not shown:
         st.info("No branch is like this. Choose All, or clear the field.")
@@ -79,37 +70,34 @@ def draw() -> None:
     for row in rows:  # last: what is not kept takes a second each
         if not (row.row.key in at or row.row.key in named):
             continue
-        if row.row.key in kept or row.standing not in SHIPS or row.row.of.runs < FEWEST_RUNS:
+        if row.row.key in kept or not row.ships or row.row.of.runs < FEWEST_RUNS:
             continue
         need = drift_need(reader.drift(*row.row.key))
         if need is not None:
             found[row.row.key] = need.words
-            if row.row.key in at:
-                _draw_drifting(row, need.words, *at[row.row.key])
+    for row in drawn:
+        if row.row.key in found:
+            moved = drifting(row, found[row.row.key])
+            chip, why = at[row.row.key]
+            chip.badge(label(moved.chip), color=moved.colour)
+            why.text(line(moved.why))
     if found:
-        _draw_banners(reader, rows, now, banners, found)
+        _draw_banners(known, rows, banners, found)
 
 
 def _draw_banners(
-    reader: Reader, rows: Sequence[Front], now: datetime, place: DeltaGenerator, drifting: Mapping[BranchKey, str] = {}
+    known: Fronts, rows: Sequence[Front], place: DeltaGenerator, moved: Mapping[BranchKey, str] = {}
 ) -> set[BranchKey]:
-    """In one place, where they are drawn again once it is known what drifts; returns whom they name."""
+    """In one place, where they are drawn again once it is known what drifts (`moved`); returns whom they name."""
     told, named = [], set()
     for family in sorted({row.row.of.family for row in rows}):
-        declared = declared_of(family)
+        declared = known.rules[family].branches
         members, more = of_banner([row for row in rows if row.row.of.family == family], declared)
-        reported = [_moved(row, drifting.get(row.row.key)) for row in with_reports(reader, members, now)]
+        reported = [drifting(row, moved.get(row.row.key)) for row in known.with_reports(members)]
         told.append(_banner_html(banner(family, reported, declared, more)))
         named |= {row.row.key for row in members}
     place.html("".join(told))
     return named
-
-
-def _moved(row: Front, drifting: str | None) -> Front:
-    """The row, of which was found only now that it drifts for the worse."""
-    if drifting is None or row.standing not in SHIPS:
-        return row
-    return replace(row, standing=Standing.DRIFTING, why=drifting, detail="")
 
 
 def _banner_html(told: Banner) -> str:
@@ -121,12 +109,17 @@ def _banner_html(told: Banner) -> str:
     for ships, lanes in by_ships.items():
         may = f"{_listed(ships)} may ship" if ships else "nothing may ship"
         parts.append(f"<b>{' and '.join(lanes).capitalize()}:</b> {may}.")
-    for title, said in (("Waiting", told.waiting), ("Open", told.open), ("Blocked", told.blocked)):
+    for title, said in (
+        ("Waiting", told.waiting),
+        ("Open", told.open),
+        ("Blocked", told.blocked),
+        ("Not judged", told.unjudged),
+    ):
         if said:
             parts.append(f"<b>{title}:</b> {'; '.join(_code(each, ', ') for each in said)}.")
     if told.more:
         parts.append(f"{told.more} more below.")
-    return f'<p class="banner"><b>{escape(line(told.family))}</b> – {" ".join(parts)}</p>'
+    return f'<p class="banner"><b>{escape(name(told.family))}</b> – {" ".join(parts)}</p>'
 
 
 def _listed(said: Sequence[Said]) -> str:
@@ -135,7 +128,8 @@ def _listed(said: Sequence[Said]) -> str:
 
 def _code(each: Said, before: str, after: str = "") -> str:
     words = f"{before}{escape(line(each.words))}{after}" if each.words else ""
-    return f"<code>{escape(line(each.branch))}</code>{words}"
+    use = f" for {each.use} use" if each.use else ""
+    return f"<code>{escape(name(each.branch))}</code>{use}{words}"
 
 
 def _choose(rows: list[Front]) -> tuple[list[Front], int]:
@@ -146,11 +140,11 @@ def _choose(rows: list[Front]) -> tuple[list[Front], int]:
     with st.popover("Filter", icon=":material/filter_list:", type="tertiary"):
         text = st.text_input("Branch or family holds", key="overview_text").strip()
         which = st.segmented_control("Show", (EVERYTHING, NEEDS, BLOCKED), key="overview_which", required=True)
-    for name, value, silent in ((TEXT, text, ""), (WHICH, which, EVERYTHING)):
+    for key, value, silent in ((TEXT, text, ""), (WHICH, which, EVERYTHING)):
         if value != silent:
-            st.query_params[name] = str(value)
-        elif name in st.query_params:
-            del st.query_params[name]
+            st.query_params[key] = str(value)
+        elif key in st.query_params:
+            del st.query_params[key]
     shown = [
         row
         for row in rows
@@ -165,46 +159,56 @@ def _draw_row(reader: Reader, row: Front) -> tuple[DeltaGenerator, DeltaGenerato
     """Draws it; returns the places of its chip and its sentence, which drift that is found later changes."""
     of = row.row.of
     with st.container(border=True):
-        name, state, spark, button = st.columns(WIDTHS, vertical_alignment="center")
-        name.page_link(
+        heading, state, spark, button = st.columns(WIDTHS, vertical_alignment="center")
+        heading.page_link(
             "views/branch.py",
-            label=f"**{label(of.branch)}**",
+            label=f"**{label(name(of.branch))}**",
             query_params={"branch": of.branch, "family": of.family},
         )
-        chip, why = name.empty(), state.empty()
+        chip, why = heading.empty(), state.empty()
         chip.badge(label(row.chip), color=row.colour)
         why.text(line(row.why))
-        lanes = " · ".join(
-            f"{LANE_NAMES[lane]} {look_of(verdict).label if verdict is not None else '– not judged'}"
-            for lane, verdict in row.row.lanes.items()
-        )
-        policy = "" if of.judged is None or of.judged.policy is None else f" · policy {label(of.judged.policy)}"
-        state.caption(f"{lanes} · {row.row.freshness}{policy}")
+        state.caption(f"{_lanes(row)} · {row.row.freshness}{_policies(row)}")
         for need in row.row.needs:
             if need.command is not None:
                 state.text(line(need.words))
                 state.code(line(need.command), language=None, wrap_lines=True)
         _draw_spark(reader, row, spark)
-        page, asked = _PAGES[row.button], {"run": row.row.shown.id}
+        page, asked = _PAGES[row.button], {"run": row.run.id}
         if page == "branch":
             asked = {"branch": of.branch, "family": of.family}
         elif row.button is Button.PROMPTS:
             asked |= {"outcome": "regression", "must": "yes"}
+            if row.worst.lane is not None:
+                asked |= {"lane": row.worst.lane.value, "standing": "confirmed"}
         button.page_link(
             f"views/{page}.py",
             label=row.button_words,
             icon=":material/arrow_forward:",
             query_params=asked,
-            help=f"{row.button_words}: {label(of.branch)}",
+            help=f"{row.button_words}: {label(name(of.branch))}",
         )
     return chip, why
 
 
-def _draw_drifting(row: Front, drifting: str, chip: DeltaGenerator, why: DeltaGenerator) -> None:
-    """What passes may drift for the worse: found only now, it is said all the same."""
-    moved = _moved(row, drifting)
-    chip.badge(label(moved.chip), color=moved.colour)
-    why.text(line(moved.why))
+def _lanes(row: Front) -> str:
+    """Each lane's verdict, by the run that says how the branch stands there."""
+    said = []
+    for lane in Lane:
+        standing = row.lanes.get(lane)
+        if standing is None:
+            said.append(f"{LANE_NAMES[lane]} not meant for")
+            continue
+        verdict = None if standing.run is None else standing.run.lanes.get(lane)
+        said.append(f"{LANE_NAMES[lane]} {look_of(verdict).label if verdict is not None else '– not judged'}")
+    return " · ".join(said)
+
+
+def _policies(row: Front) -> str:
+    """By which policies that is."""
+    runs = [each.run for each in row.lanes.values() if each.run is not None]
+    policies = dict.fromkeys(label(name(run.policy)) for run in runs if run.policy is not None)
+    return f" · policy {' and '.join(policies)}" if policies else ""
 
 
 def _draw_spark(reader: Reader, row: Front, place: DeltaGenerator) -> None:

@@ -12,8 +12,9 @@ from written_history import POLICY, evidence, identity
 
 from q36eval.app.dashboard.drawing.charts import drift_figure
 from q36eval.app.dashboard.drawing.sparkline import FIGURES_HEIGHT, HEIGHT, SparkPoint, sparkline, words
+from q36eval.app.dashboard.models.banner import Said, banner
 from q36eval.app.dashboard.models.drift import drift_picture
-from q36eval.app.dashboard.models.front import Button, Declared, Front, Said, banner, front, in_order
+from q36eval.app.dashboard.models.front import Button, Declared, Front, front, in_order
 from q36eval.app.dashboard.models.overview import Review, Urgency, branch_row, live_runs
 from q36eval.app.dashboard.reading import Reader, forget, fronts
 from q36eval.app.dashboard.views.overview import NEEDS
@@ -75,7 +76,8 @@ def test_a_branch_that_drifts_for_the_worse_waits_for_a_person(
     """Kept, it is in its place at once; found only as the page is drawn, it is said all the same."""
     history, found = open_history(tmp_path), []
     for name, broken in (("quiet", [0] * 6), ("sinking", [0, 0, 0, 0, 8, 8, 8, 8])):
-        runs = [judge_run(history, count, date(2026, 3, 1), branch=name, reference=REFERENCE) for count in broken]
+        about = {"family": "mine", "branch": name, "reference": REFERENCE}
+        runs = [judge_run(history, count, date(2026, 3, 1), **about) for count in broken]
         history.bless(runs[0].id, "Jana", "good")
     for kept in (False, True):
         if kept:
@@ -125,10 +127,10 @@ def test_a_chip_says_whether_a_branch_ships_and_what_stands_in_the_way(written: 
     now = judged.started
     blessing = Blessing(run_id=judged.id, family="sandbox", branch="fp8-head", owner="Jana", reason="ok", at=now)
 
-    def chip(review: Review, at: datetime = now, **changed: Any) -> Front:
+    def chip(review: Review, at: datetime = now, meant: tuple[Lane, ...] = tuple(Lane), **changed: Any) -> Front:
         changes = {"judged": judged.model_copy(update=changed)} if changed else {}
         summary = of.model_copy(update=changes)
-        return front(branch_row(summary, review, at), review, at)
+        return front(branch_row(summary, review, at), review, at, Declared(lanes=meant))
 
     ships = chip(Review(blessing=blessing, report=report))
     assert (ships.chip, ships.button) == ("✓ SHIP", Button.RUN)
@@ -144,7 +146,8 @@ def test_a_chip_says_whether_a_branch_ships_and_what_stands_in_the_way(written: 
     passes = chip(Review(blessing=blessing, report=report, waivers=(waiver,)), waived=True)
     assert passes.chip == f"✓ WAIVED until {day} by Ada"
     assert passes.why.startswith("It passes with a waiver of ")
-    told = banner("sandbox", [passes], {"fp8-head": Declared(lanes=(Lane.FREEFORM,))})
+    passes = chip(Review(blessing=blessing, report=report, waivers=(waiver,)), meant=(Lane.FREEFORM,), waived=True)
+    told = banner("sandbox", [passes], {})
     assert told.lanes == {Lane.STRUCTURED: (), Lane.FREEFORM: (Said("fp8-head", f"waived until {day} by Ada"),)}
     for standing, at, said in (((), now, "was revoked"), ((waiver,), now + timedelta(days=10), "expired on")):
         gone = chip(Review(blessing=blessing, report=report, waivers=standing), at, waived=True)
@@ -154,12 +157,12 @@ def test_a_chip_says_whether_a_branch_ships_and_what_stands_in_the_way(written: 
 
 def test_the_banner_names_the_smallest_first_and_never_the_reference(written: Written) -> None:
     reader = Reader(written[0])
-    (row,) = [row for row in fronts(reader, datetime.now(UTC)) if row.row.of.branch == "fp8-head"]
+    (row,) = [row for row in fronts(reader, datetime.now(UTC)).all() if row.row.of.branch == "fp8-head"]
     rows = [replace(row, row=replace(row.row, of=row.row.of.model_copy(update={"branch": b}))) for b in ("a", "b", "c")]
-    rows[2] = front(rows[2].row, Review(), datetime.now(UTC), is_reference=True)
+    rows[2] = front(rows[2].row, Review(), datetime.now(UTC), Declared(is_reference=True))
     assert rows[2].chip == "= REFERENCE"
     declared = {"a": Declared(size=2.0), "b": Declared(size=1.0), "c": Declared(size=0.5)}
-    assert banner("f", rows, declared).lanes[Lane.STRUCTURED] == (Said("b", "smallest"), Said("a"))
+    assert banner("f", rows, declared).lanes[Lane.STRUCTURED] == (Said("b", "smaller"), Said("a"))
 
 
 def test_sparkline_tells_verdicts_by_shape_and_sets_missing_figures_apart() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from written_history import POLICY, identity, write_run
 
-from q36eval.app.dashboard.models.front import Declared, Front, Standing, of_banner
-from q36eval.app.dashboard.reading import Reader, forget, fronts, with_reports
+from q36eval.app.dashboard.models.banner import of_banner
+from q36eval.app.dashboard.models.front import Declared, Front, Standing
+from q36eval.app.dashboard.reading import Reader, forget, fronts
 from q36eval.app.dashboard.views.overview import NEEDS
 from q36eval.gate import Circumstances, Waiver, decide
 from q36eval.gate.policy_file import read_policy
@@ -30,8 +31,8 @@ def path(tmp_path: Path) -> Path:
 
 def told(path: Path) -> dict[str, Front]:
     forget()
-    reader, now = Reader(path), datetime.now(UTC)
-    return {row.row.of.branch: row for row in with_reports(reader, fronts(reader, now), now)}
+    known = fronts(Reader(path), datetime.now(UTC))
+    return {row.row.of.branch: row for row in known.with_reports(known.all())}
 
 
 def banners(app: Any) -> str:
@@ -51,7 +52,7 @@ def test_a_verdict_that_was_rewritten_ships_nothing(path: Path, visit: Visit) ->
     assert told(path)["int2-experts"].standing is Standing.UNVERIFIED
     app = visit(path)
     assert "<code>fp8-head</code> may ship." in banners(app)
-    assert "<code>int2-experts</code>, The newest verdict is not what was written" in banners(app)
+    assert "<code>int2-experts</code>, the newest verdict is not what was written" in banners(app)
     report = q36eval("report", bad.id, "--format", "card", state=path.parent)
     assert (report.returncode, report.stdout) == (2, ""), "nobody puts it into a model card"
     assert "is not what was written" in report.stderr
@@ -146,13 +147,14 @@ def test_a_pass_whose_waiver_is_gone_needs_a_person(path: Path, visit: Visit) ->
 
 def test_the_banner_does_not_offer_what_is_found_to_drift(tmp_path: Path, visit: Visit) -> None:
     history = open_history(tmp_path)
-    runs = [judge_run(history, count, date(2026, 3, 1), reference=REFERENCE) for count in (0, 0, 0, 0, 8, 8, 8, 8)]
+    about = {"family": "mine", "reference": REFERENCE}
+    runs = [judge_run(history, count, date(2026, 3, 1), **about) for count in (0, 0, 0, 0, 8, 8, 8, 8)]
     history.bless(runs[0].id, "Jana", "good")
     for kept in (False, True):
         if kept:
             keep_drifts(history)
         forget()
-        assert "<code>main</code>, Drifting for the worse: " in banners(visit(Path(history.name)))
+        assert "<code>main</code>, drifting for the worse: " in banners(visit(Path(history.name)))
     history.close()
 
 

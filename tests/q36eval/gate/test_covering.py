@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from q36eval.gate import Policy
-from q36eval.gate.covering import Shortfall, shortfall
+from q36eval.gate.covering import DECLARED, Declaration, Shortfall, policy_note, shortfall
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Lane
 
@@ -116,3 +116,29 @@ def test_more_is_not_less() -> None:
 
 def test_a_lane_that_the_declared_policy_does_not_judge_is_spoken_for_by_none() -> None:
     assert lanes_covered(shipped("release"), shipped("release-freeform")) == [Lane.FREEFORM]
+
+
+def test_a_report_says_that_its_policy_asks_less_than_the_familys() -> None:
+    """Not of a pre-check, which says itself that it releases nothing, nor of one lane alone that is asked in full."""
+    declared = shipped("sandbox")
+    less = declared.model_copy(update={"name": "small", "criteria": declared.criteria[:3]})
+    freeform = declared.model_copy(
+        update={
+            "criteria": tuple(
+                c.model_copy(update={"lanes": (Lane.FREEFORM,)}) for c in declared.criteria if Lane.FREEFORM in c.lanes
+            )
+        }
+    )
+
+    def note(policy: Policy, rules: Policy | None = declared) -> str | None:
+        declaration = Declaration(lanes=BOTH, policy="sandbox", rules=rules)
+        return policy_note(policy.model_dump(mode="json"), {DECLARED: declaration.model_dump(mode="json")})
+
+    assert note(less) == (
+        "the policy `small` asks less than the family's `sandbox`: 15 criteria are missing; its PASS does not say that "
+        "the branch may ship"
+    )
+    assert note(less.model_copy(update={"purpose": "pre-check"})) is None
+    assert note(freeform) is None
+    assert note(declared, rules=None) is None
+    assert policy_note(less.model_dump(mode="json"), {}) is None

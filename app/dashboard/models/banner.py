@@ -1,0 +1,101 @@
+"""A family in one sentence: what may ship for which use, and what stands in the way of the rest. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from q36eval.app.dashboard.models.front import SHIPS, Declared, Front, LaneStanding, Standing, in_order, uses
+from q36eval.records import Lane
+
+MOST_IN_BANNER = 24
+"""So many that ship, and so many that do not; of a family with more branches the banner leaves the rest to the rows."""
+
+SENTENCES_BEGIN = ("It", "The", "A", "No", "Drifting")
+"""Words that are written small within a sentence; names of criteria stay as they are."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A branch in the banner, what stands beside its name, and for which use that is, where it is not for all."""
+
+    branch: str
+    words: str = ""
+    use: str = ""
+
+
+@dataclass(frozen=True)
+class Banner:
+    """A family in one sentence: what may ship in each lane, the smallest first; what waits, is open, blocked or was not
+    judged."""
+
+    family: str
+    lanes: Mapping[Lane, tuple[Said, ...]]
+    waiting: tuple[Said, ...] = ()
+    open: tuple[Said, ...] = ()
+    blocked: tuple[Said, ...] = ()
+    unjudged: tuple[Said, ...] = ()
+    more: int = 0
+
+
+_GROUPS = {
+    Standing.UNVERIFIED: "open",
+    Standing.SIGN: "waiting",
+    Standing.BLOCKED: "blocked",
+    Standing.INCONCLUSIVE: "open",
+    Standing.DRIFTING: "open",
+    Standing.STALE: "open",
+    Standing.NOT_JUDGED: "unjudged",
+}
+
+
+def of_banner(
+    rows: Sequence[Front], declared: Mapping[str, Declared], most: int = MOST_IN_BANNER
+) -> tuple[list[Front], int]:
+    """The rows of a family that its banner names, and how many it leaves out.
+
+    What ships comes first, the smallest at the head: whatever else there is, it is never left out for what does not.
+    """
+
+    def size(row: Front) -> float:
+        return declared.get(row.row.of.branch, Declared()).size or float("inf")
+
+    ships = sorted((row for row in rows if row.ships), key=lambda row: (size(row), row.row.key))
+    others = [row for row in in_order(rows) if not row.ships and row.standing in _GROUPS]
+    return [*ships[:most], *others[:most]], max(0, len(ships) - most) + max(0, len(others) - most)
+
+
+def banner(family: str, rows: Sequence[Front], declared: Mapping[str, Declared], more: int = 0) -> Banner:
+    """What may ship for which use, and what may not and why; `more` branches are left out."""
+    sizes = {row.row.of.branch: declared.get(row.row.of.branch, Declared()).size for row in rows if row.ships}
+    lanes = {}
+    for lane in Lane:
+        fit = [row for row in rows if lane in row.lanes and row.lanes[lane].standing in SHIPS]
+        fit.sort(key=lambda row: (sizes[row.row.of.branch] or float("inf"), row.row.of.branch))
+        lanes[lane] = tuple(_ships(row, lane, sizes) for row in fit)
+    groups: dict[str, list[Said]] = {name: [] for name in dict.fromkeys(_GROUPS.values())}
+    for row in sorted(rows, key=lambda row: row.row.of.branch):
+        for standing, named in row.parts:
+            group = _GROUPS.get(standing.standing)
+            if group is not None:
+                use = "" if len(row.parts) == 1 else uses(named)
+                groups[group].append(Said(row.row.of.branch, _words(standing), use))
+    return Banner(family, lanes, **{name: tuple(said) for name, said in groups.items()}, more=more)
+
+
+def _ships(row: Front, lane: Lane, sizes: Mapping[str, float | None]) -> Said:
+    """It is called smaller, or smallest, of all in its family that may ship for some use, where every size is known."""
+    standing, size = row.lanes[lane], sizes[row.row.of.branch]
+    others = [other for name, other in sizes.items() if name != row.row.of.branch]
+    is_smallest = size is not None and all(other is not None and size < other for other in others)
+    smallest = "" if not (others and is_smallest) else "smaller" if len(others) == 1 else "smallest"
+    waived = f"waived {standing.detail}".rstrip() if standing.standing is Standing.WAIVED else ""
+    return Said(row.row.of.branch, ", ".join(filter(None, (smallest, waived))))
+
+
+def _words(standing: LaneStanding) -> str:
+    """The sentence of a row as it goes on after a name."""
+    if standing.standing is Standing.SIGN:
+        return "for a signature"
+    if standing.standing is Standing.NOT_JUDGED and standing.run is None:
+        return ""
+    why = standing.why.rstrip(".")
+    return f"{why[0].lower()}{why[1:]}" if why.split()[0] in SENTENCES_BEGIN else why

@@ -1,0 +1,216 @@
+"""Which of a branch's runs says whether it may ship: by its policy, its deployment, its lanes and its place in time."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_history import POLICY, evidence, identity
+
+from q36eval.app.dashboard.models.banner import banner
+from q36eval.app.dashboard.models.front import Front, Standing
+from q36eval.app.dashboard.reading import Reader, forget, fronts
+from q36eval.gate import Circumstances, Policy, decide
+from q36eval.gate.covering import DECLARED, Declaration
+from q36eval.gate.policy_file import inherit, read_policy
+from q36eval.history import History, RunRecord
+from q36eval.records import DeploymentIdentity, Lane, ProbeName
+
+Visit = Callable[..., Any]
+SANDBOX = read_policy(POLICY)
+GOOD, RUINED = 0.05, 4.0
+
+
+def made_of(base: Policy, name: str, **says: Any) -> Policy:
+    """A policy that extends another."""
+    return Policy.model_validate(inherit(base, {"name": name, **says}).document)
+
+
+STRUCTURED = made_of(SANDBOX, "structured-only", lanes=["structured"])
+FREEFORM = made_of(SANDBOX, "freeform-only", lanes=["freeform"])
+PRE_CHECK = made_of(SANDBOX, "quick-look", purpose="pre-check")
+SMALL = SANDBOX.model_copy(update={"name": "small", "criteria": SANDBOX.criteria[:3]})
+DECLARATION = Declaration(lanes=(Lane.STRUCTURED,), size_bytes=2_000, policy="sandbox")
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    opened = History.open(tmp_path / "history.sqlite")
+    yield opened
+    opened.close()
+
+
+def gate(
+    history: History,
+    policy: Policy,
+    damage: float = GOOD,
+    *,
+    branch: str = "main",
+    family: str = "sandbox",
+    of: DeploymentIdentity | None = None,
+    without: ProbeName | None = None,
+    declaration: Declaration | None = None,
+) -> RunRecord:
+    """A finished run of so damaged a branch, judged by that policy."""
+    found = [one for one in evidence(SANDBOX, damage, 1) if one.probe is not without]
+    run = history.start_run(
+        family=family,
+        branch=branch,
+        identity=of or identity("d"),
+        reference_identity=identity("a"),
+        policy=policy,
+        provenance={} if declaration is None else {DECLARED: declaration.model_dump(mode="json")},
+    )
+    asked = {(one.probe, one.metric, one.slice) for one in policy.criteria}
+    for one in found:
+        if (one.probe, one.metric, one.slice) in asked:
+            history.add_measurement(run.id, one)
+    history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
+    return history.finish_run(run.id, decide(policy, history.measurements(run.id), on=run.started.date()))
+
+
+def told(history: History) -> dict[str, Front]:
+    forget()
+    known = fronts(Reader(history.name), datetime.now(UTC))
+    return {row.row.of.branch: row for row in known.with_reports(known.all())}
+
+
+def standings(row: Front) -> dict[Lane, Standing]:
+    return {lane: each.standing for lane, each in row.lanes.items()}
+
+
+def test_a_pass_by_a_policy_that_asks_less_does_not_ship(history: History, visit: Visit) -> None:
+    assert gate(history, SMALL).report.verdict == "PASS"
+    row = told(history)["main"]
+    assert row.standing is Standing.NOT_JUDGED
+    assert row.why == "It passes `small`, which asks less than the family's `sandbox`: 15 criteria are missing."
+    app = visit(Path(history.name))
+    banners = " ".join(each.proto.body for each in app.get("html"))
+    assert "nothing may ship" in banners
+    assert "<b>Not judged:</b> <code>main</code>, it passes `small`, which asks less than" in banners
+
+
+def test_the_newest_run_that_speaks_for_a_lane_decides_it(history: History) -> None:
+    gate(history, STRUCTURED)
+    row = told(history)["main"]
+    assert row.chip == "✓ SHIP structured", "nobody judged the other lane"
+    assert "Free-form: No run judged it for this use." in row.why
+    gate(history, FREEFORM)
+    row = told(history)["main"]
+    assert standings(row) == dict.fromkeys(Lane, Standing.SHIP)
+    assert row.chip == "✓ SHIP"
+    assert {each.run.policy for each in row.lanes.values()} == {"structured-only", "freeform-only"}
+    gate(history, FREEFORM, RUINED)
+    row = told(history)["main"]
+    assert row.chip == "✗ BLOCKED free-form", "and the other use is none of that"
+    said = banner("sandbox", [row], {})
+    assert [one.branch for one in said.lanes[Lane.STRUCTURED]] == ["main"]
+    assert said.lanes[Lane.FREEFORM] == ()
+    assert said.blocked[0].use == "free-form"
+
+
+def test_a_later_pre_check_undoes_no_release_unless_it_fails(history: History) -> None:
+    gate(history, SANDBOX)
+    assert gate(history, PRE_CHECK).report.nothing_found
+    row = told(history)["main"]
+    assert row.standing is Standing.SHIP
+    assert row.why.endswith("A newer pre-check found nothing.")
+    gate(history, SMALL)
+    assert "A newer run by `small`, which asks less, is PASS." in told(history)["main"].why
+    gate(history, PRE_CHECK, RUINED)
+    assert told(history)["main"].standing is Standing.BLOCKED
+    gate(history, PRE_CHECK)
+    assert told(history)["main"].standing is Standing.BLOCKED, "what found nothing does not undo a FAIL"
+    gate(history, SANDBOX)
+    assert told(history)["main"].standing is Standing.SHIP
+
+
+def test_a_pre_check_alone_releases_nothing(history: History) -> None:
+    gate(history, PRE_CHECK)
+    row = told(history)["main"]
+    assert (row.standing, row.why) == (
+        Standing.INCONCLUSIVE,
+        "A pre-check found nothing; gate it over the suite that releases.",
+    )
+
+
+@pytest.mark.parametrize("changes", [{"weights": "e"}, {"engine": "vllm"}, {"kv_cache_dtype": "fp8"}])
+def test_a_pass_of_another_deployment_than_the_newest_is_stale(history: History, changes: dict[str, str]) -> None:
+    gate(history, SANDBOX)
+    gate(history, PRE_CHECK, of=identity(**{"weights": "d"} | changes))
+    assert told(history)["main"].standing is Standing.INCONCLUSIVE, "the newest is of what is there now"
+    gate(history, STRUCTURED, of=identity(**{"weights": "d"} | changes))
+    row = told(history)["main"]
+    assert standings(row) == {Lane.STRUCTURED: Standing.SHIP, Lane.FREEFORM: Standing.INCONCLUSIVE}
+
+
+def test_a_lane_that_was_judged_of_other_bytes_alone_is_stale(history: History) -> None:
+    gate(history, SANDBOX)
+    gate(history, STRUCTURED, of=identity("e"))
+    row = told(history)["main"]
+    assert standings(row) == {Lane.STRUCTURED: Standing.SHIP, Lane.FREEFORM: Standing.STALE}
+    assert row.chip == "◷ STALE free-form"
+
+
+def test_an_upgraded_engine_is_the_same_deployment(history: History) -> None:
+    gate(history, SANDBOX)
+    gate(history, PRE_CHECK, of=identity("d", engine_version="6.0"))
+    assert told(history)["main"].standing is Standing.SHIP
+
+
+def test_a_family_of_ones_own_is_known_from_what_its_gate_wrote_down(history: History, visit: Visit) -> None:
+    """Which lanes, which size, which policy: the page never sees the file."""
+    about = {"family": "mine", "declaration": DECLARATION}
+    gate(history, SANDBOX, **about)
+    gate(
+        history, SANDBOX, branch="big", family="mine", declaration=DECLARATION.model_copy(update={"size_bytes": 9_000})
+    )
+    base = DECLARATION.model_copy(update={"is_reference": True})
+    gate(history, SANDBOX, branch="base", family="mine", declaration=base)
+    small = DECLARATION.model_copy(update={"rules": SANDBOX})
+    gate(history, SMALL, branch="lax", family="mine", declaration=small)
+    gate(history, SANDBOX, branch="unknown", family="other")
+    rows = told(history)
+    assert {branch: row.standing for branch, row in rows.items()} == {
+        "main": Standing.SHIP,
+        "big": Standing.SHIP,
+        "base": Standing.REFERENCE,
+        "lax": Standing.NOT_JUDGED,
+        "unknown": Standing.NOT_JUDGED,
+    }
+    assert list(rows["main"].lanes) == [Lane.STRUCTURED]
+    assert "not known here" in rows["unknown"].why
+    banners = " ".join(each.proto.body for each in visit(Path(history.name)).get("html"))
+    assert (
+        "<b>mine</b> – <b>Structured:</b> <code>main</code> (smaller), <code>big</code> may ship. "
+        "<b>Free-form:</b> nothing may ship."
+    ) in banners
+
+
+def test_a_branch_that_passes_no_lane_that_it_is_meant_for_is_named_all_the_same(
+    history: History, visit: Visit
+) -> None:
+    gate(history, FREEFORM, family="mine", declaration=DECLARATION.model_copy(update={"rules": SANDBOX}))
+    row = told(history)["main"]
+    assert (row.chip, row.why) == ("– NOT JUDGED", "No run judged it for this use.")
+    banners = " ".join(each.proto.body for each in visit(Path(history.name)).get("html"))
+    assert "<b>Not judged:</b> <code>main</code>." in banners
+
+
+def test_a_row_that_waits_or_is_blocked_says_that_the_bytes_are_others_by_now(history: History) -> None:
+    gate(history, SANDBOX, RUINED)
+    history.start_run(family="sandbox", branch="main", identity=identity("e"), reference_identity=identity("a"))
+    assert told(history)["main"].why.endswith(" A newer run is of other bytes.")
+
+
+@pytest.mark.parametrize(
+    "name", ["main\nmay ship", "main \u202epihs yam", "main\u2028may\u00a0ship.", "x" * 500, "\u200b"]
+)
+def test_a_name_cannot_speak_for_the_page(history: History, visit: Visit, name: str) -> None:
+    gate(history, SANDBOX, RUINED, branch=name)
+    (shown,) = [each.proto.body for each in visit(Path(history.name)).get("html") if 'banner"><b>' in each.proto.body]
+    named = shown.partition("<code>")[2].partition("</code>")[0]
+    assert 0 < len(named) <= 48
+    assert not any(one.isspace() or one in "\u202e\u200b" for one in named)
+    assert "nothing may ship" in shown
