@@ -266,7 +266,7 @@ class _Found:
 
     def _blocked(self, run: RunSummary, of: Lane | None) -> LaneStanding:
         report = self.report(run)
-        flips, lane = flipped(report, of)
+        lane, flips = next(iter(flipped(report, of).items()), (None, 0))
         button = Button.PROMPTS if flips else Button.WHY
         why = f"{blocked_words(report, of)}{self._newer_bytes(run)}"
         return LaneStanding(Standing.BLOCKED, why, button, run, count=flips, lane=lane)
@@ -380,26 +380,27 @@ def _gone(used: Sequence[Waiver], standing: Sequence[Waiver], today: date) -> st
     return None
 
 
-def flipped(report: GateReport | None, of: Lane | None = None) -> tuple[int, Lane | None]:
-    """How many required prompts flipped where that decided, and in which lane they are listed: the one with most.
+def flipped(report: GateReport | None, of: Lane | None = None) -> dict[Lane, int]:
+    """How many required prompts flipped where that decided, by the lane in which they count, the most first.
 
     Lanes share prompts, so the counts of several are not added up.
     """
-    counted = [
-        (int(one.value or 0), lane)
-        for one in _decisive(report, of)
-        if one.metric == MUST_PASS
+    counted = {
+        lane: int(one.value or 0)
         for lane in Lane
-        if one.slice == lane.value
-    ]
-    return max(counted, key=lambda each: each[0], default=(0, None))
+        for one in _decisive(report, of)
+        if (one.metric, one.slice) == (MUST_PASS, lane.value)
+    }
+    return dict(sorted(counted.items(), key=lambda each: -each[1]))
 
 
 def blocked_words(report: GateReport | None, of: Lane | None = None) -> str:
     """What blocks, or blocks a lane, in a sentence: required prompts first, then what else decided."""
-    (flips, _), said = flipped(report, of), []
+    flips, said = flipped(report, of), list[str]()
     if flips:
-        said.append(f"{flips} required prompt{'s' * (flips != 1)} flipped")
+        lane, most = next(iter(flips.items()))
+        use = f" for {LANE_NAMES[lane].lower()} use" if len(set(flips.values())) > 1 else ""
+        said.append(f"{most} required prompt{'s' * (most != 1)} flipped{use}")
     for one in _decisive(report, of):
         if one.metric == MUST_PASS and flips:
             continue

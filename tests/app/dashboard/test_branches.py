@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from written_history import POLICY, evidence, identity
@@ -68,6 +69,21 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
     assert app.query_params["q"] == "INT2"
     app = app.text_input(key="overview_text").set_value("no such").run()
     assert "No branch is like this" in app.info[0].value
+
+
+def test_the_count_on_a_button_is_that_of_the_list_it_leads_to(visit: Visit, written: Written) -> None:
+    app = visit(written[0])
+    (button,) = [link.proto for link in app.get("page_link") if link.proto.label == "See the 3 prompts"]
+    address = dict(parse_qsl(button.query_string))
+    assert address == {
+        "run": written[1]["ruined"].id,
+        "outcome": "regression",
+        "must": "yes",
+        "lane": "structured",
+        "standing": "confirmed",
+    }
+    listed = visit(written[0], "canaries", **address)
+    assert any(caption.value.startswith("3 of 32 questions") for caption in listed.caption)
 
 
 def test_a_branch_that_drifts_for_the_worse_waits_for_a_person(
