@@ -18,7 +18,7 @@ from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift
 from q36eval.errors import Q36Error
 from q36eval.gate import GateReport, Policy
-from q36eval.gate.covering import asks_less, recorded_declaration
+from q36eval.gate.covering import ALL_LANES, judged_lanes, less_by_lane, recorded_declaration
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import (
     Blessing,
@@ -38,12 +38,15 @@ BOTH = tuple(Lane)
 
 @dataclass(frozen=True)
 class Rules:
-    """What is known of a family: what it says of its branches, and the policy that judges them; None where nobody knows
-    it any more."""
+    """What is known of a family: what it says of its branches, and the policy that judges them.
+
+    `policy` is that of a file that ships with this program. `sha256` is the hash of the one that the newest gate wrote
+    down, where no file ships. Where there is neither nobody knows what is asked.
+    """
 
     branches: Mapping[str, Declared] = field(default_factory=dict)
     policy: Policy | None = None
-    name: str = ""
+    sha256: str | None = None
 
 
 class Source(Protocol):
@@ -71,10 +74,10 @@ def shipped_rules(family: str) -> Rules | None:
     except Q36Error:
         policy = None
     branches = {
-        name: Declared(_judged_lanes(branch.lanes, policy), _size(branch, paths), is_reference=name == known.reference)
+        name: Declared(judged_lanes(branch.lanes, policy), _size(branch, paths), is_reference=name == known.reference)
         for name, branch in known.branches.items()
     }
-    return Rules(branches, policy, known.policy)
+    return Rules(branches, policy)
 
 
 def _size(branch: Branch, paths: Paths) -> float | None:
@@ -84,12 +87,6 @@ def _size(branch: Branch, paths: Paths) -> float | None:
     folder = None if branch.source.path is None else paths.repository / branch.source.path
     files = [] if folder is None else list(folder.glob("*.safetensors"))
     return float(sum(file.stat().st_size for file in files)) or None
-
-
-def _judged_lanes(lanes: Sequence[Lane], policy: Policy | None) -> tuple[Lane, ...]:
-    """The uses that a branch is meant for, all where nothing is said; those that the family's policy judges."""
-    judged = BOTH if policy is None else policy.lanes
-    return tuple(lane for lane in lanes or BOTH if lane in judged) or tuple(lanes) or BOTH
 
 
 def rules_of(source: Source) -> dict[str, Rules]:
@@ -104,18 +101,15 @@ def rules_of(source: Source) -> dict[str, Rules]:
 
 def _written_down(standing: Mapping[BranchKey, Sequence[StandingVerdict]]) -> Rules:
     """What the gates wrote down; the family's policy is that of its newest run."""
+    branches, sha256 = dict[str, Declared](), None
     newest = [of[0] for of in standing.values() if of]
-    branches, policy, name = dict[str, Declared](), None, ""
     for one in sorted(newest, key=lambda one: (one.run.started, one.run.id)):
-        declaration = recorded_declaration(one.provenance)
-        policy = None if declaration is None else declaration.rules or _policy(one.policy)
-        if declaration is not None:
-            name, size = declaration.policy, declaration.size_bytes
-            branches[one.run.branch] = Declared(
-                declaration.lanes, None if size is None else float(size), declaration.is_reference
-            )
-    judged = {of: replace(each, lanes=_judged_lanes(each.lanes, policy)) for of, each in branches.items()}
-    return Rules(judged, policy, name)
+        known = recorded_declaration(one.provenance)
+        sha256 = None if known is None else known.policy_sha256
+        if known is not None:
+            size = None if known.size_bytes is None else float(known.size_bytes)
+            branches[one.run.branch] = Declared(known.lanes, size, known.is_reference)
+    return Rules(branches, None, sha256)
 
 
 def _policy(kept: Mapping[str, Any]) -> Policy | None:
@@ -170,32 +164,42 @@ def _verdicts(
     standing: Mapping[BranchKey, Sequence[StandingVerdict]], rules: Mapping[str, Rules]
 ) -> dict[BranchKey, list[Judged]]:
     """What each verdict says of its branch as the family declares it."""
-    policies: dict[int, Policy | None] = {}
-    lacks: dict[tuple[int, str], dict[Lane | None, str]] = {}
+    read: dict[int, Policy | None] = {}
+    less: dict[tuple[int, str], Mapping[str, str]] = {}
     judged: dict[BranchKey, list[Judged]] = {}
     for (family, branch), verdicts in standing.items():
         of, newest = rules.get(family, Rules()), verdicts[0].identity
         for one in verdicts:
             number = id(one.policy)  # runs of one policy share what was read of it
-            if number not in policies:
-                policies[number] = _policy(one.policy)
-            if (number, family) not in lacks:
-                lacks[number, family] = _lacks(policies[number], of)
-            policy, other = policies[number], one.identity
+            if number not in read:
+                read[number] = _policy(one.policy)
+            policy, other = read[number], one.identity
+            if of.policy is None or policy is None:
+                asks_less = _by_its_own_words(one, policy, of)
+            else:
+                if (number, family) not in less:
+                    less[number, family] = less_by_lane(policy, of.policy)
+                asks_less = less[number, family]
+            lacks = {
+                None if lane == ALL_LANES else Lane(lane): f"It passes `{one.run.policy}`, which {words}."
+                for lane, words in asks_less.items()
+            }
             current = other == newest or (newest is not None and other is not None and same_deployment(newest, other))
             pre_check = policy is not None and policy.purpose == "pre-check"
-            found = Judged(one.run, lacks[number, family], current, pre_check, one.of_itself)
-            judged.setdefault((family, branch), []).append(found)
+            judged.setdefault((family, branch), []).append(Judged(one.run, lacks, current, pre_check, one.of_itself))
     return judged
 
 
-def _lacks(policy: Policy | None, rules: Rules) -> dict[Lane | None, str]:
-    """By lane, and for all together, why a PASS by that policy does not speak for it, a sentence each."""
+def _by_its_own_words(one: StandingVerdict, policy: Policy | None, rules: Rules) -> Mapping[str, str]:
+    """What its policy asks less, as its gate wrote it down, of a family whose policy is not here."""
+    known, everywhere = recorded_declaration(one.provenance), (*BOTH, ALL_LANES)
     if policy is None:
-        return dict.fromkeys((*BOTH, None), "The policy that it passes cannot be read by this version.")
-    asked: dict[Lane | None, tuple[Lane, ...]] = {lane: (lane,) for lane in policy.lanes} | {None: policy.lanes}
-    said = {of: asks_less(policy, rules.policy, rules.name, lanes) for of, lanes in asked.items()}
-    return {of: f"It passes `{policy.name}`, which {less}." for of, less in said.items() if less is not None}
+        return dict.fromkeys(everywhere, "this version cannot read")
+    if known is None or rules.sha256 is None:
+        return dict.fromkeys(everywhere, "nobody can hold against the family's own: that is not known here")
+    if known.policy_sha256 != rules.sha256:
+        return dict.fromkeys(everywhere, f"was held against another version of the family's `{known.policy}`")
+    return known.asks_less
 
 
 def reviews(source: Source, verdicts: Mapping[BranchKey, Sequence[Judged]] | None = None) -> dict[BranchKey, Review]:

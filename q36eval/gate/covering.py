@@ -3,15 +3,17 @@
 The gate writes down with a run what its family declares (`Declaration`), for who reads the history without its file.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from q36eval.files import json_sha256
 from q36eval.gate.judge import LEAST_CLUSTERS
 from q36eval.gate.margins import Schemes, accepted_figure
 from q36eval.gate.policy import Criterion, Margin, Policy, stricter
+from q36eval.gate.report import GateReport
 from q36eval.metrics import metric_of
 from q36eval.records import Lane, Record
 from q36eval.schemes import parts_of
@@ -152,17 +154,54 @@ DECLARED = "declared"
 
 
 class Declaration(Record):
-    """What the family's file said of the branch when its gate began: for which uses it is meant (`lanes`), its size,
-    whether it is the reference, and the name of the policy that judges the family.
+    """What the family's file said of the branch when its gate began: for which uses it is meant, as far as the family's
+    policy judges them, its size, whether it is the reference, and the policy that judges the family.
 
-    `rules` are that policy, where it is another than the run's own.
+    `asks_less` is what the run's own policy asks less than that one, by each lane that it judges (or `ALL_LANES`), as a
+    sentence goes on after its name; nothing of a lane where it asks as much.
     """
 
     lanes: tuple[Lane, ...]
     size_bytes: int | None = None
     is_reference: bool = False
     policy: str
-    rules: Policy | None = None
+    policy_sha256: str
+    asks_less: dict[str, str] = Field(default_factory=dict)
+
+
+ALL_LANES = "all"
+
+
+def declaration(
+    own: Policy, declared: Policy, *, lanes: Sequence[Lane], size_bytes: int | None, is_reference: bool
+) -> Declaration:
+    """What is to be written down with a run by the policy `own`, of a family whose policy is `declared`."""
+    return Declaration(
+        lanes=judged_lanes(lanes, declared),
+        size_bytes=size_bytes,
+        is_reference=is_reference,
+        policy=declared.name,
+        policy_sha256=json_sha256(declared.untitled.model_dump(mode="json")),
+        asks_less=less_by_lane(own, declared),
+    )
+
+
+def judged_lanes(lanes: Sequence[Lane], declared: Policy | None) -> tuple[Lane, ...]:
+    """The uses that a branch is meant for (all, where nothing is said) as far as the family's policy judges them."""
+    meant = tuple(lanes) or tuple(Lane)
+    judged = meant if declared is None else declared.lanes
+    return tuple(lane for lane in meant if lane in judged) or meant
+
+
+def less_by_lane(own: Policy, declared: Policy) -> dict[str, str]:
+    """`Declaration.asks_less` of these two."""
+    asked = {lane.value: (lane,) for lane in own.lanes} | {ALL_LANES: own.lanes}
+    found = {name: shortfall(own, declared, lanes) for name, lanes in asked.items()}
+    return {
+        name: f"asks less than the family's `{declared.name}`: {less.words}"
+        for name, less in found.items()
+        if less is not None
+    }
 
 
 def recorded_declaration(provenance: Mapping[str, Any]) -> Declaration | None:
@@ -173,26 +212,11 @@ def recorded_declaration(provenance: Mapping[str, Any]) -> Declaration | None:
         return None
 
 
-def asks_less(policy: Policy, declared: Policy | None, name: str, lanes: Iterable[Lane]) -> str | None:
-    """What a policy asks less of these lanes than the family's, which is called `name`, as a sentence goes on after it;
-    None where it asks as much. What cannot be read is never asked."""
-    if declared is None:
-        return f"nobody can hold against the family's{f' `{name}`' if name else ''}: that is not known here"
-    found = shortfall(policy, declared, lanes)
-    return None if found is None else f"asks less than the family's `{name}`: {found.words}"
-
-
-def policy_note(policy: Mapping[str, Any] | None, provenance: Mapping[str, Any]) -> str | None:
+def policy_note(report: GateReport, provenance: Mapping[str, Any]) -> str | None:
     """A sentence beside a verdict by a policy that asks less than the family's in a lane that it judges; of a
-    pre-check none, which says so itself."""
-    declaration = recorded_declaration(provenance)
-    if policy is None or declaration is None or declaration.rules is None:
+    pre-check none, which says itself that it releases nothing."""
+    declared = recorded_declaration(provenance)
+    less = None if declared is None else declared.asks_less.get(ALL_LANES)
+    if less is None or report.purpose == "pre-check":
         return None
-    try:
-        own = Policy.model_validate(policy)
-    except ValidationError:
-        return None
-    less = asks_less(own, declaration.rules, declaration.policy, own.lanes)
-    if own.purpose == "pre-check" or less is None:
-        return None
-    return f"the policy `{own.name}` {less}; its PASS does not say that the branch may ship"
+    return f"the policy `{report.policy}` {less}; its PASS does not say that the branch may ship"

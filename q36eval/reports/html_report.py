@@ -111,7 +111,9 @@ def _identity(whose: str, identity: DeploymentIdentity) -> Iterator[tuple[str, s
 
 def _value(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {inner}" for name, inner in value.items()) or "–"
+        return ", ".join(f"{name} {_value(inner)}" for name, inner in value.items()) or "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_value, value)) or "–"
     return str(value)
 
 

@@ -189,7 +189,7 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
     tried = () if report.attempts is None else attempts_text(report.attempts)
     unverified = None if run is None else recorded_unverified(run.provenance)
     items = () if unverified is None else (unverified,)
-    less = None if run is None else policy_note(run.policy, run.provenance)
+    less = None if run is None else policy_note(report, run.provenance)
     asked = () if less is None else (less,)
     return (*(awaited if report.awaiting_sign_off else ()), *asked, *tried, *signed, *items, *report.notes)
 

@@ -13,7 +13,7 @@ from q36eval.checkpoints.held import OpenFolders, opened_once
 from q36eval.config import Paths
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
-from q36eval.gate.covering import DECLARED, Declaration
+from q36eval.gate.covering import DECLARED, declaration
 from q36eval.history import EventKind, History, HistoryLostError, RunRecord, RunState
 from q36eval.history.attempts import tried_before
 from q36eval.history.deciding import blessed_beside, circumstances_on, decided, evidence_of
@@ -23,7 +23,7 @@ from q36eval.interrupts import closing
 from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress
 from q36eval.provenance import CHANGED, provenance
-from q36eval.records import DeploymentIdentity, Lane, ProbeFailure, ProbeName
+from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running
 from q36eval.run.drift import keep_drifts
 from q36eval.run.plan import Limits, Scored, build_probes, material, published_facts
@@ -230,16 +230,15 @@ def _declaration(request: Request) -> dict[str, Any]:
     if request.policy is None or request.declared is None:
         return {}
     known = request.family.branches.get(request.branch.name)
-    is_own = request.declared.untitled == request.policy.untitled
     sizes = [file.stat().st_size for file in request.branch.folder.glob("*.safetensors")]
-    declaration = Declaration(
-        lanes=(known.lanes if known else ()) or tuple(Lane),
+    declared = declaration(
+        request.policy,
+        request.declared,
+        lanes=known.lanes if known else (),
         size_bytes=sum(sizes) or None,
         is_reference=request.branch.name == request.family.reference,
-        policy=request.family.policy,
-        rules=None if is_own else request.declared,
     )
-    return {DECLARED: declaration.model_dump(mode="json")}
+    return {DECLARED: declared.model_dump(mode="json")}
 
 
 @contextmanager

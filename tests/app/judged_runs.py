@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 
 from q36eval.gate import Policy, Stage, StageState
-from q36eval.gate.covering import DECLARED, Declaration
+from q36eval.gate.covering import DECLARED, declaration
 from q36eval.history import History, RunRecord
 from q36eval.history.deciding import circumstances_on, decided, evidence_of
 from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Lane, Measurement, ProbeFailure, ProbeName
@@ -76,14 +76,14 @@ def judge_run(
     `small_policy` as its own, for both lanes.
     """
     rules = policy or small_policy()
-    declaration = Declaration(lanes=tuple(Lane), policy=small_policy().name, rules=policy and small_policy())
+    declared = declaration(rules, small_policy(), lanes=tuple(Lane), size_bytes=None, is_reference=False)
     run = history.start_run(
         family=family,
         branch=branch,
         identity=IDENTITY,
         reference_identity=reference,
         policy=rules,
-        provenance={} if family == "sandbox" else {DECLARED: declaration.model_dump(mode="json")},
+        provenance={} if family == "sandbox" else {DECLARED: declared.model_dump(mode="json")},
     )
     for measurement in measured(broken):
         history.add_measurement(run.id, measurement)

@@ -253,6 +253,10 @@ def provenance_rows(run: RunRecord) -> list[dict[str, str]]:
 
 
 def _unknown(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_unknown, value))
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_unknown(inner)}" for name, inner in value.items()) or "–"
     return "unknown" if value is None else str(value)
 
 

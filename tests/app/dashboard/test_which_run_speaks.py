@@ -12,7 +12,7 @@ from q36eval.app.dashboard.models.banner import banner
 from q36eval.app.dashboard.models.front import Front, Standing
 from q36eval.app.dashboard.reading import Reader, forget, fronts
 from q36eval.gate import Circumstances, Policy, decide
-from q36eval.gate.covering import DECLARED, Declaration
+from q36eval.gate.covering import DECLARED, declaration
 from q36eval.gate.policy_file import inherit, read_policy
 from q36eval.history import History, RunRecord
 from q36eval.records import DeploymentIdentity, Lane, ProbeName
@@ -31,7 +31,6 @@ STRUCTURED = made_of(SANDBOX, "structured-only", lanes=["structured"])
 FREEFORM = made_of(SANDBOX, "freeform-only", lanes=["freeform"])
 PRE_CHECK = made_of(SANDBOX, "quick-look", purpose="pre-check")
 SMALL = SANDBOX.model_copy(update={"name": "small", "criteria": SANDBOX.criteria[:3]})
-DECLARATION = Declaration(lanes=(Lane.STRUCTURED,), size_bytes=2_000, policy="sandbox")
 
 
 @pytest.fixture
@@ -50,9 +49,12 @@ def gate(
     family: str = "sandbox",
     of: DeploymentIdentity | None = None,
     without: ProbeName | None = None,
-    declaration: Declaration | None = None,
+    declares: Policy | None = None,
+    **says: Any,
 ) -> RunRecord:
-    """A finished run of so damaged a branch, judged by that policy."""
+    """A finished run of so damaged a branch, judged by that policy, of a family that `declares` another or the same."""
+    about = {"lanes": (Lane.STRUCTURED,), "size_bytes": 2_000, "is_reference": False} | says
+    known = None if declares is None else declaration(policy, declares, **about)
     found = [one for one in evidence(SANDBOX, damage, 1) if one.probe is not without]
     run = history.start_run(
         family=family,
@@ -60,7 +62,7 @@ def gate(
         identity=of or identity("d"),
         reference_identity=identity("a"),
         policy=policy,
-        provenance={} if declaration is None else {DECLARED: declaration.model_dump(mode="json")},
+        provenance={} if known is None else {DECLARED: known.model_dump(mode="json")},
     )
     asked = {(one.probe, one.metric, one.slice) for one in policy.criteria}
     for one in found:
@@ -161,15 +163,11 @@ def test_an_upgraded_engine_is_the_same_deployment(history: History) -> None:
 
 def test_a_family_of_ones_own_is_known_from_what_its_gate_wrote_down(history: History, visit: Visit) -> None:
     """Which lanes, which size, which policy: the page never sees the file."""
-    about = {"family": "mine", "declaration": DECLARATION}
+    about = {"family": "mine", "declares": SANDBOX}
     gate(history, SANDBOX, **about)
-    gate(
-        history, SANDBOX, branch="big", family="mine", declaration=DECLARATION.model_copy(update={"size_bytes": 9_000})
-    )
-    base = DECLARATION.model_copy(update={"is_reference": True})
-    gate(history, SANDBOX, branch="base", family="mine", declaration=base)
-    small = DECLARATION.model_copy(update={"rules": SANDBOX})
-    gate(history, SMALL, branch="lax", family="mine", declaration=small)
+    gate(history, SANDBOX, branch="big", size_bytes=9_000, **about)
+    gate(history, SANDBOX, branch="base", is_reference=True, **about)
+    gate(history, SMALL, branch="lax", **about)
     gate(history, SANDBOX, branch="unknown", family="other")
     rows = told(history)
     assert {branch: row.standing for branch, row in rows.items()} == {
@@ -188,10 +186,20 @@ def test_a_family_of_ones_own_is_known_from_what_its_gate_wrote_down(history: Hi
     ) in banners
 
 
+def test_a_pass_from_before_the_familys_policy_was_made_stricter_does_not_ship(history: History) -> None:
+    gate(history, SMALL, family="mine", declares=SMALL)
+    assert told(history)["main"].standing is Standing.SHIP
+    gate(history, SANDBOX, branch="other", family="mine", declares=SANDBOX)
+    assert (
+        told(history)["main"].why
+        == "It passes `small`, which was held against another version of the family's `small`."
+    )
+
+
 def test_a_branch_that_passes_no_lane_that_it_is_meant_for_is_named_all_the_same(
     history: History, visit: Visit
 ) -> None:
-    gate(history, FREEFORM, family="mine", declaration=DECLARATION.model_copy(update={"rules": SANDBOX}))
+    gate(history, FREEFORM, family="mine", declares=SANDBOX)
     row = told(history)["main"]
     assert (row.chip, row.why) == ("– NOT JUDGED", "No run judged it for this use.")
     banners = " ".join(each.proto.body for each in visit(Path(history.name)).get("html"))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from q36eval.gate import Policy
-from q36eval.gate.covering import DECLARED, Declaration, Shortfall, policy_note, shortfall
+from q36eval.gate import Policy, decide
+from q36eval.gate.covering import DECLARED, Shortfall, declaration, policy_note, shortfall
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Lane
 
@@ -130,9 +130,9 @@ def test_a_report_says_that_its_policy_asks_less_than_the_familys() -> None:
         }
     )
 
-    def note(policy: Policy, rules: Policy | None = declared) -> str | None:
-        declaration = Declaration(lanes=BOTH, policy="sandbox", rules=rules)
-        return policy_note(policy.model_dump(mode="json"), {DECLARED: declaration.model_dump(mode="json")})
+    def note(policy: Policy) -> str | None:
+        known = declaration(policy, declared, lanes=BOTH, size_bytes=None, is_reference=False)
+        return policy_note(decide(policy, ()), {DECLARED: known.model_dump(mode="json")})
 
     assert note(less) == (
         "the policy `small` asks less than the family's `sandbox`: 15 criteria are missing; its PASS does not say that "
@@ -140,5 +140,5 @@ def test_a_report_says_that_its_policy_asks_less_than_the_familys() -> None:
     )
     assert note(less.model_copy(update={"purpose": "pre-check"})) is None
     assert note(freeform) is None
-    assert note(declared, rules=None) is None
-    assert policy_note(less.model_dump(mode="json"), {}) is None
+    assert note(declared) is None
+    assert policy_note(decide(less, ()), {}) is None
