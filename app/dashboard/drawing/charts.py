@@ -173,14 +173,14 @@ def _trace(outcome: str, points: Sequence[MarginPoint], colour: str, symbol: str
     )
 
 
-APART, BLUE, AMBER, RED = "#8a8f98", "#3b7dd8", "#c98500", "#e0483e"
-MOST_TICKS = 8
+APART, BLUE, AMBER, RED, TEAL = "#8a8f98", "#3b7dd8", "#c98500", "#e0483e", "#12a594"
+MOST_TICKS = 4  # so many dates stand side by side on a phone
 CONTROL = {"EWMA": ("#3b7dd8", "solid"), "CUSUM up": ("#9468d6", "dash"), "CUSUM down": ("#9468d6", "dash")}
 CONTROL |= {"change of level": ("#2e9e5b", "dot")}
 
 
-def drift_figure(picture: DriftPicture, baseline: str) -> go.Figure:
-    """One metric over its runs; `baseline` says what the starred run is.
+def drift_figure(picture: DriftPicture, baseline: str, unit: str) -> go.Figure:
+    """One metric over its runs, in that unit; `baseline` says what the starred run is.
 
     Lines break where runs cannot be compared. Below, each control chart is a share of its own limit, so that one
     pair of limits at 1 and -1 does for all of them.
@@ -191,6 +191,12 @@ def drift_figure(picture: DriftPicture, baseline: str) -> go.Figure:
     if picture.band is not None:
         low, high = picture.band
         figure.add_hrect(y0=low, y1=high, fillcolor=APART, opacity=0.18, line_width=0, layer="below", row=1, col=1)
+    for name, value, colour, dash in (
+        ("margin", picture.margin, RED, "dash"),
+        ("noise floor", picture.floor, TEAL, "dashdot"),
+    ):
+        if value is not None:
+            figure.add_trace(_level(name, value, len(picture.labels), {"color": colour, "dash": dash, "width": 1.5}))
     for i, marks in enumerate(picture.lines):
         figure.add_trace(_effects("effect", marks, BLUE, "circle", "lines+markers", i == 0), row=1, col=1)
     if picture.apart:
@@ -206,8 +212,14 @@ def drift_figure(picture: DriftPicture, baseline: str) -> go.Figure:
         figure.add_trace(_control(line), row=2, col=1)
     for limit in (1.0, -1.0) if charted else ():
         figure.add_hline(y=limit, line={"color": RED, "dash": "dash", "width": 1.5}, row=2, col=1)
-    _lay_out(figure, picture, charted)
+    _lay_out(figure, picture, charted, unit)
     return figure
+
+
+def _level(name: str, value: float, n: int, line: dict[str, object]) -> go.Scatter:
+    """A trace, and not a shape, for the axis reaches as far as traces do."""
+    hover = f"{name} {value:.4g}<extra></extra>"
+    return go.Scatter(name=name, x=[-0.6, n - 0.4], y=[value, value], mode="lines", line=line, hovertemplate=hover)
 
 
 def _effects(name: str, marks: tuple[Mark, ...], colour: str, symbol: str, mode: str, named: bool) -> go.Scatter:
@@ -260,17 +272,18 @@ def _control(line: ControlLine) -> go.Scatter:
     )
 
 
-def _lay_out(figure: go.Figure, picture: DriftPicture, charted: bool) -> None:
+def _lay_out(figure: go.Figure, picture: DriftPicture, charted: bool, unit: str) -> None:
     n = len(picture.labels)
     step = max(1, -(-n // MOST_TICKS))
     ticks = list(range(n))[::-1][::step]
     labels = [figure_text(picture.labels[place]) for place in ticks]
     figure.update_xaxes(
-        tickvals=ticks, ticktext=[label.replace(" ", "<br>") for label in labels], range=[-0.6, n - 0.4]
+        tickvals=ticks, ticktext=[label.replace(" ", "<br>") for label in labels], range=[-0.6, n - 0.4], tickangle=0
     )
-    figure.update_yaxes(title="effect", automargin=True, row=1, col=1)
+    figure.update_xaxes(title="start of the run, UTC", row=2 if charted else 1, col=1)
+    figure.update_yaxes(title=f"effect, {figure_text(unit)}", automargin=True, row=1, col=1)
     if charted:
-        figure.update_yaxes(title="of the limit", automargin=True, row=2, col=1)
+        figure.update_yaxes(title="share of limit", automargin=True, row=2, col=1)
     figure.update_layout(
         height=400 if charted else 280,
         margin={"l": 10, "r": 10, "t": 34, "b": 10},

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import plotly.graph_objects as go
 import streamlit as st
 
+from q36eval.app.dashboard.drawing.address import PAGE, number
 from q36eval.app.dashboard.drawing.head import name_tab
 from q36eval.app.dashboard.inert import line
 from q36eval.app.dashboard.look import look_of
@@ -153,21 +154,21 @@ def _summary(run: RunRecord) -> RunSummary:
     )
 
 
-def page_of(rows: Sequence[Any], per_page: int, key: str) -> Sequence[Any]:
+def page_of(rows: Sequence[Any], per_page: int, key: str, name: str = PAGE) -> Sequence[Any]:
     """The rows of one page, with a field to turn pages where there are several."""
-    offset = page_offset(len(rows), per_page, key)
+    offset = page_offset(len(rows), per_page, key, name)
     return rows[offset : offset + per_page]
 
 
-def page_offset(n_rows: int, per_page: int, key: str) -> int:
-    """Where the page begins that is to be shown, of rows that are read a page at a time; a field turns the pages."""
+def page_offset(n_rows: int, per_page: int, key: str, name: str = PAGE) -> int:
+    """Where the page begins that the address asks for by `name`, of rows that are read a page at a time; a field turns
+    the pages."""
     n_pages = max(1, -(-n_rows // per_page))
     if n_pages == 1:
         return 0
-    # a filter that shortens the list must not leave the field beyond its end
-    st.session_state[key] = min(max(1, st.session_state.get(key, 1)), n_pages)
-    number = st.number_input(f"Page of {n_pages} ({n_rows:,} in all)", 1, n_pages, key=key, width=220)
-    return (int(number) - 1) * per_page
+    kept = number(name, key, n_pages)
+    chosen = st.number_input(f"Page of {n_pages} ({n_rows:,} in all)", 1, n_pages, width=220, **kept)
+    return (int(chosen) - 1) * per_page
 
 
 def plain_table(rows: Sequence[dict[str, str]], alt: str) -> None:
@@ -175,24 +176,6 @@ def plain_table(rows: Sequence[dict[str, str]], alt: str) -> None:
     cells = [{name: line(value) for name, value in row.items()} for row in rows]
     height = "content" if len(rows) <= ROWS_SHOWN_WHOLE else "auto"
     st.dataframe(cells, hide_index=True, height=height, alt=alt)
-
-
-def follow_address(name: str, key: str, options: Sequence[str]) -> None:
-    """Set the widget `key` to what the address asks for by `name`, where that is one of its options.
-
-    Without one the widget keeps what was chosen, or takes the first option where that is no longer among them.
-    """
-    named = st.query_params.get(name)
-    if named in options:
-        st.session_state[key] = named
-    elif st.session_state.get(key) not in options:
-        st.session_state[key] = options[0]
-
-
-def forget(*names: str) -> None:
-    """Take filters out of the address: a person chose otherwise."""
-    for name in names:
-        st.query_params.pop(name, None)
 
 
 FORMATS = ("PNG", "SVG")

@@ -1,11 +1,15 @@
 """What the branch page draws of one metric: marks with their intervals, control charts, and where lines break. Pure."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from q36eval.drift import AgainstBlessed, BranchDrift, DriftPoint, DriftState, MetricDrift
+from q36eval.gate.report import CriterionResult
+from q36eval.metrics import metric_of, metric_of_key
+from q36eval.records import Direction
 from q36eval.reports.text import number
 
 STATE_LABELS = {
@@ -43,7 +47,8 @@ class DriftPicture:
     """A metric over its newest runs, by place on the axis; `labels` say when each was.
 
     Every one of `lines` joins only runs that compare; `apart` do not compare with the newest. `changes` say where
-    something of the deployment changed, and what. `signals` are the places where a chart was beyond its limit.
+    something of the deployment changed, and what. `signals` are the places where a chart was beyond its limit. `margin`
+    and `floor` are the policy's margin and the reference's own noise as effects, where there are such.
     """
 
     labels: tuple[str, ...]
@@ -55,10 +60,15 @@ class DriftPicture:
     control: tuple[ControlLine, ...]
     signals: tuple[int, ...]
     change_points: tuple[int, ...]
+    margin: float | None = None
+    floor: float | None = None
 
 
-def drift_picture(metric: MetricDrift, most_runs: int) -> DriftPicture:
-    """The picture of a metric's newest runs, at most so many; the baseline is among them if it is one of them."""
+def drift_picture(metric: MetricDrift, most_runs: int, judged: CriterionResult | None = None) -> DriftPicture:
+    """The picture of a metric's newest runs, at most so many; the baseline is among them if it is one of them.
+
+    `judged` is the criterion over it as the newest verdict has it.
+    """
     points = metric.points[-most_runs:]
     finite = [(place, point) for place, point in enumerate(points) if math.isfinite(point.effect)]
     joined = [(place, point) for place, point in finite if point.comparable]
@@ -78,7 +88,37 @@ def drift_picture(metric: MetricDrift, most_runs: int) -> DriftPicture:
         control=_control(points),
         signals=tuple(place for place, point in enumerate(points) if point.signal),
         change_points=tuple(place for place, point in enumerate(points) if point.run_id in metric.change_points),
+        margin=None if judged is None else margin_as_effect(judged),
+        floor=None if judged is None else floor_as_effect(judged),
     )
+
+
+def margin_as_effect(judged: CriterionResult) -> float | None:
+    """Where a criterion's margin lies among the effects of its metric; None where it holds against the blessed run, or
+    judges something else than the effect.
+
+    A recovery is of the reference's figure: its margin is drawn for that of the newest verdict.
+    """
+    margin, reference = judged.margin, judged.reference_value
+    if margin.against == "blessed":
+        return None
+    if margin.kind in ("max_value", "max_count"):
+        return margin.value
+    if margin.kind == "max_increase":
+        return -margin.value if judged.direction is Direction.HIGHER_IS_BETTER else margin.value
+    if margin.kind == "min_retention":
+        return 1 / margin.value
+    if margin.kind == "min_recovery":
+        if metric_of(judged.probe, judged.metric).estimator == "ratio":
+            return margin.value
+        return None if reference is None else (margin.value - 1) * reference
+    return None
+
+
+def floor_as_effect(judged: CriterionResult) -> float | None:
+    """What the reference loses against itself, where the effect is that figure."""
+    floor = judged.noise_floor
+    return floor.loss if floor is not None and judged.margin.kind == "max_value" else None
 
 
 def _mark(place: int, point: DriftPoint) -> Mark:
@@ -138,10 +178,33 @@ def state_label(state: DriftState, worse: bool) -> tuple[str, str]:
     return (f"{label} FOR THE WORSE", colour) if worse else (f"{label} FOR THE BETTER", "blue")
 
 
-def in_order(drift: BranchDrift, text: str = "") -> list[MetricDrift]:
-    """Metrics whose key holds the text: what drifts for the worse first, then whatever is not stable."""
-    holding = (metric for metric in drift.metrics if text in metric.key.lower())
-    return sorted(holding, key=lambda one: (not one.watched, ORDER.index(one.state), not one.worse, one.key))
+def in_order(drift: BranchDrift) -> list[MetricDrift]:
+    """What drifts for the worse first, then whatever is not stable."""
+    return sorted(drift.metrics, key=lambda one: (not one.watched, ORDER.index(one.state), not one.worse, one.key))
+
+
+def holds(key: str, text: str) -> bool:
+    """Whether a metric's title or key holds a text of small letters."""
+    described, slice = metric_of_key(key)
+    return text in key.lower() or text in described.titled(slice).lower()
+
+
+def since_run(drift: BranchDrift) -> str | None:
+    """The run that most of what drifts moved with, of what drifts for the worse where any does."""
+    drifting = [one for one in drift.metrics if one.watched and one.state is DriftState.DRIFTING]
+    moved = [one for one in drifting if one.worse] or drifting
+    runs = Counter(one.since_run_id for one in moved if one.since_run_id is not None)
+    return runs.most_common(1)[0][0] if runs else None
+
+
+def alarms_words(drift: BranchDrift) -> str:
+    """What decides whether a branch drifts, and how often a stable one is said to."""
+    baseline = "the blessed run" if drift.blessed_run_id else "the oldest run that compares (none is blessed)"
+    return (
+        f"{drift.watched} metrics decide it, over {drift.runs:,} runs, from {baseline} on. While nothing changes and "
+        f"runs scatter normally and independently, they raise one false alarm in {drift.in_control_run_length:,.0f} "
+        "runs, or fewer."
+    )
 
 
 def against_words(against: AgainstBlessed | None) -> str:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.charts import drift_figure
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.parts import (
@@ -16,10 +17,20 @@ from q36eval.app.dashboard.drawing.parts import (
     reader_or_stop,
     table,
 )
-from q36eval.app.dashboard.inert import line
+from q36eval.app.dashboard.inert import label, line
 from q36eval.app.dashboard.look import look_of
-from q36eval.app.dashboard.models.drift import against_words, change_rows, drift_picture, in_order, state_label
-from q36eval.app.dashboard.models.overview import BranchRow
+from q36eval.app.dashboard.models.drift import (
+    DriftPicture,
+    against_words,
+    alarms_words,
+    change_rows,
+    drift_picture,
+    holds,
+    in_order,
+    since_run,
+    state_label,
+)
+from q36eval.app.dashboard.models.overview import BranchRow, Urgency
 from q36eval.app.dashboard.reading import Reader, branch_rows, detailed
 from q36eval.drift import AgainstBlessed, BranchDrift, MetricDrift
 from q36eval.history import BranchKey, RunFilter, RunState, RunSummary
@@ -28,12 +39,14 @@ from q36eval.records import Verdict
 
 METRICS_PER_PAGE = 3
 RUNS_PER_PAGE = 10
-RUNS_DRAWN = {"the newest 30": 30, "the newest 100": 100, "all": 1_000_000}
+DRAWN_FIRST = "the newest 30"
+RUNS_DRAWN = {DRAWN_FIRST: 30, "the newest 100": 100, "all": 1_000_000}
 WATCHED, EVERYTHING = "judged by the policy", "everything measured"
 ANY = "any"
 LEGEND = (
     "Above, the effect against the reference with each run's own interval; the band is that of the run the charts "
-    "begin with, dotted lines are changes of the deployment, a ring is a run that set off an alarm. "
+    "begin with, dotted lines are changes of the deployment, a ring is a run that set off an alarm. The dashed line is "
+    "the policy's margin, the dash-dotted one the noise floor: what the reference loses against itself. "
     "Below, the control charts as shares of their limits: beyond 1 or -1 is an alarm."
 )
 
@@ -47,11 +60,13 @@ def draw() -> None:
     (row,) = detailed(reader, [row for row in branch_rows(reader, now) if row.key == key], now)
     choose_format()
     _draw_standing(reader, row)
-    drift, runs = st.tabs(["Drift", f"Runs ({row.of.runs:,})"])
-    with runs:
-        _draw_runs(reader, key)
-    with drift:  # last, for of long histories it takes seconds
-        _draw_drift(reader, key)
+    drift, runs = address.tabs("tab", "branch_tab", ["Drift", f"Runs ({row.of.runs:,})"], ["drift", "runs"])
+    if runs.open:
+        with runs:
+            _draw_runs(reader, key)
+    if drift.open:
+        with drift:
+            _draw_drift(reader, row)
 
 
 def _choose_branch(keys: list[BranchKey]) -> BranchKey:
@@ -74,13 +89,15 @@ def _draw_standing(reader: Reader, row: BranchRow) -> None:
             look = look_of(verdict)
             words = f"{look.label}{' with waivers' if lane in row.waived else ''}" if verdict else "– not judged"
             st.badge(f"{lane.value}: {words}", color=look.colour)
-    st.text(line(f"{row.freshness} · {row.blessing}"))
-    for blessing in reader.blessings(*row.key)[:1]:
+    blessings = reader.blessings(*row.key)[:1]
+    st.text(line(" · ".join(filter(None, (row.freshness, "" if blessings else row.blessing)))))
+    for blessing in blessings:
         st.text(
             line(f"★ Blessed run {blessing.run_id}, by {blessing.owner} on {blessing.at:%Y-%m-%d}: {blessing.reason}")
         )
     for need in row.needs:
-        st.text(f"→ {line(need.words)}")
+        if need.urgency is not Urgency.DRIFTING:  # said once, below
+            st.text(f"→ {line(need.words)}")
     with st.container(horizontal=True):
         where = {"branch": row.of.branch, "family": row.of.family}
         newest = {"run": row.shown.id}
@@ -95,84 +112,95 @@ def _draw_standing(reader: Reader, row: BranchRow) -> None:
         )
 
 
-def _draw_drift(reader: Reader, key: BranchKey) -> None:
-    which_at, text_at, runs_at = st.columns((2, 2, 2), vertical_alignment="bottom")
-    which = which_at.segmented_control(
-        "Metrics", (WATCHED, EVERYTHING), default=WATCHED, key="drift_which", required=True
-    )
-    text = text_at.text_input("Metric holds", key="drift_text").strip().lower()
-    drawn = runs_at.segmented_control(
-        "Runs drawn", tuple(RUNS_DRAWN), default="the newest 30", key="drift_runs", required=True
-    )
-    everything = which == EVERYTHING
-    keys = [name for name in reader.metric_keys(*key) if text in name.lower()] if everything else []
-    beside = page_of(keys, METRICS_PER_PAGE, "drift_page_all")
-    with st.spinner("Following the metrics over the runs …"):
+def _draw_drift(reader: Reader, row: BranchRow) -> None:
+    key = row.key
+    place = st.empty()
+    with st.popover("Filter", icon=":material/filter_list:", type="tertiary"):
+        kept = address.choice("metrics", "drift_which", (WATCHED, EVERYTHING))
+        everything = st.segmented_control("Metrics", (WATCHED, EVERYTHING), required=True, **kept) == EVERYTHING
+        kept = address.typed("q", "drift_text")
+        text = st.text_input("Title or id holds", **kept).strip().lower()
+        kept = address.choice("runs", "drift_runs", tuple(RUNS_DRAWN))
+        drawn = st.segmented_control("Runs drawn", tuple(RUNS_DRAWN), required=True, **kept)
+    with place, st.spinner("Following the metrics over the runs …"):
         standing = reader.drift(*key)
-    _draw_state(standing)
-    shown = list(beside)
-    if not everything:
-        watched = [metric.key for metric in in_order(standing, text) if metric.watched]
-        shown = list(page_of(watched, METRICS_PER_PAGE, "drift_page"))
-    st.caption(LEGEND)
+    with place.container():
+        _draw_state(reader, standing)
+    if everything:
+        keys = [name for name in reader.metric_keys(*key) if holds(name, text)]
+    else:
+        keys = [metric.key for metric in in_order(standing) if metric.watched and holds(metric.key, text)]
+    shown = page_of(keys, METRICS_PER_PAGE, "drift_page", "drift_page")
     followed = reader.followed(*key, shown)
     metrics = {metric.key: metric for metric in followed.metrics}
+    report = None if row.of.judged is None else reader.run(row.of.judged.id).report
+    judged = {} if report is None else {f"{one.probe}.{one.metric}[{one.slice}]": one for one in report.criteria}
     for metric in (metrics[name] for name in shown if name in metrics):
-        _draw_metric(metric, followed.against.get(metric.key), standing, RUNS_DRAWN[drawn or "all"])
-    if not shown:
+        picture = drift_picture(metric, RUNS_DRAWN[drawn or DRAWN_FIRST], judged.get(metric.key))
+        _draw_metric(metric, followed.against.get(metric.key), standing, picture)
+    if shown:
+        with st.expander("How to read these charts"):
+            st.write(LEGEND)
+            st.text(line(alarms_words(standing)))
+    else:
         st.info("No finished run of this branch has measured such a metric.")
 
 
-def _draw_state(drift: BranchDrift) -> None:
+def _draw_state(reader: Reader, drift: BranchDrift) -> None:
     if not drift.metrics:
         return
     label, colour = state_label(drift.state, drift.worse)
-    st.badge(label, color=colour)
-    st.text(line(drift.statement))
-    baseline = "the blessed run" if drift.blessed_run_id else "the oldest run that compares (none is blessed)"
-    length = f"{drift.in_control_run_length:,.0f}"
-    st.caption(
-        f"{drift.watched} metrics decide that, over {drift.runs:,} runs, from {baseline} on. While nothing "
-        f"changes and runs scatter normally and independently, they raise one false alarm in {length} runs, or fewer."
-    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(label, color=colour)
+        st.text(line(drift.statement), width="content")
+        since = since_run(drift)
+        if since is not None:
+            began = reader.run(since).started
+            words = f"The run it began with, {began:%Y-%m-%d %H:%M} UTC"
+            st.page_link("views/run.py", label=words, icon=":material/rule:", query_params={"run": since})
     changes = change_rows(drift)
     if changes:
         with st.expander(f"What changed in the deployment, and with which run ({len(changes)})"):
             table(changes, "Changes of the deployment between runs", f"changes {drift.branch}")
 
 
-def _draw_metric(metric: MetricDrift, against: AgainstBlessed | None, standing: BranchDrift, most_runs: int) -> None:
+def _draw_metric(
+    metric: MetricDrift, against: AgainstBlessed | None, standing: BranchDrift, picture: DriftPicture
+) -> None:
     with st.container(border=True):
         words, drawn = st.columns((1, 2.6))
         with words:
             _draw_words(metric, against)
         baseline = "blessed run" if metric.baseline_run_id == standing.blessed_run_id else "oldest that compares"
-        figure = drift_figure(drift_picture(metric, most_runs), baseline)
         with drawn:
-            chart(figure, line(f"{metric.key} over the runs: {metric.statement}"), f"drift {metric.key}")
+            described, slice = metric_of_key(metric.key)
+            alt = f"{described.titled(slice)} over the runs: {metric.statement}"
+            chart(drift_figure(picture, baseline, metric.unit), line(alt), f"drift {metric.key}")
 
 
 def _draw_words(metric: MetricDrift, against: AgainstBlessed | None) -> None:
     described, slice = metric_of_key(metric.key)
-    st.text(line(described.titled(slice)))
-    st.code(line(metric.key), language=None, wrap_lines=True)
-    label, colour = state_label(metric.state, metric.worse)
-    st.badge(label, color=colour)
+    st.subheader(label(described.titled(slice)), anchor=False)
+    st.caption(label(metric.key))
+    name, colour = state_label(metric.state, metric.worse)
+    st.badge(name, color=colour)
     st.text(line(metric.statement))
     if against is not None:
         st.text(line(against_words(against)))
     if metric.change_points:
         st.text(line(f"In hindsight its level changed at {', '.join(metric.change_points)} (advisory)."))
-    st.text(line(f"In {metric.unit}; {described.better} is better. {described.meaning}"))
+    st.caption(label(f"In {metric.unit}; {described.better} is better. {described.meaning}"))
     if metric.since_run_id is not None:
         run = {"run": metric.since_run_id}
-        st.page_link("views/run.py", label="The run it began with", icon=":material/rule:", query_params=run)
+        words = f"The run that {described.title} moved with"
+        st.page_link("views/run.py", label=label(words), icon=":material/rule:", query_params=run)
 
 
 def _draw_runs(reader: Reader, key: BranchKey) -> None:
     state_at, verdict_at, page_at = st.columns(3, vertical_alignment="bottom")
-    state = state_at.selectbox("State", (ANY, *map(str, RunState)), key="runs_state")
-    verdict = verdict_at.selectbox("Verdict", (ANY, *map(str, Verdict)), key="runs_verdict")
+    states, verdicts = (ANY, *map(str, RunState)), (ANY, *map(str, Verdict))
+    state = state_at.selectbox("State", states, **address.choice("state", "runs_state", states))
+    verdict = verdict_at.selectbox("Verdict", verdicts, **address.choice("verdict", "runs_verdict", verdicts))
     wanted = RunFilter(
         family=key[0],
         branch=key[1],
@@ -180,7 +208,7 @@ def _draw_runs(reader: Reader, key: BranchKey) -> None:
         verdict=None if verdict == ANY else Verdict(verdict),
     )
     with page_at:
-        offset = page_offset(reader.count_runs(wanted), RUNS_PER_PAGE, "runs_page")
+        offset = page_offset(reader.count_runs(wanted), RUNS_PER_PAGE, "runs_page", "runs_page")
     runs = reader.summaries(wanted, limit=RUNS_PER_PAGE, offset=offset)
     blessed = {one.run_id for one in reader.blessings(*key)[:1]}
     for run in runs:
@@ -205,7 +233,8 @@ def _draw_run(run: RunSummary, blessed: bool) -> None:
             + "\n"
             + line(f"checkpoint {checkpoint}, engine {run.engine_version or '–'}")
         )
-        links.page_link("views/run.py", label="Run", icon=":material/rule:", query_params={"run": run.id})
+        name = label(f"Run {run.id}")
+        links.page_link("views/run.py", label="Open", help=name, icon=":material/rule:", query_params={"run": run.id})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import shlex
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.charts import margin_scatter
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
@@ -13,8 +14,6 @@ from q36eval.app.dashboard.drawing.parts import (
     choose_format,
     choose_run,
     csv_button,
-    follow_address,
-    forget,
     page_of,
     reader_or_stop,
     table,
@@ -105,7 +104,9 @@ def _draw_figures(run: CanaryRun, name: str) -> None:
         "Other figures": table_rows(OTHER_COLUMNS, other_rows(run)),
     }
     shown = [title for title, rows in tables.items() if rows or (title == "Decisive margins" and points)]
-    for title, tab in zip(shown, st.tabs(shown), strict=True):
+    for title, tab in zip(shown, address.tabs("tab", "canaries_tab", shown), strict=True):
+        if not tab.open:
+            continue
         with tab:
             if title == "Decisive margins":
                 _draw_margins(points, undrawn, name)
@@ -127,7 +128,7 @@ def _draw_answers(reader: Reader, run: RunRecord, lines: ItemLines) -> None:
     named = st.query_params.get("item")
     if named:
         shown_items = asked_for(lines.items, named, st.query_params.get("canary"))
-        st.button("Show all questions", key="canary_all", on_click=forget, args=("item", *FIELDS, *SWITCHES))
+        st.button("Show all questions", key="canary_all", on_click=address.forget, args=("item", *FIELDS, *SWITCHES))
         if not shown_items:
             st.warning("This run has no question of that name or key:")
             st.text(line(named))
@@ -174,7 +175,7 @@ def _choose_filter(lines: ItemLines, lanes: CanaryLanes) -> Filter | None:
             st.warning("This run has no question of what the address asks for, so none is shown:")
             st.text(line(f"{FIELDS[name].lower()} {named}"))
             unknown = True
-        follow_address(name, f"canary_{name}", options)
+        address.follow(name, f"canary_{name}", options)
     for name in SWITCHES:
         if st.query_params.get(name) == "yes":
             st.session_state[f"canary_{name}"] = True
@@ -209,7 +210,7 @@ def _follow(name: str) -> None:
     """The address says what was just chosen."""
     value = st.session_state[f"canary_{name}"]
     if value in (ALL, False):
-        forget(name)
+        address.forget(name)
     else:
         st.query_params[name] = "yes" if value is True else value
 

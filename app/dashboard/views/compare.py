@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.parts import choose_run, named_branch, newest_runs, page_of, reader_or_stop, table
 from q36eval.app.dashboard.inert import block, line
@@ -92,7 +93,7 @@ def _draw_differing(comparison: Comparison) -> None:
 def _draw_criteria(comparison: Comparison) -> None:
     if comparison.criteria:
         st.subheader("Criteria", anchor=False)
-        which = st.segmented_control("Show", CHOICES, default=CHOICES[0], key="compare_which", required=True)
+        which = st.segmented_control("Show", CHOICES, required=True, **address.choice("show", "compare_which", CHOICES))
         rows = criterion_rows(select(comparison.criteria, which))
         if rows:
             table(rows, "Criteria of both runs with their paired difference", "compared criteria")

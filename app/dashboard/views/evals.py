@@ -4,6 +4,7 @@ import shlex
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.charts import recovery_figure, scores_figure
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.item_lines import ItemLines, read_lines, read_whole
@@ -12,8 +13,6 @@ from q36eval.app.dashboard.drawing.parts import (
     choose_format,
     choose_run,
     csv_button,
-    follow_address,
-    forget,
     page_of,
     reader_or_stop,
     table,
@@ -94,13 +93,14 @@ def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
     titles = [*(line(name).replace("_", " ") for name in groups), *(["Perplexity"] if perplexities else [])]
     if not titles:
         return
-    tabs = st.tabs([_without_markup(title) for title in titles])
+    tabs = address.tabs("tab", "evals_tab", [_without_markup(title) for title in titles])
     for name, tab in zip(groups, tabs, strict=False):
         with tab:
-            if name in lengths:
+            if tab.open and name in lengths:
                 _draw_lengths(figures, name, effective_words(lengths[name]), run)
-            _draw_tasks(figures, name, run)
-    if perplexities:
+            if tab.open:
+                _draw_tasks(figures, name, run)
+    if perplexities and tabs[-1].open:
         with tabs[-1]:
             cells = [dict(zip(PERPLEXITY_COLUMNS, row, strict=True)) for row in perplexities]
             table(cells, "Perplexity and its ratio", f"perplexity {run.id}")
@@ -149,7 +149,7 @@ def _draw_flips(reader: Reader, run: RunRecord) -> None:
     named = st.query_params.get("item")
     if named:
         chosen = [flip for flip in flips if len(named) >= 8 and flip.item_key.startswith(named)]
-        st.button("Show all flips", key="evals_all", on_click=forget, args=("item", "group", "direction"))
+        st.button("Show all flips", key="evals_all", on_click=address.forget, args=("item", "group", "direction"))
         if not chosen:
             st.warning("This run has no flip of that key:")
             st.text(line(named))
@@ -164,13 +164,11 @@ def _draw_flips(reader: Reader, run: RunRecord) -> None:
 def _choose_flips(flips: list[Flip]) -> list[Flip]:
     group, direction = st.columns(2)
     groups = [ALL, *sorted({flip.group for flip in flips})]
-    follow_address("group", "evals_group", groups)
-    follow_address("direction", "evals_direction", [ALL, *DIRECTIONS])
-    chosen = {"on_change": forget, "args": ("group", "direction")}
+    directions = [ALL, *DIRECTIONS]
     return select(
         flips,
-        group.selectbox("Group", groups, key="evals_group", format_func=line, **chosen),
-        direction.selectbox("Direction", [ALL, *DIRECTIONS], key="evals_direction", **chosen),
+        group.selectbox("Group", groups, format_func=line, **address.choice("group", "evals_group", groups)),
+        direction.selectbox("Direction", directions, **address.choice("direction", "evals_direction", directions)),
     )
 
 

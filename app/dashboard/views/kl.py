@@ -4,6 +4,7 @@ import shlex
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing import address
 from q36eval.app.dashboard.drawing.head import page_head
 from q36eval.app.dashboard.drawing.parts import (
     chart,
@@ -114,9 +115,11 @@ def _draw_groupings(figures: KLFigures, run: RunRecord) -> None:
     if not shown:
         return
     st.subheader("Where it diverges", anchor=False)
-    for (title, grouping), tab in zip(shown.items(), st.tabs([f"By {title}" for title in shown]), strict=True):
-        with tab:
-            _draw_grouping(figures, grouping, title, run)
+    tabs = address.tabs("by", "kl_by", [f"By {title}" for title in shown], list(shown.values()))
+    for (title, grouping), tab in zip(shown.items(), tabs, strict=True):
+        if tab.open:
+            with tab:
+                _draw_grouping(figures, grouping, title, run)
 
 
 def _draw_grouping(figures: KLFigures, grouping: str, title: str, run: RunRecord) -> None:
@@ -150,8 +153,9 @@ def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
     st.subheader(f"The {len(worst)} worst tokens", anchor=False)
     of, kind = st.columns(2)
     slices, kinds = ([ALL, *sorted({getattr(token, field) for token in worst})] for field in ("slice", "kind"))
-    chosen_slice = of.selectbox("Slice", slices, key="kl_slice", format_func=line)
-    chosen = select_worst(worst, chosen_slice, kind.selectbox("Kind of token", kinds, key="kl_kind", format_func=line))
+    chosen_slice = of.selectbox("Slice", slices, format_func=line, **address.choice("slice", "kl_slice", slices))
+    kept = address.choice("kind", "kl_kind", kinds)
+    chosen = select_worst(worst, chosen_slice, kind.selectbox("Kind of token", kinds, format_func=line, **kept))
     st.caption(f"{len(chosen)} of {len(worst)}, the worst first. ⟦ ⟧ marks the token that was predicted.")
     for token in page_of(chosen, TOKENS_PER_PAGE, "kl_page"):
         _draw_token(token)

@@ -25,7 +25,7 @@ def visit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Opens a page of the dashboard over a history file, with the parameters of its address."""
     from streamlit.testing.v1 import AppTest
 
-    def open_page(path: Path, page: str = "overview", *flags: str, **address: str) -> Any:
+    def open_page(path: Path, page: str = "overview", /, *flags: str, **address: str) -> Any:
         monkeypatch.setattr(sys, "argv", ["main.py", str(path), *(flags or ("--local",))])
         app = AppTest.from_file(str(MAIN), default_timeout=600).run()
         for name, value in address.items():

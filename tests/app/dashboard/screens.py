@@ -1,4 +1,4 @@
-"""Screenshots of every page, light and dark: `make screens`.
+"""Screenshots of every page, light, dark and on a phone: `make screens`.
 
 What is shown is a history of real gate runs: the working state's own unless another is named. Of it, by default, the
 newest run that failed and the newest that passed.
@@ -19,7 +19,9 @@ from q36eval.records import Verdict
 TALLEST = 4000
 QUALITY = 72
 """Of WebP; PNG loses nothing."""
-THEMES = ("light", "dark")
+PHONE = 390, 844
+LOOKS = {"light": ("light", WIDTH), "dark": ("dark", WIDTH), "phone": ("light", PHONE[0])}
+"""Theme and width of each."""
 
 
 def pages(failed: RunSummary, passed: RunSummary, question: str) -> dict[str, str]:
@@ -53,20 +55,24 @@ def newest(history: History, verdict: Verdict) -> RunSummary:
     return found[0]
 
 
-def shoot(browser: Any, url: str, theme: str, file: Path, height: int | None) -> None:
-    """One page as a person sees it, whole or its first `height` pixels."""
-    page = browser.new_page(viewport={"width": WIDTH, "height": height or 1000}, color_scheme=theme)
+def shoot(browser: Any, url: str, look: str, file: Path, height: int | None, scale: float) -> None:
+    """One page as a person sees it, whole or its first `height` pixels; on a phone its first screen."""
+    theme, width = LOOKS[look]
+    if width != WIDTH:
+        height, scale = PHONE[1], 1.0
+    page = browser.new_page(viewport={"width": width, "height": height or 1000}, color_scheme=theme)
     page.goto(url)
     page.locator("[data-testid=stMain] h1").first.wait_for()
     drawn(page)
     if height is None:
         whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
-        page.set_viewport_size({"width": WIDTH, "height": min(TALLEST, max(700, whole))})
+        page.set_viewport_size({"width": width, "height": min(TALLEST, max(700, whole))})
         drawn(page)
     page.wait_for_timeout(1500)  # charts and canvases are drawn after all else
     shot = page.screenshot()
     page.close()
-    Image.open(BytesIO(shot)).save(file, quality=QUALITY)
+    image = Image.open(BytesIO(shot))
+    image.resize((round(image.width * scale), round(image.height * scale))).save(file, quality=QUALITY)
 
 
 def main() -> None:
@@ -79,6 +85,7 @@ def main() -> None:
     parser.add_argument("--height", type=int, help="only so many pixels from the top; the whole page")
     parser.add_argument("--question", default="discount-two-step/38", help="the canary's question to show alone")
     parser.add_argument("--webp", action="store_true", help="smaller files, as the README shows; PNG")
+    parser.add_argument("--scale", type=float, default=1.0, help="of what is not a phone's")
     parser.add_argument("--only", nargs="*", help="names of pages; all")
     asked = parser.parse_args()
     if CHROMIUM is None:
@@ -91,9 +98,9 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     with serving(asked.history) as root, chromium() as browser:
         for name, address in pages(failed, passed, asked.question).items():
-            for theme in THEMES if not asked.only or name in asked.only else ():
-                file = asked.out / f"{name}-{theme}.{'webp' if asked.webp else 'png'}"
-                shoot(browser, f"{root}/{address}", theme, file, asked.height)
+            for look in LOOKS if not asked.only or name in asked.only else ():
+                file = asked.out / f"{name}-{look}.{'webp' if asked.webp else 'png'}"
+                shoot(browser, f"{root}/{address}", look, file, asked.height, asked.scale)
                 print(file)
 
 

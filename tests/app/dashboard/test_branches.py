@@ -222,7 +222,7 @@ def test_lines_break_where_runs_do_not_compare(written: Written) -> None:
     assert "engine version" in picture.apart[0].detail
     assert [[mark.run_id for mark in line] for line in picture.lines] == [[runs["blessed"].id], [runs["pass"].id]]
     assert [mark.run_id for mark in picture.baseline] == [runs["blessed"].id]
-    drawn = [trace for trace in drift_figure(picture, "blessed run").data if trace.mode == "lines+markers"]
+    drawn = [trace for trace in drift_figure(picture, "blessed run", "share").data if trace.mode == "lines+markers"]
     assert all(len(trace.x) == 1 for trace in drawn if trace.name == "effect")
     assert drift_picture(broken, 2).apart == ()
 
@@ -233,7 +233,8 @@ def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visi
     text = shown(app)
     assert f"★ Blessed run {runs['blessed'].id}, by Jana" in text
     assert "from the blessed run on" in text
-    assert all(runs[name].id in text for name in ("first", "blessed", "pass"))
+    app = visit(path, "branch", family="sandbox", branch="fp8-head", tab="runs")
+    assert all(runs[name].id in shown(app) for name in ("first", "blessed", "pass"))
     app = app.selectbox(key="runs_verdict").set_value("FAIL").run()
     assert runs["first"].id not in shown(app)
     assert "No run of this branch is like this" in app.info[0].value

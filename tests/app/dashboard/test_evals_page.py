@@ -83,7 +83,7 @@ def test_flips_show_both_answers_and_their_choices(recorded: tuple[Path, str], v
     assert choices["B"]["branch"]["said"]
     assert choices["A"]["branch"]["share"] + choices["B"]["branch"]["share"] == pytest.approx(1.0)
     app = app.selectbox(key="evals_direction").set_value("gained").run()
-    assert "direction" not in app.query_params
+    assert app.query_params["direction"] == "gained"
     assert len(beside(app)) == 1
     app = visit(recorded[0], "evals", run=recorded[1], item=ITEMS[2].item_key[:16])
     (side,) = beside(app)

@@ -1,10 +1,17 @@
 """A view can be passed on: its address holds what was chosen, one click copies it, the tab says what it is."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import CHROMIUM, WAIT_S, chromium, clipboard, drawn, serving
+from written_history import write_history
+
+from q36eval.config import Paths
+from q36eval.history import History
+from q36eval.records import Answer, ItemOutcome, ProbeName
+from q36eval.token_files import WORST, WorstToken, write_worst
 
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; apt-get install chromium")
 Written = tuple[Path, dict[str, Any]]
@@ -54,3 +61,110 @@ def test_the_tab_names_page_branch_and_run(written: Written) -> None:
         for address, title in named.items():
             page.goto(f"{root}/{address}")
             page.wait_for_function("title => document.title === title", arg=title)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A history whose ruined run has flips of the evals and its worst tokens, more than one page of each."""
+    path = tmp_path_factory.mktemp("links") / "history.sqlite"
+    runs = write_history(path)
+    history = History.open(path)
+    history.add_items(runs["ruined"].id, [flip(number) for number in range(12)])
+    history.close()
+    folder = Paths.tokens_beside(path, runs["ruined"].id)
+    folder.mkdir(parents=True)
+    write_worst(folder / WORST, [token(number) for number in range(20)])
+    return path, runs
+
+
+def flip(number: int) -> ItemOutcome:
+    sides = {"reference": Answer(score=1.0, text="A"), "branch": Answer(score=0.0, text="B")}
+    key = f"{number:02d}".ljust(64, "f")
+    return ItemOutcome(probe=ProbeName.EVALS, group="mmlu", item_key=key, cluster=str(number), prompt="Which?", **sides)
+
+
+def token(number: int) -> WorstToken:
+    figures = {"reference_entropy": 0.5, "reference_logprob": -0.1, "branch_logprob": -9.0, "top1_rank": 3}
+    words = {"before": "the ", "text": f"word {number}", "after": " after", "document": "d"}
+    kind = ("word", "number")[number % 2]
+    return WorstToken(slice="czech", kind=kind, index=number, forward_kl=9.0 - number / 10, **words, **figures)
+
+
+def widget(app: Any, kind: str, key: str) -> Any:
+    return getattr(app, kind)(key=key)
+
+
+@pytest.mark.parametrize(
+    ("page", "short", "kind", "key", "value", "name", "written_as"),
+    [
+        ("branch", "pass", "text_input", "drift_text", "perplexity", "q", "perplexity"),
+        ("branch", "pass", "segmented_control", "drift_which", "everything measured", "metrics", "everything measured"),
+        ("branch", "pass", "segmented_control", "drift_runs", "all", "runs", "all"),
+        ("branch", "pass", "number_input", "drift_page", 2, "drift_page", "2"),
+        ("compare", "ruined", "segmented_control", "compare_which", "moved", "show", "moved"),
+        ("canaries", "ruined", "selectbox", "canary_canary", "tool-calls", "canary", "tool-calls"),
+        ("canaries", "ruined", "toggle", "canary_flips", True, "flips", "yes"),
+        ("canaries", "ruined", "toggle", "canary_must", True, "must", "yes"),
+        ("canaries", "ruined", "number_input", "canaries_page", 2, "page", "2"),
+        ("kl", "ruined", "selectbox", "kl_kind", "word", "kind", "word"),
+        ("kl", "ruined", "number_input", "kl_page", 2, "page", "2"),
+        ("evals", "ruined", "selectbox", "evals_direction", "lost", "direction", "lost"),
+        ("evals", "ruined", "number_input", "evals_page", 2, "page", "2"),
+    ],
+)
+def test_what_is_chosen_stands_in_the_address(
+    visit: Callable[..., Any],
+    full: Written,
+    page: str,
+    short: str,
+    kind: str,
+    key: str,
+    value: Any,
+    name: str,
+    written_as: str,
+) -> None:
+    """And a session that begins with that address shows the same."""
+    path, runs = full
+    of = {"family": "sandbox", "branch": runs[short].branch} if page == "branch" else {"run": runs[short].id}
+    if page == "compare":
+        of = {"a": runs["pass"].id, "b": runs[short].id}
+    before = visit(path, page, **of)
+    app = widget(before, kind, key).set_value(value).run()
+    assert not app.exception
+    address = {one: many[0] if isinstance(many, list) else many for one, many in app.query_params.items()}
+    assert address == of | {name: written_as}
+    again = visit(path, page, **address)
+    assert widget(again, kind, key).value == value
+    assert again.query_params == app.query_params
+    shown, drawn = ([one.value for one in side.caption] for side in (app, again))
+    assert shown == drawn
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_exactly_this_view_is_shared_by_one_click(full: Written) -> None:
+    """Journey (f): tab, filter and page of who sends it are those of who opens it."""
+    pytest.importorskip("playwright.sync_api")
+    with serving(full[0]) as root, chromium() as browser:
+        page = browser.new_context().new_page()
+        page.set_default_timeout(WAIT_S * 1000)
+        page.goto(f"{root}/kl?run={full[1]['ruined'].id}&kind=number")
+        page.get_by_text("⟦word 1⟧").wait_for()
+        drawn(page)
+        page.get_by_role("spinbutton", name="Page of").fill("2")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**&page=2")
+        drawn(page)
+        page.get_by_role("button", name="Copy link to this view").click()  # the one click
+        page.get_by_text("Copied").wait_for()
+        other = browser.new_context().new_page()
+        other.set_default_timeout(WAIT_S * 1000)
+        other.goto(clipboard(page))
+        other.get_by_text("⟦word 17⟧").wait_for()
+        drawn(other)
+        texts = [one.locator("[data-testid=stMain]").inner_text() for one in (page, other)]
+        assert texts[0].replace("Copied", "").split() == texts[1].split()
+        assert other.url == page.url
+        page.goto(f"{root}/branch?family=sandbox&branch=fp8-head")
+        page.get_by_role("tab", name="Runs").click()
+        page.wait_for_url("**&tab=runs")

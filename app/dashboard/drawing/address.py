@@ -1,0 +1,81 @@
+"""What a page shows stands in its address: a widget takes its value from there, and writes it there when it is changed.
+
+Streamlit's own binding (`bind="query-params"`) is not used: it drops a parameter from a link to another page where a
+widget of this page is bound to that name, as of a canary's link to its review.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+PAGE = "page"
+YES = "yes"
+
+
+def choice(name: str, key: str, options: Sequence[str]) -> dict[str, Any]:
+    """Arguments of a widget that chooses one of the options; the first is the default, and is not in the address."""
+    asked = st.query_params.get(name)
+    return _kept(name, key, asked if asked in options else options[0], options[0])
+
+
+def switch(name: str, key: str) -> dict[str, Any]:
+    """Arguments of a toggle, which is off by default."""
+    return _kept(name, key, st.query_params.get(name) == YES, default=False, written=lambda _: YES)
+
+
+def typed(name: str, key: str) -> dict[str, Any]:
+    """Arguments of a field for text, which is empty by default."""
+    return _kept(name, key, st.query_params.get(name, ""), "")
+
+
+def number(name: str, key: str, most: int) -> dict[str, Any]:
+    """Arguments of a field for a number from 1, the default, to `most`: what is beyond is the nearest that there is."""
+    asked = st.query_params.get(name, "")
+    return _kept(name, key, min(max(1, int(asked)), most) if asked.isascii() and asked.isdigit() else 1, 1)
+
+
+def tabs(name: str, key: str, titles: Sequence[str], ids: Sequence[str] = ()) -> list[Any]:
+    """Tabs of which the open one is in the address, by its id where the titles have such.
+
+    Only the `open` of that one is set: what a closed one holds need not be drawn.
+    """
+    ids = ids or titles
+    asked = st.query_params.get(name)
+    title_of, id_of = dict(zip(ids, titles, strict=True)), dict(zip(titles, ids, strict=True))
+    first = titles[0]
+    kept = _kept(name, key, title_of.get(asked or "", first), first, written=lambda title: id_of[title])
+    return list(st.tabs(list(titles), **kept))
+
+
+def follow(name: str, key: str, options: Sequence[str]) -> None:
+    """Set the widget `key` to what the address asks for by `name`, where that is one of its options.
+
+    Without one the widget keeps what was chosen, or takes the first option where that is no longer among them.
+    """
+    named = st.query_params.get(name)
+    if named in options:
+        st.session_state[key] = named
+    elif st.session_state.get(key) not in options:
+        st.session_state[key] = options[0]
+
+
+def forget(*names: str) -> None:
+    """Take these out of the address: a person chose otherwise."""
+    for name in names:
+        st.query_params.pop(name, None)
+
+
+def _kept(name: str, key: str, value: Any, default: Any, written: Callable[[Any], str] = str) -> dict[str, Any]:
+    st.session_state[key] = value
+
+    def follow() -> None:
+        changed = st.session_state[key]
+        if name != PAGE and not name.endswith(f"_{PAGE}"):
+            forget(*(one for one in st.query_params if one == PAGE or one.endswith(f"_{PAGE}")))
+        if changed == default:
+            forget(name)
+        else:
+            st.query_params[name] = written(changed)
+
+    return {"key": key, "on_change": follow}
