@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing.address import forget as forget_asked
 from q36eval.app.dashboard.drawing.head import name_tab, page_head
 from q36eval.app.dashboard.drawing.item_lines import read_lines
-from q36eval.app.dashboard.drawing.address import forget as forget_asked
 from q36eval.app.dashboard.drawing.parts import (
     page_of,
     reader_or_stop,
