@@ -18,6 +18,12 @@ CORE = ("health", "host-config", "stream")
 CLOSED = ("component", "app")
 """Other folders of Streamlit's: components and files of an app, of which this one has none."""
 
+ASSETS = ("", "_stcore", "static", "media", "favicon.png", "manifest.json", "index.html", "robots.txt")
+"""What is answered beside the pages; under any other address Streamlit would show the first page."""
+
+LOGIN = ("auth", "oauth2callback")
+"""Answered only where a login is configured."""
+
 HEADERS = {
     b"x-frame-options": b"DENY",
     b"content-security-policy": b"frame-ancestors 'none'; base-uri 'self'; object-src 'none'; form-action 'self'",
@@ -30,10 +36,22 @@ HEADERS = {
 
 
 class Guard:
-    """Middleware that refuses what is not asked under one of `hosts`, or under the address that it arrived at."""
+    """Middleware that refuses what is not asked under one of `hosts`, or under the address that it arrived at.
 
-    def __init__(self, app: Any, hosts: Collection[str] = LOOPBACK, base: str = "") -> None:
+    `pages` are the addresses of pages; `has_login`: a login is configured.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        hosts: Collection[str] = LOOPBACK,
+        base: str = "",
+        pages: Collection[str] = (),
+        *,
+        has_login: bool = False,
+    ) -> None:
         self._app, self._base = app, base.strip("/")
+        self._open = {*ASSETS, *pages, *(LOGIN if has_login else ())}
         self._hosts = {host.lower().rstrip(".") for host in hosts}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -63,6 +81,10 @@ class Guard:
         first, _, rest = self._below_base(scope["path"]).partition("/")
         if first in CLOSED or (first == "_stcore" and rest not in CORE):
             return 404, "There is nothing here."
+        if first in LOGIN and first not in self._open:
+            return 404, "No login is configured here."
+        if first not in self._open:
+            return 404, f"There is no such page. What may ship stands at /{self._base}"
         if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD"):
             return 405, "Only GET is answered here."
         return None

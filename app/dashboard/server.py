@@ -21,6 +21,9 @@ from q36eval.app.dashboard.started import READ_ONLY
 LATE = ("pandas", "plotly.graph_objects", "plotly.subplots", "plotly.io", "scipy.stats", "pyarrow.parquet")
 """What charts, tables and tests of significance import when they are first drawn."""
 
+FIRST = "overview"
+"""The page that stands at the address without a name."""
+
 SCRIPT = Path(__file__).parent / "main.py"
 EVERYWHERE = ("0.0.0.0", "::", "")
 """Addresses that stand for all of a machine's, and are none that anybody asks under."""
@@ -68,9 +71,12 @@ def guarded(hosts: list[str]) -> Any:
     import streamlit as st
     from starlette.middleware import Middleware
     from streamlit import config
+    from streamlit.runtime.secrets import secrets_singleton
 
     def guard(app: Any) -> Guard:  # called when the server is built: its configuration is known then
-        return Guard(app, hosts, config.get_option("server.baseUrlPath"))
+        pages = {page.name for page in iter_modules(views.__path__)} - {FIRST}
+        has_login = secrets_singleton.load_if_toml_exists() and bool(secrets_singleton.get("auth"))
+        return Guard(app, hosts, config.get_option("server.baseUrlPath"), pages, has_login=has_login)
 
     return st.App(SCRIPT, middleware=[Middleware(guard)])
 

@@ -135,6 +135,18 @@ def test_only_what_the_pages_need_is_open(here: int) -> None:
         assert asked(here, path, host, "POST")[0] == 405
 
 
+def test_an_address_that_is_no_page_says_so(here: int) -> None:
+    """Streamlit would draw the first page under it, and answer a login that nobody configured by a redirect."""
+    host = f"localhost:{here}"
+    for path in ("/nosuchpage", "/nosuchpage/", "/overview", "/runs?run=latest", "/nosuch/_stcore/stream"):
+        status, text, _ = asked(here, path, host)
+        assert (status, text) == (404, "There is no such page. What may ship stands at /\n")
+    for path in ("/auth/login", "/auth/logout", "/oauth2callback?code=x"):
+        assert asked(here, path, host)[:2] == (404, "No login is configured here.\n")
+    for path in ("/run?run=latest", "/canaries", "/favicon.png", "/index.html"):
+        assert asked(here, path, host)[0] == 200
+
+
 def test_every_answer_says_what_may_be_done_with_it(here: int) -> None:
     for path, host in (
         ("/", "localhost"),
