@@ -100,7 +100,7 @@ def check_pages(history: Path, package: Path) -> None:
     page = AppTest.from_file(str(package / "app" / "dashboard" / "main.py"), default_timeout=PATIENCE_SECONDS).run()
     assert not page.exception, page.exception
     banners = " ".join(each.proto.body for each in page.get("html"))
-    less = "<code>fp8-head</code>, it passes `small`, which asks less than the family&#x27;s `sandbox`: "
+    less = "<code>fp8-head</code>, it passes <code>small</code>, which asks less than the family&#x27;s "
     assert "nothing may ship" in banners, f"three criteria release nothing: {banners}"
     assert less in banners, f"the first page does not say so: {banners}"
 

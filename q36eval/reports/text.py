@@ -232,3 +232,13 @@ def why_text(result: CriterionResult) -> str:
     """The reason, with the waiver where there is one."""
     waiver = waiver_text(result)
     return result.reason if waiver is None else f"{result.reason}; {waiver}"
+
+
+def duration(seconds: float) -> str:
+    """Rounded as an estimate deserves: `under 5 s`, `25 s`, `4 min`, `2 h 10 min`."""
+    if seconds < 5:
+        return "under 5 s"
+    if seconds < 90:
+        return f"{5 * round(seconds / 5)} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

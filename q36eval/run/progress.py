@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from q36eval.errors import StorageError
 from q36eval.history import EventKind, History, RunProgress
 from q36eval.probes import Progress
+from q36eval.reports.text import duration
 
 SECONDS_BETWEEN_WRITES = 1.0
 
@@ -138,13 +139,3 @@ class Estimate:
         parts = [f"{name} ≈ {duration(left)}" for name, left in seconds.items() if left is not None]
         later = [name for name, left in seconds.items() if left is None]
         return " · ".join([*parts, *([f"then {', '.join(later)}"] if later else [])])
-
-
-def duration(seconds: float) -> str:
-    """Rounded as an estimate deserves: `under 5 s`, `25 s`, `4 min`, `2 h 10 min`."""
-    if seconds < 5:
-        return "under 5 s"
-    if seconds < 90:
-        return f"{5 * round(seconds / 5)} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -24,8 +24,8 @@ class Said:
 
 @dataclass(frozen=True)
 class Banner:
-    """A family in one sentence: what may ship in each lane, the smallest first; what waits, is open, blocked or was not
-    judged."""
+    """A family in one sentence: what may ship in each lane that a branch is meant for, the smallest first; what waits,
+    is open, blocked or was not judged."""
 
     family: str
     lanes: Mapping[Lane, tuple[Said, ...]]
@@ -67,7 +67,7 @@ def banner(family: str, rows: Sequence[Front], declared: Mapping[str, Declared],
     """What may ship for which use, and what may not and why; `more` branches are left out."""
     sizes = {row.row.of.branch: declared.get(row.row.of.branch, Declared()).size for row in rows if row.ships}
     lanes = {}
-    for lane in Lane:
+    for lane in (lane for lane in Lane if any(lane in row.lanes for row in rows)):
         fit = [row for row in rows if lane in row.lanes and row.lanes[lane].standing in SHIPS]
         fit.sort(key=lambda row: (sizes[row.row.of.branch] or float("inf"), row.row.of.branch))
         lanes[lane] = tuple(_ships(row, lane, sizes) for row in fit)
@@ -98,4 +98,6 @@ def _words(standing: LaneStanding) -> str:
     if standing.standing is Standing.NOT_JUDGED and standing.run is None:
         return ""
     why = standing.why.rstrip(".")
+    if standing.standing is Standing.BLOCKED:
+        why = why.partition(";")[0]  # what weighs most; the row says the rest
     return f"{why[0].lower()}{why[1:]}" if why.split()[0] in SENTENCES_BEGIN else why

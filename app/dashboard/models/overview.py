@@ -10,6 +10,7 @@ from q36eval.drift import BranchDrift, DriftState
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
 from q36eval.history import Blessing, BranchKey, BranchSummary, RunProgress, RunState, RunSummary, WaiverRecord
 from q36eval.records import Lane, Verdict
+from q36eval.reports.text import duration
 
 STALE_AFTER = timedelta(days=30)
 EXPIRES_SOON = timedelta(days=14)
@@ -230,12 +231,14 @@ def live_runs(
     running: Iterable[tuple[RunSummary, RunProgress | None]],
     now: datetime,
     alive: Callable[[str], bool | None] = lambda run_id: None,
+    seen: Mapping[str, RunProgress] = {},
 ) -> list[LiveRun]:
     """Each of them with how far it is; those that are silent come last.
 
-    `alive` says whether a run's process lives, None where this machine cannot tell: then silence decides.
+    `alive` says whether a run's process lives, None where this machine cannot tell: then silence decides. `seen` is how
+    far it was when the page was opened: its pace since then is the best guess of what remains.
     """
-    live = [_live(run, progress, now, alive(run.id)) for run, progress in running]
+    live = [_live(run, progress, now, alive(run.id), seen.get(run.id)) for run, progress in running]
     return sorted(live, key=lambda live: (live.silent, live.family, live.branch, live.id))
 
 
@@ -244,7 +247,23 @@ def resume_command(branch: str, run_id: str) -> str:
     return f"q36eval gate --branch {shlex.quote(branch)} --resume {run_id}"
 
 
-def _live(run: RunSummary, progress: RunProgress | None, now: datetime, alive: bool | None) -> LiveRun:
+PACE_OVER = timedelta(seconds=10)
+"""A pace seen for less says little: then that since the run began is taken, in which it was also set up."""
+
+
+def remaining_seconds(run: RunSummary, progress: RunProgress, seen: RunProgress | None) -> float | None:
+    """What is left of a stage at its pace in items; None where nothing of it is done, or all."""
+    done, since = progress.done, run.started
+    if seen is not None and seen.stage == progress.stage and progress.at - seen.at >= PACE_OVER:
+        done, since = progress.done - seen.done, seen.at
+    if done <= 0 or progress.done >= progress.total:
+        return None
+    return (progress.total - progress.done) * (progress.at - since).total_seconds() / done
+
+
+def _live(
+    run: RunSummary, progress: RunProgress | None, now: datetime, alive: bool | None, seen: RunProgress | None
+) -> LiveRun:
     last = run.started if progress is None else progress.at
     silent = now - last > SILENT_AFTER if alive is None else not alive
     begun = f"begun {age_text(run.started, now)}"
@@ -252,7 +271,9 @@ def _live(run: RunSummary, progress: RunProgress | None, now: datetime, alive: b
         words = f"{begun}, has not said how far it is"
     else:
         of = f" {progress.done:,} of {progress.total:,}" if progress.total else ""
-        words = f"{progress.stage}{of} · {begun}"
+        left = None if silent else remaining_seconds(run, progress, seen)
+        about = "" if left is None else f" · about {duration(left)} left"
+        words = f"{progress.stage}{of}{about} · {begun}"
     if silent:
         what = "its process has ended; its last word was" if alive is False else "no sign of life since"
         words += f" · {what} {age_text(last, now)}"

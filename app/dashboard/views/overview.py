@@ -1,5 +1,6 @@
 """Overview: what may ship in each family, one row a branch with what to do next, and what is being measured now."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -18,7 +19,7 @@ from q36eval.app.dashboard.models.overview import LiveRun, drift_need, live_runs
 from q36eval.app.dashboard.reading import Reader, fronts
 from q36eval.app.shipping import Fronts
 from q36eval.drift import FEWEST_RUNS
-from q36eval.history import BranchKey, RunFilter, RunState
+from q36eval.history import BranchKey, RunFilter, RunProgress, RunState
 from q36eval.records import Lane
 
 WIDTHS = (2.2, 4.2, 1.9, 2.0)
@@ -42,7 +43,8 @@ _PAGES = {
     Button.DRIFT: "branch",
 }
 
-_BANNER_STYLE = """<style>.banner { font-size: 1.05rem; line-height: 1.7; margin: 0; overflow-wrap: anywhere; }
+_QUOTED = re.compile(r"`([^`]+)`")  # a policy's name
+_BANNER_STYLE = """<style>.banner { font-size: 1.05rem; line-height: 1.6; margin: 0 0 .5rem; overflow-wrap: anywhere; }
 .banner code { font-size: .95em; white-space: nowrap; } .banner b { font-weight: 650; }</style>"""
 
 
@@ -62,8 +64,7 @@ def draw() -> None:
     if not shown:
         st.info("No branch is like this. Choose All, or clear the field.")
     _draw_silent(reader)
-    st.caption("History")
-    st.code(line(reader.shown), language=None, wrap_lines=True)
+    st.caption(f"History: {label(reader.shown)}")
     kept = reader.kept_drifts()
     found = {}
     at = {row.row.key: place for row, place in zip(drawn, places, strict=True)}
@@ -127,7 +128,8 @@ def _listed(said: Sequence[Said]) -> str:
 
 
 def _code(each: Said, before: str, after: str = "") -> str:
-    words = f"{before}{escape(line(each.words))}{after}" if each.words else ""
+    said = _QUOTED.sub(r"<code>\1</code>", escape(line(each.words)))
+    words = f"{before}{said}{after}" if said else ""
     use = f" for {each.use} use" if each.use else ""
     return f"<code>{escape(name(each.branch))}</code>{use}{words}"
 
@@ -197,7 +199,7 @@ def _lanes(row: Front) -> str:
     for lane in Lane:
         standing = row.lanes.get(lane)
         if standing is None:
-            said.append(f"{LANE_NAMES[lane]} not meant for")
+            said.append(f"not meant for {LANE_NAMES[lane].lower()} use")
             continue
         verdict = None if standing.run is None else standing.run.lanes.get(lane)
         said.append(f"{LANE_NAMES[lane]} {look_of(verdict).label if verdict is not None else '– not judged'}")
@@ -221,12 +223,13 @@ def _draw_spark(reader: Reader, row: Front, place: DeltaGenerator) -> None:
 
 
 def _draw_live(reader: Reader) -> None:
-    """What is being measured now, a thin strip; drawn again by itself."""
-    for run in (run for run in _running(reader) if not run.silent):
-        said = f"Running: {run.branch} · {run.words}"
-        st.page_link("views/run.py", label=label(said), icon=":material/timelapse:", query_params={"run": run.id})
-        if run.share is not None:
-            st.progress(run.share)
+    """What is being measured now, a thin strip each; drawn again by itself."""
+    seen = st.session_state.setdefault("overview_seen", {})
+    for run in (run for run in _running(reader, seen) if not run.silent):
+        strip, link = st.columns((1, 5), vertical_alignment="center")
+        strip.progress(run.share or 0.0)
+        said = f"Running: {name(run.branch)} · {run.words}"
+        link.page_link("views/run.py", label=label(said), query_params={"run": run.id})
 
 
 def _draw_silent(reader: Reader) -> None:
@@ -240,9 +243,15 @@ def _draw_silent(reader: Reader) -> None:
             st.code(line(resume_command(run.branch, run.id)), language=None)
 
 
-def _running(reader: Reader) -> list[LiveRun]:
+def _running(reader: Reader, seen: dict[str, RunProgress] | None = None) -> list[LiveRun]:
+    """What runs; `seen` keeps how far each stage was when it was first looked at."""
     running = reader.summaries(RunFilter(state=RunState.RUNNING), limit=MOST_LIVE)
-    return live_runs([(run, reader.progress(run.id)) for run in running], datetime.now(UTC), reader.alive)
+    known = [(run, reader.progress(run.id)) for run in running]
+    seen = {} if seen is None else seen
+    for run, progress in known:
+        if progress is not None and (run.id not in seen or seen[run.id].stage != progress.stage):
+            seen[run.id] = progress
+    return live_runs(known, datetime.now(UTC), reader.alive, seen)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
     app = visit(written[0])
     text, banner = shown(app), banners(app)
     assert "<b>Structured and free-form:</b> <code>fp8-head</code> may ship." in banner
-    assert "<b>Blocked:</b> <code>int2-experts</code>, 3 required prompts flipped; " in banner
+    assert "<b>Blocked:</b> <code>int2-experts</code>, 3 required prompts flipped." in banner
     assert "<b>Open:</b> <code>main</code>, Not measured: Multiple-choice accuracy, Perplexity, " in banner
     for chip in ("✗ BLOCKED", "? INCONCLUSIVE", "✓ SHIP", "– NOT JUDGED"):
         assert chip in text.replace("\\", "")
@@ -164,7 +164,7 @@ def test_a_chip_says_whether_a_branch_ships_and_what_stands_in_the_way(written: 
     assert passes.why.startswith("It passes with a waiver of ")
     passes = chip(Review(blessing=blessing, report=report, waivers=(waiver,)), meant=(Lane.FREEFORM,), waived=True)
     told = banner("sandbox", [passes], {})
-    assert told.lanes == {Lane.STRUCTURED: (), Lane.FREEFORM: (Said("fp8-head", f"waived until {day} by Ada"),)}
+    assert told.lanes == {Lane.FREEFORM: (Said("fp8-head", f"waived until {day} by Ada"),)}
     for standing, at, said in (((), now, "was revoked"), ((waiver,), now + timedelta(days=10), "expired on")):
         gone = chip(Review(blessing=blessing, report=report, waivers=standing), at, waived=True)
         assert gone.chip == "◷ STALE"
@@ -196,7 +196,11 @@ def test_a_run_that_says_nothing_for_long_is_called_silent(branches: dict[str, B
     now = run.started + timedelta(minutes=30)
     said = RunProgress(run_id=run.id, stage="kl", done=30, total=120, at=now - timedelta(seconds=2))
     live, silent = live_runs([(run, None), (run, said)], now)
-    assert (live.silent, live.share, live.words) == (False, 0.25, "kl 30 of 120 · begun 30 minutes ago")
+    words = "kl 30 of 120 · about 1 h 30 min left · begun 30 minutes ago"
+    assert (live.silent, live.share, live.words) == (False, 0.25, words)
+    before = said.model_copy(update={"done": 10, "at": said.at - timedelta(minutes=2)})
+    (faster,) = live_runs([(run, said)], now, seen={run.id: before})
+    assert "about 9 min left" in faster.words, "at its pace since the page was opened"
     assert silent.silent
     assert "no sign of life" in silent.words
     alive, dead = (

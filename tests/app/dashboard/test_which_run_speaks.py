@@ -90,7 +90,7 @@ def test_a_pass_by_a_policy_that_asks_less_does_not_ship(history: History, visit
     app = visit(Path(history.name))
     banners = " ".join(each.proto.body for each in app.get("html"))
     assert "nothing may ship" in banners
-    assert "<b>Not judged:</b> <code>main</code>, it passes `small`, which asks less than" in banners
+    assert "<b>Not judged:</b> <code>main</code>, it passes <code>small</code>, which asks less than" in banners
 
 
 def test_the_newest_run_that_speaks_for_a_lane_decides_it(history: History) -> None:
@@ -180,10 +180,7 @@ def test_a_family_of_ones_own_is_known_from_what_its_gate_wrote_down(history: Hi
     assert list(rows["main"].lanes) == [Lane.STRUCTURED]
     assert "not known here" in rows["unknown"].why
     banners = " ".join(each.proto.body for each in visit(Path(history.name)).get("html"))
-    assert (
-        "<b>mine</b> – <b>Structured:</b> <code>main</code> (smaller), <code>big</code> may ship. "
-        "<b>Free-form:</b> nothing may ship."
-    ) in banners
+    assert "<b>mine</b> – <b>Structured:</b> <code>main</code> (smaller), <code>big</code> may ship. <b>Not" in banners
 
 
 def test_a_pass_from_before_the_familys_policy_was_made_stricter_does_not_ship(history: History) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from q36eval.run.progress import Estimate, duration
+from q36eval.reports.text import duration
+from q36eval.run.progress import Estimate
 from q36eval.run.rounds import REPEATED
 
 
